@@ -1,0 +1,94 @@
+"""Files that are either whole or absent, and hashes of what is in them."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from xcompress.errors import InputError
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file as 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def hash_of(value: object) -> str:
+    """Return the first 16 hex digits of the SHA-256 of a JSON-serialisable value; key order does not matter."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; rename it into place on success, remove it on failure.
+
+    :raises InputError: when the disk is full or the place cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(_write_failure(path, error)) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `path`; on success it replaces `path`, on failure it is removed.
+
+    :raises InputError: when the disk is full or the place cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+        if path.exists():
+            old = path.with_name(f".{path.name}.{os.getpid()}.old")
+            os.replace(path, old)
+            os.replace(temporary, path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(_write_failure(path, error)) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_failure(path: Path, error: OSError) -> str:
+    return f"{path}: cannot be written ({error.strerror or error}); free space or choose another folder, then run again"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 text file, whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write indented JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is what it is
+    """Read a JSON file.
+
+    :raises InputError: when the file is missing or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid JSON ({error}); delete it and run again") from error
