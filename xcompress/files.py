@@ -34,7 +34,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
         raise InputError(_write_failure(path, error)) from error
     finally:
@@ -55,11 +55,11 @@ def whole_folder(path: Path) -> Iterator[Path]:
         yield temporary
         if path.exists():
             old = path.with_name(f".{path.name}.{os.getpid()}.old")
-            os.replace(path, old)
-            os.replace(temporary, path)
+            path.replace(old)
+            temporary.replace(path)
             shutil.rmtree(old, ignore_errors=True)
         else:
-            os.replace(temporary, path)
+            temporary.replace(path)
     except OSError as error:
         raise InputError(_write_failure(path, error)) from error
     finally:

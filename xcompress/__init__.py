@@ -1,0 +1,1 @@
+"""xcompress: small, fast multilingual sentence encoders, with the loss measured."""

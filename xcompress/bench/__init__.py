@@ -1,0 +1,1 @@
+"""Memory, latency and accuracy against a reference, measured side by side."""

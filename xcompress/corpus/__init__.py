@@ -1,0 +1,1 @@
+"""Text in: parallel pairs and graded pairs, filtered, split and de-duplicated."""

@@ -1,0 +1,1 @@
+"""From a PyTorch encoder to a verified ONNX bundle."""

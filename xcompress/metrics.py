@@ -1,0 +1,33 @@
+"""Scores of sentence vectors, as functions of arrays."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.floating]
+
+
+def cosines(left: Vectors, right: Vectors) -> NDArray[np.float64]:
+    """Return the cosine of row i of `left` with row i of `right`, both (N, D); the result is (N,)."""
+    products = np.einsum("nd,nd->n", left, right, dtype=np.float64)
+    return products / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)).astype(np.float64)
+
+
+def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> float:
+    """Return Spearman's rank correlation times 100 of two score vectors (N,)."""
+    from scipy.stats import spearmanr
+
+    return 100 * float(spearmanr(left, right).statistic)
+
+
+def retrieval_accuracy(sources: Vectors, targets: Vectors) -> float:
+    """Return how often, in percent, a sentence's nearest neighbour by cosine is its translation.
+
+    Row i of `sources` and of `targets`, both (N, D), are translations; the mean of both directions is returned.
+    """
+    unit_sources = sources / np.linalg.norm(sources, axis=1, keepdims=True)
+    unit_targets = targets / np.linalg.norm(targets, axis=1, keepdims=True)
+    similarity = unit_sources @ unit_targets.T
+    rows = np.arange(len(sources))
+    forward = (similarity.argmax(1) == rows).mean()
+    backward = (similarity.argmax(0) == rows).mean()
+    return 50 * float(forward + backward)

@@ -1,0 +1,246 @@
+"""The student, whole: embeddings with a bottleneck, a recurrent unit, a head, pooling, and its folder on disk.
+
+Any BERT-family encoder is the same class: M = its layers, R = 1, no bottleneck. The assistant therefore shares this file
+with the student made from it.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xcompress.errors import InputError
+from xcompress.files import read_json
+
+MODEL_TYPE = "xcompress-student"
+
+
+@dataclass(frozen=True)
+class StudentConfig:
+    """What fixes the architecture; every field is stored in config.json."""
+
+    vocab_size: int
+    """V, rows of the word table."""
+    hidden_size: int = 384
+    """H, width of the encoder."""
+    num_attention_heads: int = 12
+    intermediate_size: int = 1536
+    """Width of the feed-forward layer."""
+    unit_layers: int = 12
+    """M, distinct transformer layers: the recurrent unit."""
+    recurrences: int = 1
+    """R, how often the unit is applied; the network is M x R layers deep."""
+    bottleneck: int | None = None
+    """B, width of the word table in front of the B x H projection; None keeps a V x H table."""
+    head_size: int | None = None
+    """D, width of the linear head in front of the pooling; None keeps H and adds no head."""
+    max_position_embeddings: int = 512
+    position_offset: int = 0
+    """Index of the first position: 0 in BERT, pad_token_id + 1 in RoBERTa and XLM-R."""
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int = 1
+    normalize: bool = True
+    """Whether sentence vectors are scaled to unit length."""
+    max_tokens: int = 128
+    """Longer texts are cut."""
+    prefix: str = ""
+    """Text the model expects in front of every sentence."""
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.num_attention_heads:
+            raise InputError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}; "
+                "choose heads that divide it"
+            )
+        if self.bottleneck is not None and not 0 < self.bottleneck < self.hidden_size:
+            raise InputError(
+                f"bottleneck {self.bottleneck} must lie between 1 and hidden_size - 1 = {self.hidden_size - 1}; "
+                "leave it out for a full table"
+            )
+
+    @property
+    def dimension(self) -> int:
+        """D, the length of a sentence vector."""
+        return self.head_size or self.hidden_size
+
+    @property
+    def depth(self) -> int:
+        """M x R, how many layers a token passes."""
+        return self.unit_layers * self.recurrences
+
+
+class Embeddings(nn.Module):
+    """Word rows (through the bottleneck, where there is one) + positions + token type, then LayerNorm."""
+
+    def __init__(self, config: StudentConfig) -> None:
+        super().__init__()
+        width = config.bottleneck or config.hidden_size
+        self.word = nn.Embedding(config.vocab_size, width)
+        self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
+        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.offset = config.position_offset
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Map token ids (N, L) to token vectors (N, L, H)."""
+        words = self.word(input_ids)
+        if self.projection is not None:
+            words = self.projection(words)
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device) + self.offset
+        return self.norm(words + (self.position(positions) + self.token_type.weight[0]))  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """One post-norm transformer layer of BERT (Devlin et al., 2019), with queries, keys and values in one product."""
+
+    def __init__(self, config: StudentConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.attention = nn.Linear(width, 3 * width)
+        self.attention_output = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.intermediate = nn.Linear(width, config.intermediate_size)
+        self.output = nn.Linear(config.intermediate_size, width)
+        self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+
+    def forward(self, tokens: Tensor, visible: Tensor) -> Tensor:
+        """Map token vectors (N, L, H) to (N, L, H); `visible` (N, 1, 1, L) is True where a token may be looked at."""
+        attended = self.attention_norm(tokens + self.attention_output(self._attend(tokens, visible)))
+        expanded = functional.gelu(self.intermediate(attended))
+        return self.output_norm(attended + self.output(expanded))  # type: ignore[no-any-return]
+
+    def _attend(self, tokens: Tensor, visible: Tensor) -> Tensor:
+        batch, length, width = tokens.shape
+        joint = self.attention(tokens).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = joint.permute(2, 0, 3, 1, 4).unbind(0)
+        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+        return context.transpose(1, 2).reshape(batch, length, width)
+
+
+class Student(nn.Module):
+    """A sentence encoder: embeddings, the unit of M layers applied R times, a linear head, mean pooling.
+
+    The head acts on every token. The mean commutes with a linear map, so this equals a head behind the pooling, and any
+    loader that pools the token vectors itself gets the right sentence vector.
+    """
+
+    def __init__(self, config: StudentConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.unit = nn.ModuleList(Layer(config) for _ in range(config.unit_layers))
+        self.head = nn.Linear(config.hidden_size, config.head_size) if config.head_size else None
+        self.apply(_initialise)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode a batch.
+
+        :param input_ids: token ids, (N, L).
+        :param attention_mask: 1 for tokens, 0 for padding, (N, L).
+        :returns: token vectors (N, L, D) and sentence vectors (N, D).
+        """
+        tokens = self.embeddings(input_ids)
+        visible = attention_mask.bool()[:, None, None, :]
+        for _ in range(self.config.recurrences):
+            for layer in self.unit:
+                tokens = layer(tokens, visible)
+        if self.head is not None:
+            tokens = self.head(tokens)
+        sentences = mean_pooling(tokens, attention_mask)
+        return tokens, functional.normalize(sentences, dim=-1) if self.config.normalize else sentences
+
+    def sizes(self) -> dict[str, int]:
+        """Count parameters by part: word, projection, position, token_type, norm, encoder, head."""
+        parts = {name: module for name, module in self.embeddings.named_children()}
+        parts |= {"encoder": self.unit} | ({"head": self.head} if self.head is not None else {})
+        return {name: sum(weight.numel() for weight in module.parameters()) for name, module in parts.items()}
+
+    def save(self, folder: Path, tokenizer: Tokenizer) -> None:
+        """Write config.json, model.safetensors and tokenizer.json; the folder must exist."""
+        described = {"model_type": MODEL_TYPE, **asdict(self.config)}
+        (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        weights = {name: weight.detach().contiguous() for name, weight in self.state_dict().items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        tokenizer.save(str(folder / "tokenizer.json"))
+
+    @classmethod
+    def load(cls, folder: Path) -> tuple["Student", Tokenizer]:
+        """Read what `save` wrote, ready for inference.
+
+        :raises InputError: when the folder does not hold a student.
+        """
+        described = read_json(folder / "config.json")
+        if described.get("model_type") != MODEL_TYPE:
+            raise InputError(f"{folder}: model_type is {described.get('model_type')!r}, not {MODEL_TYPE!r}")
+        known = {field.name for field in fields(StudentConfig)}
+        student = cls(StudentConfig(**{name: value for name, value in described.items() if name in known}))
+        student.load_state_dict(load_file(folder / "model.safetensors"))
+        return student.eval(), Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def mean_pooling(tokens: Tensor, attention_mask: Tensor) -> Tensor:
+    """Average the token vectors (N, L, D) that `attention_mask` (N, L) marks with 1; returns (N, D)."""
+    weights = attention_mask.to(tokens.dtype).unsqueeze(-1)
+    return (tokens * weights).sum(1) / weights.sum(1)
+
+
+def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig) -> list[list[int]]:
+    """Turn texts into token ids with special tokens, the model's prefix in front, cut at `config.max_tokens`."""
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(config.max_tokens)
+    return [encoding.ids for encoding in tokenizer.encode_batch([config.prefix + text for text in texts])]
+
+
+def pad(sequences: Sequence[Sequence[int]], pad_token_id: int) -> tuple[Tensor, Tensor]:
+    """Stack sequences of token ids to `input_ids` and `attention_mask`, both (N, L) int64, padded on the right."""
+    length = max(map(len, sequences))
+    input_ids = torch.full((len(sequences), length), pad_token_id, dtype=torch.int64)
+    attention_mask = torch.zeros_like(input_ids)
+    for row, ids in enumerate(sequences):
+        input_ids[row, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
+        attention_mask[row, : len(ids)] = 1
+    return input_ids, attention_mask
+
+
+def encode(
+    student: Student,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    batch_size: int = 64,
+    advance: Callable[[int], None] | None = None,
+) -> NDArray[np.float32]:
+    """Encode texts with a student; batches hold sentences of like length.
+
+    :param advance: called with the number of texts done after every batch.
+    :returns: sentence vectors in the order of `texts`, (len(texts), D).
+    """
+    sequences = token_ids(tokenizer, texts, student.config)
+    order = sorted(range(len(texts)), key=lambda row: len(sequences[row]))
+    vectors = np.empty((len(texts), student.config.dimension), dtype=np.float32)
+    student.eval()
+    with torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            _, sentences = student(*pad([sequences[row] for row in rows], student.config.pad_token_id))
+            vectors[rows] = sentences.float().numpy()
+            if advance:
+                advance(len(rows))
+    return vectors
