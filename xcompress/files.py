@@ -1,5 +1,6 @@
 """Files that are either whole or absent, and hashes of what is in them."""
 
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.errors import InputError
+
+_NOT_WRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def sha256_of(path: Path) -> str:
@@ -30,13 +33,12 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     :raises InputError: when the disk is full or the place cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(_write_failure(path, error)) from error
+        with _explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            temporary.replace(path)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -50,24 +52,43 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        yield temporary
-        if path.exists():
-            old = path.with_name(f".{path.name}.{os.getpid()}.old")
-            path.replace(old)
-            temporary.replace(path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            temporary.replace(path)
-    except OSError as error:
-        raise InputError(_write_failure(path, error)) from error
+        with _explained(path):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            yield temporary
+            _swap(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_failure(path: Path, error: OSError) -> str:
-    return f"{path}: cannot be written ({error.strerror or error}); free space or choose another folder, then run again"
+def _swap(temporary: Path, path: Path) -> None:
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    if path.exists():
+        path.replace(old)
+    temporary.replace(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process left half-written; call it only while no other process writes in the folder."""
+    for pattern in (".*.tmp", ".*.old"):
+        for leftover in folder.glob(pattern):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn a failure to write into an InputError; libraries that write for us do not all raise OSError."""
+    try:
+        yield
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in _NOT_WRITABLE or "No space left" in str(error):
+            why = os.strerror(number) if number else "No space left on device"
+            raise InputError(
+                f"{path}: cannot be written ({why}); free space or choose another folder, then run again"
+            ) from error
+        raise
 
 
 def write_text(path: Path, text: str) -> None:

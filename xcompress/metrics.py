@@ -8,8 +8,9 @@ Vectors = NDArray[np.floating]
 
 def cosines(left: Vectors, right: Vectors) -> NDArray[np.float64]:
     """Return the cosine of row i of `left` with row i of `right`, both (N, D); the result is (N,)."""
-    products = np.einsum("nd,nd->n", left, right, dtype=np.float64)
-    return products / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)).astype(np.float64)
+    wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
+    lengths: NDArray[np.float64] = np.linalg.norm(wide_left, axis=1) * np.linalg.norm(wide_right, axis=1)
+    return (wide_left * wide_right).sum(1) / lengths  # type: ignore[no-any-return]
 
 
 def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> float:

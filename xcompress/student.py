@@ -1,7 +1,7 @@
 """The student, whole: embeddings with a bottleneck, a recurrent unit, a head, pooling, and its folder on disk.
 
-Any BERT-family encoder is the same class: M = its layers, R = 1, no bottleneck. The assistant therefore shares this file
-with the student made from it.
+Any BERT-family encoder is the same class: M = its layers, R = 1, no bottleneck. The assistant therefore shares this
+file with the student made from it.
 """
 
 import json

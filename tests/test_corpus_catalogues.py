@@ -1,0 +1,145 @@
+from pathlib import Path
+
+import polib
+import pytest
+
+from xcompress.corpus.catalogues import read_catalogues
+from xcompress.corpus.pairs import Pair
+from xcompress.errors import InputError
+
+TWO = "nplurals=2; plural=(n != 1);"
+ARABIC = "nplurals=6; plural=n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5;"
+
+
+def catalogue(path: Path, *entries: polib.POEntry, plurals: str = TWO) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = polib.POFile()
+    made.metadata = {"Content-Type": "text/plain; charset=utf-8", "Plural-Forms": plurals}
+    made.extend(entries)
+    made.save(str(path)) if path.suffix == ".po" else made.save_as_mofile(str(path))
+    return path
+
+
+def entry(source: str, target: str, **options: object) -> polib.POEntry:
+    return polib.POEntry(msgid=source, msgstr=target, **options)
+
+
+def texts(pairs: list[Pair]) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in pairs]
+
+
+OPEN = entry("Open the garden gate", "Das Gartentor öffnen")
+
+
+@pytest.mark.parametrize(
+    "name", ["de/LC_MESSAGES/app.po", "de/LC_MESSAGES/app.mo", "locale/de.po", "de/app.po", "de.mo"]
+)
+def test_layouts(tmp_path: Path, name: str) -> None:
+    catalogue(tmp_path / name, OPEN)
+    assert read_catalogues(tmp_path, ["de"], "app") == [Pair(OPEN.msgid, OPEN.msgstr, "de", "app")]
+
+
+def test_the_folder_of_one_language_may_be_given(tmp_path: Path) -> None:
+    catalogue(tmp_path / "nl/LC_MESSAGES/app.po", entry("Close the garden gate", "Het tuinhek sluiten"))
+    assert len(read_catalogues(tmp_path / "nl", ["nl"], "app")) == 1
+
+
+def test_po_before_mo(tmp_path: Path) -> None:
+    catalogue(tmp_path / "de/LC_MESSAGES/app.mo", entry("Open the garden gate", "alt"))
+    catalogue(tmp_path / "de/LC_MESSAGES/app.po", OPEN)
+    assert texts(read_catalogues(tmp_path, ["de"], "app")) == [(OPEN.msgid, OPEN.msgstr)]
+
+
+def test_unfinished_entries_are_left_out(tmp_path: Path) -> None:
+    others = [
+        entry("A fuzzy old sentence", "Etwas anderes", flags=["fuzzy"]),
+        entry("An obsolete old sentence", "Veraltet", obsolete=True),
+        entry("An untranslated new sentence", ""),
+    ]
+    catalogue(tmp_path / "de/LC_MESSAGES/app.po", OPEN, *others)
+    assert texts(read_catalogues(tmp_path, ["de"], "app")) == [(OPEN.msgid, OPEN.msgstr)]
+
+
+def test_regional_variants_only_where_nothing_else_is(tmp_path: Path) -> None:
+    catalogue(tmp_path / "de/LC_MESSAGES/app.po", OPEN)
+    catalogue(tmp_path / "de_CH/LC_MESSAGES/app.po", entry("Open the garden gate", "schweizerisch"))
+    catalogue(tmp_path / "pt_PT/LC_MESSAGES/app.po", entry("Open the garden gate", "europeu"))
+    catalogue(tmp_path / "pt-BR/LC_MESSAGES/app.po", entry("Open the garden gate", "brasileiro"))
+    catalogue(tmp_path / "zh_Hans/LC_MESSAGES/app.po", entry("Open the garden gate", "打开花园的门"))
+    found = read_catalogues(tmp_path, ["de", "pt", "zh"], "app")
+    assert {pair.language: pair.target for pair in found} == {
+        "de": "Das Gartentor öffnen",
+        "pt": "brasileiro",
+        "zh": "打开花园的门",
+    }
+
+
+def plural(*forms: str) -> polib.POEntry:
+    return polib.POEntry(
+        msgid="%d letter is waiting", msgid_plural="%d letters are waiting", msgstr_plural=dict(enumerate(forms))
+    )
+
+
+@pytest.mark.parametrize("suffix", ["po", "mo"])
+def test_plurals_of_two_forms_give_both(tmp_path: Path, suffix: str) -> None:
+    catalogue(tmp_path / f"de/LC_MESSAGES/app.{suffix}", plural("%d Brief wartet", "%d Briefe warten"))
+    assert texts(read_catalogues(tmp_path, ["de"], "app")) == [
+        ("%d letter is waiting", "%d Brief wartet"),
+        ("%d letters are waiting", "%d Briefe warten"),
+    ]
+
+
+def test_plurals_of_one_form_give_the_plural(tmp_path: Path) -> None:
+    catalogue(tmp_path / "tr.po", plural("%d mektup bekliyor"), plurals="nplurals=1; plural=0;")
+    assert texts(read_catalogues(tmp_path, ["tr"], "app")) == [("%d letters are waiting", "%d mektup bekliyor")]
+
+
+def test_plurals_of_six_forms_give_the_singular_by_the_catalogues_own_rule(tmp_path: Path) -> None:
+    forms = plural("لا رسائل", "رسالة واحدة تنتظر", "رسالتان", "رسائل", "رسالةً", "رسالة")
+    catalogue(tmp_path / "ar.po", forms, plurals=ARABIC)
+    assert texts(read_catalogues(tmp_path, ["ar"], "app")) == [("%d letter is waiting", "رسالة واحدة تنتظر")]
+
+
+def test_a_bad_plural_rule_is_taken_as_the_usual_one(tmp_path: Path) -> None:
+    catalogue(
+        tmp_path / "de.po", plural("%d Brief wartet", "%d Briefe warten"), plurals="nplurals=2; plural=__import__(n)"
+    )
+    assert len(read_catalogues(tmp_path, ["de"], "app")) == 2
+
+
+def test_catalogues_of_keys_are_skipped(tmp_path: Path) -> None:
+    catalogue(tmp_path / "de/LC_MESSAGES/keys.po", entry("label_open_gate", "Das Gartentor öffnen"))
+    assert read_catalogues(tmp_path, ["de"], "app") == []
+
+
+def test_the_default_text_beside_a_key_is_its_english(tmp_path: Path) -> None:
+    noted = entry("label_open_gate", "Das Gartentor öffnen", comment='Default: "Open the \\"garden\\" gate"')
+    catalogue(tmp_path / "de/LC_MESSAGES/zope.po", noted)
+    assert texts(read_catalogues(tmp_path, ["de"], "app")) == [('Open the "garden" gate', "Das Gartentor öffnen")]
+
+
+def test_long_messages_are_split_at_blank_lines_on_both_sides(tmp_path: Path) -> None:
+    both = entry("Dear guest,\n\nthe gate is open.", "Lieber Gast,\n \ndas Tor ist offen.")
+    uneven = entry("Dear friend,\n\nthe gate is shut.", "Das Tor ist zu.")
+    catalogue(tmp_path / "de.po", both, uneven)
+    assert texts(read_catalogues(tmp_path, ["de"], "app")) == [
+        ("Dear guest,", "Lieber Gast,"),
+        ("the gate is open.", "das Tor ist offen."),
+        (uneven.msgid, uneven.msgstr),
+    ]
+
+
+@pytest.mark.parametrize("name", ["fr.po", "fr.mo"])
+def test_a_damaged_catalogue_is_passed_over(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).write_bytes(b'msgid "half\n\xff')
+    catalogue(tmp_path / "de.po", OPEN)
+    assert len(read_catalogues(tmp_path, ["de", "fr"], "app")) == 1
+    assert "not a readable catalogue" in capsys.readouterr().err
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    catalogue(tmp_path / "de.po", OPEN)
+    with pytest.raises(InputError, match=r"no \.po or \.mo catalogue for it, nl"):
+        read_catalogues(tmp_path, ["it", "nl"], "app")
+    with pytest.raises(InputError, match="no such folder"):
+        read_catalogues(tmp_path / "none", ["it"], "app")

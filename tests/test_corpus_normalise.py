@@ -1,0 +1,75 @@
+import pytest
+
+from xcompress.corpus.normalise import normalise, placeholders
+
+
+@pytest.mark.parametrize(
+    ("raw", "plain"),
+    [
+        ("&Save the letter &as…", "Save the letter as…"),
+        ("_Open the next page", "Open the next page"),
+        ("E_xit", "Exit"),
+        ("Datei ö&ffnen (&F)", "Datei öffnen"),
+        ("Kaydet (_K)", "Kaydet"),
+        ("&حفظ الرسالة", "حفظ الرسالة"),
+        ("Drag && drop your picture", "Drag & drop your picture"),
+        ("Ask AT&T or read the Q&A", "Ask AT&T or read the Q&A"),
+        ("Set file_name before you start the long copy job", "Set file_name before you start the long copy job"),
+        ("Run __init__ first", "Run __init__ first"),
+    ],
+)
+def test_mnemonics(raw: str, plain: str) -> None:
+    assert normalise(raw) == plain
+
+
+@pytest.mark.parametrize(
+    ("raw", "plain", "count"),
+    [
+        ("Delete %(count)d letters from %(name)s?", "Delete X letters from X?", 2),
+        ("%1$s mag %2$s", "X mag X", 2),
+        ("{name} yazdı: {0}", "X yazdı: X", 2),
+        ("وصلت ${count} رسالة إلى %1", "وصلت X رسالة إلى X", 2),
+        ("Hello {{ user.name }}, you have %.2f euros", "Hello X, you have X euros", 2),
+        ("Done: 100%% of %s", "Done: 100% of X", 1),
+        ("50% of the price is paid", "50% of the price is paid", 0),
+        ("Fiyatın %50'si ödendi", "Fiyatın %50'si ödendi", 0),
+        ("It costs US$ 5", "It costs US$ 5", 0),
+    ],
+)
+def test_format_codes(raw: str, plain: str, count: int) -> None:
+    assert normalise(raw) == plain
+    assert placeholders(raw) == count
+
+
+@pytest.mark.parametrize(
+    ("raw", "plain"),
+    [
+        ("<b>Your</b> <a href='%(url)s'>letter</a><br>is here", "Your letter is here"),
+        ("<0>Liebe</0> Grüße &amp; &quot;Küsse&quot;", 'Liebe Grüße & "Küsse"'),
+        ("R&copy is not &copy; here", "Rcopy is not © here"),
+        ("See :ref:`the garden <garden>` and ``tea`` in **the** `house <x>`_", "See the garden and tea in the house"),
+        ("Read [the rules](rules.html) first", "Read the rules first"),
+        ("If 3 < 4 and 5 > 4", "If 3 < 4 and 5 > 4"),
+        ("{% if x %}Come in{% endif %}", "Come in"),
+    ],
+)
+def test_markup(raw: str, plain: str) -> None:
+    assert normalise(raw) == plain
+
+
+def test_white_space_escapes_and_invisible_characters() -> None:
+    assert normalise(" One\\n two\u00a0three\n\tfour ") == "One two three four"
+    assert normalise('He said \\"yes\\"') == 'He said "yes"'
+    assert normalise("\u200fمرحبا\u200e soft\u00adhy\ufeffphen") == "مرحبا softhyphen"
+    assert normalise("نمی\u200cخواهم") == "نمی\u200cخواهم"
+
+
+def test_canonical_but_not_compatibility_forms() -> None:
+    assert normalise("Tu\u0308r ½ …") == "Tür ½ …"
+
+
+def test_a_plain_sentence_stays_and_twice_is_once() -> None:
+    text = "It’s 5 o’clock - time for “tea” (or coffee), isn’t it?"
+    assert normalise(text) == text
+    raw = "<p>&Hello, %s &amp; co.</p>"
+    assert normalise(normalise(raw)) == normalise(raw)

@@ -1,0 +1,64 @@
+from collections import Counter
+
+from xcompress.corpus.pairs import Pair
+from xcompress.corpus.split import sentence_key, split
+
+
+def pairs_of(language: str, numbers: range) -> list[Pair]:
+    return [Pair(f"Sentence number {n}.", f"{language} Satz {n}!", language, "o") for n in numbers]
+
+
+def keys(pairs: list[Pair]) -> set[str]:
+    return {sentence_key(side) for pair in pairs for side in (pair.source, pair.target)}
+
+
+def test_no_sentence_stands_on_both_sides() -> None:
+    pairs = pairs_of("de", range(200)) + pairs_of("nl", range(200))
+    variants = [Pair(p.source.upper().replace(".", " ?!"), "Variante " + p.target, p.language, "o") for p in pairs]
+    train, holdout = split(pairs + variants, 40, seed=1)
+    assert len({sentence_key(pair.source) for pair in holdout}) == 40
+    assert len(train) + len(holdout) == 800
+    assert not keys(train) & keys(holdout)
+
+
+def test_a_translation_in_the_holdout_is_not_trained_on() -> None:
+    pairs = pairs_of("de", range(100))
+    _, holdout = split(pairs, 20, seed=0)
+    double = Pair("An entirely different sentence.", holdout[0].target.upper(), "de", "o")
+    train, again = split([*pairs, double], 20, seed=0)
+    assert holdout[0] in again
+    assert double not in train
+
+
+def test_the_order_does_not_matter_but_the_seed_does() -> None:
+    pairs = pairs_of("de", range(300))
+    chosen = {pair.source for pair in split(pairs, 50, seed=0)[1]}
+    assert {pair.source for pair in split(pairs[::-1], 50, seed=0)[1]} == chosen
+    assert {pair.source for pair in split(pairs, 50, seed=1)[1]} != chosen
+
+
+def test_sentences_in_all_languages_come_first() -> None:
+    pairs = pairs_of("de", range(1000)) + pairs_of("ar", range(400, 600))
+    holdout = split(pairs, 50, seed=0)[1]
+    assert Counter(pair.language for pair in holdout) == {"de": 50, "ar": 50}
+
+
+def test_every_language_gets_its_share() -> None:
+    pairs = pairs_of("de", range(4000)) + pairs_of("fr", range(4000)) + pairs_of("ar", range(8000, 8100))
+    holdout = Counter(pair.language for pair in split(pairs, 900, seed=0)[1])
+    assert holdout["de"] >= 300 and holdout["fr"] >= 300 and holdout["ar"] == 25
+
+
+def test_a_small_corpus_keeps_three_quarters_for_training() -> None:
+    train, holdout = split(pairs_of("de", range(8)), 1000, seed=0)
+    assert (len(train), len(holdout)) == (6, 2)
+
+
+def test_none_held_out() -> None:
+    assert split(pairs_of("de", range(8)), 0, seed=0)[1] == []
+    assert split([], 5, seed=0) == ([], [])
+
+
+def test_keys_ignore_case_punctuation_and_width() -> None:
+    assert sentence_key("Ｔhe “Door”, is OPEN…") == sentence_key("the door is open")
+    assert sentence_key("कि") != sentence_key("का")

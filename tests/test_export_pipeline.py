@@ -1,0 +1,148 @@
+import errno
+import json
+from pathlib import Path
+
+import pytest
+from small_student import save_student
+
+from xcompress.errors import GateError, InputError
+from xcompress.export import Bounds, export, pipeline
+
+RUN = {
+    "name": "trial",
+    "recipe_hash": "0123456789abcdef",
+    "languages": ["en", "de"],
+    "finished": "2024-05-01T10:00:00+00:00",
+    "dev": {"sts": 71.5},
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    save_student(tmp_path / "runs/trial/student", unit_layers=1, recurrences=1)
+    (tmp_path / "runs/trial/run.json").write_text(json.dumps(RUN))
+    return tmp_path / "runs/trial"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count exports, and do not trace."""
+    calls: list[int] = []
+
+    def write(folder: Path, source: object, made_from: str, *_: object) -> None:
+        calls.append(1)
+        (folder / "a.txt").write_text("abc")
+        files = {"a.txt": {"bytes": 3}}
+        (folder / "manifest.json").write_text(json.dumps({"made_from": made_from, "files": files}))
+
+    monkeypatch.setattr(pipeline, "_write", write)
+    return calls
+
+
+def test_a_run_becomes_a_bundle_that_knows_its_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(run.parents[1])
+    bundle = export(quantize=False, facts={"note": "mine"})
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert bundle == Path("runs/trial/bundle")
+    assert {name: manifest[name] for name in ("recipe_hash", "languages", "dev")} == {
+        name: RUN[name] for name in ("recipe_hash", "languages", "dev")
+    }
+    assert (manifest["source"], manifest["precisions"], manifest["note"]) == ("trial", ["fp32"], "mine")
+    assert not (bundle / "onnx/model_quantized.onnx").exists()
+    card = (bundle / "README.md").read_text()
+    assert "| languages | en, de |" in card
+    assert "| sts (while training) | 71.5 |" in card
+    assert "exporting trial" in capsys.readouterr().err
+
+
+def test_the_same_is_not_exported_twice(run: Path, quick: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    export(run)
+    assert export(run) == run / "bundle"
+    assert len(quick) == 1
+    assert "already exported" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["force", "option", "facts", "student", "file", "run"])
+def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> None:
+    export(run)
+    if change == "student":
+        (run / "student/tokenizer.json").write_text("{}")
+    if change == "file":
+        (run / "bundle/a.txt").write_text("cut")
+        (run / "bundle/a.txt").write_text("")
+    if change == "run":
+        (run / "run.json").write_text(json.dumps({**RUN, "dev": {}}))
+    export(run, force=change == "force", quantize=change != "option", facts={"a": 1} if change == "facts" else None)
+    assert len(quick) == 2
+
+
+def test_a_full_disk_leaves_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("onnx.save", full)
+    with pytest.raises(InputError, match=r"No space left on device.*free space"):
+        export(run)
+    assert sorted(path.name for path in run.iterdir()) == ["run.json", "student"]
+
+
+def test_too_little_space_is_noticed_before_the_work(
+    run: Path, quick: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "_free_bytes", lambda _: 10_000)
+    with pytest.raises(InputError, match="MB free"):
+        export(run)
+    assert not quick
+
+
+def test_a_failed_gate_keeps_the_bundle_that_was_there(
+    run: Path, quick: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(run)
+    before = (run / "bundle/manifest.json").read_text()
+
+    def refuse(*_: object) -> None:
+        raise GateError("too far off")
+
+    monkeypatch.setattr(pipeline, "_write", refuse)
+    with pytest.raises(GateError):
+        export(run, force=True)
+    assert (run / "bundle/manifest.json").read_text() == before
+    assert sorted(path.name for path in run.iterdir()) == ["bundle", "run.json", "student"]
+
+
+def test_bounds_decide(run: Path) -> None:
+    with pytest.raises(GateError, match="bound 0e"):
+        export(run, quantize=False, bounds=Bounds(fp32_difference=0.0))
+    assert not (run / "bundle").exists()
+
+
+def test_a_folder_that_is_no_bundle_is_not_replaced(run: Path, tmp_path: Path, quick: list[int]) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter.txt").write_text("keep me")
+    with pytest.raises(InputError, match="holds no bundle"):
+        export(run, tmp_path / "mine")
+    assert (tmp_path / "mine/letter.txt").read_text() == "keep me"
+
+
+def test_the_target_may_not_be_a_file(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        export(run, tmp_path / "file")
+
+
+def test_an_unfinished_run_is_exported_with_a_warning(
+    run: Path, quick: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "run.json").write_text(json.dumps({**RUN, "finished": None}))
+    export(run)
+    assert "not finished" in capsys.readouterr().err
+
+
+def test_a_bar_shows_the_steps(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(pipeline.console.Ticker, "advance", lambda self, steps=1, note="": notes.append(note))
+    export(run)
+    assert notes == ["tracing", "checking float32", "quantising", "checking int8", "writing", "done"]

@@ -1,0 +1,123 @@
+"""One subject in its own process: requests on standard input, replies on standard output, one JSON object a line.
+
+Only the standard library is imported before the bare interpreter is measured. Libraries that print are sent to standard
+error, so that standard output carries replies alone.
+"""
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol, TextIO
+
+from xcompress.bench import memory
+from xcompress.errors import XCompressError
+
+Reply = dict[str, Any]
+MODELS = {"pytorch": ("xcompress.bench.torch_model", "TorchModel"), "onnx": ("xcompress.bench.onnx_model", "OnnxModel")}
+
+
+class Model(Protocol):
+    """What a worker needs of a model."""
+
+    def use_threads(self, threads: int) -> None:
+        """Set the number of threads."""
+
+    def encode(self, texts: Sequence[str]) -> Any:  # noqa: ANN401 - an array, but numpy is not imported here
+        """Encode texts to vectors (n, D)."""
+
+    def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
+        """Prepare a batch (N, L); the result runs it once."""
+
+
+class Session:
+    """The state of a worker: the bare interpreter's memory and, once loaded, the model."""
+
+    model: Model
+
+    def __init__(self) -> None:
+        self.bare = memory.resident()
+
+    def answer(self, request: Reply) -> Reply:
+        """Do what a request asks for; `do` names the method."""
+        method: Callable[..., Reply] = getattr(self, f"do_{request.pop('do')}")
+        return method(**request)
+
+    def do_load(self, kind: str, folder: str, precision: str, sentence: str, input_ids: list[list[int]]) -> Reply:
+        """Import, load, give the first vector, serve a short request; the seconds of each and the memory after all."""
+        start = perf_counter()
+        module, name = MODELS[kind]
+        build = getattr(importlib.import_module(module), name)
+        imported = perf_counter()
+        self.model = build(Path(folder), precision, 1)
+        loaded = perf_counter()
+        vector = self.model.encode([sentence])
+        first = perf_counter()
+        self.do_time(input_ids, calls=3, warm=False)
+        seconds = {"import": imported - start, "model": loaded - imported, "first_vector": first - loaded}
+        return {"seconds": seconds, "dimension": int(vector.shape[1]), **self.do_memory()}
+
+    def do_tokenizer(self, file: str) -> Reply:
+        """Load a tokenizer alone, in a worker without a model; the resident bytes it adds."""
+        tokenizers = importlib.import_module("tokenizers")
+        before = memory.resident()
+        tokenizer = tokenizers.Tokenizer.from_file(file)
+        tokenizer.encode("one")
+        return {"resident": memory.resident() - before}
+
+    def do_memory(self) -> Reply:
+        """Report resident and peak memory in bytes, over the bare interpreter."""
+        return {"bare": self.bare, "resident": memory.resident() - self.bare, "peak": memory.peak() - self.bare}
+
+    def do_threads(self, count: int) -> Reply:
+        """Use that many threads from now on."""
+        self.model.use_threads(count)
+        return {}
+
+    def do_time(self, input_ids: list[list[int]], calls: int, warm: bool) -> Reply:
+        """Time single calls, after an untimed one if `warm`."""
+        run = self.model.call(input_ids)
+        if warm:
+            run()
+        return {"seconds": [_seconds(run) for _ in range(calls)]}
+
+    def do_encode(self, texts: list[str], file: str) -> Reply:
+        """Encode texts into a .npy file (n, D)."""
+        import numpy as np
+
+        np.save(file, np.asarray(self.model.encode(texts), dtype=np.float32))
+        return {}
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = perf_counter()
+    run()
+    return perf_counter() - start
+
+
+def _own_stdout() -> TextIO:
+    """Keep standard output for replies and send whatever else is printed to standard error."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return replies
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    session = Session()
+    replies = _own_stdout()
+    for line in sys.stdin:
+        try:
+            reply = session.answer(json.loads(line))
+        except XCompressError as error:
+            reply = {"error": str(error)}
+        except Exception as error:  # whatever it is, the parent has to hear it in one line
+            reply = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The command line. Each command parses, calls one function and prints; what is heavy is imported inside."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xcompress import __version__
+
+EXAMPLES = """
+Three commands make a small encoder and show what was lost:
+
+    xcompress distill recipes/minilm_ru3.yaml
+
+    xcompress export --onnx --quantize
+
+    xcompress bench --device cpu
+"""
+
+app = typer.Typer(
+    help=f"Compress a multilingual sentence encoder for CPUs and phones, and measure what was lost.\n\n{EXAMPLES}",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line; turn errors into one line and an exit code (2 bad input, 3 refused quality, 1 the rest)."""
+    from xcompress.console import fail
+    from xcompress.errors import XCompressError
+
+    try:
+        app(standalone_mode=True)
+    except KeyboardInterrupt:
+        fail("interrupted; run the same command again to go on from there")
+        sys.exit(130)
+    except XCompressError as error:
+        _reraise_for_debug(error)
+        fail(str(error))
+        sys.exit(error.exit_code)
+    except Exception as error:
+        _reraise_for_debug(error)
+        first_line = str(error).strip().split("\n")[0]
+        fail(f"unexpected {type(error).__name__}: {first_line}; add --debug in front of the command for the traceback")
+        sys.exit(1)
+
+
+def _reraise_for_debug(error: Exception) -> None:
+    if "--debug" in sys.argv:
+        raise error
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"xcompress {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def distill(
+    recipe: Annotated[Path, typer.Argument(help="Recipe file, for example recipes/minilm_ru3.yaml.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Changes to the recipe: key=value, such as stages.contrast.steps=100.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the recipe> when not given.")] = None,
+) -> None:
+    """Distil a student from a recipe, stage by stage.
+
+    A finished stage is reused and an interrupted one goes on where it stopped.
+
+    Example:  xcompress distill recipes/minilm_ru3.yaml
+
+    Example:  xcompress distill recipes/minilm_ru3.yaml student.bottleneck=256 --run runs/b256
+    """
+    from xcompress.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides or [])
+    from xcompress.distill.pipeline import distill as run_distill
+    from xcompress.distill.summary import show
+
+    show(run_distill(loaded, run or Path("runs") / loaded.name))
+
+
+@app.command()
+def export(
+    source: Annotated[
+        Path | None, typer.Argument(help="Run folder or student folder; the newest finished run when not given.")
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write an ONNX bundle (the only format so far).")] = True,
+    quantize: Annotated[bool, typer.Option("--quantize/--no-quantize", help="Also write the int8 model.")] = True,
+    output: Annotated[Path | None, typer.Option(help="Folder of the bundle; <run>/bundle when not given.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Export again even when nothing has changed.")] = False,
+) -> None:
+    """Export a student to a verified ONNX bundle, float32 and int8.
+
+    Example:  xcompress export --onnx --quantize
+
+    Example:  xcompress export runs/minilm_ru3 --onnx --quantize --output bundles/minilm
+    """
+    from xcompress.console import emit
+    from xcompress.export import export as run_export
+
+    emit(str(run_export(source, output, quantize=quantize, force=force)))
+
+
+@app.command()
+def bench(
+    bundle: Annotated[Path | None, typer.Argument(help="Bundle; the newest one when not given.")] = None,
+    device: Annotated[str, typer.Option(help="Where to measure: cpu.")] = "cpu",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of STS sets: STS 2017 files, or stsb-<language>-dev.csv.")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Folder of the model to compare with; the run's assistant when not given.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, under a minute.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown in place of tables.")] = False,
+) -> None:
+    """Measure size, memory, load time, latency and accuracy of a bundle against the model that it came from.
+
+    Example:  xcompress bench --device cpu
+
+    Example:  xcompress bench runs/minilm_ru3/bundle --device cpu --data path/to/sts --json
+    """
+    from xcompress.bench import bench as run_bench
+    from xcompress.console import emit
+
+    report = run_bench(bundle, device=device, data=data, reference=reference, quick=quick)
+    if json or markdown:
+        emit(report.to_json() if json else report.markdown())
+    else:
+        report.show()

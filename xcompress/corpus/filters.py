@@ -1,0 +1,105 @@
+"""Which pairs are sentences worth learning from."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xcompress.corpus.normalise import PLACEHOLDER, normalise, placeholders
+from xcompress.corpus.pairs import Pair
+
+_CODE = re.compile(r"://|\bwww\.|[{}\\<>|=^~]|\w_\w|\w\(\)|\S@\S|\w\.\w+\.\w|(?<!\S)--?\w|%[A-Za-z(]")
+_WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
+_WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_SCRIPTS = {
+    language: re.compile(f"[{letters}]")
+    for languages, letters in {
+        "ar fa ur": "\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufeff",
+        "ru uk bg mk be": "\u0400-\u04ff",
+        "el": "\u0370-\u03ff\u1f00-\u1fff",
+        "he": "\u0590-\u05ff",
+        "hi mr ne": "\u0900-\u097f",
+        "ja": "\u3040-\u30ff\u4e00-\u9fff",
+        "ko": "\uac00-\ud7af",
+        "th": "\u0e00-\u0e7f",
+        "zh": "\u3400-\u9fff",
+    }.items()
+    for language in languages.split()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a pair must satisfy to be kept.
+
+    :param min_words: words of the English side, inserted values not counted.
+    :param max_words: words of the English side.
+    :param max_ratio: longer over shorter side in characters, with `slack` added to both; a Chinese, Japanese or
+        Korean character counts as three.
+    :param min_letters: share of letters among a side's visible characters.
+    :param max_placeholders: inserted values in the English side.
+    """
+
+    min_words: int = 4
+    max_words: int = 64
+    max_ratio: float = 2.5
+    slack: int = 10
+    min_letters: float = 0.6
+    min_script: float = 0.5
+    max_placeholders: int = 3
+
+
+def keep(pair: Pair, limits: Limits) -> bool:
+    """Tell whether a raw or normalised pair is worth learning from."""
+    return why_dropped(pair, limits) is None
+
+
+def why_dropped(pair: Pair, limits: Limits) -> str | None:
+    """Return in a few words why a pair is of no use, or None when it is kept."""
+    if len(_WORD.findall(pair.source)) < limits.min_words:  # most messages are labels: spare the work
+        return "too short"
+    source, target = normalise(pair.source), normalise(pair.target)
+    words = sum(word != PLACEHOLDER for word in _WORD.findall(source))
+    if words < limits.min_words:
+        return "too short"
+    if words > limits.max_words:
+        return "too long"
+    if placeholders(pair.source) != placeholders(pair.target) or placeholders(pair.source) > limits.max_placeholders:
+        return "placeholders"
+    if same_key(source) == same_key(target):
+        return "not translated"
+    if any(_CODE.search(side) or _letters(side) < limits.min_letters for side in (source, target)):
+        return "code or symbols"
+    if _ratio(source, target, limits.slack) > limits.max_ratio:
+        return "lengths differ"
+    return None if _script(target, pair.language) >= limits.min_script else "wrong script"
+
+
+def without_duplicates(pairs: Iterable[Pair]) -> list[Pair]:
+    """Keep one translation, the first, per English sentence and language; case and compatibility forms are ignored."""
+    first: dict[tuple[str, str], Pair] = {}
+    for pair in pairs:
+        first.setdefault((pair.language, same_key(pair.source)), pair)
+    return list(first.values())
+
+
+def same_key(text: str) -> str:
+    """Return what two spellings of the same text share: NFKC, case folded."""
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _letters(text: str) -> float:
+    visible = [unicodedata.category(character)[0] for character in text if not character.isspace()]
+    return sum(category in "LM" for category in visible) / max(len(visible), 1)
+
+
+def _ratio(source: str, target: str, slack: int) -> float:
+    lengths = sorted(len(side) + 2 * len(_WIDE.findall(side)) + slack for side in (source, target))
+    return lengths[1] / lengths[0]
+
+
+def _script(text: str, language: str) -> float:
+    """Return the share of letters in the language's own script; 1 for languages in Latin letters."""
+    pattern = _SCRIPTS.get(language)
+    letters = [character for character in text if character.isalpha()]
+    return len(pattern.findall("".join(letters))) / max(len(letters), 1) if pattern else 1.0

@@ -1,0 +1,70 @@
+"""Interface messages turned into plain sentences: no mnemonics, mark-up, escapes or format codes."""
+
+import html
+import re
+import unicodedata
+
+PLACEHOLDER = "X"
+"""What stands for an inserted value; a capital letter reads as a name or number in every language."""
+
+_FORMAT_CODE = re.compile(
+    r"""
+      \{\{.*?\}\}                                       # {{ name }}
+    | \$\{[^{}]*\} | \$\([^()]*\) | \$[A-Za-z_]\w*      # ${name} $name
+    | \{[^{}\s,]*\}                                     # {} {0} {name!r:>4}
+    | %%?\([^()%]*\)[-+#0]*\d*(?:\.\d+)?[a-zA-Z]        # %(name)s
+    | (?<!%)%(?:\d+\$)?[-+#0]*\d{0,2}(?:\.[\d*]+)?(?:hh|ll|[hlLqjzt])?[a-zA-Z](?![a-zA-Z])   # %s %1$s %.2f
+    | %L?[1-9](?!\d)                                    # %1
+    """,
+    re.X,
+)
+_TEMPLATE_TAG = re.compile(r"\{%.*?%\}")
+_TAG = re.compile(r"</?[A-Za-z0-9][^<>]*>|<!--.*?-->", re.S)
+_BREAK = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|h[1-6])\b[^<>]*>", re.I)
+_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z][a-z0-9]*);", re.I)
+_ESCAPE = re.compile(r"\\[nrt]")
+_ROLE = re.compile(r":[a-z][\w:+-]*:`([^`<]*?)(?:\s*<[^`>]*>)?`")
+_REST_LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`_{1,2}")
+_MARKDOWN_LINK = re.compile(r"!?\[([^\][]+)\]\([^()\s]+\)")
+_BACKTICKS = re.compile(r"`+([^`]+)`+_{0,2}")
+_STARS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
+_SUFFIX_MNEMONIC = re.compile(r"\s*\((?:&amp;|[&_])\w\)")
+_AMPERSAND = re.compile(r"&(?=\w)")
+_INITIALS = re.compile(r"(?<=[A-Z])&(?=[A-Z]\b)")
+_WORD_UNDERSCORE = re.compile(r"(?<!\w)_(?=[^\W_])(?!\w*_)")
+_INNER_UNDERSCORE = re.compile(r"(?<=[^\W\d_])_(?=[^\W\d_])")
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+_LABEL_WORDS = 6
+
+
+def normalise(text: str) -> str:
+    """Turn an interface message into the sentence a person would read.
+
+    The form is NFC, not NFKC: tokenizers apply their own compatibility mapping, and "½" or "…" should reach them as
+    users type them. Inserted values become `X`, mark-up and mnemonics go, ellipses stay.
+    """
+    text = _without_markup(_ESCAPE.sub(" ", text).replace('\\"', '"'))
+    text = _FORMAT_CODE.sub(PLACEHOLDER, _without_mnemonics(text)).replace("%%", "%")
+    return " ".join(unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).split())
+
+
+def placeholders(text: str) -> int:
+    """Count the inserted values of a raw message; a translation has as many as its source."""
+    return len(_FORMAT_CODE.findall(_TEMPLATE_TAG.sub("", text)))
+
+
+def _without_markup(text: str) -> str:
+    text = _TAG.sub("", _BREAK.sub(" ", _TEMPLATE_TAG.sub(" ", text)))
+    for pattern in (_ROLE, _REST_LINK, _MARKDOWN_LINK, _BACKTICKS):
+        text = pattern.sub(r"\1", text)
+    return _ENTITY.sub(lambda match: html.unescape(match[0]), _STARS.sub(r"\2", text))
+
+
+def _without_mnemonics(text: str) -> str:
+    """Remove `&File`, `_File`, `E_xit` and `(&F)`, but leave `AT&T`, `Q&A` and `file_name`."""
+    text = _SUFFIX_MNEMONIC.sub("", text)
+    text = _AMPERSAND.sub("", _INITIALS.sub("&&", text).replace("&&", "\0")).replace("\0", "&")
+    if text.count("_") == 1:
+        text = _WORD_UNDERSCORE.sub("", text)
+        text = _INNER_UNDERSCORE.sub("", text) if len(text.split()) <= _LABEL_WORDS else text
+    return text

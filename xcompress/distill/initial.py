@@ -1,0 +1,117 @@
+"""Where training starts: a head by least squares for the assistant, layers and an SVD of its table for the student."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from xcompress.distill.objectives import embedding_loss
+from xcompress.errors import InputError
+from xcompress.recipe import StudentPart
+from xcompress.student import Student, pad, token_ids
+
+_FACTORS = ("word", "projection")
+
+FLAT = 1e-4
+"""Directions with less than this share of the largest singular value are left out of the least-squares fit.
+
+A LayerNorm leaves one direction without variance; what is there is rounding noise, which must not be amplified.
+"""
+
+
+def least_squares_head(vectors: NDArray[np.float32], goals: NDArray[np.float32]) -> nn.Linear:
+    """Fit W, b that minimise the sum over i of |W x_i + b - y_i|^2.
+
+    :param vectors: pooled vectors x of the assistant, (N, H), not normalised.
+    :param goals: teacher vectors y of the same sentences, (N, D).
+    """
+    design = np.hstack([vectors, np.ones((len(vectors), 1), dtype=np.float32)]).astype(np.float64)
+    solution = np.linalg.lstsq(design, goals.astype(np.float64), rcond=FLAT)[0]
+    head = nn.Linear(vectors.shape[1], goals.shape[1])
+    head.load_state_dict({"weight": torch.tensor(solution[:-1].T), "bias": torch.tensor(solution[-1])})
+    return head
+
+
+def pooled(student: Student) -> Student:
+    """Return the same encoder, sharing its weights, with sentence vectors that are not normalised."""
+    plain = Student(replace(student.config, normalize=False))
+    plain.load_state_dict(student.state_dict(), assign=True)
+    return plain
+
+
+def with_head(assistant: Student, head: nn.Linear) -> Student:
+    """Return the assistant with a linear head in front of its pooling."""
+    extended = Student(replace(assistant.config, head_size=head.out_features))
+    state = assistant.state_dict() | {f"head.{name}": weight for name, weight in head.state_dict().items()}
+    extended.load_state_dict(state)
+    return extended.eval()
+
+
+def recurrences_of(layers: int, unit_layers: int) -> int:
+    """Return R = layers / M.
+
+    :raises InputError: when the unit does not divide the layers.
+    """
+    if layers % unit_layers:
+        divisors = ", ".join(str(unit) for unit in range(1, layers + 1) if layers % unit == 0)
+        raise InputError(
+            f"student.unit_layers: {unit_layers} does not divide the assistant's {layers} layers; choose {divisors}"
+        )
+    return layers // unit_layers
+
+
+def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.int64]) -> Student:
+    """Make the untrained student: the assistant's first M layers, its head, and the truncated SVD of its table.
+
+    :param counts: how often each of the V pieces stands in the text, (V,).
+    :raises InputError: when M does not divide the assistant's layers, or B is not below H.
+    """
+    config = replace(
+        assistant.config,
+        unit_layers=part.unit_layers,
+        recurrences=recurrences_of(assistant.config.depth, part.unit_layers),
+        bottleneck=part.bottleneck,
+        max_tokens=part.max_tokens,
+        prefix="",
+    )
+    student = Student(config)
+    kept = student.state_dict().keys()
+    state = {name: weight for name, weight in assistant.state_dict().items() if name in kept}
+    if part.bottleneck:
+        table, projection = truncated_svd(state["embeddings.word.weight"], part.bottleneck, counts)
+        state |= {"embeddings.word.weight": table, "embeddings.projection.weight": projection}
+    student.load_state_dict(state)
+    return student
+
+
+def embedding_errors(
+    assistant: Student, student: Student, tokenizer: Tokenizer, texts: Sequence[str]
+) -> dict[str, float]:
+    """Return eq. 3's error on texts: `start` of the student as it is, `random` with a random table and projection."""
+    random = Student(student.config).embeddings
+    fixed = {name: weight for name, weight in student.embeddings.state_dict().items() if not name.startswith(_FACTORS)}
+    random.load_state_dict(fixed, strict=False)
+    input_ids, mask = pad(token_ids(tokenizer, texts, student.config), student.config.pad_token_id)
+    with torch.no_grad():
+        goal = assistant.embeddings(input_ids)
+        errors = {"start": student.embeddings(input_ids), "random": random(input_ids)}
+    return {name: float(embedding_loss(goal, tokens, mask)) for name, tokens in errors.items()}
+
+
+def truncated_svd(table: Tensor, rank: int, counts: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Factor E (V, H) as E' P with E' (V, B) and P (B, H), minimising sum over v of f_v |E_v - E'_v P|^2.
+
+    The minimum is reached with the top B right singular vectors of diag(sqrt f) E. f is the piece frequency; one is
+    added to every count, so that unseen pieces weigh a little.
+
+    :returns: E' (V, B) and P transposed to the layout of nn.Linear, (H, B).
+    """
+    weights = torch.tensor(counts + 1, dtype=torch.float64).unsqueeze(1)
+    rows = table.double()
+    _, directions = torch.linalg.eigh(rows.T @ (weights * rows))
+    basis = directions[:, -rank:].flip(1)
+    return (rows @ basis).float(), basis.float()

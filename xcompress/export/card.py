@@ -1,0 +1,122 @@
+"""The model card of a bundle, made from its manifest."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, onnx, feature-extraction, sentence-similarity]
+{languages_header}---
+
+# {source}
+
+A sentence encoder for CPUs: text in, vectors of {dimension} numbers out. {normalized}
+Made with xcompress {xcompress} from `{source}`.
+
+| | |
+|---|---|
+| languages | {languages} |
+| parameters | {parameters:,} |
+| layers | {unit_layers} stored, applied {recurrences} times |
+| word table | {vocab_size:,} rows of {table_width} numbers |
+| longest text | {max_tokens} tokens; longer texts are cut |
+| prefix | {prefix} |
+{files}
+{scores}
+## How to load
+
+With xcompress (needs only numpy, tokenizers and onnxruntime):
+
+```python
+from xcompress.runtime import Encoder
+
+encoder = Encoder("path/to/this/folder")
+vectors = encoder.encode(["A first sentence.", "Ein zweiter Satz."])
+print(encoder.similarity(vectors, vectors))
+```
+
+With sentence-transformers:
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(
+    "path/to/this/folder",
+    backend="onnx",
+    model_kwargs={{"file_name": "{graph}", "provider": "CPUExecutionProvider"}},
+)
+vectors = model.encode(["A first sentence.", "Ein zweiter Satz."])
+```
+
+With onnxruntime alone:
+
+```python
+import numpy, onnxruntime, tokenizers
+
+tokenizer = tokenizers.Tokenizer.from_file("path/to/this/folder/tokenizer.json")
+session = onnxruntime.InferenceSession("path/to/this/folder/{graph}")
+encoded = tokenizer.encode_batch(["{prefix_text}A first sentence.", "{prefix_text}Ein zweiter Satz."])
+feeds = {{
+    "input_ids": numpy.array([line.ids for line in encoded], dtype=numpy.int64),
+    "attention_mask": numpy.array([line.attention_mask for line in encoded], dtype=numpy.int64),
+}}
+vectors = session.run(["sentence_embedding"], feeds)[0]
+```
+
+## Limits
+
+- Texts beyond {max_tokens} tokens are cut. Other languages than those it was trained for may work badly or not at all.
+- The int8 graph scales activations per batch, so a vector depends slightly on its batch-mates (bounded below).
+- The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
+  x86 CPUs without them add pairs of products in 16 bits, which can overflow: measure there before you rely on it.
+
+## Checked at export
+
+{checks}
+"""
+
+
+def model_card(manifest: Mapping[str, Any]) -> str:
+    """Write the card; every figure in it is one of the manifest."""
+    bottleneck = manifest["bottleneck"]
+    codes = list(manifest["languages"])
+    graphs = [name for name in manifest["files"] if name.endswith(".onnx")]
+    return _CARD.format(
+        **{name: value for name, value in manifest.items() if name not in ("files", "languages", "prefix")},
+        languages=", ".join(codes) or "not recorded",
+        languages_header=f"language: [{', '.join(codes)}]\n" if codes else "",
+        normalized="They have unit length." if manifest["normalize"] else "They are not normalised.",
+        table_width=bottleneck["width"] if bottleneck else manifest["hidden_size"],
+        prefix=f"`{manifest['prefix']}`" if manifest["prefix"] else "none",
+        prefix_text=manifest["prefix"],
+        files="\n".join(f"| {name} | {manifest['files'][name]['bytes'] / 1e6:.1f} MB |" for name in graphs),
+        scores=_scores(manifest.get("dev")),
+        graph=max(graphs, key=len),
+        checks=_checks(manifest),
+    )
+
+
+def _scores(dev: object) -> str:
+    """Write the training run's own scores, where they are plain numbers."""
+    found = dev.items() if isinstance(dev, Mapping) else ()
+    rows = [f"| {name} (while training) | {value:.4g} |\n" for name, value in found if isinstance(value, int | float)]
+    return "".join(rows)
+
+
+def _checks(manifest: Mapping[str, Any]) -> str:
+    figures, machine = manifest["parity"], manifest["machine"]
+    fp32, int8 = figures["fp32"], figures.get("int8")
+    lines = [
+        f"- float32 against PyTorch: largest difference {fp32['max_abs_difference']:.1e} (bound {fp32['bound']:.0e})"
+    ]
+    if int8:
+        lines += [
+            f"- int8 against PyTorch: cosine {int8['int8_mean_cosine']:.4f} on average, "
+            f"{int8['int8_min_cosine']:.4f} at worst",
+            f"- int8 against PyTorch: similarities between sentences correlate at {int8['similarity_correlation']:.4f}",
+            f"- int8, one sentence alone and in a batch: cosine {int8['invariance_min_cosine']:.4f} at worst",
+        ]
+    return "\n".join(
+        [*lines, f"- on {machine['processor']} ({', '.join(machine['cpu_flags']) or machine['architecture']})"]
+    )
