@@ -1,13 +1,16 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_student import bundle, save_student
 
 from xcompress.bench import Report, bench, run
+from xcompress.bench.devices import describe
 from xcompress.bench.latency import SHAPES, Effort
+from xcompress.bench.report import load_warnings
 from xcompress.bench.subjects import REFERENCE, find_bundle, subjects_of
 from xcompress.corpus.similarity import builtin
 from xcompress.errors import InputError, XCompressError
@@ -57,7 +60,7 @@ def test_whole_bench(capsys: pytest.CaptureFixture[str]) -> None:
         assert [(f"{x.batch}x{x.tokens}", x.threads) for x in one.latency] == [
             (str(s), n) for n in counts for s in SHAPES
         ]
-        assert {test.test: test.rows for test in one.accuracy} == {"built-in": rows, "retrieval": 20}
+        assert {test.test: test.rows for test in one.accuracy} == {"built-in": rows, "retrieval": 30}
         assert one.memory and one.memory.busy_peak and one.memory.busy_peak >= one.memory.peak
     by_name = {one.name: one for one in report.results}
     torch_scores, onnx_scores = (by_name[f"student, {kind}"].accuracy[0].figures for kind in ("PyTorch", "ONNX fp32"))
@@ -128,3 +131,9 @@ def test_reports_are_checked_when_read() -> None:
         Report.from_json(json.dumps({"schema": 1}))
     with pytest.raises(InputError, match="bench report"):
         Report.from_json("not JSON")
+
+
+def test_a_busy_machine_is_told() -> None:
+    machine = replace(describe(), threads=4, load=3.0)
+    assert load_warnings(replace(machine, load=1.9)) == []
+    assert load_warnings(machine)[0].startswith("machine.load: 3.0 before the bench on 4 threads")

@@ -1,8 +1,9 @@
 """The only module that prints: one console for people, progress bars with an ETA, and tables."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,6 +11,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 Item = TypeVar("Item")
+
+SECONDS_BETWEEN_LINES = 10
+COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TextColumn("{task.fields[note]}"),
+    TimeElapsedColumn(),
+    TextColumn("ETA"),
+    TimeRemainingColumn(),
+)
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -35,42 +47,55 @@ def emit(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def bars() -> Progress:
-    """Build a progress display: what, a bar, how many, time taken, time left."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-        console=err,
-        transient=not err.is_terminal,
-    )
-
-
 @contextmanager
 def bar(what: str, total: int) -> Iterator["Ticker"]:
-    """Show one progress bar while the block runs.
+    """Show a progress bar with an ETA while the block runs; where there is no terminal, a line now and then.
 
     :param what: the label in front of the bar.
     :param total: how many steps make it full.
     """
-    with bars() as progress:
-        yield Ticker(progress, what, total)
+    if not err.is_terminal:
+        yield LineTicker(what, total)
+        return
+    with Progress(*COLUMNS, console=err, transient=True) as progress:
+        yield BarTicker(progress, what, total)
 
 
-class Ticker:
-    """Moves one bar."""
+class Ticker(Protocol):
+    """Moves one progress display."""
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Move by `steps` and show `note` beside it."""
+
+
+class BarTicker:
+    """Moves one bar of a terminal."""
 
     def __init__(self, progress: Progress, what: str, total: int) -> None:
         self._progress = progress
-        self._task = progress.add_task(what, total=total, note="")
+        self._task = progress.add_task(escape(what), total=total, note="")
 
     def advance(self, steps: int = 1, note: str = "") -> None:
         """Move the bar by `steps` and show `note` beside it."""
-        self._progress.update(self._task, advance=steps, note=note)
+        self._progress.update(self._task, advance=steps, note=escape(note))
+
+
+class LineTicker:
+    """Prints a line every few seconds, for logs."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._started = self._shown = time.monotonic()
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Count `steps`; print how far it is when the last line is some seconds old."""
+        self._done += steps
+        now = time.monotonic()
+        if now - self._shown < SECONDS_BETWEEN_LINES or not self._done:
+            return
+        self._shown = now
+        left = (now - self._started) / self._done * (self._total - self._done)
+        say(f"{self._what} {self._done}/{self._total} {note + ' ' if note else ''}ETA {left:.0f} s")
 
 
 def tracked(items: Sequence[Item], what: str) -> Iterator[Item]:

@@ -34,7 +34,7 @@ class Encoder:
         self.manifest: dict[str, Any] = _read_manifest(folder)
         self.precision = _choose(folder, precision)
         self._tokenizer = _open_tokenizer(folder / "tokenizer.json", self.manifest["max_tokens"])
-        self._session = _open_graph(folder / GRAPHS[self.precision], threads)
+        self.session = _open_graph(folder / GRAPHS[self.precision], threads)
 
     @property
     def dimension(self) -> int:
@@ -76,7 +76,7 @@ class Encoder:
             input_ids[row, : len(ids)] = ids
             attention_mask[row, : len(ids)] = 1
         feeds = {"input_ids": input_ids, "attention_mask": attention_mask}
-        vectors: Vectors = self._session.run(["sentence_embedding"], feeds)[0]
+        vectors: Vectors = self.session.run(["sentence_embedding"], feeds)[0]
         return vectors
 
 

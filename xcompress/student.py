@@ -206,7 +206,8 @@ def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig)
     """Turn texts into token ids with special tokens, the model's prefix in front, cut at `config.max_tokens`."""
     tokenizer.no_padding()
     tokenizer.enable_truncation(config.max_tokens)
-    return [encoding.ids for encoding in tokenizer.encode_batch([config.prefix + text for text in texts])]
+    encodings = tokenizer.encode_batch([config.prefix + text for text in texts])
+    return [encoding.ids or [config.pad_token_id] for encoding in encodings]
 
 
 def pad(sequences: Sequence[Sequence[int]], pad_token_id: int) -> tuple[Tensor, Tensor]:

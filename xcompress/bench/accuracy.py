@@ -13,9 +13,9 @@ from xcompress.errors import InputError
 from xcompress.files import hash_of
 from xcompress.metrics import retrieval_accuracy
 
-RETRIEVAL_PAIRS = 40
+RETRIEVAL_PAIRS = 100
 """Translations per language among which the right one has to be found; a 12-layer model takes longest with these."""
-QUICK_PAIRS = 20
+QUICK_PAIRS = 50
 QUICK_STEP = 3
 """A quick bench takes every third row of the graded set."""
 SPEARMAN = "Spearman x 100"

@@ -25,7 +25,7 @@ class Machine:
     memory: int
     """Bytes of main memory; 0 where unknown."""
     load: float
-    """Processes that wanted a processor in the minute before the bench; above 0.5 the machine was not idle."""
+    """Processes that wanted a processor in the minute before the bench."""
     system: str
     python: str
     libraries: dict[str, str]

@@ -16,6 +16,8 @@ from xcompress.errors import InputError
 from xcompress.files import write_text
 
 SCHEMA = 1
+BUSY = 0.5
+"""Load per processor above which the machine was not idle."""
 NONE = "-"
 LEFT_OUT = {(BUILTIN, "monolingual")}
 """Figures for the JSON alone: the table shows English and the other languages apart."""
@@ -146,6 +148,16 @@ class Report:
             console.say(note)
         for warning in self.warnings:
             console.warn(warning)
+
+
+def load_warnings(machine: Machine) -> list[str]:
+    """Write a line when other programs were at work: what slows every call alike does not show as spread."""
+    if machine.load <= BUSY * machine.threads:
+        return []
+    return [
+        f"machine.load: {machine.load} before the bench on {_threads(machine.threads)}; all times are too long, "
+        "above all with several threads; close other programs and run again"
+    ]
 
 
 def noise_warnings(results: Sequence[Result]) -> list[str]:

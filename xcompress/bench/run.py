@@ -17,7 +17,7 @@ from xcompress.bench.accuracy import QUICK_STEP, Accuracy, Exam, prepare
 from xcompress.bench.devices import all_threads, check_device, describe
 from xcompress.bench.latency import FULL, QUICK, SHAPES, Effort, Latency, Shape, real_batches, summarise, take_turns
 from xcompress.bench.process import Worker, WorkerFailed
-from xcompress.bench.report import SCHEMA, Load, Memory, Report, Result, Size, noise_warnings
+from xcompress.bench.report import SCHEMA, Load, Memory, Report, Result, Size, load_warnings, noise_warnings
 from xcompress.bench.subjects import REFERENCE, Place, Subject, find_bundle, subjects_of
 from xcompress.console import Ticker
 from xcompress.errors import XCompressError
@@ -131,7 +131,7 @@ def _measure(place: Place, subjects: Sequence[Subject], exam: Exam, quick: bool)
         reference=next((one.name for one in results if one.name == REFERENCE and not one.failed), None),
         results=results,
         notes=tuple(_notes(place, results, quick)),
-        warnings=(*_failures(results), *noise_warnings(results)),
+        warnings=(*_failures(results), *load_warnings(machine), *noise_warnings(results)),
     )
 
 

@@ -1,12 +1,13 @@
 """The corpus of a recipe: gathered, filtered, free of duplicates, split and capped."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from xcompress import files
+from xcompress.console import tracked
 from xcompress.corpus.catalogues import read_catalogues
 from xcompress.corpus.filters import Limits, why_dropped, without_duplicates
 from xcompress.corpus.normalise import normalise
@@ -54,7 +55,8 @@ def build(
     :param max_pairs: training pairs per language; more are sampled down, to the same sentences in each language.
     :raises InputError: when a file cannot be read or a language is left without pairs.
     """
-    raw = [pair for origin, root in catalogues for pair in read_catalogues(root, languages, origin)]
+    read = tracked(catalogues, "catalogues: read")
+    raw = [pair for origin, root in read for pair in read_catalogues(root, languages, origin)]
     raw += [
         pair for path, language, origin in tsv if language in languages for pair in read_tsv(path, language, origin)
     ]
@@ -65,10 +67,10 @@ def build(
     return Corpus(tuple(train), tuple(holdout))
 
 
-def _clean(raw: Iterable[Pair], limits: Limits) -> tuple[list[Pair], Mapping[str, Counter[str]]]:
+def _clean(raw: Sequence[Pair], limits: Limits) -> tuple[list[Pair], Mapping[str, Counter[str]]]:
     """Filter, normalise and de-duplicate; count by language what was dropped and why."""
     kept, dropped = [], defaultdict[str, Counter[str]](Counter)
-    for pair in raw:
+    for pair in tracked(raw, "corpus: pairs filtered"):
         reason = why_dropped(pair, limits)
         if reason:
             dropped[pair.language][reason] += 1

@@ -37,15 +37,15 @@ def least_squares_head(vectors: NDArray[np.float32], goals: NDArray[np.float32])
 
 
 def pooled(student: Student) -> Student:
-    """Return the same encoder, sharing its weights, with sentence vectors that are not normalised."""
-    plain = Student(replace(student.config, normalize=False))
+    """Return the same encoder, sharing its weights, without a prefix and with sentence vectors not normalised."""
+    plain = Student(replace(student.config, normalize=False, prefix=""))
     plain.load_state_dict(student.state_dict(), assign=True)
     return plain
 
 
 def with_head(assistant: Student, head: nn.Linear) -> Student:
-    """Return the assistant with a linear head in front of its pooling."""
-    extended = Student(replace(assistant.config, head_size=head.out_features))
+    """Return the assistant with a linear head in front of its pooling, and normalised sentence vectors."""
+    extended = Student(replace(assistant.config, head_size=head.out_features, normalize=True))
     state = assistant.state_dict() | {f"head.{name}": weight for name, weight in head.state_dict().items()}
     extended.load_state_dict(state)
     return extended.eval()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress import __version__
+from xcompress.console import tracked
 from xcompress.corpus.build import build
 from xcompress.corpus.filters import Limits
 from xcompress.corpus.pairs import Pair, read_tsv, write_tsv
@@ -90,7 +91,7 @@ def _corpus_step(recipe: Recipe, run: Run) -> Step:
 def _build_corpus(recipe: Recipe, folder: Path) -> Mapping[str, object]:
     part = recipe.corpus
     corpus = build(
-        [(reference, resolve(reference)) for reference in part.catalogues],
+        [(reference, resolve(reference)) for reference in tracked(part.catalogues, "catalogues: fetched")],
         [(resolve(tsv.source), tsv.language, Path(tsv.source).name) for tsv in part.tsv],
         recipe.languages,
         limits=Limits(min_words=part.min_words, max_words=part.max_words, max_ratio=part.max_ratio),

@@ -53,7 +53,10 @@ def _import_assistant(recipe: Recipe, folder: Path) -> Mapping[str, object]:
 
 
 def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step) -> Step:
-    """Trim the assistant's vocabulary and fit its head, by least squares, to the teacher's vectors."""
+    """Trim the assistant's vocabulary and fit its head, by least squares, to the teacher's vectors.
+
+    The head is fitted without the prefix, and from here on no model in the run needs one.
+    """
     key = {
         "version": __version__,
         "corpus": materials.corpus.key,
@@ -68,7 +71,7 @@ def _build_start(recipe: Recipe, materials: Materials, reference: Step, folder: 
     full, full_tokenizer = Student.load(reference.folder)
     as_it_comes = dev_scores(vectors_of("assistant as it comes", full, full_tokenizer), materials)
     texts = [text for pair in materials.train for text in (pair.source, pair.target)]
-    assistant, tokenizer = _trimmed(recipe, full, full_tokenizer, [*texts, full.config.prefix])
+    assistant, tokenizer = _trimmed(recipe, full, full_tokenizer, texts)
     assistant = _with_fitted_head(assistant, tokenizer, materials)
     assistant.save(folder, tokenizer)
     np.save(folder / PIECE_COUNTS, piece_counts(tokenizer, texts))
@@ -95,6 +98,7 @@ def _trimmed(recipe: Recipe, full: Student, tokenizer: Tokenizer, texts: Sequenc
 
 def _with_fitted_head(assistant: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
     sources = materials.teacher_sample[:LEAST_SQUARES_SENTENCES]
+    bare = pooled(assistant)
     with fast_inference():
-        vectors = encode(pooled(assistant), tokenizer, sources)
-    return with_head(assistant, least_squares_head(vectors, materials.teacher(sources)))
+        vectors = encode(bare, tokenizer, sources)
+    return with_head(bare, least_squares_head(vectors, materials.teacher(sources)))

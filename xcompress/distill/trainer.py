@@ -1,12 +1,14 @@
 """transformers' Trainer with our objectives: what a step computes, what is saved, and what is shown."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import Dataset, Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -124,8 +126,14 @@ def train(
         )
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
         trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
-        trainer.train(resume_from_checkpoint=newest_checkpoint(work))
+        with _attention():
+            trainer.train(resume_from_checkpoint=newest_checkpoint(work))
     return [LossPoint(int(entry["step"]), entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+
+
+def _attention() -> AbstractContextManager[object]:
+    """Choose plain attention on the CPU: its backward pass takes half the time of the flash kernel at 16 tokens."""
+    return nullcontext() if torch.cuda.is_available() else sdpa_kernel(SDPBackend.MATH)
 
 
 def newest_checkpoint(work: Path) -> str | None:

@@ -1,0 +1,40 @@
+# Two commands for newcomers: `make demo` and `make test`. Everything they need goes into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN := runs/minilm_ru3
+
+.PHONY: demo test lint readme test-next clean
+
+demo: $(VENV)/demo.installed  ## distil, export and measure the demo student; a second call reuses what is finished
+	$(BIN)/python benchmarks/demo.py
+
+test: $(VENV)/test.installed lint  ## style, types and tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/test.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+readme: $(VENV)/demo.installed  ## write the demo's figures into README.md
+	$(BIN)/python benchmarks/readme.py $(RUN)
+
+$(VENV)/demo.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,export]'
+	touch $@
+
+$(VENV)/test.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(VENV)/demo.installed
+
+test-next:  ## the tests on the newest transformers 5 and sentence-transformers 6, without Optimum
+	$(PYTHON) -m venv .venv-next
+	.venv-next/bin/python -m pip install --quiet torch==2.13.0 'transformers>=5,<6' 'sentence-transformers>=6' \
+	  --editable '.[train,export,test]'
+	.venv-next/bin/python -m pytest
+
+clean:  ## remove environments and caches; runs/ stays
+	rm -rf .venv .venv-next .mypy_cache .ruff_cache .pytest_cache

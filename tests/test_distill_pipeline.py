@@ -1,0 +1,144 @@
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+from small_recipe import write_recipe
+
+from xcompress.distill import distill
+from xcompress.distill.run import open_run
+from xcompress.errors import InputError
+from xcompress.files import read_json, sha256_of
+from xcompress.recipe import load_recipe
+from xcompress.student import Student, encode
+
+COMMAND = [sys.executable, "-c", "from xcompress.cli import main; main()", "distill"]
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("recipe"))
+
+
+@pytest.fixture(scope="module")
+def run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return distill(load_recipe(recipe_file), tmp_path_factory.mktemp("runs") / "small")
+
+
+def weights(run: Path) -> str:
+    return sha256_of(run / "student" / "model.safetensors")
+
+
+def test_a_run_leaves_reference_assistant_and_student(run: Path) -> None:
+    for name, layers, recurrences, prefix in (
+        ("reference", 4, 1, "query: "),
+        ("assistant", 4, 1, ""),
+        ("student", 2, 2, ""),
+    ):
+        model, tokenizer = Student.load(run / name)
+        assert (model.config.unit_layers, model.config.recurrences) == (layers, recurrences)
+        assert model.config.prefix == prefix
+        assert np.isfinite(encode(model, tokenizer, ["The boat is late."])).all()
+    described = read_json(run / "run.json")
+    assert described["finished"] and described["languages"] == ["en", "de", "fr"]
+    assert described["student_hash"] == weights(run)
+
+
+def test_every_stage_trains_and_is_scored_on_held_out_text(run: Path) -> None:
+    steps = read_json(run / "run.json")["steps"]
+    assert list(steps) == ["corpus", "reference", "start", "1-assistant", "2-embedding", "3-imitation", "4-contrast"]
+    for name in list(steps)[3:]:
+        facts = steps[name]["facts"]
+        losses = [point["loss"] for point in facts["loss"]]
+        assert fmean(losses[-3:]) < fmean(losses[:3]), name
+        assert set(facts["dev"]["spearman"]) == set(facts["dev"]["retrieval"]) == {"de", "fr"}
+    facts = steps["2-embedding"]["facts"]
+    assert facts["embedding_error_after"] < facts["embedding_error_before"]["start"]
+    assert facts["embedding_error_before"]["start"] < facts["embedding_error_before"]["random"]
+
+
+def test_no_held_out_sentence_is_trained_on(run: Path) -> None:
+    for language in ("de", "fr"):
+        rows = [
+            {
+                cell
+                for line in (run / "corpus" / f"{part}.{language}.tsv").read_text().splitlines()
+                for cell in line.split("\t")
+            }
+            for part in ("train", "holdout")
+        ]
+        assert rows[0] and rows[1] and not rows[0] & rows[1]
+
+
+def test_nothing_pickled_is_left_behind(run: Path) -> None:
+    suffixes = {file.suffix for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+    assert suffixes <= {".safetensors", ".json", ".npy", ".tsv"}
+
+
+def test_a_second_call_reuses_every_step(run: Path, recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = weights(run)
+    distill(load_recipe(recipe_file), run)
+    assert capsys.readouterr().err.count("finished earlier, reused") == 7
+    assert weights(run) == before
+
+
+def test_a_changed_stage_runs_again_with_what_follows(
+    run: Path, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    import shutil
+
+    shutil.copytree(run, copy)
+    distill(load_recipe(recipe_file, ["stages.imitation.steps=6"]), copy)
+    printed = capsys.readouterr().err
+    assert "2-embedding: finished earlier, reused" in printed
+    assert "3-imitation: runs again, because of a change in stage" in printed
+    assert "4-contrast: runs again, because of a change in student" in printed
+    assert weights(copy) != weights(run)
+
+
+@pytest.mark.parametrize("stage", ["1-assistant", "3-imitation"])
+def test_a_killed_run_goes_on_and_ends_with_the_same_weights(
+    stage: str, run: Path, recipe_file: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "killed"
+    command = [*COMMAND, str(recipe_file), "--run", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not list(folder.glob(f"work/{stage}-*/checkpoint-4/complete")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (folder / "run.json").exists()
+    subprocess.run(command, check=True, capture_output=True)
+    assert weights(folder) == weights(run)
+    assert not list(folder.glob(".*.tmp"))
+
+
+def test_a_run_in_use_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "busy"
+    with open_run(folder):
+        done = subprocess.run(
+            [*COMMAND, str(recipe_file), "--run", str(folder)], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert "another process uses this run" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_unit_that_does_not_fit_is_refused_before_training(recipe_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"student.unit_layers: 3 does not divide the assistant's 4 layers"):
+        distill(load_recipe(recipe_file, ["student.unit_layers=3"]), tmp_path / "run")
+    assert not (tmp_path / "run" / "reference").exists()
+
+
+def test_a_teacher_that_is_none_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    recipe = load_recipe(recipe_file, [f"teacher.source={tmp_path / 'empty'}"])
+    with pytest.raises(InputError, match=r"teacher.source: .*not a sentence-transformers model"):
+        distill(recipe, tmp_path / "run")

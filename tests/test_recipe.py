@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+
+from xcompress.errors import InputError
+from xcompress.recipe import load_recipe
+
+SHIPPED = sorted((Path(__file__).parents[1] / "recipes").rglob("*.yaml"))
+MINILM = next(path for path in SHIPPED if path.name == "minilm_ru3.yaml")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_recipe_loads(path: Path) -> None:
+    assert load_recipe(path).name == path.stem
+
+
+def test_the_minilm_recipe_is_the_papers_shape() -> None:
+    recipe = load_recipe(MINILM)
+    assert (recipe.student.unit_layers, recipe.student.bottleneck) == (3, 128)
+    assert [stage.train for stage in recipe.stages.values()] == ["assistant", "embeddings", "student", "student"]
+    assert set(recipe.languages) == {"ar", "de", "es", "fr", "it", "nl", "tr"}
+
+
+def test_overrides_change_values_and_the_hash() -> None:
+    plain, changed = load_recipe(MINILM), load_recipe(MINILM, ["stages.contrast.steps=7", "student.bottleneck=null"])
+    assert changed.stages["contrast"].steps == 7
+    assert changed.student.bottleneck is None
+    assert changed.hash != plain.hash == load_recipe(MINILM).hash
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("student.unit_layer=3", "unknown key student.unit_layer; did you mean unit_layers?"),
+        ("stages.contrast.stpes=3", "unknown key stages.contrast.stpes; did you mean steps?"),
+        ("quantum=1", "unknown key quantum; known keys are name, seed, "),
+        ("stages.contrast.steps=-3", "stages.contrast.steps: Input should be greater than 0, got -3"),
+        ("student.bottleneck=wide", "student.bottleneck: Input should be a valid integer.* got 'wide'"),
+        ("stages.assistant.objectives={}", "stages.assistant: objectives is empty; name at least one"),
+        ("stages.imitation.objectives={teachr: 1}", "stages.imitation.objectives.teachr"),
+        ("stages.assistant.objectives={assistant: 1}", "cannot be its own teacher"),
+        ("stages.embedding.objectives={teacher: 1}", "train: embeddings.* objective embedding go together"),
+        ("stages.contrast.train=assistant", "the last one trains the assistant"),
+        ("corpus.catalogues=[]", "corpus: names no text; give catalogues or tsv"),
+        ("name=../elsewhere", "name: String should match"),
+        ("languages=[]", "languages: .*at least 1"),
+    ],
+)
+def test_bad_values_are_one_line_with_file_and_key(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        load_recipe(MINILM, [override])
+    assert str(caught.value).startswith(f"{MINILM}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["steps", "=3", "name.first=x"])
+def test_bad_overrides_are_explained(override: str) -> None:
+    with pytest.raises(InputError, match="override"):
+        load_recipe(MINILM, [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a: [1", "line 1.*not valid YAML"), ("- 1\n- 2", "holds list"), ("name: x", "key languages is missing; add it")],
+)
+def test_files_that_are_no_recipe_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_recipe(path)
+
+
+def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none.yaml: no such recipe"):
+        load_recipe(tmp_path / "none.yaml")

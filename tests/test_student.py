@@ -1,0 +1,136 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_student import CONFIG, make_student, make_tokenizer
+
+from xcompress.errors import InputError
+from xcompress.student import Student, StudentConfig, encode, mean_pooling, pad, token_ids
+
+XLM_R = StudentConfig(
+    vocab_size=250_002,
+    hidden_size=768,
+    intermediate_size=3072,
+    max_position_embeddings=514,
+    type_vocab_size=1,
+    position_offset=2,
+)
+MINILM = StudentConfig(vocab_size=250_037)
+
+
+def millions(config: StudentConfig) -> dict[str, float]:
+    with torch.device("meta"):
+        student = Student(config)
+    assert all(weight.is_meta for weight in student.parameters())
+    return {part: count / 1e6 for part, count in student.sizes().items()}
+
+
+def printed(value: float) -> set[str]:
+    """The paper rounds some sizes and cuts others off (2 x 21.26 = 42.52 for 42.527)."""
+    return {f"{value:.2f}", f"{int(value * 100) / 100:.2f}"}
+
+
+@pytest.mark.parametrize(("bottleneck", "expected"), [(128, "32.49"), (256, "64.59"), (None, "192.40")])
+def test_xlm_r_embedding_sizes_are_those_of_tables_1_and_7(bottleneck: int | None, expected: str) -> None:
+    sizes = millions(replace(XLM_R, bottleneck=bottleneck))
+    assert expected in printed(sizes["word"] + sizes.get("projection", 0) + sizes["position"])
+
+
+@pytest.mark.parametrize(("bottleneck", "expected"), [(128, "32.05"), (256, "64.10"), (None, "96.21")])
+def test_minilm_embedding_sizes_are_those_of_tables_1_and_7(bottleneck: int | None, expected: str) -> None:
+    sizes = millions(replace(MINILM, bottleneck=bottleneck))
+    positions = 0 if bottleneck else sizes["position"]  # the paper counts them only where there is no bottleneck
+    assert expected in printed(sizes["word"] + sizes.get("projection", 0) + positions)
+
+
+@pytest.mark.parametrize(
+    ("config", "unit_layers", "expected"),
+    [
+        (XLM_R, 3, "21.26"),
+        (XLM_R, 6, "42.52"),
+        (XLM_R, 12, "85.05"),
+        (MINILM, 3, "5.32"),
+        (MINILM, 6, "10.64"),
+        (MINILM, 12, "21.29"),
+    ],
+)
+def test_encoder_sizes_are_those_of_tables_1_and_7(config: StudentConfig, unit_layers: int, expected: str) -> None:
+    shape = replace(config, unit_layers=unit_layers, recurrences=12 // unit_layers)
+    assert expected in printed(millions(shape)["encoder"])
+
+
+def test_sizes_count_every_parameter_once_however_often_the_unit_is_applied() -> None:
+    once, often = make_student(recurrences=1), make_student(recurrences=5)
+    assert once.state_dict().keys() == often.state_dict().keys()
+    assert sum(often.sizes().values()) == sum(weight.numel() for weight in often.parameters())
+    assert len({weight.data_ptr() for weight in often.parameters()}) == len(list(often.parameters()))
+
+
+def test_recurrence_applies_the_same_unit_again() -> None:
+    twice = make_student(recurrences=2, head_size=None)
+    ids, mask = pad([[0, 5, 6, 2], [0, 7, 2]], 1)
+    tokens = twice.embeddings(ids)
+    for layer in [*twice.unit, *twice.unit]:
+        tokens = layer(tokens, mask.bool()[:, None, None, :])
+    torch.testing.assert_close(twice(ids, mask)[0], tokens)
+
+
+def test_padding_does_not_change_a_sentence() -> None:
+    student = make_student()
+    alone, _ = pad([[0, 5, 6, 2]], 1)
+    ids, mask = pad([[0, 5, 6, 2], [0, 7, 8, 9, 10, 11, 12, 2]], 1)
+    expected = student(alone, torch.ones_like(alone))[1][0]
+    torch.testing.assert_close(student(ids, mask)[1][0], expected, atol=1e-6, rtol=1e-5)
+
+
+def test_mean_pooling_leaves_padding_out() -> None:
+    tokens = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [100.0, 100.0]]])
+    assert mean_pooling(tokens, torch.tensor([[1, 1, 0]])).tolist() == [[2.0, 3.0]]
+
+
+def test_a_head_on_every_token_equals_a_head_behind_the_mean() -> None:
+    student = make_student(normalize=False)
+    ids, mask = pad([[0, 5, 6, 2], [0, 7, 2]], 1)
+    assert student.head is not None
+    plain = Student(replace(student.config, head_size=None))
+    plain.load_state_dict({k: v for k, v in student.state_dict().items() if not k.startswith("head")})
+    torch.testing.assert_close(student(ids, mask)[1], student.head(plain(ids, mask)[1]), atol=1e-5, rtol=1e-4)
+
+
+def test_encode_keeps_the_order_of_texts() -> None:
+    student, tokenizer = make_student(), make_tokenizer()
+    texts = ["a red boat waits near the old bridge", "rain", "the boat is late"]
+    together = encode(student, tokenizer, texts, batch_size=2)
+    for row, text in enumerate(texts):
+        assert together[row] == pytest.approx(encode(student, tokenizer, [text])[0], abs=1e-5)
+
+
+def test_prefix_and_truncation_are_the_models_own() -> None:
+    tokenizer = make_tokenizer()
+    ids = token_ids(tokenizer, ["rain " * 50], replace(CONFIG, max_tokens=10))[0]
+    assert len(ids) == 10
+    assert tokenizer.id_to_token(ids[1]) == "query:"
+
+
+def test_save_and_load_give_the_same_model(tmp_path: Path) -> None:
+    student, tokenizer = make_student(), make_tokenizer()
+    student.save(tmp_path, tokenizer)
+    loaded, loaded_tokenizer = Student.load(tmp_path)
+    assert loaded.config == student.config
+    assert (encode(loaded, loaded_tokenizer, ["rain"]) == encode(student, tokenizer, ["rain"])).all()
+
+
+def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match="'bert', not 'xcompress-student'"):
+        Student.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"num_attention_heads": 5}, "hidden_size 32 .* num_attention_heads 5"), ({"bottleneck": 32}, "bottleneck 32")],
+)
+def test_impossible_shapes_are_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(CONFIG, **change)
