@@ -27,7 +27,7 @@ def write_teacher(folder: Path) -> None:
 
     _write_bert(folder / "bert", layers=2, seed=1)
     transformer = Transformer(str(folder / "bert"), max_seq_length=32)
-    pooling = Pooling(transformer.get_word_embedding_dimension(), "mean")
+    pooling = Pooling(SHAPE["hidden_size"], "mean")
     SentenceTransformer(modules=[transformer, pooling, Normalize()]).save(str(folder / "teacher"))
 
 

@@ -45,7 +45,8 @@ def test_a_fitted_head_brings_the_assistant_to_its_goals() -> None:
     plain = Student(StudentConfig(**{**vars(model.config), "head_size": None}))
     plain.load_state_dict({name: weight for name, weight in model.state_dict().items() if "head" not in name})
     goals = np.eye(4, 5, dtype=np.float32)
-    fitted = with_head(plain, least_squares_head(encode(pooled(plain), tokenizer, SENTENCES), goals))
+    bare = pooled(plain)
+    fitted = with_head(bare, least_squares_head(encode(bare, tokenizer, SENTENCES), goals))
     np.testing.assert_allclose(encode(fitted, tokenizer, SENTENCES), goals, atol=1e-3)
 
 

@@ -1,3 +1,4 @@
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,8 +91,6 @@ def test_a_changed_stage_runs_again_with_what_follows(
     run: Path, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "copy"
-    import shutil
-
     shutil.copytree(run, copy)
     distill(load_recipe(recipe_file, ["stages.imitation.steps=6"]), copy)
     printed = capsys.readouterr().err

@@ -143,6 +143,6 @@ def test_an_unfinished_run_is_exported_with_a_warning(
 
 def test_a_bar_shows_the_steps(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
-    monkeypatch.setattr(pipeline.console.Ticker, "advance", lambda self, steps=1, note="": notes.append(note))
+    monkeypatch.setattr(pipeline.console.LineTicker, "advance", lambda self, steps=1, note="": notes.append(note))
     export(run)
     assert notes == ["tracing", "checking float32", "quantising", "checking int8", "writing", "done"]

@@ -90,9 +90,7 @@ def test_trimming_the_assistant_changes_neither_segmentation_nor_vectors() -> No
 def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> None:
     model, tokenizer = assistant()
     texts = builtin().sentences()
-    counts = np.zeros(model.config.vocab_size, dtype=np.int64)
-    fitted_on = piece_counts(tokenizer, texts[::2])
-    counts[: len(fitted_on)] = fitted_on
+    counts = piece_counts(tokenizer, texts[::2], model.config.vocab_size)
     student = initial_student(model, RECIPE.student, counts)
     errors = embedding_errors(model, student, tokenizer, texts[1::2])
     assert errors["start"] < 0.35 * errors["random"]

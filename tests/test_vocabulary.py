@@ -30,7 +30,8 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
 
 
 def test_counts_are_of_pieces_in_the_text(unigram: Tokenizer) -> None:
-    counts = piece_counts(unigram, GERMAN[:1] * 2)
+    counts = piece_counts(unigram, GERMAN[:1] * 2, 1000)
+    assert counts.shape == (1000,)
     expected = unigram.encode(GERMAN[0], add_special_tokens=False).ids
     assert counts.sum() == 2 * len(expected)
     assert all(counts[piece] >= 2 for piece in expected)

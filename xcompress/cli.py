@@ -1,6 +1,7 @@
 """The command line. Each command parses, calls one function and prints; what is heavy is imported inside."""
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,8 @@ def main() -> None:
     from xcompress.console import fail
     from xcompress.errors import XCompressError
 
+    if "--debug" not in sys.argv:
+        warnings.simplefilter("ignore")  # other libraries' notes to their developers, not to the user
     try:
         app(standalone_mode=True)
     except KeyboardInterrupt:

@@ -1,5 +1,6 @@
 """The only module that prints: one console for people, progress bars with an ETA, and tables."""
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,10 @@ COLUMNS = (
     TimeRemainingColumn(),
 )
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+WIDTH_OF_LOGS = 140
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_LOGS)
+err = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
 def say(text: str) -> None:

@@ -10,18 +10,22 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from xcompress.console import tracked
 from xcompress.errors import InputError
 from xcompress.student import Student
 
 CHUNK = 20_000
 
 
-def piece_counts(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int64]:
-    """Count how often each piece of the vocabulary stands in the segmented texts; returns (V,)."""
+def piece_counts(tokenizer: Tokenizer, texts: Sequence[str], rows: int) -> NDArray[np.int64]:
+    """Count how often each piece of the vocabulary stands in the segmented texts.
+
+    :param rows: V, the length of the result; a model's table may have more rows than its tokenizer has pieces.
+    """
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    counts = np.zeros(tokenizer.get_vocab_size(), dtype=np.int64)
-    for start in range(0, len(texts), CHUNK):
+    counts = np.zeros(rows, dtype=np.int64)
+    for start in tracked(range(0, len(texts), CHUNK), "vocabulary: pieces counted"):
         for encoding in tokenizer.encode_batch(texts[start : start + CHUNK], add_special_tokens=False):
             np.add.at(counts, encoding.ids, 1)
     return counts
@@ -34,7 +38,7 @@ def kept_pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
     word of the same language can always be spelled.
     """
     special = set(tokenizer.get_added_tokens_decoder())
-    seen = set(np.flatnonzero(piece_counts(tokenizer, texts)).tolist())
+    seen = set(np.flatnonzero(piece_counts(tokenizer, texts, tokenizer.get_vocab_size())).tolist())
     characters = {character for text in texts for character in text}
     singles = {tokenizer.token_to_id(piece) for character in characters for piece in (character, f"\u2581{character}")}
     return sorted(special | seen | (singles - {None}))

@@ -34,6 +34,5 @@ class OnnxModel:
         """Prepare a batch without padding, (N, L); the result runs it once."""
         ids = np.asarray(input_ids, dtype=np.int64)
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        session = getattr(self.encoder, "session", None) or getattr(self.encoder, "_session", None)
-        assert session is not None
+        session = self.encoder.session
         return lambda: session.run(["sentence_embedding"], feed)

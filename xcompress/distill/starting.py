@@ -22,7 +22,7 @@ from xcompress.sources import check, fingerprint, resolve
 from xcompress.student import Student, encode
 from xcompress.vocabulary import kept_pieces, piece_counts, trim
 
-LEAST_SQUARES_SENTENCES = 5000
+LEAST_SQUARES_SENTENCES = 4000
 PIECE_COUNTS = "piece_counts.npy"
 
 
@@ -74,7 +74,7 @@ def _build_start(recipe: Recipe, materials: Materials, reference: Step, folder: 
     assistant, tokenizer = _trimmed(recipe, full, full_tokenizer, texts)
     assistant = _with_fitted_head(assistant, tokenizer, materials)
     assistant.save(folder, tokenizer)
-    np.save(folder / PIECE_COUNTS, piece_counts(tokenizer, texts))
+    np.save(folder / PIECE_COUNTS, piece_counts(tokenizer, texts, assistant.config.vocab_size))
     with_fitted_head = vectors_of("assistant with a fitted head", assistant, tokenizer)
     held_out = sorted({pair.source for pair in materials.holdout})
     return {
