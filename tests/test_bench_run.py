@@ -135,5 +135,5 @@ def test_reports_are_checked_when_read() -> None:
 
 def test_a_busy_machine_is_told() -> None:
     machine = replace(describe(), threads=4, load=3.0)
-    assert load_warnings(replace(machine, load=1.9)) == []
+    assert load_warnings(replace(machine, load=0.7)) == []
     assert load_warnings(machine)[0].startswith("machine.load: 3.0 before the bench on 4 threads")

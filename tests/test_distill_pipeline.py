@@ -81,8 +81,9 @@ def test_nothing_pickled_is_left_behind(run: Path) -> None:
 
 
 def test_a_second_call_reuses_every_step(run: Path, recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = weights(run)
+    before, described = weights(run), (run / "run.json").read_bytes()
     distill(load_recipe(recipe_file), run)
+    assert (run / "run.json").read_bytes() == described
     assert capsys.readouterr().err.count("finished earlier, reused") == 7
     assert weights(run) == before
 

@@ -53,7 +53,7 @@ def test_a_run_becomes_a_bundle_that_knows_its_run(
     assert not (bundle / "onnx/model_quantized.onnx").exists()
     card = (bundle / "README.md").read_text()
     assert "| languages | en, de |" in card
-    assert "| sts (while training) | 71.5 |" in card
+    assert "| sts | 71.5 |" in card
     assert "exporting trial" in capsys.readouterr().err
 
 

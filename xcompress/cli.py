@@ -78,6 +78,7 @@ def distill(
         list[str] | None, typer.Argument(help="Changes to the recipe: key=value, such as stages.contrast.steps=100.")
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the recipe> when not given.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print run.json in place of a table.")] = False,
 ) -> None:
     """Distil a student from a recipe, stage by stage.
 
@@ -90,10 +91,15 @@ def distill(
     from xcompress.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    from xcompress.distill.pipeline import distill as run_distill
+    from xcompress.console import emit
+    from xcompress.distill import distill as run_distill
     from xcompress.distill.summary import show
 
-    show(run_distill(loaded, run or Path("runs") / loaded.name))
+    folder = run_distill(loaded, run or Path("runs") / loaded.name)
+    if json:
+        emit((folder / "run.json").read_text(encoding="utf-8"))
+    else:
+        show(folder)
 
 
 @app.command()
@@ -105,6 +111,7 @@ def export(
     quantize: Annotated[bool, typer.Option("--quantize/--no-quantize", help="Also write the int8 model.")] = True,
     output: Annotated[Path | None, typer.Option(help="Folder of the bundle; <run>/bundle when not given.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Export again even when nothing has changed.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the manifest in place of the bundle's folder.")] = False,
 ) -> None:
     """Export a student to a verified ONNX bundle, float32 and int8.
 
@@ -115,7 +122,8 @@ def export(
     from xcompress.console import emit
     from xcompress.export import export as run_export
 
-    emit(str(run_export(source, output, quantize=quantize, force=force)))
+    bundle = run_export(source, output, quantize=quantize, force=force)
+    emit((bundle / "manifest.json").read_text(encoding="utf-8") if json else str(bundle))
 
 
 @app.command()

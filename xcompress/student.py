@@ -170,7 +170,7 @@ class Student(nn.Module):
         """Write config.json, model.safetensors and tokenizer.json; the folder must exist."""
         described = {"model_type": MODEL_TYPE, **asdict(self.config)}
         (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        weights = {name: weight.detach().contiguous() for name, weight in self.state_dict().items()}
+        weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         tokenizer.save(str(folder / "tokenizer.json"))
 
@@ -228,7 +228,7 @@ def encode(
     batch_size: int = 64,
     advance: Callable[[int], None] | None = None,
 ) -> NDArray[np.float32]:
-    """Encode texts with a student; batches hold sentences of like length.
+    """Encode texts on the device that the student is on; batches hold sentences of like length.
 
     :param advance: called with the number of texts done after every batch.
     :returns: sentence vectors in the order of `texts`, (len(texts), D).
@@ -236,12 +236,14 @@ def encode(
     sequences = token_ids(tokenizer, texts, student.config)
     order = sorted(range(len(texts)), key=lambda row: len(sequences[row]))
     vectors = np.empty((len(texts), student.config.dimension), dtype=np.float32)
+    device = student.embeddings.word.weight.device
     student.eval()
     with torch.inference_mode():
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            _, sentences = student(*pad([sequences[row] for row in rows], student.config.pad_token_id))
-            vectors[rows] = sentences.float().numpy()
+            input_ids, mask = pad([sequences[row] for row in rows], student.config.pad_token_id)
+            _, sentences = student(input_ids.to(device), mask.to(device))
+            vectors[rows] = sentences.float().cpu().numpy()
             if advance:
                 advance(len(rows))
     return vectors

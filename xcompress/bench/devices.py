@@ -1,5 +1,6 @@
 """The machine a figure was measured on: processor, flags, threads, libraries."""
 
+import importlib
 import os
 import platform
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from xcompress.errors import InputError
 
 CPUINFO = Path("/proc/cpuinfo")
+SECONDS_WATCHED = 1.0
 TELLING_FLAGS = ("avx", "fma", "amx", "sse4", "f16c", "asimd", "sve", "i8mm", "bf16")
 LIBRARIES = ("xcompress", "numpy", "tokenizers", "safetensors", "torch", "transformers", "onnxruntime", "onnx", "scipy")
 
@@ -25,7 +27,7 @@ class Machine:
     memory: int
     """Bytes of main memory; 0 where unknown."""
     load: float
-    """Processes that wanted a processor in the minute before the bench."""
+    """Processors that others kept busy in the second before the bench."""
     system: str
     python: str
     libraries: dict[str, str]
@@ -48,7 +50,7 @@ def describe() -> Machine:
         flags=flags,
         threads=all_threads(),
         memory=_main_memory(),
-        load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0,
+        load=_busy_processors(),
         system=platform.platform(),
         python=platform.python_version(),
         libraries={name: found for name in LIBRARIES if (found := _version(name))},
@@ -70,6 +72,14 @@ def _processor() -> tuple[str, tuple[str, ...]]:
     flags = facts.get("flags", facts.get("Features", "")).split()
     telling = tuple(sorted(flag for flag in flags if flag.startswith(TELLING_FLAGS)))
     return facts.get("model name", platform.machine()), telling
+
+
+def _busy_processors() -> float:
+    try:
+        psutil = importlib.import_module("psutil")
+    except ImportError:
+        return 0.0
+    return round(float(sum(psutil.cpu_percent(interval=SECONDS_WATCHED, percpu=True))) / 100, 2)
 
 
 def _main_memory() -> int:

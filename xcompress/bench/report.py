@@ -16,8 +16,8 @@ from xcompress.errors import InputError
 from xcompress.files import write_text
 
 SCHEMA = 1
-BUSY = 0.5
-"""Load per processor above which the machine was not idle."""
+BUSY = 0.2
+"""Share of the processors' time above which the machine was not idle."""
 NONE = "-"
 LEFT_OUT = {(BUILTIN, "monolingual")}
 """Figures for the JSON alone: the table shows English and the other languages apart."""

@@ -18,6 +18,8 @@ from xcompress.distill.targets import VectorCache, teacher_encoder
 from xcompress.recipe import Recipe
 from xcompress.sources import check, fingerprint, resolve
 
+LEAST_SQUARES_PAIRS = 5000
+
 
 class Materials:
     """The corpus step and, from it, pairs and teacher vectors; nothing is read or computed before it is asked for."""
@@ -46,30 +48,28 @@ class Materials:
         }
 
     @cached_property
+    def fitted_on(self) -> list[str]:
+        """English training sentences for the least-squares fit of the head."""
+        return sorted({pair.source for pair in draw(self.train, LEAST_SQUARES_PAIRS, self.recipe.seed)})
+
+    @cached_property
     def teacher_key(self) -> str:
         """A hash of the teacher."""
         return fingerprint(self.recipe.teacher.source)
 
     def teacher(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the teacher's vectors (N, D) of English sentences that stand in `drawn` or `holdout`."""
+        """Return the teacher's vectors (N, D) of English sentences of `drawn`, `holdout` or `fitted_on`."""
         return self._teacher_rows[1][[self._teacher_rows[0][text] for text in texts]]
 
     @cached_property
     def _teacher_rows(self) -> tuple[dict[str, int], NDArray[np.float32]]:
         taught = [self.drawn[name] for name, stage in self.recipe.stages.items() if stage.needs_teacher]
-        texts = sorted({pair.source for pairs in (self.holdout, *taught) for pair in pairs})
+        texts = sorted({pair.source for pairs in (self.holdout, *taught) for pair in pairs} | set(self.fitted_on))
         part = self.recipe.teacher
         folder = resolve(part.source)
         check(folder, part.sha256, part.source)
         vectors = self.cache.vectors("teacher", self.teacher_key, texts, lambda: teacher_encoder(folder))
         return {text: row for row, text in enumerate(texts)}, vectors
-
-    @cached_property
-    def teacher_sample(self) -> list[str]:
-        """English training sentences with teacher vectors, in random order."""
-        held_out = {pair.source for pair in self.holdout}
-        texts = sorted(self._teacher_rows[0].keys() - held_out)
-        return [texts[row] for row in np.random.default_rng(self.recipe.seed).permutation(len(texts))]
 
     def _pairs(self, part: str) -> list[Pair]:
         files = [(self.corpus.folder / f"{part}.{language}.tsv", language) for language in self.recipe.languages]

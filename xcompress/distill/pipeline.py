@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from xcompress.distill.stages import embedding_loss, goals_of, sentence_loss
 from xcompress.distill.starting import PIECE_COUNTS, reference_step, start_step
 from xcompress.distill.targets import vectors_of
 from xcompress.distill.trainer import Loss, train
-from xcompress.files import sha256_of, whole_folder, write_json
+from xcompress.files import read_json, sha256_of, whole_folder, write_json
 from xcompress.recipe import Recipe, Stage
 from xcompress.student import Student
 
@@ -94,7 +95,7 @@ class _Stages:
         dataset = PairDataset(pairs, tokenizer, model.config, goals)
         trained, loss = self._trained(stage, model)
         points = train(name, trained, loss, stage, dataset, Collator(model.config.pad_token_id), work, seed)
-        model.cpu().eval().save(folder, tokenizer)
+        model.eval().save(folder, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_after"] = self._embedding_errors(model, tokenizer)["start"]
         return facts | {
@@ -127,15 +128,23 @@ class _Stages:
     def _embedding_errors(self, model: Student, tokenizer: Tokenizer) -> dict[str, float]:
         assistant, _ = Student.load(self.assistant.folder)
         texts = [pair.target for pair in self.materials.holdout]
-        return embedding_errors(assistant, model, tokenizer, texts)
+        return embedding_errors(assistant, model.cpu(), tokenizer, texts)
 
     def _scores(self, what: str, model: Student, tokenizer: Tokenizer) -> dict[str, Any]:
         return asdict(dev_scores(vectors_of(what, model, tokenizer), self.materials))
 
 
 def _finish(recipe: Recipe, run: Run, stages: _Stages) -> None:
-    """Put the results where they are looked for, and write run.json."""
+    """Put the results where they are looked for, and write run.json; a run that was finished before stays as it is."""
     assert stages.student is not None  # the recipe's last stage trains a student
+    finished = run.folder / RUN
+    if (
+        all(step.reused for step in run.steps)
+        and finished.exists()
+        and read_json(finished)["recipe_hash"] == recipe.hash
+    ):
+        return
+    finished.unlink(missing_ok=True)
     for name, step in (("assistant", stages.assistant), ("student", stages.student)):
         with whole_folder(run.folder / name) as temporary:
             shutil.copytree(step.folder, temporary, dirs_exist_ok=True, copy_function=_link)
@@ -147,10 +156,15 @@ def _finish(recipe: Recipe, run: Run, stages: _Stages) -> None:
         "recipe_hash": recipe.hash,
         "student_hash": sha256_of(run.folder / "student" / "model.safetensors"),
         "languages": ["en", *recipe.languages],
-        "dev": stages.student.facts["dev"],
+        "dev": _means(stages.student.facts["dev"]),
         "steps": {step.name: {"seconds": step.seconds, "facts": step.facts} for step in run.steps},
     }
-    write_json(run.folder / RUN, described)
+    write_json(finished, described)
+
+
+def _means(dev: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Average each dev score over the languages."""
+    return {f"dev {name}, mean of languages": round(fmean(scores.values()), 1) for name, scores in dev.items()}
 
 
 def _link(source: str, target: str) -> None:

@@ -63,7 +63,7 @@ def embedding_loss(assistant: Embeddings) -> Loss:
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         with torch.no_grad():
-            goal = assistant(batch["input_ids"])
+            goal = assistant.to(batch["input_ids"].device)(batch["input_ids"])
         return objectives.embedding_loss(goal, model(batch["input_ids"]).float(), batch["attention_mask"])
 
     return loss

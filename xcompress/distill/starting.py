@@ -12,17 +12,15 @@ from xcompress.corpus.words import read_words, with_capitals
 from xcompress.distill.dev import dev_scores
 from xcompress.distill.initial import least_squares_head, pooled, recurrences_of, with_head
 from xcompress.distill.materials import Materials
-from xcompress.distill.precision import fast_inference
 from xcompress.distill.run import Run, Step
 from xcompress.distill.targets import vectors_of
 from xcompress.importing import import_encoder
 from xcompress.metrics import cosines
 from xcompress.recipe import Recipe
 from xcompress.sources import check, fingerprint, resolve
-from xcompress.student import Student, encode
+from xcompress.student import Student
 from xcompress.vocabulary import kept_pieces, piece_counts, trim
 
-LEAST_SQUARES_SENTENCES = 4000
 PIECE_COUNTS = "piece_counts.npy"
 
 
@@ -97,8 +95,6 @@ def _trimmed(recipe: Recipe, full: Student, tokenizer: Tokenizer, texts: Sequenc
 
 
 def _with_fitted_head(assistant: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
-    sources = materials.teacher_sample[:LEAST_SQUARES_SENTENCES]
     bare = pooled(assistant)
-    with fast_inference():
-        vectors = encode(bare, tokenizer, sources)
-    return with_head(bare, least_squares_head(vectors, materials.teacher(sources)))
+    vectors = vectors_of("assistant", bare, tokenizer)(materials.fitted_on)
+    return with_head(bare, least_squares_head(vectors, materials.teacher(materials.fitted_on)))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.console import bar
-from xcompress.distill.precision import fast_inference
+from xcompress.distill.hardware import device, fast_inference
 from xcompress.errors import InputError
 from xcompress.files import hash_of, whole_file, write_json
 from xcompress.student import Student, encode
@@ -75,6 +75,7 @@ def vectors_of(what: str, student: Student, tokenizer: Tokenizer) -> VectorsOf:
     """
 
     def encode_texts(texts: Sequence[str]) -> NDArray[np.float32]:
+        student.to(device())
         with bar(f"{what}: vectors", len(texts)) as ticker, fast_inference():
             return encode(student, tokenizer, texts, advance=ticker.advance)
 

@@ -16,8 +16,8 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from xcompress.console import Ticker, bar
+from xcompress.distill.hardware import has_bf16
 from xcompress.distill.pairs import Collator, PairDataset
-from xcompress.distill.precision import trains_in_bf16
 from xcompress.recipe import Stage
 
 Batch = Mapping[str, Tensor]
@@ -151,7 +151,7 @@ def _arguments(stage: Stage, work: Path, seed: int) -> TrainingArguments:
         lr_scheduler_type="cosine",
         warmup_steps=round(stage.warmup * stage.steps),
         max_grad_norm=1.0,
-        bf16=trains_in_bf16(),
+        bf16=has_bf16(),
         use_cpu=not torch.cuda.is_available(),
         seed=seed,
         logging_steps=max(1, stage.steps // 40),

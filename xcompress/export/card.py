@@ -100,7 +100,7 @@ def model_card(manifest: Mapping[str, Any]) -> str:
 def _scores(dev: object) -> str:
     """Write the training run's own scores, where they are plain numbers."""
     found = dev.items() if isinstance(dev, Mapping) else ()
-    rows = [f"| {name} (while training) | {value:.4g} |\n" for name, value in found if isinstance(value, int | float)]
+    rows = [f"| {name} | {value:.4g} |\n" for name, value in found if isinstance(value, int | float)]
     return "".join(rows)
 
 

@@ -1,12 +1,17 @@
-"""Which arithmetic this machine trains in."""
+"""What this machine trains on, and in which arithmetic."""
 
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
 
-def trains_in_bf16() -> bool:
-    """Tell whether bfloat16 products are native here: on the GPU where there is one, else on the CPU."""
+def device() -> torch.device:
+    """Return the GPU where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def has_bf16() -> bool:
+    """Tell whether the device multiplies in bfloat16 natively."""
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported())
     capabilities = torch.cpu.get_capabilities()
@@ -15,6 +20,4 @@ def trains_in_bf16() -> bool:
 
 def fast_inference() -> AbstractContextManager[object]:
     """Return a context in which products run in bfloat16 where that is native."""
-    if not trains_in_bf16():
-        return nullcontext()
-    return torch.autocast("cuda" if torch.cuda.is_available() else "cpu", dtype=torch.bfloat16)
+    return torch.autocast(device().type, dtype=torch.bfloat16) if has_bf16() else nullcontext()

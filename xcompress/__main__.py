@@ -1,0 +1,5 @@
+"""`python -m xcompress` is the command line."""
+
+from xcompress.cli import main
+
+main()
