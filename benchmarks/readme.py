@@ -10,7 +10,7 @@ from pathlib import Path
 
 from xcompress.bench.report import Report
 from xcompress.console import markdown_table
-from xcompress.distill.summary import HEAD, rows
+from xcompress.distill.summary import HEAD, MEANING, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
 
 README = Path(__file__).parents[1] / "README.md"
@@ -28,8 +28,18 @@ def main() -> None:
 
 def _demo(run: Path, report: Report) -> str:
     _, _, measured = report.markdown().strip().partition("\n\n")
-    stages = markdown_table(HEAD, rows(read_json(run / "run.json")))
-    return f"{measured.replace('## ', '### ')}\n\n### Distillation, step by step\n\n{stages}"
+    described = read_json(run / "run.json")
+    steps = markdown_table(HEAD, rows(described))
+    languages = markdown_table(language_head(described), language_rows(described))
+    parts = (
+        measured.replace("## ", "### "),
+        "### Distillation, step by step",
+        MEANING,
+        steps,
+        "By language:",
+        languages,
+    )
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

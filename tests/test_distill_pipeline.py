@@ -117,7 +117,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_weights(
     assert not (folder / "run.json").exists()
     subprocess.run(command, check=True, capture_output=True)
     assert weights(folder) == weights(run)
-    assert not list(folder.glob(".*.tmp"))
+    assert not list(folder.glob(".*.tmp")) and not list(folder.glob("work/*"))
 
 
 def test_a_run_in_use_is_refused(recipe_file: Path, tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("corpus.catalogues=[]", "corpus: names no text; give catalogues or tsv"),
         ("name=../elsewhere", "name: String should match"),
         ("languages=[]", "languages: .*at least 1"),
+        ("languages=[de, en]", "name each target language once"),
+        ("languages=[de, de]", "name each target language once"),
+        ("languages=[no]", "languages.0: Input should be a valid string, got False"),
+        ("stages={a/b: {train: student, objectives: {teacher: 1}, steps: 1}}", "stages.a/b"),
     ],
 )
 def test_bad_values_are_one_line_with_file_and_key(override: str, message: str) -> None:

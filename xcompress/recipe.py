@@ -17,6 +17,8 @@ from xcompress.files import hash_of
 ObjectiveName = Literal["teacher", "contrast", "embedding", "assistant"]
 Weight = Annotated[float, Field(gt=0)]
 Positive = Annotated[int, Field(gt=0)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
 
 
 class Part(BaseModel):
@@ -145,18 +147,24 @@ class Stage(Part):
 class Recipe(Part):
     """A whole recipe."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Name
     """Also the name of the run folder."""
     seed: int = 1
-    languages: Annotated[tuple[str, ...], Field(min_length=1)]
+    languages: Annotated[tuple[Language, ...], Field(min_length=1)]
     """Target languages beside English, as ISO 639-1 codes."""
     teacher: Teacher
     assistant: Assistant
     corpus: CorpusPart
     vocabulary: VocabularyPart = VocabularyPart()
     student: StudentPart = StudentPart()
-    stages: Annotated[dict[str, Stage], Field(min_length=1)]
+    stages: Annotated[dict[Name, Stage], Field(min_length=1)]
     """Stages by name, in the order in which they run."""
+
+    @model_validator(mode="after")
+    def _languages_are_targets(self) -> "Recipe":
+        if "en" in self.languages or len(set(self.languages)) < len(self.languages):
+            raise ValueError("languages: name each target language once; English is always the source")
+        return self
 
     @model_validator(mode="after")
     def _trains_a_student(self) -> "Recipe":

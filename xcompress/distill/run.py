@@ -63,14 +63,20 @@ class Run:
             return self._done(Step(name, folder, hash_of(key), earlier["seconds"], earlier["facts"], reused=True))
         if earlier:
             say(f"{name}: runs again, because of a change in {', '.join(_changes(earlier['key'], _plain(key)))}")
+        self._forget_checkpoints(name, but=self.work(name, key))
         started = time.monotonic()
         with whole_folder(folder) as temporary:
             facts = dict(build(temporary))
             seconds = time.monotonic() - started
             write_json(temporary / STEP, {"key": _plain(key), "seconds": round(seconds, 1), "facts": facts})
-        shutil.rmtree(self.work(name, key), ignore_errors=True)
+        self._forget_checkpoints(name)
         say(f"{name}: done in {seconds:.0f} s")
         return self._done(Step(name, folder, hash_of(key), seconds, read_json(folder / STEP)["facts"], reused=False))
+
+    def _forget_checkpoints(self, name: str, but: Path | None = None) -> None:
+        for work in self.folder.glob(f"work/{name}-*"):
+            if work != but:
+                shutil.rmtree(work, ignore_errors=True)
 
     def _done(self, step: Step) -> Step:
         self.steps.append(step)

@@ -9,35 +9,57 @@ from xcompress.console import say, table
 from xcompress.files import read_json
 
 HEAD = ("step", "time", "loss, first", "loss, last", "agreement", "translations found")
+MEANING = (
+    "agreement: Spearman x 100 of the model's cosines, English against translation, with the teacher's on English. "
+    "translations found: how often the nearest sentence is the translation, in percent, mean of both directions. "
+    "All on held-out pairs."
+)
+
+Dev = Mapping[str, Mapping[str, float]]
 
 
 def show(folder: Path) -> None:
-    """Print the table of a finished run."""
+    """Print the tables of a finished run."""
     described = read_json(folder / "run.json")
-    table(
-        f"{folder}: dev scores on held-out pairs, mean of {len(described['languages']) - 1} languages",
-        HEAD,
-        rows(described),
-    )
-    say("agreement: Spearman x 100 of the model's cosines, English against translation, with the teacher's on English")
-    say("translations found: how often, in percent, the nearest sentence is the translation (both directions)")
+    table(f"{folder}: steps; dev scores are means over languages", HEAD, rows(described))
+    table("dev scores by language: agreement / translations found", language_head(described), language_rows(described))
+    say(MEANING)
     say(f"student: {folder / 'student'}; next: xcompress export --onnx --quantize")
 
 
 def rows(described: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the table's rows from a run.json: models before training without a time, then each step."""
-    for name, step in described["steps"].items():
-        facts = step["facts"]
-        if "as_it_comes" in facts:
-            yield ("assistant as it comes", "", "", "", *_scores(facts["as_it_comes"]))
-        if "untrained" in facts:
-            yield ("student before training", "", "", "", *_scores(facts["untrained"]))
-        losses = [point["loss"] for point in facts.get("loss", ())]
+    """Yield a row per step of a run.json, and one without a time for each model that was scored before training."""
+    for name, step, dev in _scored(described):
+        losses = [point["loss"] for point in step["facts"].get("loss", ())] if step else []
         course = (f"{losses[0]:.4f}", f"{losses[-1]:.4f}") if losses else ("", "")
-        yield (name, f"{step['seconds']:.0f} s", *course, *_scores(facts.get("dev")))
+        scores = (
+            (f"{fmean(dev['spearman'].values()):.1f}", f"{fmean(dev['retrieval'].values()):.1f}") if dev else ("", "")
+        )
+        yield (name, f"{step['seconds']:.0f} s" if step else "", *course, *scores)
 
 
-def _scores(dev: Mapping[str, Mapping[str, float]] | None) -> tuple[str, str]:
-    if dev is None:
-        return "", ""
-    return f"{fmean(dev['spearman'].values()):.1f}", f"{fmean(dev['retrieval'].values()):.1f} %"
+def language_head(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the head of the table by language."""
+    return ("step", *_languages(described))
+
+
+def language_rows(described: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row per scored model, `agreement / translations found` for each language."""
+    for name, _, dev in _scored(described):
+        if dev:
+            pairs = [(dev["spearman"].get(one), dev["retrieval"].get(one)) for one in _languages(described)]
+            yield (name, *("" if left is None else f"{left:.0f} / {right:.0f}" for left, right in pairs))
+
+
+def _languages(described: Mapping[str, Any]) -> list[str]:
+    return [language for language in described["languages"] if language != "en"]
+
+
+def _scored(described: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None, Dev | None]]:
+    """Yield (name, step, dev scores); a model scored before training has no step of its own."""
+    before = {"as_it_comes": "assistant as it comes", "untrained": "student before training"}
+    for name, step in described["steps"].items():
+        for fact, label in before.items():
+            if fact in step["facts"]:
+                yield label, None, step["facts"][fact]
+        yield name, step, step["facts"].get("dev")

@@ -1,0 +1,21 @@
+import numpy as np
+import pytest
+
+from xcompress.metrics import cosines, retrieval_accuracy, spearman
+
+
+def test_cosines_are_row_by_row_and_ignore_length() -> None:
+    left, right = np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([[5.0, 5.0], [-6.0, -8.0]])
+    assert cosines(left, right) == pytest.approx([2**-0.5, -1.0])
+
+
+def test_spearman_sees_order_only_and_averages_ties() -> None:
+    assert spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 100.0, 1000.0])) == pytest.approx(100)
+    assert spearman(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(94.868, abs=1e-3)
+
+
+def test_retrieval_is_the_mean_of_both_directions() -> None:
+    sources = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
+    targets = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 1.0]])
+    # forward: rows 0 and 1 are found, row 2 lies next to target 0; backward: target 2 lies next to source 1
+    assert retrieval_accuracy(sources, targets) == pytest.approx(100 * 2 / 3)
