@@ -28,6 +28,17 @@ COMPLETE = "complete"
 CHECKPOINTS_KEPT = 2
 
 
+class _Plain(nn.Module):
+    """The model without its `config`, which the Trainer would take for one of transformers' own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> Any:  # noqa: ANN401 - whatever the model returns
+        return self.model(*inputs)
+
+
 class _ObjectiveTrainer(Trainer):
     """A Trainer whose loss is a function of the model and a batch."""
 
@@ -118,7 +129,7 @@ def train(
         trainer = _ObjectiveTrainer(
             loss,
             stage,
-            model=model,
+            model=_Plain(model),
             args=_arguments(stage, work, seed),
             dataset=dataset,
             data_collator=collator,
