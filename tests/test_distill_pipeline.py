@@ -131,10 +131,21 @@ def test_a_run_in_use_is_refused(recipe_file: Path, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_unit_that_does_not_fit_is_refused_before_training(recipe_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"student.unit_layers: 3 does not divide the assistant's 4 layers"):
-        distill(load_recipe(recipe_file, ["student.unit_layers=3"]), tmp_path / "run")
-    assert not (tmp_path / "run" / "reference").exists()
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("student.unit_layers=3", "student.unit_layers: 3 does not divide the assistant's 4 layers"),
+        ("student.bottleneck=32", "bottleneck 32 must lie between 1 and hidden_size - 1 = 31"),
+    ],
+)
+def test_an_impossible_student_is_refused_before_training(
+    override: str, message: str, run: Path, recipe_file: Path, tmp_path: Path
+) -> None:
+    for folder in (tmp_path / "new", Path(shutil.copytree(run, tmp_path / "finished"))):
+        before = sorted(folder.glob("*-*"))
+        with pytest.raises(InputError, match=message):
+            distill(load_recipe(recipe_file, [override]), folder)
+        assert sorted(folder.glob("*-*")) == before and not (tmp_path / "new" / "start").exists()
 
 
 def test_a_teacher_that_is_none_is_refused(recipe_file: Path, tmp_path: Path) -> None:

@@ -180,13 +180,21 @@ class Student(nn.Module):
 
         :raises InputError: when the folder does not hold a student.
         """
-        described = read_json(folder / "config.json")
-        if described.get("model_type") != MODEL_TYPE:
-            raise InputError(f"{folder}: model_type is {described.get('model_type')!r}, not {MODEL_TYPE!r}")
-        known = {field.name for field in fields(StudentConfig)}
-        student = cls(StudentConfig(**{name: value for name, value in described.items() if name in known}))
+        student = cls(read_config(folder))
         student.load_state_dict(load_file(folder / "model.safetensors"))
         return student.eval(), Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def read_config(folder: Path) -> StudentConfig:
+    """Read the configuration of a student's folder.
+
+    :raises InputError: when the folder does not hold a student.
+    """
+    described = read_json(folder / "config.json")
+    if described.get("model_type") != MODEL_TYPE:
+        raise InputError(f"{folder}: model_type is {described.get('model_type')!r}, not {MODEL_TYPE!r}")
+    known = {field.name for field in fields(StudentConfig)}
+    return StudentConfig(**{name: value for name, value in described.items() if name in known})
 
 
 def _initialise(module: nn.Module) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from xcompress.distill.objectives import embedding_loss
 from xcompress.errors import InputError
 from xcompress.recipe import StudentPart
-from xcompress.student import Student, pad, token_ids
+from xcompress.student import Student, StudentConfig, pad, token_ids
 
 _FACTORS = ("word", "projection")
 
@@ -64,21 +64,28 @@ def recurrences_of(layers: int, unit_layers: int) -> int:
     return layers // unit_layers
 
 
-def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.int64]) -> Student:
-    """Make the untrained student: the assistant's first M layers, its head, and the truncated SVD of its table.
+def student_config(assistant: StudentConfig, part: StudentPart) -> StudentConfig:
+    """Derive the student's shape from the assistant's.
 
-    :param counts: how often each of the V pieces stands in the text, (V,).
     :raises InputError: when M does not divide the assistant's layers, or B is not below H.
     """
-    config = replace(
-        assistant.config,
+    return replace(
+        assistant,
         unit_layers=part.unit_layers,
-        recurrences=recurrences_of(assistant.config.depth, part.unit_layers),
+        recurrences=recurrences_of(assistant.depth, part.unit_layers),
         bottleneck=part.bottleneck,
         max_tokens=part.max_tokens,
         prefix="",
     )
-    student = Student(config)
+
+
+def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.int64]) -> Student:
+    """Make the untrained student: the assistant's first M layers, its head, and the truncated SVD of its table.
+
+    :param counts: how often each of the V pieces stands in the text, (V,).
+    :raises InputError: when the shape is impossible.
+    """
+    student = Student(student_config(assistant.config, part))
     kept = student.state_dict().keys()
     state = {name: weight for name, weight in assistant.state_dict().items() if name in kept}
     if part.bottleneck:

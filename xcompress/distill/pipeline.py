@@ -17,7 +17,7 @@ from transformers import set_seed
 
 from xcompress import __version__
 from xcompress.distill.dev import dev_scores
-from xcompress.distill.initial import embedding_errors, initial_student
+from xcompress.distill.initial import embedding_errors, initial_student, student_config
 from xcompress.distill.materials import Materials
 from xcompress.distill.pairs import Collator, PairDataset
 from xcompress.distill.run import Run, Step, open_run
@@ -27,7 +27,7 @@ from xcompress.distill.targets import vectors_of
 from xcompress.distill.trainer import Loss, train
 from xcompress.files import read_json, sha256_of, whole_folder, write_json
 from xcompress.recipe import Recipe, Stage
-from xcompress.student import Student
+from xcompress.student import Student, read_config
 
 RUN = "run.json"
 
@@ -42,6 +42,7 @@ def distill(recipe: Recipe, folder: Path) -> Path:
     with open_run(folder) as run:
         materials = Materials(recipe, run)
         reference = reference_step(recipe, run)
+        student_config(read_config(reference.folder), recipe.student)  # refuses an impossible shape before training
         start = start_step(recipe, run, materials, reference)
         stages = _Stages(recipe, run, materials, start)
         for number, name in enumerate(recipe.stages, 1):

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from xcompress import __version__
 from xcompress.corpus.words import read_words, with_capitals
 from xcompress.distill.dev import dev_scores
-from xcompress.distill.initial import least_squares_head, pooled, recurrences_of, with_head
+from xcompress.distill.initial import least_squares_head, pooled, with_head
 from xcompress.distill.materials import Materials
 from xcompress.distill.run import Run, Step
 from xcompress.distill.targets import vectors_of
@@ -45,7 +45,6 @@ def _import_assistant(recipe: Recipe, folder: Path) -> Mapping[str, object]:
     assistant, tokenizer = import_encoder(
         path, tokenizer_file, prefix=part.prefix, max_tokens=recipe.student.max_tokens
     )
-    recurrences_of(assistant.config.depth, recipe.student.unit_layers)
     assistant.save(folder, tokenizer)
     return {"sizes": assistant.sizes()}
 
