@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _demo(run: Path, report: Report) -> str:
-    _, _, measured = report.markdown().strip().partition("\n\n")
+    _, machine, tables = report.markdown().strip().split("\n\n", 2)
     described = read_json(run / "run.json")
     steps = markdown_table(HEAD, rows(described))
     languages = markdown_table(language_head(described), language_rows(described))

@@ -37,7 +37,7 @@ class Bounds:
 
     fp32_difference: float = 1e-4
     """Largest absolute difference of any component of a sentence vector."""
-    int8_mean_cosine: float = 0.98
+    int8_mean_cosine: float = 0.99
     """Between int8 and PyTorch vectors."""
     int8_min_cosine: float = 0.95
     similarity_correlation: float = 0.97
