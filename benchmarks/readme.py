@@ -31,15 +31,8 @@ def _demo(run: Path, report: Report) -> str:
     described = read_json(run / "run.json")
     steps = markdown_table(HEAD, rows(described))
     languages = markdown_table(language_head(described), language_rows(described))
-    parts = (
-        measured.replace("## ", "### "),
-        "### Distillation, step by step",
-        MEANING,
-        steps,
-        "By language:",
-        languages,
-    )
-    return "\n\n".join(parts)
+    distillation = ("### Distillation, step by step", MEANING, steps, "By language:", languages)
+    return "\n\n".join((tables.replace("## ", "### "), *distillation, f"Measured on: {machine}"))
 
 
 if __name__ == "__main__":
