@@ -13,6 +13,14 @@ def cosines(left: Vectors, right: Vectors) -> NDArray[np.float64]:
     return (wide_left * wide_right).sum(1) / lengths  # type: ignore[no-any-return]
 
 
+def cosine_matrix(left: Vectors, right: Vectors) -> Vectors:
+    """Return the (N, M) cosines of the rows of `left` (N, D) with those of `right` (M, D)."""
+    unit_left = left / np.linalg.norm(left, axis=1, keepdims=True)
+    unit_right = right / np.linalg.norm(right, axis=1, keepdims=True)
+    matrix: Vectors = unit_left @ unit_right.T
+    return matrix
+
+
 def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> float:
     """Return Spearman's rank correlation times 100 of two score vectors (N,)."""
     from scipy.stats import spearmanr
@@ -25,9 +33,7 @@ def retrieval_accuracy(sources: Vectors, targets: Vectors) -> float:
 
     Row i of `sources` and of `targets`, both (N, D), are translations; the mean of both directions is returned.
     """
-    unit_sources = sources / np.linalg.norm(sources, axis=1, keepdims=True)
-    unit_targets = targets / np.linalg.norm(targets, axis=1, keepdims=True)
-    similarity = unit_sources @ unit_targets.T
+    similarity = cosine_matrix(sources, targets)
     rows = np.arange(len(sources))
     forward = (similarity.argmax(1) == rows).mean()
     backward = (similarity.argmax(0) == rows).mean()

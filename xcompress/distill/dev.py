@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from xcompress.corpus.pairs import Pair
 from xcompress.distill.materials import Materials
 from xcompress.distill.targets import VectorsOf
-from xcompress.metrics import retrieval_accuracy, spearman
+from xcompress.metrics import cosine_matrix, retrieval_accuracy, spearman
 
 
 @dataclass(frozen=True)
@@ -21,16 +20,6 @@ class DevScores:
     """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences."""
     retrieval: Mapping[str, float]
     """How often the nearest neighbour is the translation, mean of both directions."""
-
-    @property
-    def mean_spearman(self) -> float:
-        """Mean over languages."""
-        return fmean(self.spearman.values())
-
-    @property
-    def mean_retrieval(self) -> float:
-        """Mean over languages."""
-        return fmean(self.retrieval.values())
 
 
 def dev_scores(vectors_of: VectorsOf, materials: Materials) -> DevScores:
@@ -53,10 +42,4 @@ def dev_scores(vectors_of: VectorsOf, materials: Materials) -> DevScores:
 
 
 def _agreement(goals: NDArray[np.float32], sources: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
-    return spearman(_cosine_matrix(goals, goals).ravel(), _cosine_matrix(sources, targets).ravel())
-
-
-def _cosine_matrix(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-    unit_left = left / np.linalg.norm(left, axis=1, keepdims=True)
-    unit_right = right / np.linalg.norm(right, axis=1, keepdims=True)
-    return np.asarray(unit_left @ unit_right.T, dtype=np.float32)
+    return spearman(cosine_matrix(goals, goals).ravel(), cosine_matrix(sources, targets).ravel())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.errors import GateError
+from xcompress.metrics import cosine_matrix, cosines
 from xcompress.student import Student, pad, token_ids
 
 SHAPES = ((1, 1), (1, 7), (8, 33), (32, 128))
@@ -103,14 +104,14 @@ def verify_int8(graph: Path, reference: Reference, bounds: Bounds) -> dict[str, 
     """
     session = open_session(graph)
     found = [run(session, batch, reference.pad_token_id) for batch in reference.batches]
-    cosines = np.concatenate([_cosines(a, b) for a, b in zip(found, reference.vectors, strict=True)])
+    agreement = np.concatenate([cosines(a, b) for a, b in zip(found, reference.vectors, strict=True)])
     alone = np.concatenate([run(session, [ids], reference.pad_token_id) for ids in reference.sentences])
     together = run(session, reference.sentences, reference.pad_token_id)
     figures = {
-        "int8_mean_cosine": float(cosines.mean()),
-        "int8_min_cosine": float(cosines.min()),
+        "int8_mean_cosine": float(agreement.mean()),
+        "int8_min_cosine": float(agreement.min()),
         "similarity_correlation": similarity_correlation(alone, reference.sentence_vectors),
-        "invariance_min_cosine": float(_cosines(alone, together).min()),
+        "invariance_min_cosine": float(cosines(alone, together).min()),
     }
     limits = {name: asdict(bounds)[name] for name in figures}
     for name, bound in limits.items():
@@ -130,8 +131,7 @@ def similarity_correlation(left: Vectors, right: Vectors) -> float:
     :returns: Pearson's r over all pairs of different sentences, after scaling the vectors to unit length.
     """
     pairs = np.triu_indices(len(left), 1)
-    units = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (left, right)]
-    return float(np.corrcoef(*((unit @ unit.T)[pairs] for unit in units))[0, 1])
+    return float(np.corrcoef(*(cosine_matrix(vectors, vectors)[pairs] for vectors in (left, right)))[0, 1])
 
 
 def real_sentences() -> list[str]:
@@ -174,9 +174,3 @@ def _exactly(tokenizer: Tokenizer, prefix: str, sentences: list[str], tokens: in
         joined = 2 * joined + 1
         ids = tokenizer.encode(prefix + " ".join(sentences[:joined] * (1 + joined // len(sentences)))).ids
     return [*ids[: tokens - 1], ids[-1]]
-
-
-def _cosines(left: Vectors, right: Vectors) -> Vectors:
-    lengths: Vectors = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    cosines: Vectors = (left * right).sum(1) / lengths
-    return cosines
