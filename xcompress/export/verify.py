@@ -131,7 +131,8 @@ def similarity_correlation(left: Vectors, right: Vectors) -> float:
     :returns: Pearson's r over all pairs of different sentences, after scaling the vectors to unit length.
     """
     pairs = np.triu_indices(len(left), 1)
-    return float(np.corrcoef(*(cosine_matrix(vectors, vectors)[pairs] for vectors in (left, right)))[0, 1])
+    old, new = (cosine_matrix(vectors, vectors)[pairs] for vectors in (left, right))
+    return float(np.corrcoef(old, new)[0, 1])
 
 
 def real_sentences() -> list[str]:
