@@ -65,7 +65,7 @@ def write_recipe(folder: Path) -> Path:
             "tsv": [{"source": str(folder / f"en-{name}.tsv"), "language": name} for name in LANGUAGES],
             "holdout": 40,
         },
-        "vocabulary": {"trim": False},
+        "vocabulary": {"method": "keep"},
         "student": {"unit_layers": 2, "bottleneck": 16, "max_tokens": 40},
         "stages": {
             "assistant": {"train": "assistant", "objectives": {"teacher": 1, "contrast": 10}, **training},

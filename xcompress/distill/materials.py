@@ -67,7 +67,7 @@ class Materials:
         texts = sorted({pair.source for pairs in (self.holdout, *taught) for pair in pairs} | set(self.fitted_on))
         part = self.recipe.teacher
         folder = resolve(part.source)
-        check(folder, part.sha256, part.source)
+        check(folder, part.sha256 if isinstance(part.sha256, dict) else {}, part.source)
         vectors = self.cache.vectors("teacher", self.teacher_key, texts, lambda: teacher_encoder(folder))
         return {text: row for row, text in enumerate(texts)}, vectors
 

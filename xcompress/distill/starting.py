@@ -84,7 +84,7 @@ def _build_start(recipe: Recipe, materials: Materials, reference: Step, folder: 
 
 def _trimmed(recipe: Recipe, full: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Student, Tokenizer]:
     part = recipe.vocabulary
-    if not part.trim:
+    if part.method == "keep":
         return full, tokenizer
     words: list[str] = []
     for language in ("en", *recipe.languages) if part.words else ():

