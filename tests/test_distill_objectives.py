@@ -6,7 +6,17 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from xcompress.distill.objectives import assistant_loss, contrast_loss, embedding_loss, teacher_loss
+from xcompress.distill.objectives import (
+    TEMPERATURE,
+    assistant_loss,
+    contrast_bool_loss,
+    contrast_ce_loss,
+    contrast_loss,
+    embedding_loss,
+    teacher_loss,
+)
+from xcompress.distill.stages import weighted_sum
+from xcompress.recipe import Stage
 
 N, D = 5, 7
 
@@ -49,6 +59,36 @@ def test_equation_5_compares_source_target_cosines_with_the_teachers() -> None:
     assert contrast_loss(*tensors(given)).item() == pytest.approx(expected / N**2, rel=1e-12)
 
 
+def test_equation_8_takes_a_sentence_for_like_only_itself() -> None:
+    teacher, sources, targets = given = arrays(3)
+    teacher[3] = teacher[1]  # one sentence twice in a batch
+    expected = 0.0
+    for i in range(N):
+        for j in range(N):
+            label = 1.0 if i == j or {i, j} == {1, 3} else 0.0
+            expected += (label - cosine(sources[i], targets[j])) ** 2
+    assert contrast_bool_loss(*tensors(given)).item() == pytest.approx(expected / N**2, rel=1e-12)
+
+
+def test_equation_9_is_a_cross_entropy_with_the_teachers_cosines_as_labels() -> None:
+    teacher, sources, targets = given = arrays(3)
+    expected = 0.0
+    for i in range(N):
+        partition = sum(np.exp(cosine(sources[i], targets[k]) / TEMPERATURE) for k in range(N))
+        for j in range(N):
+            share = np.exp(cosine(sources[i], targets[j]) / TEMPERATURE) / partition
+            expected -= cosine(teacher[i], teacher[j]) * np.log(share)
+    assert contrast_ce_loss(*tensors(given)).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_equations_6_and_7_add_the_same_regression_to_the_contrast() -> None:
+    stage = Stage(train="student", objectives={"teacher": 1, "contrast": 1}, steps=1)
+    teacher, sources, targets = tensors(arrays(3))
+    loss = weighted_sum(stage.objectives, {"teacher_sources": teacher}, torch.cat([sources, targets]))
+    expected = contrast_loss(teacher, sources, targets) + teacher_loss(teacher, sources, targets)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+
+
 def test_equation_3_averages_over_tokens_and_leaves_padding_out() -> None:
     given = arrays(2, 2, 3, D)
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
@@ -57,9 +97,16 @@ def test_equation_3_averages_over_tokens_and_leaves_padding_out() -> None:
     assert embedding_loss(*tensors(given), mask).item() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(("loss", "count"), [(teacher_loss, 3), (assistant_loss, 4), (contrast_loss, 3)])
+@pytest.mark.parametrize(
+    ("loss", "count"), [(teacher_loss, 3), (assistant_loss, 4), (contrast_loss, 3), (contrast_ce_loss, 3)]
+)
 def test_gradients_are_right(loss: Callable[..., Tensor], count: int) -> None:
     assert gradcheck(loss, tuple(tensors(arrays(count))))
+
+
+def test_gradients_of_equation_8_are_right() -> None:
+    teacher, sources, targets = tensors(arrays(3))
+    assert gradcheck(lambda left, right: contrast_bool_loss(teacher.detach(), left, right), (sources, targets))
 
 
 def test_gradient_of_equation_3_is_right_and_none_reaches_padding() -> None:

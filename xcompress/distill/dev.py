@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.pairs import Pair
+from xcompress.corpus.similarity import averages, score
 from xcompress.distill.materials import Materials
 from xcompress.distill.targets import VectorsOf
 from xcompress.metrics import cosine_matrix, retrieval_accuracy, spearman
@@ -20,6 +22,13 @@ class DevScores:
     """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences."""
     retrieval: Mapping[str, float]
     """How often the nearest neighbour is the translation, mean of both directions."""
+    sts: Mapping[str, float]
+    """Spearman between cosines and human scores, by language pair; empty where the recipe names no STS sets."""
+
+    def means(self) -> dict[str, float]:
+        """Average each kind of score over languages, STS over groups of language pairs."""
+        means = {"spearman": fmean(self.spearman.values()), "retrieval": fmean(self.retrieval.values())}
+        return means | {f"sts {group}": figure for group, figure in averages(self.sts).items()}
 
 
 def dev_scores(vectors_of: VectorsOf, materials: Materials) -> DevScores:
@@ -38,7 +47,8 @@ def dev_scores(vectors_of: VectorsOf, materials: Materials) -> DevScores:
         left, right = np.stack([rows[pair.source] for pair in pairs]), np.stack([rows[pair.target] for pair in pairs])
         agreement[language] = _agreement(materials.teacher([pair.source for pair in pairs]), left, right)
         retrieval[language] = retrieval_accuracy(left, right)
-    return DevScores(agreement, retrieval)
+    graded = materials.graded
+    return DevScores(agreement, retrieval, score(vectors_of, graded) if graded else {})
 
 
 def _agreement(goals: NDArray[np.float32], sources: NDArray[np.float32], targets: NDArray[np.float32]) -> float:

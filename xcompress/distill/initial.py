@@ -15,6 +15,7 @@ from xcompress.recipe import StudentPart
 from xcompress.student import Student, StudentConfig, pad, token_ids
 
 _FACTORS = ("word", "projection")
+_BOTTLENECK = ("embeddings.word.weight", "embeddings.projection.weight")
 
 FLAT = 1e-4
 """Directions with less than this share of the largest singular value are left out of the least-squares fit.
@@ -72,7 +73,7 @@ def student_config(assistant: StudentConfig, part: StudentPart) -> StudentConfig
     return replace(
         assistant,
         unit_layers=part.unit_layers,
-        recurrences=recurrences_of(assistant.depth, part.unit_layers),
+        recurrences=part.recurrences or recurrences_of(assistant.depth, part.unit_layers),
         bottleneck=part.bottleneck,
         max_tokens=part.max_tokens,
         prefix="",
@@ -80,7 +81,7 @@ def student_config(assistant: StudentConfig, part: StudentPart) -> StudentConfig
 
 
 def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.int64]) -> Student:
-    """Make the untrained student: the assistant's first M layers, its head, and the truncated SVD of its table.
+    """Make the untrained student: the assistant's first M layers, its head, and its table cut down to the bottleneck.
 
     :param counts: how often each of the V pieces stands in the text, (V,).
     :raises InputError: when the shape is impossible.
@@ -88,9 +89,11 @@ def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.in
     student = Student(student_config(assistant.config, part))
     kept = student.state_dict().keys()
     state = {name: weight for name, weight in assistant.state_dict().items() if name in kept}
-    if part.bottleneck:
-        table, projection = truncated_svd(state["embeddings.word.weight"], part.bottleneck, counts)
-        state |= {"embeddings.word.weight": table, "embeddings.projection.weight": projection}
+    if part.bottleneck and part.initial_table == "random":
+        state |= {name: weight for name, weight in student.state_dict().items() if name in _BOTTLENECK}
+    elif part.bottleneck:
+        factors = truncated_svd(state[_BOTTLENECK[0]], part.bottleneck, counts)
+        state |= dict(zip(_BOTTLENECK, factors, strict=True))
     student.load_state_dict(state)
     return student
 

@@ -12,6 +12,7 @@ from xcompress.console import tracked
 from xcompress.corpus.build import build
 from xcompress.corpus.filters import Limits
 from xcompress.corpus.pairs import Pair, read_tsv, write_tsv
+from xcompress.corpus.similarity import GradedSet, read_folder
 from xcompress.distill.pairs import draw
 from xcompress.distill.run import Run, Step
 from xcompress.distill.targets import VectorCache, teacher_encoder
@@ -51,6 +52,14 @@ class Materials:
     def fitted_on(self) -> list[str]:
         """English training sentences for the least-squares fit of the head."""
         return sorted({pair.source for pair in draw(self.train, LEAST_SQUARES_PAIRS, self.recipe.seed)})
+
+    @cached_property
+    def graded(self) -> GradedSet | None:
+        """STS sets for dev scores, in the recipe's languages; None where the recipe names none."""
+        dev = self.recipe.dev
+        if dev.sts is None:
+            return None
+        return read_folder(resolve(dev.sts)).within(["en", *self.recipe.languages]).every(dev.every)
 
     @cached_property
     def teacher_key(self) -> str:

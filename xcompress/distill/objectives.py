@@ -5,7 +5,10 @@ batch are translations. All return a scalar. Squared differences are summed over
 """
 
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import log_softmax, normalize
+
+TEMPERATURE = 0.05
+"""tau of eq. 9, as printed."""
 
 
 def teacher_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
@@ -36,6 +39,21 @@ def embedding_loss(assistant_tokens: Tensor, student_tokens: Tensor, attention_m
 def contrast_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
     """Eq. 5: mean over i, j of (cos(T(s_i), T(s_j)) - cos(X(s_i), X(t_j)))^2."""
     return (cosine_matrix(teacher_sources, teacher_sources) - cosine_matrix(sources, targets)).square().mean()
+
+
+def contrast_bool_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+    """Eq. 8: mean over i, j of (d(T(s_i), T(s_j)) - cos(X(s_i), X(t_j)))^2, with d = 1 for equal vectors, else 0."""
+    same = (teacher_sources.unsqueeze(1) == teacher_sources.unsqueeze(0)).all(-1)
+    return (same.to(sources.dtype) - cosine_matrix(sources, targets)).square().mean()
+
+
+def contrast_ce_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+    """Eq. 9: -sum over i, j of cos(T(s_i), T(s_j)) log softmax_j(cos(X(s_i), X(t_j)) / tau).
+
+    A sum, as printed, not a mean: it grows with the batch, so that a weight of 1/N makes it comparable to the others.
+    """
+    labels = cosine_matrix(teacher_sources, teacher_sources)
+    return -(labels * log_softmax(cosine_matrix(sources, targets) / TEMPERATURE, dim=1)).sum()
 
 
 def squared_distance(left: Tensor, right: Tensor) -> Tensor:

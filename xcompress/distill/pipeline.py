@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,19 @@ from torch import nn
 from transformers import set_seed
 
 from xcompress import __version__
-from xcompress.distill.dev import dev_scores
+from xcompress.distill.dev import DevScores, dev_scores
+from xcompress.distill.hardware import fast_inference
 from xcompress.distill.initial import embedding_errors, initial_student, student_config
 from xcompress.distill.materials import Materials
 from xcompress.distill.pairs import Collator, PairDataset
 from xcompress.distill.run import Run, Step, open_run
-from xcompress.distill.stages import embedding_loss, goals_of, sentence_loss
+from xcompress.distill.stages import SentenceVectors, TokenVectors, embedding_loss, goals_of, sentence_loss
 from xcompress.distill.starting import PIECE_COUNTS, reference_step, start_step
 from xcompress.distill.targets import vectors_of
-from xcompress.distill.trainer import Loss, train
+from xcompress.distill.trainer import Loss, Scoring, train
 from xcompress.files import read_json, sha256_of, whole_folder, write_json
 from xcompress.recipe import Recipe, Stage
-from xcompress.student import Student, read_config
+from xcompress.student import Student, encode, read_config
 
 RUN = "run.json"
 
@@ -65,14 +65,14 @@ class _Stages:
     def run_stage(self, number: int, name: str) -> None:
         """Run one stage, or reuse it."""
         stage = self.recipe.stages[name]
-        seed = self.recipe.seed + number
+        seed = self.recipe.seed + number if stage.seed is None else stage.seed
         key = {
             "version": __version__,
             "corpus": self.materials.corpus.key,
             "teacher": self.materials.teacher_key,
             "assistant": self.assistant.key,
             "student": self.student.key if self.student else self.recipe.student.model_dump(),
-            "stage": stage.model_dump(exclude={"checkpoint_steps"}),
+            "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}),
             "seed": seed,
         }
         step_name = f"{number}-{name}"
@@ -95,13 +95,15 @@ class _Stages:
         goals = goals_of(stage, pairs, self.materials.teacher, self._assistant_vectors)
         dataset = PairDataset(pairs, tokenizer, model.config, goals)
         trained, loss = self._trained(stage, model)
-        points = train(name, trained, loss, stage, dataset, Collator(model.config.pad_token_id), work, seed)
+        collator = Collator(model.config.pad_token_id)
+        scoring = self._scoring(model, tokenizer) if stage.train != "embeddings" else None
+        course = train(name, trained, loss, stage, dataset, collator, work, seed, scoring)
         model.eval().save(folder, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_after"] = self._embedding_errors(model, tokenizer)["start"]
         return facts | {
             "dev": self._scores(name, model, tokenizer),
-            "loss": [asdict(point) for point in points],
+            **asdict(course),
             "sizes": model.sizes(),
         }
 
@@ -115,8 +117,20 @@ class _Stages:
 
     def _trained(self, stage: Stage, model: Student) -> tuple[nn.Module, Loss]:
         if stage.train == "embeddings":
-            return model.embeddings, embedding_loss(Student.load(self.assistant.folder)[0].embeddings)
-        return model, sentence_loss(stage)
+            goal = Student.load(self.assistant.folder)[0].embeddings
+            return TokenVectors(model.embeddings), embedding_loss(goal)
+        return SentenceVectors(model, stage.depth_weights), sentence_loss(stage)
+
+    def _scoring(self, model: Student, tokenizer: Tokenizer) -> Scoring | None:
+        steps = self.recipe.dev.steps
+        if steps is None:
+            return None
+
+        def vectors(texts: Sequence[str]) -> NDArray[np.float32]:
+            with fast_inference():
+                return encode(model, tokenizer, texts)
+
+        return Scoring(steps, lambda: dev_scores(vectors, self.materials).means())
 
     def _assistant_vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.materials.cache.vectors(
@@ -157,15 +171,10 @@ def _finish(recipe: Recipe, run: Run, stages: _Stages) -> None:
         "recipe_hash": recipe.hash,
         "student_hash": sha256_of(run.folder / "student" / "model.safetensors"),
         "languages": ["en", *recipe.languages],
-        "dev": _means(stages.student.facts["dev"]),
+        "dev": DevScores(**stages.student.facts["dev"]).means(),
         "steps": {step.name: {"seconds": step.seconds, "facts": step.facts} for step in run.steps},
     }
     write_json(finished, described)
-
-
-def _means(dev: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Average each dev score over the languages."""
-    return {f"dev {name}, mean of languages": round(fmean(scores.values()), 1) for name, scores in dev.items()}
 
 
 def _link(source: str, target: str) -> None:

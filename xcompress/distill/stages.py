@@ -12,15 +12,27 @@ from xcompress.distill import objectives
 from xcompress.distill.pairs import Goals
 from xcompress.distill.targets import VectorsOf
 from xcompress.distill.trainer import Batch, Loss
-from xcompress.recipe import Stage
-from xcompress.student import Embeddings
+from xcompress.errors import InputError
+from xcompress.recipe import ObjectiveName, Stage
+from xcompress.student import Embeddings, Student
 
-_LOSSES: Mapping[str, Callable[[Batch, Tensor, Tensor], Tensor]] = {
-    "teacher": lambda batch, sources, targets: objectives.teacher_loss(batch["teacher_sources"], sources, targets),
-    "contrast": lambda batch, sources, targets: objectives.contrast_loss(batch["teacher_sources"], sources, targets),
-    "assistant": lambda batch, sources, targets: objectives.assistant_loss(
-        batch["assistant_sources"], batch["assistant_targets"], sources, targets
-    ),
+Objective = Callable[[Batch, Tensor, Tensor], Tensor]
+
+
+def _on_teacher(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Objective:
+    return lambda batch, sources, targets: loss(batch["teacher_sources"], sources, targets)
+
+
+def _on_assistant(batch: Batch, sources: Tensor, targets: Tensor) -> Tensor:
+    return objectives.assistant_loss(batch["assistant_sources"], batch["assistant_targets"], sources, targets)
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    "teacher": _on_teacher(objectives.teacher_loss),
+    "contrast": _on_teacher(objectives.contrast_loss),
+    "contrast_bool": _on_teacher(objectives.contrast_bool_loss),
+    "contrast_ce": _on_teacher(objectives.contrast_ce_loss),
+    "assistant": _on_assistant,
 }
 
 
@@ -46,20 +58,63 @@ def _by_text(vectors_of: VectorsOf, texts: Sequence[str]) -> NDArray[np.float32]
     return vectors_of(distinct)[[row_of[text] for text in texts]]
 
 
+class SentenceVectors(nn.Module):
+    """A student as it is trained: from a batch to its sentence vectors at each depth that has a weight."""
+
+    def __init__(self, student: Student, depth_weights: Sequence[float] | None) -> None:
+        super().__init__()
+        recurrences = student.config.recurrences
+        if depth_weights is not None and len(depth_weights) != recurrences:
+            raise InputError(
+                f"depth_weights has {len(depth_weights)} values, but the unit is applied {recurrences} times; "
+                "give one for each"
+            )
+        self.student = student
+        self.every_depth = depth_weights is not None
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
+        """Return sentence vectors (2N, D): after each recurrence, or after the last alone."""
+        if self.every_depth:
+            return self.student.at_depths(input_ids, attention_mask)
+        return [self.student(input_ids, attention_mask)[1]]
+
+
+def weighted_sum(weights: Mapping[ObjectiveName, float], batch: Batch, sentences: Tensor) -> Tensor:
+    """Return the weighted sum of objectives on sentence vectors (2N, D), sources first."""
+    sources, targets = sentences.float().chunk(2) if sentences.dtype != torch.float64 else sentences.chunk(2)
+    return torch.stack([weight * OBJECTIVES[name](batch, sources, targets) for name, weight in weights.items()]).sum()
+
+
 def sentence_loss(stage: Stage) -> Loss:
-    """Return the weighted sum of the stage's objectives on sentence vectors."""
+    """Return the stage's loss for `SentenceVectors`: the weighted mean over depths of its objectives."""
+    depths = stage.depth_weights or (1.0,)
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
-        _, sentences = model(batch["input_ids"], batch["attention_mask"])
-        sources, targets = sentences.float().chunk(2)
-        terms = [weight * _LOSSES[name](batch, sources, targets) for name, weight in stage.objectives.items()]
-        return torch.stack(terms).sum()
+        vectors = model(batch["input_ids"], batch["attention_mask"])
+        losses = [
+            share * weighted_sum(stage.objectives, batch, at_depth)
+            for share, at_depth in zip(depths, vectors, strict=True)
+            if share
+        ]
+        return torch.stack(losses).sum() / sum(depths)
 
     return loss
 
 
+class TokenVectors(nn.Module):
+    """A student's embedding layer as it is trained."""
+
+    def __init__(self, embeddings: Embeddings) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Return token vectors (2N, L, H)."""
+        return self.embeddings(input_ids)  # type: ignore[no-any-return]
+
+
 def embedding_loss(assistant: Embeddings) -> Loss:
-    """Return eq. 3 for a student's embedding layer, with the assistant's as the goal."""
+    """Return eq. 3 for `TokenVectors`, with the assistant's embedding layer as the goal."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         with torch.no_grad():

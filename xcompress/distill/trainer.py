@@ -23,20 +23,18 @@ from xcompress.recipe import Stage
 Batch = Mapping[str, Tensor]
 Loss = Callable[[nn.Module, Batch], Tensor]
 
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a model is scored while it trains."""
+
+    steps: int
+    score: Callable[[], Mapping[str, float]]
+
+
 COMPLETE = "complete"
 """A checkpoint holds an empty file of this name once all its other files are written."""
 CHECKPOINTS_KEPT = 2
-
-
-class _Plain(nn.Module):
-    """The model without its `config`, which the Trainer would take for one of transformers' own."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *inputs: Tensor) -> Any:  # noqa: ANN401 - whatever the model returns
-        return self.model(*inputs)
 
 
 class _ObjectiveTrainer(Trainer):
@@ -100,12 +98,25 @@ class _Show(TrainerCallback):
         (Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
 
 
-@dataclass(frozen=True)
-class LossPoint:
-    """The mean loss of the steps before `step`."""
+class _Score(TrainerCallback):
+    """Scores the model every so many steps; the log that checkpoints keep holds the scores."""
 
-    step: int
-    loss: float
+    def __init__(self, scoring: Scoring) -> None:
+        self.scoring = scoring
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        if state.global_step % self.scoring.steps == 0:
+            state.log_history.append({"step": state.global_step, "dev": self.scoring.score()})  # type: ignore[dict-item]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How training went."""
+
+    loss: list[dict[str, float]]
+    """`step` and `loss`, the mean of the steps since the last entry."""
+    dev_course: list[dict[str, Any]]
+    """`step` and `dev`, scores after that step."""
 
 
 def train(
@@ -117,29 +128,34 @@ def train(
     collator: Collator,
     work: Path,
     seed: int,
-) -> list[LossPoint]:
+    scoring: Scoring | None = None,
+) -> Course:
     """Train the model in place, going on from the newest complete checkpoint in `work`.
 
     :param what: label of the progress bar.
     :param loss: maps the model and a batch of the collator to a scalar.
     :param work: folder of checkpoints; the caller removes it when the result is safe.
-    :returns: the course of the loss.
+    :param scoring: how often to score the model while it trains, and how.
     """
     with bar(what, stage.steps) as ticker:
         trainer = _ObjectiveTrainer(
             loss,
             stage,
-            model=_Plain(model),
+            model=model,
             args=_arguments(stage, work, seed),
             dataset=dataset,
             data_collator=collator,
-            callbacks=[_Show(ticker)],
+            callbacks=[_Show(ticker), *([_Score(scoring)] if scoring else [])],
         )
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
         trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
         with _attention():
             trainer.train(resume_from_checkpoint=newest_checkpoint(work))
-    return [LossPoint(int(entry["step"]), entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    log = trainer.state.log_history
+    return Course(
+        [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
+        [entry for entry in log if "dev" in entry],
+    )
 
 
 def _attention() -> AbstractContextManager[object]:

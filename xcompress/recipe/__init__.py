@@ -1,6 +1,27 @@
 """A recipe: one YAML file that says what is distilled from what, on which text, in which stages."""
 
 from xcompress.recipe.loading import load_recipe
-from xcompress.recipe.schema import Assistant, Dev, Encoder, Recipe, Stage, StudentPart, Teacher, VocabularyPart
+from xcompress.recipe.schema import (
+    Assistant,
+    Dev,
+    Encoder,
+    ObjectiveName,
+    Recipe,
+    Stage,
+    StudentPart,
+    Teacher,
+    VocabularyPart,
+)
 
-__all__ = ["Assistant", "Dev", "Encoder", "Recipe", "Stage", "StudentPart", "Teacher", "VocabularyPart", "load_recipe"]
+__all__ = [
+    "Assistant",
+    "Dev",
+    "Encoder",
+    "ObjectiveName",
+    "Recipe",
+    "Stage",
+    "StudentPart",
+    "Teacher",
+    "VocabularyPart",
+    "load_recipe",
+]
