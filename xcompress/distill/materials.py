@@ -44,8 +44,8 @@ class Materials:
     def drawn(self) -> Mapping[str, list[Pair]]:
         """The pairs that each stage sees, by its name."""
         return {
-            name: draw(self.train, stage.steps * stage.batch_size, self.recipe.seed + number)
-            for number, (name, stage) in enumerate(self.recipe.stages.items())
+            name: draw(self.train, stage.steps * stage.batch_size, self.recipe.seed_of(name))
+            for name, stage in self.recipe.stages.items()
         }
 
     @cached_property

@@ -65,7 +65,7 @@ class _Stages:
     def run_stage(self, number: int, name: str) -> None:
         """Run one stage, or reuse it."""
         stage = self.recipe.stages[name]
-        seed = self.recipe.seed + number if stage.seed is None else stage.seed
+        seed = self.recipe.seed_of(name)
         key = {
             "version": __version__,
             "corpus": self.materials.corpus.key,

@@ -252,6 +252,11 @@ class Recipe(Part):
             )
         return self
 
+    def seed_of(self, name: str) -> int:
+        """Return the seed of a stage: its own, or one that follows from the recipe's."""
+        own = self.stages[name].seed
+        return self.seed + list(self.stages).index(name) + 1 if own is None else own
+
     @property
     def hash(self) -> str:
         """A hash of everything in the recipe."""
