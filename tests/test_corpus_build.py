@@ -1,14 +1,49 @@
+import gzip
+import tracemalloc
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polib
 import pytest
 
-from xcompress.corpus.build import Corpus, build
+from xcompress.corpus import gather
+from xcompress.corpus.build import HELD_OUT, SAMPLED, Report, build, corpus_file, origins_file
 from xcompress.corpus.filters import Limits
-from xcompress.corpus.pairs import Pair, write_tsv
+from xcompress.corpus.pairs import Pair, as_line
+from xcompress.corpus.split import rank, sentence_key
+from xcompress.corpus.store import PairFile
 from xcompress.errors import InputError
 
 COLOURS = ["red", "green", "blue", "white", "black", "brown"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A corpus with all its pairs; their origin is the file's name."""
+
+    report: Report
+    train: tuple[tuple[str, str, str], ...]
+    holdout: tuple[tuple[str, str, str], ...]
+
+
+def built(folder: Path, catalogues: list, tsv: list, languages: list[str], **options: object) -> Built:
+    report = build(folder, catalogues, tsv, languages, **options)
+    pairs = [
+        tuple(
+            (pair.source, pair.target, pair.language)
+            for language in languages
+            for pair in PairFile(corpus_file(folder, part, language), language)
+        )
+        for part in ("train", "holdout")
+    ]
+    return Built(report, *pairs)
+
+
+def table(path: Path, pairs: list[Pair]) -> Path:
+    path.write_bytes(b"".join(map(as_line, pairs)))
+    return path
 
 
 def make(folder: Path) -> tuple[Path, Path]:
@@ -20,64 +55,162 @@ def make(folder: Path) -> tuple[Path, Path]:
     catalogue.append(polib.POEntry(msgid="Door", msgstr="Tür"))
     (folder / "locale").mkdir()
     catalogue.save(str(folder / "locale/de.po"))
-    table = folder / "nl.tsv"
-    write_tsv(
-        table, [Pair(f"Paint the big door {c} today", f"Verf de grote deur vandaag {c}", "nl", "") for c in COLOURS]
-    )
-    return folder / "locale", table
+    dutch = [Pair(f"Paint the big door {c} today", f"Verf de grote deur vandaag {c}", "nl", "") for c in COLOURS]
+    return folder / "locale", table(folder / "nl.tsv", dutch)
 
 
-def made(folder: Path, **options: object) -> Corpus:
-    locale, table = make(folder)
-    return build([("app", locale)], [(table, "nl", "doors")], ["de", "nl"], **options)
+def made(folder: Path, **options: object) -> Built:
+    locale, dutch = make(folder)
+    return built(folder / "out", [("app", locale)], [(dutch, "nl", "doors")], ["de", "nl"], **options)
+
+
+def words(language: str, word: str, numbers: range) -> list[Pair]:
+    return [Pair(f"This is the word number {n}", f"Hier kommt {word} {n}", language, "") for n in numbers]
 
 
 def test_gathers_cleans_and_splits(tmp_path: Path) -> None:
     corpus = made(tmp_path, holdout_sentences=2)
     assert len(corpus.train) == 10 and len(corpus.holdout) == 2
-    assert (
-        Pair("Open the red door of X", "Die Tür (red) von X bitte öffnen", "de", "app") in corpus.train + corpus.holdout
-    )
-    assert corpus.counts() == {"de": {"app": 5}, "nl": {"doors": 5}}
+    german = ("Open the red door of X", "Die Tür (red) von X bitte öffnen", "de")
+    assert german in corpus.train + corpus.holdout
+    assert corpus.report.train == {"de": {"app": 5}, "nl": {"doors": 5}}
+    assert corpus.report.holdout == {"de": 1, "nl": 1}
+    assert corpus.report.dropped == {"de": {"too short": 1}}
+    assert corpus.report.bad_lines == corpus.report.broken_off == {}
+
+
+def test_only_the_corpus_is_left_in_the_folder(tmp_path: Path) -> None:
+    made(tmp_path, holdout_sentences=2)
+    names = [f"{part}.{language}.tsv" for part in ("holdout", "train") for language in ("de", "nl")]
+    indices = [f"{name}.offsets.npy" for name in names] + ["train.de.origins.npy", "train.nl.origins.npy"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*names, *indices])
+
+
+def test_the_origin_of_each_training_pair_is_kept_beside_it(tmp_path: Path) -> None:
+    report = made(tmp_path, holdout_sentences=2).report
+    for language, counts in report.train.items():
+        numbers = np.load(origins_file(tmp_path / "out", language)).tolist()
+        assert Counter(report.origins[number] for number in numbers) == counts
 
 
 def test_the_cap_is_per_language_and_repeatable(tmp_path: Path) -> None:
     corpus = made(tmp_path, holdout_sentences=0, max_pairs=3)
-    assert corpus.counts() == {"de": {"app": 3}, "nl": {"doors": 3}}
+    assert corpus.report.train == {"de": {"app": 3}, "nl": {"doors": 3}}
+    assert corpus.report.dropped["nl"] == {SAMPLED: 3}
     again = build(
+        tmp_path / "again",
         [("app", tmp_path / "locale")],
         [(tmp_path / "nl.tsv", "nl", "doors")],
         ["de", "nl"],
         holdout_sentences=0,
         max_pairs=3,
     )
-    assert again == corpus
+    assert again == corpus.report
+    for path in (tmp_path / "out").iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
 def test_the_cap_takes_the_same_sentences_in_each_language(tmp_path: Path) -> None:
-    for language, word in (("de", "Wort"), ("nl", "woord")):
-        rows = [Pair(f"This is the word number {n}", f"Hier kommt {word} {n}", language, "") for n in range(40)]
-        write_tsv(tmp_path / f"{language}.tsv", rows)
-    tables = [(tmp_path / f"{language}.tsv", language, "") for language in ("de", "nl")]
-    corpus = build([], tables, ["de", "nl"], holdout_sentences=0, max_pairs=10)
-    sources = {language: {p.source for p in corpus.train if p.language == language} for language in ("de", "nl")}
+    tables = [
+        (table(tmp_path / language, words(language, word, range(40))), language, "")
+        for language, word in (("de", "Wort"), ("nl", "woord"))
+    ]
+    corpus = built(tmp_path / "out", [], tables, ["de", "nl"], holdout_sentences=0, max_pairs=10)
+    sources = {language: {p[0] for p in corpus.train if p[2] == language} for language in ("de", "nl")}
     assert len(sources["de"]) == 10 and sources["de"] == sources["nl"]
+    lowest = sorted(range(40), key=lambda n: rank(sentence_key(f"This is the word number {n}"), 0))[:10]
+    assert sources["de"] == {f"This is the word number {n}" for n in lowest}
+
+
+def test_the_first_translation_wins_over_sources_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "BATCH", 3)
+    early, late = words("de", "Wort", range(10)), words("de", "Wörtchen", range(12))
+    late = [Pair(pair.source.upper(), pair.target, "de", "") for pair in late]
+    tables = [(table(tmp_path / f"{n}.tsv", rows), "de", f"{n}") for n, rows in enumerate((early + early[:4], late))]
+    corpus = built(tmp_path / "out", [], tables, ["de"], holdout_sentences=0)
+    assert [target for _, target, _ in corpus.train] == [
+        *(f"Hier kommt Wort {n}" for n in range(10)),
+        "Hier kommt Wörtchen 10",
+        "Hier kommt Wörtchen 11",
+    ]
+    assert corpus.report.train == {"de": {"0": 10, "1": 2}}
+    assert corpus.report.dropped == {"de": {"duplicate": 14}}
+
+
+def test_batches_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = made(tmp_path, holdout_sentences=2)
+    monkeypatch.setattr(gather, "BATCH", 1)
+    sources = ([("app", tmp_path / "locale")], [(tmp_path / "nl.tsv", "nl", "doors")], ["de", "nl"])
+    assert built(tmp_path / "again", *sources, holdout_sentences=2) == one
+
+
+def test_every_pair_read_is_trained_on_held_out_or_counted_as_dropped(tmp_path: Path) -> None:
+    pairs = words("de", "Wort", range(400)) + words("de", "Wort", range(100))
+    swapped = [Pair(pair.target, pair.source, "de", "") for pair in pairs[:400]]
+    source = table(tmp_path / "x.tsv", [*pairs, *swapped, Pair("Door", "Tür", "de", "")])
+    corpus = built(
+        tmp_path / "out",
+        [],
+        [(source, "de", "x")],
+        ["de"],
+        limits=Limits(min_words=3),
+        holdout_sentences=50,
+        max_pairs=300,
+    )
+    dropped = corpus.report.dropped["de"]
+    assert dropped["duplicate"] == 100 and dropped["too short"] == 1 and dropped[HELD_OUT] > 20
+    assert sum(dropped.values()) + len(corpus.train) + len(corpus.holdout) == 901
+    held, trained = (
+        {sentence_key(side) for pair in part for side in pair[:2]} for part in (corpus.holdout, corpus.train)
+    )
+    assert not held & trained
 
 
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
-    one = made(tmp_path)
-    same = Corpus(one.train, one.holdout)
-    other = Corpus(one.train[1:], one.holdout)
-    assert one.fingerprint == same.fingerprint != other.fingerprint
+    tables = [(table(tmp_path / f"{n}.tsv", words("de", "Wort", range(n))), "de", "x") for n in (8, 9)]
+    prints = [build(tmp_path / f"{n}", [], [tables[n]], ["de"], holdout_sentences=0).fingerprint for n in (0, 0, 1)]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_bad_lines_and_damaged_files_are_in_the_report(tmp_path: Path) -> None:
+    good = b"".join(map(as_line, words("de", "Wort", range(2000))))
+    (tmp_path / "x.tsv").write_bytes(b"no tab\n" + good[:2000].rpartition(b"\n")[0] + b"\n\xff\t\xff\nno tab\n")
+    (tmp_path / "y.gz").write_bytes(gzip.compress(good)[:-200])
+    tables = [(tmp_path / "x.tsv", "de", "x"), (tmp_path / "y.gz", "de", "y")]
+    report = build(tmp_path / "out", [], tables, ["de"])
+    assert report.bad_lines == {str(tmp_path / "x.tsv"): {"no tab": 2, "not UTF-8": 1}}
+    assert list(report.broken_off) == [str(tmp_path / "y.gz")]
+    assert report.broken_off[str(tmp_path / "y.gz")].startswith("cut off after line 1")
+
+
+def test_a_bad_source_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_bytes(b"no tab\n" * 3 + as_line(words("de", "Wort", range(1))[0]))
+    for name, says in (("x.tsv", "3 of 4 lines are bad"), ("none.tsv", "cannot be read")):
+        with pytest.raises(InputError, match=says):
+            build(tmp_path / "out", [], [(tmp_path / name, "de", "x")], ["de"])
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_language_without_pairs_is_refused_with_what_was_found(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no training pair for 'de': 7 read \(7 too short\)"):
         made(tmp_path, limits=Limits(min_words=9))
     with pytest.raises(InputError, match=r"no training pair for 'it': 0 read"):
-        build([], [(tmp_path / "nl.tsv", "nl", "")], ["nl", "it"])
+        build(tmp_path / "out", [], [(tmp_path / "nl.tsv", "nl", "")], ["nl", "it"])
 
 
 def test_languages_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
-    locale, table = make(tmp_path)
-    assert set(build([("app", locale)], [(table, "nl", "")], ["de"]).counts()) == {"de"}
+    locale, dutch = make(tmp_path)
+    assert set(build(tmp_path / "out", [("app", locale)], [(dutch, "nl", "")], ["de"]).train) == {"de"}
+
+
+def test_memory_grows_by_a_few_bytes_a_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "BATCH", 200)
+    monkeypatch.setattr(gather, "_REMEMBERED", 10)
+    peaks = []
+    for count in (500, 2000):
+        source = table(tmp_path / f"{count}.tsv", words("de", "Wort" + " und noch viel mehr" * 5, range(count)))
+        tracemalloc.start()
+        build(tmp_path / f"{count}", [], [(source, "de", "x")], ["de"], limits=Limits(max_ratio=9), holdout_sentences=9)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 1500 * 120, "a pair as an object takes over 400 bytes"

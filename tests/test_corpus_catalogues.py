@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from pathlib import Path
 
 import polib
@@ -24,7 +25,7 @@ def entry(source: str, target: str, **options: object) -> polib.POEntry:
     return polib.POEntry(msgid=source, msgstr=target, **options)
 
 
-def texts(pairs: list[Pair]) -> list[tuple[str, str]]:
+def texts(pairs: Iterable[Pair]) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in pairs]
 
 
@@ -36,12 +37,12 @@ OPEN = entry("Open the garden gate", "Das Gartentor öffnen")
 )
 def test_layouts(tmp_path: Path, name: str) -> None:
     catalogue(tmp_path / name, OPEN)
-    assert read_catalogues(tmp_path, ["de"], "app") == [Pair(OPEN.msgid, OPEN.msgstr, "de", "app")]
+    assert list(read_catalogues(tmp_path, ["de"], "app")) == [Pair(OPEN.msgid, OPEN.msgstr, "de", "app")]
 
 
 def test_the_folder_of_one_language_may_be_given(tmp_path: Path) -> None:
     catalogue(tmp_path / "nl/LC_MESSAGES/app.po", entry("Close the garden gate", "Het tuinhek sluiten"))
-    assert len(read_catalogues(tmp_path / "nl", ["nl"], "app")) == 1
+    assert len(list(read_catalogues(tmp_path / "nl", ["nl"], "app"))) == 1
 
 
 def test_po_before_mo(tmp_path: Path) -> None:
@@ -104,12 +105,12 @@ def test_a_bad_plural_rule_is_taken_as_the_usual_one(tmp_path: Path) -> None:
     catalogue(
         tmp_path / "de.po", plural("%d Brief wartet", "%d Briefe warten"), plurals="nplurals=2; plural=__import__(n)"
     )
-    assert len(read_catalogues(tmp_path, ["de"], "app")) == 2
+    assert len(list(read_catalogues(tmp_path, ["de"], "app"))) == 2
 
 
 def test_catalogues_of_keys_are_skipped(tmp_path: Path) -> None:
     catalogue(tmp_path / "de/LC_MESSAGES/keys.po", entry("label_open_gate", "Das Gartentor öffnen"))
-    assert read_catalogues(tmp_path, ["de"], "app") == []
+    assert list(read_catalogues(tmp_path, ["de"], "app")) == []
 
 
 def test_the_default_text_beside_a_key_is_its_english(tmp_path: Path) -> None:
@@ -133,13 +134,13 @@ def test_long_messages_are_split_at_blank_lines_on_both_sides(tmp_path: Path) ->
 def test_a_damaged_catalogue_is_passed_over(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / name).write_bytes(b'msgid "half\n\xff')
     catalogue(tmp_path / "de.po", OPEN)
-    assert len(read_catalogues(tmp_path, ["de", "fr"], "app")) == 1
+    assert len(list(read_catalogues(tmp_path, ["de", "fr"], "app"))) == 1
     assert "not a readable catalogue" in capsys.readouterr().err
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
     catalogue(tmp_path / "de.po", OPEN)
     with pytest.raises(InputError, match=r"no \.po or \.mo catalogue for it, nl"):
-        read_catalogues(tmp_path, ["it", "nl"], "app")
+        list(read_catalogues(tmp_path, ["it", "nl"], "app"))
     with pytest.raises(InputError, match="no such folder"):
-        read_catalogues(tmp_path / "none", ["it"], "app")
+        list(read_catalogues(tmp_path / "none", ["it"], "app"))

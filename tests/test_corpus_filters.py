@@ -1,6 +1,6 @@
 import pytest
 
-from xcompress.corpus.filters import Limits, keep, why_dropped, without_duplicates
+from xcompress.corpus.filters import Limits, clean, keep, same_key, why_dropped
 from xcompress.corpus.pairs import Pair
 
 
@@ -30,6 +30,9 @@ def test_sentences_are_kept(kept: Pair) -> None:
         (pair("Open the door", "Die Tür öffnen"), "too short"),
         (pair("%s and %s and %s", "%s und %s und %s"), "too short"),
         (pair("word " * 65, "Wort " * 65), "too long"),
+        (pair("the red door of house " + "<b>" * 700, "die rote Tür des Hauses"), "too long"),
+        (pair("The cat sleeps on the sofa.", "Die Katze schläft\0 auf dem Sofa."), "code or symbols"),
+        (pair("The cat sleeps on the sofa.", "Die Katze schläft\ud800 auf dem Sofa."), "code or symbols"),
         (pair("There are %d cats here", "Hier sind Katzen"), "placeholders"),
         (pair("From %s to %s by %s and %s", "Von %s bis %s mit %s und %s"), "placeholders"),
         (pair("The Cat sleeps on the sofa.", "the cat sleeps on the sofa."), "not translated"),
@@ -55,7 +58,20 @@ def test_limits_are_knobs() -> None:
     assert why_dropped(short, Limits(min_words=1, max_words=2)) == "too long"
 
 
-def test_one_translation_per_sentence_and_language() -> None:
-    first, again = pair("Close the window.", "Fenster zu."), pair("CLOSE the window．", "Das Fenster schließen.")
-    dutch = pair("Close the window.", "Doe het raam dicht.", "nl")
-    assert without_duplicates([first, again, dutch, first]) == [first, dutch]
+def test_what_is_kept_comes_back_normalised() -> None:
+    assert clean(pair("&Open the <b>red</b> door", "Die rote Tür &öffnen"), Limits()) == pair(
+        "Open the red door", "Die rote Tür öffnen"
+    )
+    assert clean(pair("&Open", "&Auf"), Limits()) == "too short"
+
+
+def test_case_and_compatibility_forms_make_no_other_sentence() -> None:
+    assert same_key("Close the window.") == same_key("CLOSE the window．") != same_key("Close the window")
+
+
+@pytest.mark.parametrize("junk", ["<!--", "{%", "{{", "`", ":a", "${", "&#"])
+@pytest.mark.timeout(20)
+def test_junk_of_the_longest_line_takes_no_time(junk: str) -> None:
+    """Unbounded, clean-up looks at every pair of the 5,000 places where such mark-up could start and end."""
+    text = "one two three four five " + (junk * 20_000)[:9_000]
+    assert [why_dropped(pair(text, text), Limits()) for _ in range(20)] == ["too long"] * 20

@@ -1,6 +1,6 @@
 import pytest
 
-from xcompress.corpus.normalise import normalise, placeholders
+from xcompress.corpus.normalise import is_visible, normalise, placeholders
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,18 @@ def test_white_space_escapes_and_invisible_characters() -> None:
     assert normalise(" One\\n two\u00a0three\n\tfour ") == "One two three four"
     assert normalise('He said \\"yes\\"') == 'He said "yes"'
     assert normalise("\u200fمرحبا\u200e soft\u00adhy\ufeffphen") == "مرحبا softhyphen"
+    assert normalise("\u2068one\u2069 \u061ctwo\u2064 \u202eth\u2060ree\u202c \ufefffour") == "one two three four"
+
+
+def test_joiners_stay_where_spelling_needs_them() -> None:
     assert normalise("نمی\u200cخواهم") == "نمی\u200cخواهم"
+    assert normalise("क्\u200dष 👩\u200d💻") == "क्\u200dष 👩\u200d💻"
+    assert normalise("\u200dAuf\u200clage,\u200d \u200b\u200dalles") == "Auflage, alles"
+
+
+def test_text_is_visible_when_anything_has_a_form() -> None:
+    assert all(map(is_visible, ["a", " .", "\u200f؟", "\0"]))
+    assert not any(map(is_visible, ["", " \t", "\u200f\ufeff \u200d"]))
 
 
 def test_canonical_but_not_compatibility_forms() -> None:

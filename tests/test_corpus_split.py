@@ -1,7 +1,29 @@
 from collections import Counter
+from collections.abc import Sequence
+from itertools import compress
 
+import numpy as np
+import pytest
+
+from xcompress.corpus import split as splitting
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.split import sentence_key, split
+from xcompress.corpus.split import Sides, is_among, rank, sentence_key
+
+
+def split(pairs: Sequence[Pair], holdout_sentences: int, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Split pairs by the masks of `xcompress.corpus.split.split`."""
+    languages = {name: [pair for pair in pairs if pair.language == name] for name in {pair.language for pair in pairs}}
+    sides = {
+        name: Sides(*(ranks([getattr(pair, side) for pair in own], seed) for side in ("source", "target")))
+        for name, own in languages.items()
+    }
+    parts = splitting.split(sides, holdout_sentences)
+    train = [pair for name, own in languages.items() for pair in compress(own, parts[name].train)]
+    return train, [pair for name, own in languages.items() for pair in compress(own, parts[name].holdout)]
+
+
+def ranks(texts: Sequence[str], seed: int) -> np.ndarray:
+    return np.array([rank(sentence_key(text), seed) for text in texts], np.uint64)
 
 
 def pairs_of(language: str, numbers: range) -> list[Pair]:
@@ -24,10 +46,14 @@ def test_no_sentence_stands_on_both_sides() -> None:
 def test_a_translation_in_the_holdout_is_not_trained_on() -> None:
     pairs = pairs_of("de", range(100))
     _, holdout = split(pairs, 20, seed=0)
-    double = Pair("An entirely different sentence.", holdout[0].target.upper(), "de", "o")
-    train, again = split([*pairs, double], 20, seed=0)
-    assert holdout[0] in again
-    assert double not in train
+    as_target = [Pair(f"A different sentence {n}.", pair.target.upper(), "de", "o") for n, pair in enumerate(holdout)]
+    as_source = [Pair(pair.target, f"Etwas anderes {n}.", "de", "o") for n, pair in enumerate(holdout)]
+    train, again = split([*pairs, *as_target, *as_source], 20, seed=0)
+    held = {pair.target.upper() for pair in again}
+    for pair in (*as_target, *as_source):
+        german = pair.target if pair in as_target else pair.source.upper()
+        assert (pair in train) == (pair not in again and german not in held)
+    assert 0 < len(set(as_source) & set(train)) < 20
 
 
 def test_the_order_does_not_matter_but_the_seed_does() -> None:
@@ -62,3 +88,15 @@ def test_none_held_out() -> None:
 def test_keys_ignore_case_punctuation_and_width() -> None:
     assert sentence_key("Ｔhe “Door”, is OPEN…") == sentence_key("the door is open")
     assert sentence_key("कि") != sentence_key("का")
+
+
+def test_ranks_follow_the_key_and_the_seed() -> None:
+    assert rank("the door", 1) == rank("the door", 1) != rank("the door", 2)
+    assert 0 <= rank("the door", 1) < 2**64
+
+
+@pytest.mark.parametrize("known", [[], [3], [0, 3, 2**64 - 1]])
+def test_membership(known: list[int]) -> None:
+    values = [0, 3, 4, 2**64 - 1, 3]
+    found = is_among(np.array(values, np.uint64), np.array(known, np.uint64))
+    assert found.tolist() == [value in known for value in values]

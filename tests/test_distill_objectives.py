@@ -84,7 +84,7 @@ def test_equation_9_is_a_cross_entropy_with_the_teachers_cosines_as_labels() -> 
 def test_equations_6_and_7_add_the_same_regression_to_the_contrast() -> None:
     stage = Stage(train="student", objectives={"teacher": 1, "contrast": 1}, steps=1)
     teacher, sources, targets = tensors(arrays(3))
-    loss = weighted_sum(stage.objectives, {"teacher_sources": teacher}, torch.cat([sources, targets]))
+    loss = weighted_sum(stage.objectives, {"teacher_sources": teacher}, sources, targets)
     expected = contrast_loss(teacher, sources, targets) + teacher_loss(teacher, sources, targets)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
 

@@ -3,70 +3,79 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from small_student import CONFIG, make_student, make_tokenizer
 
 from xcompress.corpus.pairs import Pair
-from xcompress.distill.pairs import Collator, PairDataset, draw
-from xcompress.distill.stages import goals_of
-from xcompress.distill.targets import VectorCache, vectors_of
+from xcompress.distill.goals import Goal
+from xcompress.distill.pairs import LikeLengths, PairBatches, TokenFile, draw, write_tokens
+from xcompress.distill.targets import Vectors, vectors_of
 from xcompress.distill.trainer import COMPLETE, newest_checkpoint
-from xcompress.recipe import Stage
-from xcompress.student import encode
+from xcompress.student import encode, token_ids
 
-PAIRS = [Pair(f"source {n}", f"Ziel {n}", "de", "") for n in range(20)] + [Pair("one", "un", "fr", "")]
+PAIRS = [
+    Pair("the boat is late", "rain", "de", ""),
+    Pair("rain", "der Zug kommt heute nicht", "de", ""),
+    Pair("the train", "le train", "fr", ""),
+]
+
+LANGUAGES = [np.arange(20), np.array([20])]
+
+
+def batches(folder: Path, rows: list[int]) -> PairBatches:
+    write_tokens(folder / "tokens", PAIRS, np.array(rows), make_tokenizer(), CONFIG)
+    vectors = Vectors([np.arange(6, dtype=np.float16).reshape(2, 3)])
+    goals = {"teacher_sources": Goal(vectors, np.array([1, 0, 1]))}
+    return PairBatches(folder / "tokens", goals, pad_token_id=1)
 
 
 def test_every_language_is_drawn_equally_often() -> None:
-    drawn = draw(PAIRS, 30, seed=1)
-    assert Counter(pair.language for pair in drawn) == {"de": 15, "fr": 15}
-    assert len({pair.source for pair in drawn if pair.language == "de"}) == 15
+    drawn = draw(LANGUAGES, 30, seed=1)
+    assert Counter(int(row) // 20 for row in drawn) == {0: 15, 1: 15}
+    assert len(set(drawn.tolist())) == 16, "no pair comes twice before all of its language have come"
+    assert (drawn[1::2] == 20).all(), "languages take turns"
 
 
 def test_a_draw_depends_on_the_seed_alone() -> None:
-    assert draw(PAIRS, 25, seed=1) == draw(PAIRS, 25, seed=1) != draw(PAIRS, 25, seed=2)
+    first, again, other = (draw(LANGUAGES, 25, seed=seed).tolist() for seed in (1, 1, 2))
+    assert first == again != other
 
 
-def test_a_batch_holds_sources_first_then_targets_with_their_goals() -> None:
-    pairs = [Pair("the boat is late", "rain", "de", ""), Pair("rain", "der Zug kommt heute nicht", "de", "")]
-    goals = {"teacher_sources": np.arange(6, dtype=np.float32).reshape(2, 3)}
-    dataset = PairDataset(pairs, make_tokenizer(), CONFIG, goals)
-    batch = Collator(pad_token_id=1)([dataset[0], dataset[1]])
-    assert batch["input_ids"].shape == batch["attention_mask"].shape == (4, max(dataset.lengths))
+def test_a_batch_holds_sources_first_then_targets_with_their_goals(tmp_path: Path) -> None:
+    made = batches(tmp_path, [0, 1, 2])
+    batch = made([0, 1])
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (4, max(made.lengths))
     assert batch["attention_mask"].sum(1).tolist() == [7, 4, 4, 8]
     assert (batch["input_ids"][batch["attention_mask"] == 0] == 1).all()
-    assert torch.equal(batch["teacher_sources"], torch.tensor([[0.0, 1, 2], [3, 4, 5]]))
+    assert torch.equal(batch["teacher_sources"], torch.tensor([[3.0, 4, 5], [0, 1, 2]]))
 
 
-def test_goals_stand_in_the_order_of_the_pairs() -> None:
-    def lengths(texts: list[str]) -> NDArray[np.float32]:
-        return np.array([[len(text)] for text in texts], dtype=np.float32)
-
-    pairs = [Pair("aa", "b", "de", ""), Pair("a", "bbb", "de", ""), Pair("aa", "bb", "fr", "")]
-    stage = Stage(train="student", objectives={"assistant": 1, "contrast": 1}, steps=1)
-    goals = goals_of(stage, pairs, lengths, lengths)
-    assert goals["teacher_sources"].ravel().tolist() == [2, 1, 2]
-    assert goals["assistant_sources"].ravel().tolist() == [2, 1, 2]
-    assert goals["assistant_targets"].ravel().tolist() == [1, 3, 2]
-    only_contrast = Stage(train="student", objectives={"contrast": 1}, steps=1)
-    assert list(goals_of(only_contrast, pairs, lengths, lengths)) == ["teacher_sources"]
+def test_tokens_on_disk_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+    made = batches(tmp_path, [2, 0, 0])
+    assert len(made) == 3
+    expected = token_ids(make_tokenizer(), ["le train", "rain", "rain"], CONFIG)
+    assert [made.targets[row].tolist() for row in range(3)] == expected
+    assert made.targets.lengths.tolist() == [len(ids) for ids in expected]
 
 
-def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
-    calls = []
+def test_an_order_holds_every_pair_once_and_like_lengths_together() -> None:
+    lengths = np.random.default_rng(1).integers(4, 60, size=1000)
+    order = list(LikeLengths(lengths, 8, seed=1))
+    assert sorted(order) == list(range(1000))
+    assert order == list(LikeLengths(lengths, 8, seed=1)) != list(LikeLengths(lengths, 8, seed=2))
+    spread = [np.ptp(lengths[order[start : start + 8]]) for start in range(0, 1000, 8)]
+    assert np.mean(spread) < 4 < np.mean([np.ptp(lengths[start : start + 8]) for start in range(0, 1000, 8)])
+    first = [lengths[order[start]] for start in range(0, 400, 8)]
+    assert first != sorted(first), "batches do not go from short to long"
 
-    def open_model() -> object:
-        calls.append(1)
-        return lambda texts: np.full((len(texts), 2), len(calls), dtype=np.float32)
 
-    cache = VectorCache(tmp_path)
-    first = cache.vectors("teacher", "fingerprint", ["a", "b"], open_model)
-    assert (cache.vectors("teacher", "fingerprint", ["a", "b"], open_model) == first).all()
-    assert len(calls) == 1
-    cache.vectors("teacher", "fingerprint", ["a", "c"], open_model)
-    cache.vectors("teacher", "another", ["a", "b"], open_model)
-    assert len(calls) == 3
-    assert {file.suffix for file in tmp_path.iterdir()} == {".npy", ".json"}
+def test_a_batch_that_is_not_full_comes_last() -> None:
+    order = list(LikeLengths(np.arange(20), 8, seed=1))
+    assert {16, 17, 18, 19} == set(order[16:])
+
+
+def test_tokens_of_a_long_file_take_no_memory(tmp_path: Path) -> None:
+    TokenFile.write(tmp_path, "sources", ["rain"] * 5, make_tokenizer(), CONFIG)
+    assert isinstance(TokenFile(tmp_path, "sources").ids, np.memmap)
 
 
 def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:

@@ -2,11 +2,18 @@ import errno
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
-from small_student import save_student
+import torch
+from small_student import SENTENCES, save_student
 
 from xcompress.errors import GateError, InputError
 from xcompress.export import Bounds, export, pipeline
+from xcompress.export.verify import open_session
+from xcompress.export.verify import run as run_graph
+from xcompress.runtime import Encoder
+from xcompress.student import Student, encode, pad, shallower, token_ids
 
 RUN = {
     "name": "trial",
@@ -20,7 +27,7 @@ RUN = {
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     save_student(tmp_path / "runs/trial/student", unit_layers=1, recurrences=1)
-    (tmp_path / "runs/trial/run.json").write_text(json.dumps(RUN))
+    (tmp_path / "runs/trial/manifest.json").write_text(json.dumps(RUN))
     return tmp_path / "runs/trial"
 
 
@@ -73,7 +80,7 @@ def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> Non
         (run / "bundle/a.txt").write_text("cut")
         (run / "bundle/a.txt").write_text("")
     if change == "run":
-        (run / "run.json").write_text(json.dumps({**RUN, "dev": {}}))
+        (run / "manifest.json").write_text(json.dumps({**RUN, "dev": {}}))
     export(run, force=change == "force", quantize=change != "option", facts={"a": 1} if change == "facts" else None)
     assert len(quick) == 2
 
@@ -85,7 +92,7 @@ def test_a_full_disk_leaves_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("onnx.save", full)
     with pytest.raises(InputError, match=r"No space left on device.*free space"):
         export(run)
-    assert sorted(path.name for path in run.iterdir()) == ["run.json", "student"]
+    assert sorted(path.name for path in run.iterdir()) == ["manifest.json", "student"]
 
 
 def test_too_little_space_is_noticed_before_the_work(
@@ -110,7 +117,7 @@ def test_a_failed_gate_keeps_the_bundle_that_was_there(
     with pytest.raises(GateError):
         export(run, force=True)
     assert (run / "bundle/manifest.json").read_text() == before
-    assert sorted(path.name for path in run.iterdir()) == ["bundle", "run.json", "student"]
+    assert sorted(path.name for path in run.iterdir()) == ["bundle", "manifest.json", "student"]
 
 
 def test_bounds_decide(run: Path) -> None:
@@ -136,7 +143,7 @@ def test_the_target_may_not_be_a_file(run: Path, tmp_path: Path) -> None:
 def test_an_unfinished_run_is_exported_with_a_warning(
     run: Path, quick: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (run / "run.json").write_text(json.dumps({**RUN, "finished": None}))
+    (run / "manifest.json").write_text(json.dumps({**RUN, "finished": None}))
     export(run)
     assert "not finished" in capsys.readouterr().err
 
@@ -146,3 +153,65 @@ def test_a_bar_shows_the_steps(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(pipeline.console.LineTicker, "advance", lambda self, steps=1, note="": notes.append(note))
     export(run)
     assert notes == ["tracing", "checking float32", "quantising", "checking int8", "writing", "done"]
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    save_student(tmp_path / "runs/deep/student", unit_layers=1, recurrences=3)
+    (tmp_path / "runs/deep/manifest.json").write_text(json.dumps({**RUN, "name": "deep"}))
+    return tmp_path / "runs/deep"
+
+
+def test_fewer_recurrences_make_another_bundle_with_fewer_nodes(deep: Path) -> None:
+    full, shallow = export(deep, quantize=False), export(deep, quantize=False, recurrences=2)
+    assert [bundle.name for bundle in (full, shallow)] == ["bundle", "bundle-r2"]
+    nodes = [len(onnx.load(bundle / "onnx/model.onnx").graph.node) for bundle in (full, shallow)]
+    assert nodes[1] < nodes[0]
+    student, tokenizer = Student.load(deep / "student")
+    batch = token_ids(tokenizer, SENTENCES, student.config)
+    with torch.inference_mode():
+        depths = student.at_depths(*pad(batch, 1))
+    session = open_session(shallow / "onnx/model.onnx")
+    np.testing.assert_allclose(run_graph(session, batch, 1), depths[1].numpy(), atol=1e-5)
+    expected = encode(shallower(student, 2), tokenizer, SENTENCES)
+    np.testing.assert_allclose(Encoder(shallow).encode(SENTENCES), expected, atol=1e-5)
+
+
+def test_a_shallow_bundle_says_so_and_claims_no_scores_of_the_deep_one(deep: Path) -> None:
+    full, shallow = export(deep, quantize=False), export(deep, quantize=False, recurrences=1)
+    manifests = [json.loads((bundle / "manifest.json").read_text()) for bundle in (full, shallow)]
+    assert [(found["recurrences"], found["student_recurrences"]) for found in manifests] == [(3, 3), (1, 3)]
+    assert ["dev" in found for found in manifests] == [True, False]
+    cards = [(bundle / "README.md").read_text() for bundle in (full, shallow)]
+    assert "| layers | 1 stored, applied 3 times |" in cards[0]
+    assert "| layers | 1 stored, applied 1 times of the 3 that the student has |" in cards[1]
+
+
+def test_the_depth_is_part_of_what_makes_a_bundle_current(deep: Path, tmp_path: Path, quick: list[int]) -> None:
+    place = tmp_path / "mine"
+    for recurrences in (2, 2, 1, None):
+        export(deep, place, recurrences=recurrences)
+    assert len(quick) == 3
+
+
+@pytest.mark.parametrize("recurrences", [0, 4])
+def test_a_depth_that_the_student_lacks_is_refused_before_the_work(
+    deep: Path, quick: list[int], recurrences: int
+) -> None:
+    with pytest.raises(InputError, match=f"recurrences: {recurrences} asked for, the student has 3"):
+        export(deep, recurrences=recurrences)
+    assert not quick
+
+
+def test_a_run_is_not_taken_for_a_bundle(deep: Path, quick: list[int]) -> None:
+    with pytest.raises(InputError, match="holds no bundle"):
+        export(deep, deep)
+    assert (deep / "student").is_dir()
+
+
+def test_what_is_beside_the_student_for_other_libraries_changes_nothing(deep: Path, quick: list[int]) -> None:
+    export(deep)
+    for name in ("modules.json", "config_sentence_transformers.json"):
+        (deep / "student" / name).unlink()
+    export(deep)
+    assert len(quick) == 1

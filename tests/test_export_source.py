@@ -17,7 +17,7 @@ def make_student(folder: Path, model_type: str = "xcompress-student") -> Path:
 
 def make_run(folder: Path, finished: object) -> Path:
     make_student(folder / "student")
-    (folder / "run.json").write_text(json.dumps({"name": folder.name, "finished": finished}))
+    (folder / "manifest.json").write_text(json.dumps({"name": folder.name, "finished": finished}))
     return folder
 
 
@@ -73,11 +73,28 @@ def test_a_foreign_model(tmp_path: Path) -> None:
 def test_a_run_with_a_broken_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: object) -> None:
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs/odd", finished)
-    with pytest.raises(InputError, match=r"odd.run\.json: finished is"):
+    with pytest.raises(InputError, match=r"odd.manifest\.json: finished is"):
         find_source(None)
 
 
 def test_a_run_without_a_student(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="no student yet"):
         find_source(tmp_path)
+
+
+def test_a_bundle_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs/old", "2024-05-01T10:00:00+00:00")
+    make_run(tmp_path / "runs/new", "2024-05-02T10:00:00+00:00")
+    bundle = make_run(tmp_path / "runs/new-bundle", "2024-05-03T10:00:00+00:00")
+    (bundle / "manifest.json").write_text('{"made_from": "abc", "finished": "2024-05-03T10:00:00+00:00"}')
+    assert find_source(None).name == "new"
+
+
+def test_fewer_recurrences_have_a_place_of_their_own(tmp_path: Path) -> None:
+    of_run = find_source(make_run(tmp_path / "runs/one", None))
+    of_student = find_source(make_student(tmp_path / "mine"))
+    assert of_run.place(None) == of_run.bundle
+    assert of_run.place(2) == tmp_path / "runs/one/bundle-r2"
+    assert of_student.place(1) == tmp_path / "mine-bundle-r1"

@@ -57,7 +57,7 @@ def test_an_error_that_is_not_about_writing_is_passed_on(tmp_path: Path) -> None
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".student.123.tmp").mkdir()
-    (tmp_path / ".run.json.123.tmp").touch()
+    (tmp_path / ".manifest.json.123.tmp").touch()
     (tmp_path / "student").mkdir()
     files.remove_leftovers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["student"]

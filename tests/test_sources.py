@@ -101,7 +101,7 @@ def test_missing_path_names_a_near_one(tmp_path: Path) -> None:
 
 
 def test_a_name_with_a_version_can_be_a_hub_id() -> None:
-    assert not sources._looks_like_path("org/base-en-v1.5")
+    assert not sources.looks_like_path("org/base-en-v1.5")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from small_student import CONFIG, make_student, make_tokenizer
 
 from xcompress.errors import InputError
-from xcompress.student import Student, StudentConfig, encode, mean_pooling, pad, token_ids
+from xcompress.student import Student, StudentConfig, encode, mean_pooling, pad, shallower, token_ids
 
 XLM_R = StudentConfig(
     vocab_size=250_002,
@@ -134,3 +134,47 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_impossible_shapes_are_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(CONFIG, **change)
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return pad([[0, 5, 6, 2], [0, 7, 8, 9, 10, 11, 2]], 1)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_every_depth_is_read_in_one_pass(normalize: bool) -> None:
+    student = make_student(normalize=normalize)
+    depths = student.at_depths(*batch())
+    assert [found.shape for found in depths] == [(2, 24)] * 3
+    torch.testing.assert_close(depths[-1], student(*batch())[1], atol=0, rtol=0)
+    for recurrences, found in enumerate(depths, 1):
+        torch.testing.assert_close(found, shallower(student, recurrences)(*batch())[1], atol=0, rtol=0)
+    assert (depths[0] - depths[1]).abs().max() > 1e-3
+
+
+def test_gradient_of_a_shallow_depth_reaches_the_unit() -> None:
+    student = make_student()
+    student.at_depths(*batch())[0].sum().backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in student.unit.parameters())
+
+
+def test_a_shallower_student_has_the_same_weights() -> None:
+    student = make_student().train()
+    shallow = shallower(student, 2)
+    assert shallow.config == replace(student.config, recurrences=2)
+    assert shallow.training
+    for name, weight in shallow.named_parameters():
+        assert weight.data_ptr() == student.get_parameter(name).data_ptr()
+
+
+@pytest.mark.parametrize("recurrences", [0, 4])
+def test_a_depth_that_the_student_lacks_is_refused(recurrences: int) -> None:
+    with pytest.raises(InputError, match=f"recurrences: {recurrences} asked for, the student has 3; .* 1 to 3"):
+        shallower(make_student(), recurrences)
+
+
+def test_the_student_itself_can_be_traced() -> None:
+    ids, mask = batch()
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    program = torch.export.export(make_student(), (ids, mask), dynamic_shapes=(axes, axes))
+    longer = pad([[0, *range(5, 15), 2]] * 3, 1)
+    torch.testing.assert_close(program.module()(*longer)[1], make_student()(*longer)[1])

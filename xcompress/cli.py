@@ -3,11 +3,15 @@
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from xcompress import __version__
+from xcompress.recipe_cli import app as recipe_commands
+
+if TYPE_CHECKING:
+    from xcompress.recipe import Recipe
 
 EXAMPLES = """
 Three commands make a small encoder and show what was lost:
@@ -25,6 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(recipe_commands, name="recipe")
 
 
 def main() -> None:
@@ -73,33 +78,67 @@ def _options(
 
 @app.command()
 def distill(
-    recipe: Annotated[Path, typer.Argument(help="Recipe file, for example recipes/minilm_ru3.yaml.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped one (xcompress recipe list).")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes to the recipe: key=value, such as stages.contrast.steps=100.")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the recipe> when not given.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print run.json in place of a table.")] = False,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run", "--run-folder", help="Run folder; runs/<name> when not given. Under torchrun write --run-folder."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show stages, text, parameters, memory and time; do nothing.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard logs to <run>/tensorboard.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print manifest.json in place of a table.")] = False,
 ) -> None:
     """Distil a student from a recipe, stage by stage.
 
-    A finished stage is reused and an interrupted one goes on where it stopped.
+    A finished stage is reused and an interrupted one goes on where it stopped. Several processes or hosts share the
+    work under torchrun.
 
     Example:  xcompress distill recipes/minilm_ru3.yaml
+
+    Example:  xcompress distill recipes/minilm_ru3.yaml --dry-run
+
+    Example:  torchrun --nproc-per-node 2 -m xcompress distill recipes/minilm_ru3.yaml
 
     Example:  xcompress distill recipes/minilm_ru3.yaml student.bottleneck=256 --run runs/b256
     """
     from xcompress.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
+    folder = run or Path("runs") / loaded.name
+    if dry_run:
+        _show_plan(loaded, folder, json)
+        return
     from xcompress.console import emit
     from xcompress.distill import distill as run_distill
     from xcompress.distill.summary import show
 
-    folder = run_distill(loaded, run or Path("runs") / loaded.name)
+    run_distill(loaded, folder, tensorboard=tensorboard)
     if json:
-        emit((folder / "run.json").read_text(encoding="utf-8"))
+        emit((folder / "manifest.json").read_text(encoding="utf-8"))
     else:
         show(folder)
+
+
+def _show_plan(recipe: "Recipe", folder: Path, json: bool) -> None:
+    from dataclasses import asdict
+    from json import dumps
+
+    from xcompress.console import emit
+    from xcompress.distill.plan import plan, show
+
+    planned = plan(recipe, folder)
+    if json:
+        emit(dumps(asdict(planned), indent=2, ensure_ascii=False))
+    else:
+        show(planned)
 
 
 @app.command()
@@ -109,6 +148,9 @@ def export(
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write an ONNX bundle (the only format so far).")] = True,
     quantize: Annotated[bool, typer.Option("--quantize/--no-quantize", help="Also write the int8 model.")] = True,
+    recurrences: Annotated[
+        int | None, typer.Option(help="Apply the unit so often, fewer times than the student; goes to <run>/bundle-rN.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of the bundle; <run>/bundle when not given.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Export again even when nothing has changed.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the manifest in place of the bundle's folder.")] = False,
@@ -118,11 +160,13 @@ def export(
     Example:  xcompress export --onnx --quantize
 
     Example:  xcompress export runs/minilm_ru3 --onnx --quantize --output bundles/minilm
+
+    Example:  xcompress export runs/minilm_ru3 --recurrences 2
     """
     from xcompress.console import emit
     from xcompress.export import export as run_export
 
-    bundle = run_export(source, output, quantize=quantize, force=force)
+    bundle = run_export(source, output, quantize=quantize, recurrences=recurrences, force=force)
     emit((bundle / "manifest.json").read_text(encoding="utf-8") if json else str(bundle))
 
 

@@ -1,5 +1,6 @@
 """The only module that prints: one console for people, progress bars with an ETA, and tables."""
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +27,11 @@ COLUMNS = (
 
 WIDTH_OF_LOGS = 140
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_LOGS)
-err = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+QUIET = os.environ.get("RANK", "0") != "0"
+"""Of several processes that work together, the first alone speaks."""
+
+out = Console(quiet=QUIET, highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_LOGS)
+err = Console(quiet=QUIET, stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
 def say(text: str) -> None:

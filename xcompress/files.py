@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import mmap
 import os
 import shutil
 from collections.abc import Iterator
@@ -89,6 +90,16 @@ def _explained(path: Path) -> Iterator[None]:
                 f"{path}: cannot be written ({why}); free space or choose another folder, then run again"
             ) from error
         raise
+
+
+def release(mapped: object) -> None:
+    """Give the pages of a memory-mapped array that were read back to the system; they are read again when needed.
+
+    Without it they count as this process's memory until memory is short. Arrays that are not mapped are left alone.
+    """
+    pages = getattr(mapped, "_mmap", None)
+    if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,8 +1,10 @@
 """Foreign encoders become a `Student` with M = their layers, R = 1 and no bottleneck: weights are mapped in."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -14,6 +16,7 @@ from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.student import MODEL_TYPE, Student, StudentConfig
 
+_OLD_MODE = "pooling_mode_"
 BERT_FAMILY = ("bert", "roberta", "xlm-roberta")
 
 _LAYER = {
@@ -50,6 +53,27 @@ def import_encoder(
     student = Student(replace(config, prefix=prefix, max_tokens=min(max_tokens, _longest(config))))
     load_bert_weights(student, weights)
     return student.eval(), _open_tokenizer(tokenizer or path / "tokenizer.json")
+
+
+def pooling_of(path: Path) -> str | None:
+    """Return how a sentence-transformers folder makes sentence vectors (mean, cls, ...), or None where it does not say.
+
+    Several ways, whose results are put side by side, are joined by a plus.
+    """
+    modules = read_json(path / "modules.json") if (path / "modules.json").is_file() else []
+    for module in modules:
+        if module["type"].endswith("Pooling"):
+            return _pooling_mode(read_json(path / module["path"] / "config.json"))
+    return None
+
+
+def _pooling_mode(described: Mapping[str, Any]) -> str:
+    """Read both notations: `pooling_mode: cls`, and the older `pooling_mode_cls_token: true`."""
+    mode = described.get("pooling_mode")
+    if mode is None:
+        on = [name for name, value in described.items() if name.startswith(_OLD_MODE) and value]
+        return "+".join(re.sub(r"_tokens?$", "", name.removeprefix(_OLD_MODE)) for name in on) or "mean"
+    return mode if isinstance(mode, str) else "+".join(mode)
 
 
 def load_bert_weights(student: Student, weights: Mapping[str, Tensor]) -> None:
@@ -108,7 +132,7 @@ def _longest(config: StudentConfig) -> int:
 
 def _open_tokenizer(path: Path) -> Tokenizer:
     if not path.is_file():
-        raise InputError(f"{path}: no tokenizer.json; name one in the recipe under assistant.tokenizer")
+        raise InputError(f"{path}: no tokenizer.json; name one in the recipe under tokenizer")
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:

@@ -97,6 +97,14 @@ def fingerprint(reference: str) -> str:
     return sha256_of(path) if path.is_file() else reference
 
 
+def is_here(reference: str) -> bool:
+    """Tell whether a reference can be resolved without fetching anything; hub ids count as not here."""
+    if reference.startswith("wheel:"):
+        wheel = parse_wheel(reference)
+        return _installed(wheel) is not None or (wheel.folder / wheel.inner).exists()
+    return _local(reference).exists()
+
+
 def cache_folder() -> Path:
     """Return the folder for fetched things: $XCOMPRESS_CACHE, else xcompress/ in the user's cache folder."""
     chosen = os.environ.get("XCOMPRESS_CACHE")
@@ -128,7 +136,7 @@ def _locate(reference: str) -> Path:
     path = _local(reference)
     if path.exists():
         return path
-    if _looks_like_path(reference):
+    if looks_like_path(reference):
         names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, names, n=3)
         raise InputError(f"{reference}: no such file or folder; " + (_listed(close) if close else "check the path"))
@@ -144,7 +152,8 @@ def _local(reference: str) -> Path:
     return path
 
 
-def _looks_like_path(reference: str) -> bool:
+def looks_like_path(reference: str) -> bool:
+    """Tell a path, which may not exist, from a hub id."""
     starts = reference.startswith((".", "/", "~", "\\")) or (os.sep != "/" and os.sep in reference)
     return starts or bool(_FILE_SUFFIX.search(reference)) or not _HUB_ID.fullmatch(reference)
 

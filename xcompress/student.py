@@ -6,7 +6,7 @@ file with the student made from it.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,12 @@ from xcompress.errors import InputError
 from xcompress.files import read_json
 
 MODEL_TYPE = "xcompress-student"
+PARTS = ("model.safetensors", "config.json", "tokenizer.json")
+"""The files that make up a student."""
+_OPENS_IN_SENTENCE_TRANSFORMERS = {
+    "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "xcompress.st_module.StudentModule"}],
+    "config_sentence_transformers.json": {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"},
+}
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,18 @@ class StudentConfig:
     def depth(self) -> int:
         """M x R, how many layers a token passes."""
         return self.unit_layers * self.recurrences
+
+    def at_depth(self, recurrences: int) -> "StudentConfig":
+        """Return the configuration with fewer recurrences.
+
+        :raises InputError: when they are not among 1 ... R.
+        """
+        if not 1 <= recurrences <= self.recurrences:
+            raise InputError(
+                f"recurrences: {recurrences} asked for, the student has {self.recurrences}; choose one of 1 to "
+                f"{self.recurrences}"
+            )
+        return replace(self, recurrences=recurrences)
 
 
 class Embeddings(nn.Module):
@@ -150,11 +168,29 @@ class Student(nn.Module):
         :param attention_mask: 1 for tokens, 0 for padding, (N, L).
         :returns: token vectors (N, L, D) and sentence vectors (N, D).
         """
-        tokens = self.embeddings(input_ids)
-        visible = attention_mask.bool()[:, None, None, :]
+        tokens, visible = self.embeddings(input_ids), _visible(attention_mask)
         for _ in range(self.config.recurrences):
-            for layer in self.unit:
-                tokens = layer(tokens, visible)
+            tokens = self._apply_unit(tokens, visible)
+        return self._read_out(tokens, attention_mask)
+
+    def at_depths(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
+        """Encode a batch once and read the sentence vectors (N, D) after each recurrence 1 ... R.
+
+        The parameters are those of `forward`, and the last vectors are the ones that it gives.
+        """
+        tokens, visible = self.embeddings(input_ids), _visible(attention_mask)
+        sentences = []
+        for _ in range(self.config.recurrences):
+            tokens = self._apply_unit(tokens, visible)
+            sentences.append(self._read_out(tokens, attention_mask)[1])
+        return sentences
+
+    def _apply_unit(self, tokens: Tensor, visible: Tensor) -> Tensor:
+        for layer in self.unit:
+            tokens = layer(tokens, visible)
+        return tokens
+
+    def _read_out(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         if self.head is not None:
             tokens = self.head(tokens)
         sentences = mean_pooling(tokens, attention_mask)
@@ -167,7 +203,13 @@ class Student(nn.Module):
         return {name: sum(weight.numel() for weight in module.parameters()) for name, module in parts.items()}
 
     def save(self, folder: Path, tokenizer: Tokenizer) -> None:
-        """Write config.json, model.safetensors and tokenizer.json; the folder must exist."""
+        """Write `PARTS`, and what lets sentence-transformers open the folder; the folder must exist."""
+        self.save_parts(folder, tokenizer)
+        for name, value in _OPENS_IN_SENTENCE_TRANSFORMERS.items():
+            (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+    def save_parts(self, folder: Path, tokenizer: Tokenizer) -> None:
+        """Write `PARTS` alone; the folder must exist."""
         described = {"model_type": MODEL_TYPE, **asdict(self.config)}
         (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
@@ -195,6 +237,21 @@ def read_config(folder: Path) -> StudentConfig:
         raise InputError(f"{folder}: model_type is {described.get('model_type')!r}, not {MODEL_TYPE!r}")
     known = {field.name for field in fields(StudentConfig)}
     return StudentConfig(**{name: value for name, value in described.items() if name in known})
+
+
+def shallower(student: Student, recurrences: int) -> Student:
+    """Return a student of the same weights that applies its unit fewer times, 1 ... R.
+
+    :raises InputError: when it is not among these.
+    """
+    with torch.device("meta"):
+        made = Student(student.config.at_depth(recurrences))
+    made.load_state_dict(student.state_dict(), assign=True)
+    return made.train(student.training)
+
+
+def _visible(attention_mask: Tensor) -> Tensor:
+    return attention_mask.bool()[:, None, None, :]
 
 
 def _initialise(module: nn.Module) -> None:

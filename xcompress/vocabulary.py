@@ -1,7 +1,7 @@
 """Trim a Unigram vocabulary, and the word table with it, to the pieces that some languages use."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from xcompress.console import tracked
 from xcompress.errors import InputError
@@ -57,34 +58,54 @@ def trim_tokenizer(tokenizer: Tokenizer, kept: Sequence[int]) -> Tokenizer:
     model = described["model"]
     if model["type"] != "Unigram":
         raise InputError(
-            f"vocabulary.trim: the tokenizer is {model['type']}, only Unigram can be trimmed; set it to false"
+            f"vocabulary.method trim: the tokenizer is {model['type']}, only Unigram can be trimmed; set it to keep"
         )
-    new_ids = {old: new for new, old in enumerate(kept)}
-    model["vocab"] = [model["vocab"][old] for old in kept]
-    model["unk_id"] = new_ids[model["unk_id"]]
-    for token in described["added_tokens"]:
-        token["id"] = new_ids[token["id"]]
-    _renumber_template(described.get("post_processor"), new_ids)
-    return Tokenizer.from_str(json.dumps(described, ensure_ascii=False))
+    return rebuilt(described, [model["vocab"][old] for old in kept], {old: new for new, old in enumerate(kept)})
 
 
-def _renumber_template(processor: dict[str, Any] | None, new_ids: dict[int, int]) -> None:
-    for part in _template_processors(processor):
-        for token in part["special_tokens"].values():
-            token["ids"] = [new_ids[old] for old in token["ids"]]
+def rebuilt(described: dict[str, Any], vocabulary: Sequence[Any], new_ids: Mapping[int, int]) -> Tokenizer:
+    """Return the described Unigram tokenizer with another vocabulary.
+
+    :param described: a tokenizer's JSON.
+    :param vocabulary: (piece, score) by new id.
+    :param new_ids: new ids by old ones, of the special tokens at least.
+    """
+    model = described["model"]
+    unknown = model["unk_id"]
+    model = {**model, "vocab": list(vocabulary), "unk_id": None if unknown is None else new_ids[unknown]}
+    added = [{**token, "id": new_ids[token["id"]]} for token in described["added_tokens"]]
+    changed = {
+        "model": model,
+        "added_tokens": sorted(added, key=lambda token: token["id"]),
+        "post_processor": _renumbered(described.get("post_processor"), new_ids),
+        "padding": None,  # whoever encodes sets both, and padding would hold an old id
+        "truncation": None,
+    }
+    return Tokenizer.from_str(json.dumps(described | changed, ensure_ascii=False))
 
 
-def _template_processors(processor: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
-    parts = processor.get("processors", [processor]) if processor else []
-    return [part for part in parts if part["type"] == "TemplateProcessing"]
+def _renumbered(processor: dict[str, Any] | None, new_ids: Mapping[int, int]) -> dict[str, Any] | None:
+    if processor is None:
+        return None
+    if processor["type"] == "Sequence":
+        return {**processor, "processors": [_renumbered(part, new_ids) for part in processor["processors"]]}
+    if processor["type"] == "TemplateProcessing":
+        named = processor["special_tokens"].items()
+        tokens = {name: {**token, "ids": [new_ids[old] for old in token["ids"]]} for name, token in named}
+        return {**processor, "special_tokens": tokens}
+    pairs = {name: [processor[name][0], new_ids[processor[name][1]]] for name in ("cls", "sep") if name in processor}
+    return processor | pairs
 
 
 def trim(student: Student, tokenizer: Tokenizer, kept: Sequence[int]) -> tuple[Student, Tokenizer]:
     """Return the same encoder with only the kept rows of its word table, and the tokenizer that goes with it."""
     trimmed_tokenizer = trim_tokenizer(tokenizer, kept)
-    state = student.state_dict()
-    state["embeddings.word.weight"] = state["embeddings.word.weight"][torch.tensor(list(kept))]
-    padding = list(kept).index(student.config.pad_token_id)
-    trimmed = Student(replace(student.config, vocab_size=len(kept), pad_token_id=padding))
-    trimmed.load_state_dict(state)
-    return trimmed.eval(), trimmed_tokenizer
+    rows = student.embeddings.word.weight.detach()[torch.tensor(list(kept))]
+    return with_table(student, rows, list(kept).index(student.config.pad_token_id)), trimmed_tokenizer
+
+
+def with_table(student: Student, table: Tensor, pad_token_id: int) -> Student:
+    """Return the same encoder with another word table, (V', H)."""
+    changed = Student(replace(student.config, vocab_size=len(table), pad_token_id=pad_token_id))
+    changed.load_state_dict(student.state_dict() | {"embeddings.word.weight": table})
+    return changed.eval()

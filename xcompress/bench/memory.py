@@ -35,7 +35,7 @@ def _status(field: str) -> int:
 
 def _psutil_resident() -> int:
     try:
-        import psutil  # type: ignore[import-untyped]
+        import psutil
     except ImportError:
         return 0
     return int(psutil.Process().memory_info().rss)

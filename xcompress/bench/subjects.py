@@ -54,15 +54,15 @@ def find_bundle(bundle: Path | None) -> Place:
     :raises InputError: when there is none, with the next step.
     """
     if bundle is None:
-        manifests = sorted(Path("runs").glob("*/bundle/manifest.json"), key=lambda path: path.stat().st_mtime)
+        manifests = sorted(Path("runs").glob("*/bundle*/manifest.json"), key=lambda path: path.stat().st_mtime)
         if not manifests:
             raise InputError("runs: no bundle in any run yet; make one with `xcompress export` or name its folder")
         bundle = manifests[-1].parent
     if not (bundle / "manifest.json").is_file():
         raise InputError(f"{bundle}: no manifest.json, so not a bundle; make one with `xcompress export`")
     parent = bundle.resolve().parent
-    is_run = bundle.resolve().name == "bundle" and (parent / "run.json").is_file()
-    return Place(bundle, bundle.parent if is_run and bundle.name == "bundle" else parent if is_run else None)
+    is_run = bundle.resolve().name.startswith("bundle") and (parent / "manifest.json").is_file()
+    return Place(bundle, bundle.parent if is_run and bundle.name.startswith("bundle") else parent if is_run else None)
 
 
 def subjects_of(place: Place, reference: Path | None = None) -> list[Subject]:

@@ -1,42 +1,65 @@
-"""The corpus of a recipe: gathered, filtered, free of duplicates, split and capped."""
+"""The corpus of a recipe: gathered, filtered, free of duplicates, split and capped, never whole in memory."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import compress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
 
 from xcompress import files
-from xcompress.console import tracked
+from xcompress.console import bar, tracked
 from xcompress.corpus.catalogues import read_catalogues
-from xcompress.corpus.filters import Limits, why_dropped, without_duplicates
-from xcompress.corpus.normalise import normalise
+from xcompress.corpus.faults import Tally
+from xcompress.corpus.filters import Limits
+from xcompress.corpus.gather import Gathered, gather
 from xcompress.corpus.pairs import Pair, read_tsv
-from xcompress.corpus.split import rank, sentence_key, split
+from xcompress.corpus.split import Parts, Ranks, split
+from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
+
+TRAIN, HOLDOUT = "train", "holdout"
+ORIGINS = "origins.npy"
+HELD_OUT = "shares a sentence with the hold-out"
+SAMPLED = "over max_pairs"
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """Pairs to train on and pairs held out; no sentence of either side stands in both."""
+class Report:
+    """What a corpus consists of, and what was left out of it."""
 
-    train: tuple[Pair, ...]
-    holdout: tuple[Pair, ...]
+    train: Mapping[str, Mapping[str, int]]
+    """Pairs to train on, by language and origin."""
+    holdout: Mapping[str, int]
+    """Pairs held out, by language."""
+    dropped: Mapping[str, Mapping[str, int]]
+    """Pairs that were read and are of no use, by language and reason."""
+    bad_lines: Mapping[str, Mapping[str, int]]
+    """Lines that are no pairs, by file and reason."""
+    broken_off: Mapping[str, str]
+    """Where damaged files break off, by file."""
+    origins: Sequence[str]
+    """Where pairs come from; `origins_file` has places in this list."""
+    fingerprint: str
+    """A hash of all files."""
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of all pairs, in order."""
-        return files.hash_of([[(p.source, p.target, p.language) for p in part] for part in (self.train, self.holdout)])
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Return the number of training pairs by language, then by origin."""
-        counted: dict[str, Counter[str]] = defaultdict(Counter)
-        for pair in self.train:
-            counted[pair.language][pair.origin] += 1
-        return {language: dict(sorted(counted[language].items())) for language in sorted(counted)}
+def corpus_file(folder: Path, part: str, language: str) -> Path:
+    """Return the place of a language's pairs, `train` or `holdout`."""
+    return folder / f"{part}.{language}.tsv"
+
+
+def origins_file(folder: Path, language: str) -> Path:
+    """Return the place of the origin of each of a language's training pairs, uint32 (N,)."""
+    return folder / f"{TRAIN}.{language}.{ORIGINS}"
 
 
 def build(
+    folder: Path,
     catalogues: Sequence[tuple[str, Path]],
     tsv: Sequence[tuple[Path, str, str]],
     languages: Sequence[str],
@@ -45,9 +68,12 @@ def build(
     holdout_sentences: int = 1000,
     seed: int = 0,
     max_pairs: int | None = None,
-) -> Corpus:
-    """Gather pairs into a corpus.
+) -> Report:
+    """Gather pairs into a corpus: train.<language>.tsv and holdout.<language>.tsv, read with `PairFile`.
 
+    No sentence of either side stands in both. The same sources and seed give the same bytes.
+
+    :param folder: where the files are written; it holds all pairs once more while they are gathered.
     :param catalogues: (origin, folder) of gettext catalogues.
     :param tsv: (file, language, origin) of tab-separated pairs, English first.
     :param languages: ISO 639-1 codes of the translations; earlier sources win where a sentence is translated twice.
@@ -55,49 +81,86 @@ def build(
     :param max_pairs: training pairs per language; more are sampled down, to the same sentences in each language.
     :raises InputError: when a file cannot be read or a language is left without pairs.
     """
-    read = tracked(catalogues, "catalogues: read")
-    raw = [pair for origin, root in read for pair in read_catalogues(root, languages, origin)]
-    raw += [
-        pair for path, language, origin in tsv if language in languages for pair in read_tsv(path, language, origin)
-    ]
-    kept, dropped = _clean(raw, limits or Limits())
-    train, holdout = split(kept, holdout_sentences, seed)
-    train = _capped(train, max_pairs, seed)
-    _refuse_empty(languages, raw, train, dropped)
-    return Corpus(tuple(train), tuple(holdout))
+    tallies: list[Tally] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".gathered.", dir=folder) as temporary:
+        pairs = _sources(catalogues, [one for one in tsv if one[1] in languages], languages, tallies)
+        gathered = gather(pairs, Path(temporary), limits or Limits(), seed)
+        parts = _parts(gathered, holdout_sentences, max_pairs)
+        _refuse_empty(languages, gathered, parts)
+        for language in tracked(sorted(parts), "corpus: languages written"):
+            lines = gathered.languages[language]
+            _write(folder, language, lines.path, parts[language])
+            origins = np.frombuffer(lines.origin, np.uint32)[parts[language].train]
+            np.save(origins_file(folder, language), origins)
+    return _report(folder, gathered, parts, tallies)
 
 
-def _clean(raw: Sequence[Pair], limits: Limits) -> tuple[list[Pair], Mapping[str, Counter[str]]]:
-    """Filter, normalise and de-duplicate; count by language what was dropped and why."""
-    kept, dropped = [], defaultdict[str, Counter[str]](Counter)
-    for pair in tracked(raw, "corpus: pairs filtered"):
-        reason = why_dropped(pair, limits)
-        if reason:
-            dropped[pair.language][reason] += 1
-        else:
-            kept.append(Pair(normalise(pair.source), normalise(pair.target), pair.language, pair.origin))
-    return without_duplicates(kept), dropped
+def _sources(
+    catalogues: Sequence[tuple[str, Path]],
+    tsv: Sequence[tuple[Path, str, str]],
+    languages: Sequence[str],
+    tallies: list[Tally],
+) -> Iterator[Pair]:
+    for origin, root in tracked(catalogues, "catalogues: read"):
+        yield from read_catalogues(root, languages, origin)
+    size = sum(path.stat().st_size for path, *_ in tsv if path.is_file())
+    with bar("corpus: bytes read", size) as ticker:
+        for path, language, origin in tsv:
+            tallies.append(Tally(path))
+            yield from read_tsv(path, language, origin, tallies[-1], ticker.advance)
 
 
-def _capped(pairs: list[Pair], max_pairs: int | None, seed: int) -> list[Pair]:
-    if max_pairs is None:
-        return pairs
-    by_language: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for index, pair in enumerate(pairs):
-        by_language[pair.language].append((rank(sentence_key(pair.source), seed), index))
-    chosen = {index for ranked in by_language.values() for _, index in sorted(ranked)[:max_pairs]}
-    return [pair for index, pair in enumerate(pairs) if index in chosen]
+def _parts(gathered: Gathered, holdout_sentences: int, max_pairs: int | None) -> dict[str, Parts]:
+    """Split and cap; count what that leaves out."""
+    sides = {language: lines.sides for language, lines in gathered.languages.items()}
+    parts = {}
+    for language, whole in split(sides, holdout_sentences).items():
+        train = _capped(whole.train, sides[language].source, max_pairs)
+        parts[language] = Parts(train, whole.holdout)
+        gathered.drop(language, HELD_OUT, int(np.count_nonzero(~(whole.train | whole.holdout))))
+        gathered.drop(language, SAMPLED, int(np.count_nonzero(whole.train & ~train)))
+    return parts
 
 
-def _refuse_empty(
-    languages: Sequence[str], raw: Sequence[Pair], train: Sequence[Pair], dropped: Mapping[str, Counter[str]]
-) -> None:
-    read, left = Counter(pair.language for pair in raw), Counter(pair.language for pair in train)
+def _capped(train: Mask, source: Ranks, max_pairs: int | None) -> Mask:
+    rows = np.flatnonzero(train)
+    capped = np.zeros_like(train)
+    capped[rows[np.argsort(source[rows], kind="stable")[:max_pairs]]] = True
+    return capped
+
+
+def _refuse_empty(languages: Sequence[str], gathered: Gathered, parts: Mapping[str, Parts]) -> None:
     for language in languages:
-        if not left[language]:
-            reasons = dropped.get(language, Counter()).most_common()
+        if language not in parts or not parts[language].train.any():
+            reasons = gathered.dropped.get(language, Counter()).most_common()
             why = ", ".join(f"{count} {reason}" for reason, count in reasons) or "none dropped"
             raise InputError(
-                f"corpus: no training pair for {language!r}: {read[language]} read ({why}); "
+                f"corpus: no training pair for {language!r}: {gathered.read[language]} read ({why}); "
                 f"add a source for {language!r}, loosen the limits, or take the language out"
             )
+
+
+def _write(folder: Path, language: str, lines: Path, parts: Parts) -> None:
+    for part, mask in ((TRAIN, parts.train), (HOLDOUT, parts.holdout)):
+        with lines.open("rb") as stream:
+            write_lines(corpus_file(folder, part, language), compress(stream, mask.tobytes()))
+
+
+def _report(folder: Path, gathered: Gathered, parts: Mapping[str, Parts], tallies: Sequence[Tally]) -> Report:
+    written = [corpus_file(folder, part, language) for language in sorted(parts) for part in (TRAIN, HOLDOUT)]
+    return Report(
+        train={language: _by_origin(gathered, language, parts[language].train) for language in sorted(parts)},
+        holdout={language: int(np.count_nonzero(parts[language].holdout)) for language in sorted(parts)},
+        dropped={language: dict(sorted(gathered.dropped[language].items())) for language in sorted(gathered.dropped)},
+        bad_lines={str(tally.path): dict(sorted(tally.bad.items())) for tally in tallies if tally.bad},
+        broken_off={str(tally.path): tally.broken_off for tally in tallies if tally.broken_off},
+        origins=list(gathered.origins),
+        fingerprint=files.hash_of([(path.name, files.sha256_of(path)) for path in written]),
+    )
+
+
+def _by_origin(gathered: Gathered, language: str, train: Mask) -> dict[str, int]:
+    numbers = np.frombuffer(gathered.languages[language].origin, np.uint32)[train]
+    counts = np.bincount(numbers, minlength=len(gathered.origins)).tolist()
+    return {origin: counts[number] for origin, number in sorted(gathered.origins.items()) if counts[number]}

@@ -38,8 +38,8 @@ class Catalogue:
     locale: str
 
 
-def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> list[Pair]:
-    """Read every translated message below a folder, for some languages.
+def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> Iterator[Pair]:
+    """Yield every translated message below a folder, for some languages.
 
     Known layouts are `<locale>/LC_MESSAGES/<domain>.po`, `<locale>/<domain>.po` and `<locale>.po`, with .po or .mo.
     A .po is read instead of the .mo of the same name. A regional variant is read only where the plain language
@@ -52,7 +52,8 @@ def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> list[P
     chosen = list(_choose(_find(root, languages), languages))
     if not chosen:
         raise InputError(f"{root}: no .po or .mo catalogue for {', '.join(languages)}; give the folder of the locales")
-    return [pair for language, catalogue in chosen for pair in _pairs(catalogue.path, language, origin)]
+    for language, catalogue in chosen:
+        yield from _pairs(catalogue.path, language, origin)
 
 
 def _find(root: Path, languages: Sequence[str]) -> Iterator[Catalogue]:

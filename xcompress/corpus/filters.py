@@ -2,13 +2,13 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xcompress.corpus.normalise import PLACEHOLDER, normalise, placeholders
 from xcompress.corpus.pairs import Pair
 
 _CODE = re.compile(r"://|\bwww\.|[{}\\<>|=^~]|\w_\w|\w\(\)|\S@\S|\w\.\w+\.\w|(?<!\S)--?\w|%[A-Za-z(]")
+_NO_CHARACTER = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
 _WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _SCRIPTS = {
@@ -26,6 +26,8 @@ _SCRIPTS = {
     }.items()
     for language in languages.split()
 }
+_LONGEST = 2000
+"""Characters of a side beyond which it is no sentence and not looked at: clean-up takes quadratic time on some junk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +58,38 @@ def keep(pair: Pair, limits: Limits) -> bool:
 
 def why_dropped(pair: Pair, limits: Limits) -> str | None:
     """Return in a few words why a pair is of no use, or None when it is kept."""
+    kept = clean(pair, limits)
+    return kept if isinstance(kept, str) else None
+
+
+def clean(pair: Pair, limits: Limits) -> Pair | str:
+    """Return a raw pair normalised or, in a few words, why it is of no use."""
     if len(_WORD.findall(pair.source)) < limits.min_words:  # most messages are labels: spare the work
         return "too short"
-    source, target = normalise(pair.source), normalise(pair.target)
-    words = sum(word != PLACEHOLDER for word in _WORD.findall(source))
+    if max(len(pair.source), len(pair.target)) > _LONGEST:
+        return "too long"
+    plain = Pair(normalise(pair.source), normalise(pair.target), pair.language, pair.origin)
+    return _why_dropped(pair, plain, limits) or plain
+
+
+def _why_dropped(raw: Pair, plain: Pair, limits: Limits) -> str | None:
+    words = sum(word != PLACEHOLDER for word in _WORD.findall(plain.source))
     if words < limits.min_words:
         return "too short"
     if words > limits.max_words:
         return "too long"
-    if placeholders(pair.source) != placeholders(pair.target) or placeholders(pair.source) > limits.max_placeholders:
+    if placeholders(raw.source) != placeholders(raw.target) or placeholders(raw.source) > limits.max_placeholders:
         return "placeholders"
-    if same_key(source) == same_key(target):
-        return "not translated"
-    if any(_CODE.search(side) or _letters(side) < limits.min_letters for side in (source, target)):
+    if _NO_CHARACTER.search(raw.source + raw.target):
         return "code or symbols"
-    if _ratio(source, target, limits.slack) > limits.max_ratio:
+    sides = (plain.source, plain.target)
+    if same_key(plain.source) == same_key(plain.target):
+        return "not translated"
+    if any(_CODE.search(side) or _letters(side) < limits.min_letters for side in sides):
+        return "code or symbols"
+    if _ratio(*sides, limits.slack) > limits.max_ratio:
         return "lengths differ"
-    return None if _script(target, pair.language) >= limits.min_script else "wrong script"
-
-
-def without_duplicates(pairs: Iterable[Pair]) -> list[Pair]:
-    """Keep one translation, the first, per English sentence and language; case and compatibility forms are ignored."""
-    first: dict[tuple[str, str], Pair] = {}
-    for pair in pairs:
-        first.setdefault((pair.language, same_key(pair.source)), pair)
-    return list(first.values())
+    return None if _script(plain.target, plain.language) >= limits.min_script else "wrong script"
 
 
 def same_key(text: str) -> str:

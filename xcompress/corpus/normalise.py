@@ -33,7 +33,11 @@ _AMPERSAND = re.compile(r"&(?=\w)")
 _INITIALS = re.compile(r"(?<=[A-Z])&(?=[A-Z]\b)")
 _WORD_UNDERSCORE = re.compile(r"(?<!\w)_(?=[^\W_])(?!\w*_)")
 _INNER_UNDERSCORE = re.compile(r"(?<=[^\W\d_])_(?=[^\W\d_])")
-_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+_MARKS = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+_JOINERS = "\u200c\u200d"
+_INVISIBLE = re.compile(f"[{_MARKS}]")
+_STRAY_JOINER = re.compile(f"(?<![\u0250-\U0010ffff])[{_JOINERS}]+")
+_VISIBLE = re.compile(rf"[^\s{_MARKS}{_JOINERS}]")
 _LABEL_WORDS = 6
 
 
@@ -41,11 +45,18 @@ def normalise(text: str) -> str:
     """Turn an interface message into the sentence a person would read.
 
     The form is NFC, not NFKC: tokenizers apply their own compatibility mapping, and "½" or "…" should reach them as
-    users type them. Inserted values become `X`, mark-up and mnemonics go, ellipses stay.
+    users type them. Inserted values become `X`, mark-up and mnemonics go, ellipses stay. Byte-order marks, marks of
+    direction and characters of no width go; joiners stay in scripts that spell with them.
     """
     text = _without_markup(_ESCAPE.sub(" ", text).replace('\\"', '"'))
     text = _FORMAT_CODE.sub(PLACEHOLDER, _without_mnemonics(text)).replace("%%", "%")
-    return " ".join(unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).split())
+    text = _STRAY_JOINER.sub("", _INVISIBLE.sub("", text))
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def is_visible(text: str) -> bool:
+    """Tell whether a text has anything but white space, marks of direction and other characters without a form."""
+    return _VISIBLE.search(text) is not None
 
 
 def placeholders(text: str) -> int:

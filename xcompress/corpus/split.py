@@ -3,36 +3,54 @@
 import hashlib
 import re
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 
-from xcompress.corpus.pairs import Pair
+import numpy as np
+from numpy.typing import NDArray
 
+Ranks = NDArray[np.uint64]
+"""Ranks of sentences, which also tell them apart."""
 PER_LANGUAGE = 300
 _LARGEST_SHARE = 4
 _NO_WORD = re.compile(r"[\W_]")
 
 
-def split(pairs: Sequence[Pair], holdout_sentences: int, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Split into training and hold-out pairs by English sentence.
+@dataclass(frozen=True)
+class Sides:
+    """Both sides of the N pairs of one language, as the ranks (N) of their sentences' keys."""
+
+    source: Ranks
+    target: Ranks
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which of the N pairs of one language are trained on and which are held out, as masks (N)."""
+
+    train: NDArray[np.bool_]
+    holdout: NDArray[np.bool_]
+
+
+def split(languages: Mapping[str, Sides], holdout_sentences: int) -> dict[str, Parts]:
+    """Split the pairs of each language by English sentence.
 
     Each language first gets its share of the hold-out (300 pairs where the size allows), never more than a quarter of
     its own sentences by that rule. Sentences with translations in more languages come first, so that figures of
-    different languages are measured on mostly the same sentences; among equals a hash with the seed decides, so order
-    and number of files do not matter. Training pairs whose translation stands in the hold-out are dropped too.
+    different languages are measured on mostly the same sentences; among equals the rank decides, so order and number
+    of files do not matter. Pairs whose translation stands in the hold-out are not trained on either.
 
     :param holdout_sentences: distinct English sentences to hold out; no more than a quarter of all.
     """
-    keyed = [(pair, sentence_key(pair.source), sentence_key(pair.target)) for pair in pairs]
-    languages: dict[str, set[str]] = defaultdict(set)
-    for pair, source, _ in keyed:
-        languages[source].add(pair.language)
-    ranked = sorted(languages, key=lambda key: (-len(languages[key]), rank(key, seed)))
-    chosen = _chosen(ranked, languages, min(holdout_sentences, len(ranked) // _LARGEST_SHARE))
-    seen = chosen | {target for _, source, target in keyed if source in chosen}
-    holdout = [pair for pair, source, _ in keyed if source in chosen]
-    train = [pair for pair, source, target in keyed if source not in seen and target not in seen]
-    return train, holdout
+    chosen = _chosen({name: np.unique(sides.source) for name, sides in languages.items()}, holdout_sentences)
+    held = {name: is_among(sides.source, chosen) for name, sides in languages.items()}
+    seen = np.unique(np.concatenate([chosen, *(sides.target[held[name]] for name, sides in languages.items())]))
+    return {
+        name: Parts(~(is_among(sides.source, seen) | is_among(sides.target, seen)), held[name])
+        for name, sides in languages.items()
+    }
 
 
 def sentence_key(text: str) -> str:
@@ -46,22 +64,39 @@ def _mark_or_space(match: re.Match[str]) -> str:
     return match[0] if unicodedata.category(match[0])[0] == "M" else " "
 
 
-def rank(key: str, seed: int) -> str:
-    """Return a pseudo-random rank of a sentence that depends on nothing but the sentence and the seed."""
-    return hashlib.sha256(f"{seed}\t{key}".encode()).hexdigest()
+def rank(key: str, seed: int) -> int:
+    """Return a pseudo-random rank of 64 bits that depends on nothing but the sentence's key and the seed."""
+    return int.from_bytes(hashlib.sha256(f"{seed}\t{key}".encode()).digest()[:8], "big")
 
 
-def _chosen(ranked: Sequence[str], languages: dict[str, set[str]], size: int) -> set[str]:
-    totals = Counter(language for key in ranked for language in languages[key])
-    chosen: set[str] = set()
+def is_among(values: Ranks, known: Ranks) -> NDArray[np.bool_]:
+    """Tell which values (N) stand in `known`, which is sorted."""
+    if not len(known):
+        return np.zeros(len(values), np.bool_)
+    found: NDArray[np.bool_] = known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values
+    return found
+
+
+def _chosen(sentences: Mapping[str, Ranks], holdout_sentences: int) -> Ranks:
+    """Return the sorted ranks of the English sentences to hold out, given the distinct ones of each language."""
+    every, spread = np.unique(np.concatenate([*sentences.values(), np.empty(0, np.uint64)]), return_counts=True)
+    size = min(holdout_sentences, len(every) // _LARGEST_SHARE)
+    chosen: set[int] = set()
     have: Counter[str] = Counter()
-    for language in sorted(totals, key=lambda name: (totals[name], name)):
-        wanted = min(PER_LANGUAGE, size // len(totals), totals[language] // _LARGEST_SHARE)
-        for key in ranked:
+    for language, own in sorted(sentences.items(), key=lambda item: (len(item[1]), item[0])):
+        wanted = min(PER_LANGUAGE, size // len(sentences), len(own) // _LARGEST_SHARE)
+        for sentence in _best_first(own, spread[np.searchsorted(every, own)]):
             if have[language] >= wanted:
                 break
-            if key not in chosen and language in languages[key]:
-                chosen.add(key)
-                have.update(languages[key])
-    rest = (key for key in ranked if key not in chosen)
-    return chosen | {key for key, _ in zip(rest, range(size - len(chosen)), strict=False)}
+            if sentence not in chosen:
+                chosen.add(sentence)
+                one = np.array([sentence], np.uint64)
+                have.update(name for name, ranks in sentences.items() if is_among(one, ranks)[0])
+    rest = (sentence for sentence in _best_first(every, spread) if sentence not in chosen)
+    return np.array(sorted({*chosen, *islice(rest, max(size - len(chosen), 0))}), np.uint64)
+
+
+def _best_first(ranks: Ranks, spread: NDArray[np.int64]) -> Iterator[int]:
+    """Yield sorted ranks, those of sentences in most languages first."""
+    for count in np.unique(spread)[::-1]:
+        yield from (int(one) for one in ranks[spread == count])

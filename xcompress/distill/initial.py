@@ -45,8 +45,8 @@ def pooled(student: Student) -> Student:
 
 
 def with_head(assistant: Student, head: nn.Linear) -> Student:
-    """Return the assistant with a linear head in front of its pooling, and normalised sentence vectors."""
-    extended = Student(replace(assistant.config, head_size=head.out_features, normalize=True))
+    """Return the assistant with a linear head in front of its pooling."""
+    extended = Student(replace(assistant.config, head_size=head.out_features))
     state = assistant.state_dict() | {f"head.{name}": weight for name, weight in head.state_dict().items()}
     extended.load_state_dict(state)
     return extended.eval()

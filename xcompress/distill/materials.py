@@ -1,7 +1,9 @@
-"""What all stages draw on: the corpus, the pairs each stage sees, and the teacher's vectors of their English sides."""
+"""What all stages draw on: the corpus, the pairs each stage sees, and the vectors that are learned."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,49 +11,79 @@ from numpy.typing import NDArray
 
 from xcompress import __version__
 from xcompress.console import tracked
-from xcompress.corpus.build import build
+from xcompress.corpus.build import HOLDOUT, TRAIN, build, corpus_file, origins_file
 from xcompress.corpus.filters import Limits
-from xcompress.corpus.pairs import Pair, read_tsv, write_tsv
+from xcompress.corpus.pairs import Pair
 from xcompress.corpus.similarity import GradedSet, read_folder
+from xcompress.corpus.store import PairFile
+from xcompress.distill.encoders import encoder_fingerprint, open_encoder, unit_length
+from xcompress.distill.goals import Change, Joined, Rows, Sentences, Side, Table, unchanged
+from xcompress.distill.initial import least_squares_head
 from xcompress.distill.pairs import draw
 from xcompress.distill.run import Run, Step
-from xcompress.distill.targets import VectorCache, teacher_encoder
-from xcompress.recipe import Recipe
-from xcompress.sources import check, fingerprint, resolve
+from xcompress.distill.targets import VectorStore
+from xcompress.distill.widths import principal_axes
+from xcompress.errors import InputError
+from xcompress.recipe import Encoder, Recipe, Stage
+from xcompress.recipe.schema import PYTHON
+from xcompress.sources import fingerprint, resolve
 
-LEAST_SQUARES_PAIRS = 5000
+FITTED_ON = 5000
+"""Pairs whose English sentences the head is fitted on."""
+AXES_FROM = 100_000
+"""Vectors that the principal axes are found from, at most."""
+SIDES: tuple[Side, Side] = ("source", "target")
 
 
 class Materials:
-    """The corpus step and, from it, pairs and teacher vectors; nothing is read or computed before it is asked for."""
+    """The corpus step and, from it, pairs and vectors; nothing is read or computed before it is asked for."""
 
-    def __init__(self, recipe: Recipe, run: Run) -> None:
+    def __init__(self, recipe: Recipe, run: Run, width: int) -> None:
+        """Run the corpus step.
+
+        :param width: H of the encoder that lends the layers.
+        """
         self.recipe = recipe
-        self.cache = VectorCache(run.vectors)
+        self.width = width
+        self.store = VectorStore(run.vectors)
         self.corpus = _corpus_step(recipe, run)
 
     @cached_property
-    def train(self) -> list[Pair]:
-        """Pairs to train on."""
-        return self._pairs("train")
+    def train(self) -> Sequence[Pair]:
+        """Pairs to train on, one language after the other."""
+        return Joined(self._by_language)
 
     @cached_property
     def holdout(self) -> list[Pair]:
         """Pairs held out."""
-        return self._pairs("holdout")
+        return [pair for file in self._files(HOLDOUT) for pair in file]
 
     @cached_property
-    def drawn(self) -> Mapping[str, list[Pair]]:
-        """The pairs that each stage sees, by its name."""
+    def stages(self) -> Mapping[str, Stage]:
+        """The stages by name, with epochs turned into steps."""
+        pairs = {name: sum(map(len, self._readable(stage))) for name, stage in self.recipe.stages.items()}
         return {
-            name: draw(self.train, stage.steps * stage.batch_size, self.recipe.seed_of(name))
+            name: stage.model_copy(update={"steps": stage.steps_on(pairs[name]), "epochs": None})
             for name, stage in self.recipe.stages.items()
         }
 
     @cached_property
+    def drawn(self) -> Mapping[str, Rows]:
+        """The rows of `train` that each stage sees, by its name."""
+        return {
+            name: draw(self._readable(stage), stage.steps_on(0) * stage.batch_size, self.recipe.seed_of(name))
+            for name, stage in self.stages.items()
+        }
+
+    def sentences(self, stage: str, side: Side) -> Sentences:
+        """Return one side of the pairs that a stage sees."""
+        return Sentences(self.train, side, self.drawn[stage])
+
+    @cached_property
     def fitted_on(self) -> list[str]:
         """English training sentences for the least-squares fit of the head."""
-        return sorted({pair.source for pair in draw(self.train, LEAST_SQUARES_PAIRS, self.recipe.seed)})
+        rows = draw(self._of_languages(), FITTED_ON, self.recipe.seed)
+        return sorted(set(Sentences(self.train, "source", rows)))
 
     @cached_property
     def graded(self) -> GradedSet | None:
@@ -63,26 +95,94 @@ class Materials:
 
     @cached_property
     def teacher_key(self) -> str:
-        """A hash of the teacher."""
-        return fingerprint(self.recipe.teacher.source)
-
-    def teacher(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the teacher's vectors (N, D) of English sentences of `drawn`, `holdout` or `fitted_on`."""
-        return self._teacher_rows[1][[self._teacher_rows[0][text] for text in texts]]
+        """A hash of the teacher and of how its vectors are used."""
+        return encoder_fingerprint(self.recipe.teacher)
 
     @cached_property
-    def _teacher_rows(self) -> tuple[dict[str, int], NDArray[np.float32]]:
-        taught = [self.drawn[name] for name, stage in self.recipe.stages.items() if stage.needs_teacher]
-        texts = sorted({pair.source for pairs in (self.holdout, *taught) for pair in pairs} | set(self.fitted_on))
-        part = self.recipe.teacher
-        folder = resolve(part.source)
-        check(folder, part.sha256 if isinstance(part.sha256, dict) else {}, part.source)
-        vectors = self.cache.vectors("teacher", self.teacher_key, texts, lambda: teacher_encoder(folder))
-        return {text: row for row, text in enumerate(texts)}, vectors
+    def taught(self) -> Table:
+        """The teacher's vectors of the English sentences of `holdout`, `fitted_on` and each stage that needs them."""
+        groups: dict[str, Sequence[str]] = {"holdout": Sentences(self.holdout, "source"), "fitted_on": self.fitted_on}
+        groups |= {name: self.sentences(name, "source") for name, stage in self.stages.items() if stage.needs_teacher}
+        table = self._table(self.recipe.teacher, "teacher", self.teacher_key, groups)
+        table.change = self._fitting(table, normalize=self.recipe.teacher.normalize)
+        return table
 
-    def _pairs(self, part: str) -> list[Pair]:
-        files = [(self.corpus.folder / f"{part}.{language}.tsv", language) for language in self.recipe.languages]
-        return [pair for file, language in files for pair in read_tsv(file, language)]
+    @cached_property
+    def teacher(self) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+        """Maps English sentences of `holdout` or `fitted_on` to the teacher's vectors, (N, D)."""
+        return self.taught.by_text("holdout", "fitted_on")
+
+    @cached_property
+    def advised(self) -> Table:
+        """Of an assistant that gives only vectors: those of `fitted_on` and of both sides of stages that need them.
+
+        With `widths: head` they are mapped to the teacher's space: x W + b by least squares on `fitted_on`.
+        """
+        part = self.recipe.assistant
+        groups: dict[str, Sequence[str]] = {"fitted_on": self.fitted_on}
+        if part.source.startswith(PYTHON):
+            texts = [text for pair in self.holdout for text in (pair.source, pair.target)]
+            groups["scored"] = [*texts, *(self.graded.sentences() if self.graded else [])]
+        for name, stage in self.stages.items():
+            if "assistant" in stage.objectives:
+                groups |= {f"{name} {side}": self.sentences(name, side) for side in SIDES}
+        table = self._table(part, "assistant", encoder_fingerprint(part), groups)
+        if self.recipe.widths == "head":
+            head = least_squares_head(table.by_text("fitted_on")(self.fitted_on), self.teacher(self.fitted_on))
+            weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
+            table.change = lambda vectors: vectors @ weight.T + bias
+        else:
+            table.change = self._fitting(table, normalize=self.recipe.teacher.normalize)
+        return table
+
+    def _table(self, part: Encoder, key: str, hashed: str, groups: Mapping[str, Sequence[str]]) -> Table:
+        return Table(groups, lambda texts: self.store.vectors(key, hashed, texts, lambda: open_encoder(part, key)))
+
+    def _fitting(self, table: Table, normalize: bool) -> Change:
+        """Return what makes vectors as wide as the assistant's, where the recipe asks for that.
+
+        :raises InputError: when the widths differ and the recipe says that they are equal.
+        """
+        _, width = table.vectors.shape
+        if self.recipe.widths == "equal" and width != self.width:
+            raise InputError(
+                f"widths: equal, but the vectors to learn have {width} components and the encoder {self.width}; "
+                "use head or pca"
+            )
+        if self.recipe.widths != "pca" or width == self.width:
+            return unchanged
+        rows = np.linspace(0, len(table.vectors) - 1, min(AXES_FROM, len(table.vectors)), dtype=np.int64)
+        axes = principal_axes(table.vectors.rows(rows), self.width)
+        return lambda vectors: unit_length(vectors @ axes.T) if normalize else vectors @ axes.T
+
+    def _of_languages(self) -> list[Rows]:
+        """Return the rows of `train` that each language has."""
+        ends = np.cumsum([0, *map(len, self._by_language)])
+        return [np.arange(start, end) for start, end in pairwise(ends)]
+
+    def _readable(self, stage: Stage) -> list[Rows]:
+        """Return the rows of `train` that a stage may read, by language; languages without any are left out.
+
+        :raises InputError: when there are none at all.
+        """
+        rows = self._of_languages()
+        if stage.text is not None:
+            names = self.corpus.facts["origins"]
+            wanted = [number for number, name in enumerate(names) if name in stage.text]
+            origins = [np.load(origins_file(self.corpus.folder, language)) for language in self.recipe.languages]
+            rows = [own[np.isin(of, wanted)] for own, of in zip(rows, origins, strict=True)]
+            rows = [own for own in rows if len(own)]
+        if not rows:
+            raise InputError(f"stages: no training pair comes from {', '.join(stage.text or ())}; name other text")
+        return rows
+
+    @cached_property
+    def _by_language(self) -> list[PairFile]:
+        return list(self._files(TRAIN))
+
+    def _files(self, part: str) -> Iterator[PairFile]:
+        for language in self.recipe.languages:
+            yield PairFile(corpus_file(self.corpus.folder, part, language), language)
 
 
 def _corpus_step(recipe: Recipe, run: Run) -> Step:
@@ -94,24 +194,19 @@ def _corpus_step(recipe: Recipe, run: Run) -> Step:
         "languages": recipe.languages,
         "seed": recipe.seed,
     }
-    return run.step("corpus", key, lambda folder: _build_corpus(recipe, folder))
+    return run.step("corpus", key, lambda folder: _build_corpus(recipe, folder), together=False)
 
 
 def _build_corpus(recipe: Recipe, folder: Path) -> Mapping[str, object]:
     part = recipe.corpus
-    corpus = build(
+    report = build(
+        folder,
         [(reference, resolve(reference)) for reference in tracked(part.catalogues, "catalogues: fetched")],
-        [(resolve(tsv.source), tsv.language, Path(tsv.source).name) for tsv in part.tsv],
+        [(resolve(tsv.source), tsv.language, tsv.name or Path(tsv.source).name) for tsv in part.tsv],
         recipe.languages,
         limits=Limits(min_words=part.min_words, max_words=part.max_words, max_ratio=part.max_ratio),
         holdout_sentences=part.holdout,
         seed=recipe.seed,
         max_pairs=part.max_pairs,
     )
-    held_out: dict[str, int] = {}
-    for language in recipe.languages:
-        for name, pairs in (("train", corpus.train), ("holdout", corpus.holdout)):
-            own = [pair for pair in pairs if pair.language == language]
-            write_tsv(folder / f"{name}.{language}.tsv", own)
-            held_out[language] = len(own)
-    return {"train": corpus.counts(), "holdout": held_out, "fingerprint": corpus.fingerprint}
+    return asdict(report)

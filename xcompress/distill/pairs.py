@@ -1,73 +1,157 @@
-"""Translation pairs as the trainer sees them: token ids, and the goals that go with each pair."""
+"""Translation pairs as the trainer sees them: which ones, in which order, as token ids with their goals.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Everything that grows with the corpus is an array on disk or eight bytes a pair.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Sampler
 
 from xcompress.corpus.pairs import Pair
+from xcompress.distill.goals import Goal, Rows, Sentences
+from xcompress.files import release, whole_folder
 from xcompress.student import StudentConfig, pad, token_ids
 
-Goals = Mapping[str, NDArray[np.float32]]
-"""Arrays with a row per pair: teacher_sources, assistant_sources, assistant_targets; those that the objectives need."""
+CHUNK = 16_384
+BATCHES_SORTED_TOGETHER = 50
+BATCHES_PER_RELEASE = 500
 
 
-def draw(pairs: Sequence[Pair], count: int, seed: int) -> list[Pair]:
+def draw(languages: Sequence[Rows], count: int, seed: int) -> Rows:
     """Draw `count` pairs, language by language in turn, so that every language stands equally often.
 
     A language with too few pairs starts again, in a new order.
+
+    :param languages: the rows that may be drawn, language by language.
+    :returns: rows, (count,).
     """
     generator = np.random.default_rng(seed)
-    by_language: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        by_language.setdefault(pair.language, []).append(pair)
-    share = -(-count // len(by_language))
-    columns = [_shuffled(own, share, generator) for own in by_language.values()]
-    return [pair for row in zip(*columns, strict=True) for pair in row][:count]
+    share = -(-count // len(languages))
+    columns = [rows[_shuffled(len(rows), share, generator)] for rows in languages]
+    return np.stack(columns, axis=1).ravel()[:count]
 
 
-def _shuffled(pairs: Sequence[Pair], count: int, generator: np.random.Generator) -> list[Pair]:
-    rounds = -(-count // len(pairs))
-    order = np.concatenate([generator.permutation(len(pairs)) for _ in range(rounds)])
-    return [pairs[row] for row in order[:count]]
+def _shuffled(size: int, count: int, generator: np.random.Generator) -> Rows:
+    rounds = -(-count // size)
+    order: Rows = np.concatenate([generator.permutation(size) for _ in range(rounds)])
+    return order[:count]
 
 
-class PairDataset(Dataset[dict[str, object]]):
-    """Token ids of both sides of each pair, with the pair's goals."""
+class TokenFile:
+    """Sequences of token ids, one after the other in a memory-mapped file."""
 
-    def __init__(self, pairs: Sequence[Pair], tokenizer: Tokenizer, config: StudentConfig, goals: Goals) -> None:
-        self.sources = token_ids(tokenizer, [pair.source for pair in pairs], config)
-        self.targets = token_ids(tokenizer, [pair.target for pair in pairs], config)
-        self.goals = goals
+    def __init__(self, folder: Path, name: str) -> None:
+        self.ids = np.load(folder / f"{name}.npy", mmap_mode="r")
+        self.ends = np.load(folder / f"{name}.ends.npy")
 
-    def __len__(self) -> int:
-        return len(self.sources)
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        """Return the ids of one sequence."""
+        start = self.ends[row - 1] if row else 0
+        return np.asarray(self.ids[start : self.ends[row]])
 
-    def __getitem__(self, row: int) -> dict[str, object]:
-        goals = {name: array[row] for name, array in self.goals.items()}
-        return {"source": self.sources[row], "target": self.targets[row], "goals": goals}
+    def release(self) -> None:
+        """Give back the memory of what was read."""
+        release(self.ids)
 
     @property
-    def lengths(self) -> list[int]:
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, (N,)."""
+        lengths: NDArray[np.int64] = np.diff(self.ends, prepend=0)
+        return lengths
+
+    @staticmethod
+    def write(folder: Path, name: str, texts: Sequence[str], tokenizer: Tokenizer, config: StudentConfig) -> None:
+        """Tokenise texts into a folder."""
+        lengths = []
+        raw = folder / f"{name}.ids"
+        with raw.open("wb") as stream:
+            for start in range(0, len(texts), CHUNK):
+                for ids in token_ids(tokenizer, texts[start : start + CHUNK], config):
+                    np.array(ids, dtype=np.int32).tofile(stream)
+                    lengths.append(len(ids))
+        np.save(folder / f"{name}.ends.npy", np.cumsum(lengths, dtype=np.int64))
+        np.save(folder / f"{name}.npy", np.memmap(raw, dtype=np.int32, mode="r"))
+        raw.unlink()
+
+
+class PairBatches:
+    """Makes batches: from N pair numbers to 2N sentences, sources first, with the goals of each pair."""
+
+    def __init__(self, folder: Path, goals: Mapping[str, Goal], pad_token_id: int) -> None:
+        self.sources = TokenFile(folder, "sources")
+        self.targets = TokenFile(folder, "targets")
+        self.goals = goals
+        self.pad_token_id = pad_token_id
+        self._made = 0
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return len(self.sources.ends)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
         """The longer side of each pair, in tokens: what a batch is padded to."""
-        return [max(len(source), len(target)) for source, target in zip(self.sources, self.targets, strict=True)]
+        return np.maximum(self.sources.lengths, self.targets.lengths)
 
-
-@dataclass(frozen=True)
-class Collator:
-    """Stacks N pairs into one batch of 2N sentences, sources first."""
-
-    pad_token_id: int
-
-    def __call__(self, items: Sequence[Mapping[str, object]]) -> dict[str, Tensor]:
+    def __call__(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """Return input_ids and attention_mask, (2N, L), and each goal as (N, D)."""
-        sides = [item[side] for side in ("source", "target") for item in items]
+        sides = [side[row] for side in (self.sources, self.targets) for row in rows]
         input_ids, attention_mask = pad(sides, self.pad_token_id)  # type: ignore[arg-type]
-        stacked = {name: np.stack([item["goals"][name] for item in items]) for name in items[0]["goals"]}  # type: ignore[index,attr-defined]
-        goals = {name: torch.from_numpy(array) for name, array in stacked.items()}
+        goals = {name: torch.from_numpy(goal.take(rows)) for name, goal in self.goals.items()}
+        self._release_now_and_then()
         return {"input_ids": input_ids, "attention_mask": attention_mask, **goals}
+
+    def _release_now_and_then(self) -> None:
+        self._made += 1
+        if self._made % BATCHES_PER_RELEASE == 0:
+            self.sources.release()
+            self.targets.release()
+            for goal in self.goals.values():
+                goal.vectors.release()
+
+
+def write_tokens(folder: Path, pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig) -> None:
+    """Tokenise both sides of the chosen pairs into a folder, unless they are there."""
+    if not folder.exists():
+        with whole_folder(folder) as temporary:
+            TokenFile.write(temporary, "sources", Sentences(pairs, "source", rows), tokenizer, config)
+            TokenFile.write(temporary, "targets", Sentences(pairs, "target", rows), tokenizer, config)
+
+
+class LikeLengths(Sampler[int]):
+    """A random order in which the pairs of a batch have like lengths, so that little is padded.
+
+    The pairs are shuffled; every 50 batches of them are sorted by length, cut into batches, and the batches shuffled.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], batch_size: int, seed: int) -> None:
+        self.lengths = lengths
+        self.batch_size = batch_size
+        self.seed = seed
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield pair numbers."""
+        generator = np.random.default_rng(self.seed)
+        order = generator.permutation(len(self.lengths))
+        for start in range(0, len(order), BATCHES_SORTED_TOGETHER * self.batch_size):
+            together = order[start : start + BATCHES_SORTED_TOGETHER * self.batch_size]
+            by_length = together[np.argsort(self.lengths[together], kind="stable")]
+            batches = np.split(by_length, range(self.batch_size, len(by_length), self.batch_size))
+            for number in _full_ones_first(batches, generator):
+                yield from batches[number].tolist()
+
+
+def _full_ones_first(batches: Sequence[Rows], generator: np.random.Generator) -> list[int]:
+    """Shuffle the batches but leave one that is not full at the end, where it shifts no other."""
+    full = len(batches) - (len(batches[-1]) < len(batches[0]))
+    return [*generator.permutation(full).tolist(), *range(full, len(batches))]

@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +14,53 @@ from torch import nn
 from transformers import set_seed
 
 from xcompress import __version__
-from xcompress.distill.dev import DevScores, dev_scores
-from xcompress.distill.hardware import fast_inference
+from xcompress.distill import workers
+from xcompress.distill.dev import dev_scores
+from xcompress.distill.encoders import encoder_fingerprint
+from xcompress.distill.goals import Goal, Table
+from xcompress.distill.hardware import fast_inference, has_bf16
 from xcompress.distill.initial import embedding_errors, initial_student, student_config
-from xcompress.distill.materials import Materials
-from xcompress.distill.pairs import Collator, PairDataset
+from xcompress.distill.manifest import MANIFEST, write_manifest
+from xcompress.distill.materials import SIDES, Materials
+from xcompress.distill.pairs import PairBatches, write_tokens
 from xcompress.distill.run import Run, Step, open_run
-from xcompress.distill.stages import SentenceVectors, TokenVectors, embedding_loss, goals_of, sentence_loss
+from xcompress.distill.stages import SentenceVectors, TokenVectors, check_depths, embedding_loss, sentence_loss
 from xcompress.distill.starting import PIECE_COUNTS, reference_step, start_step
-from xcompress.distill.targets import vectors_of
-from xcompress.distill.trainer import Loss, Scoring, train
-from xcompress.files import read_json, sha256_of, whole_folder, write_json
+from xcompress.distill.targets import VectorsOf, vectors_of
+from xcompress.distill.trainer import Loss, Scoring, share_of, train
+from xcompress.files import read_json, whole_folder
 from xcompress.recipe import Recipe, Stage
-from xcompress.student import Student, encode, read_config
-
-RUN = "run.json"
+from xcompress.student import Student, StudentConfig, encode, read_config, shallower
 
 
-def distill(recipe: Recipe, folder: Path) -> Path:
+def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
     """Run all stages of a recipe, reusing those that are finished and going on with one that was interrupted.
 
     :param folder: the run folder; made when it is not there.
-    :returns: the run folder, with student/, assistant/, reference/ and run.json in it.
+    :param tensorboard: whether to write TensorBoard logs to its folder tensorboard/.
+    :returns: the run folder, with student/, assistant/, reference/, recipe.yaml and manifest.json in it.
     :raises InputError: when a source cannot be had, or the folder cannot be used.
     """
     with open_run(folder) as run:
-        materials = Materials(recipe, run)
         reference = reference_step(recipe, run)
-        student_config(read_config(reference.folder), recipe.student)  # refuses an impossible shape before training
-        start = start_step(recipe, run, materials, reference)
-        stages = _Stages(recipe, run, materials, start)
+        config = read_config(reference.folder)
+        _refuse_impossible(recipe, student_config(config, recipe.student))
+        materials = Materials(recipe, run, config.hidden_size)
+        stages = _Stages(recipe, run, materials, start_step(recipe, run, materials, reference))
+        stages.boards = folder / "tensorboard" if tensorboard else None
         for number, name in enumerate(recipe.stages, 1):
             stages.run_stage(number, name)
-        _finish(recipe, run, stages)
+        if workers.is_main():
+            _finish(recipe, run, stages)
+        workers.wait()
     return folder
+
+
+def _refuse_impossible(recipe: Recipe, student: StudentConfig) -> None:
+    """Refuse, before anything is trained, what only the encoder's shape or the number of workers shows to be wrong."""
+    for name, stage in recipe.stages.items():
+        check_depths(name, stage, student)
+        share_of(name, stage)
 
 
 class _Stages:
@@ -61,29 +73,35 @@ class _Stages:
         self.start = start
         self.assistant = start
         self.student: Step | None = None
+        self.boards: Path | None = None
 
     def run_stage(self, number: int, name: str) -> None:
         """Run one stage, or reuse it."""
-        stage = self.recipe.stages[name]
-        seed = self.recipe.seed_of(name)
+        stage = self.materials.stages[name]
         key = {
             "version": __version__,
             "corpus": self.materials.corpus.key,
             "teacher": self.materials.teacher_key,
             "assistant": self.assistant.key,
+            "advice": encoder_fingerprint(self.recipe.assistant) if self._is_advised(stage) else None,
             "student": self.student.key if self.student else self.recipe.student.model_dump(),
             "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}),
-            "seed": seed,
+            "seed": self.recipe.seed_of(name),
+            "precision": self.recipe.precision,
         }
         step_name = f"{number}-{name}"
         work = self.run.work(step_name, key)
-        step = self.run.step(step_name, key, lambda folder: self._build(name, stage, seed, work, folder))
+        step = self.run.step(step_name, key, lambda folder: self._build(name, stage, work, folder))
         if stage.train == "assistant":
             self.assistant = step
         else:
             self.student = step
 
-    def _build(self, name: str, stage: Stage, seed: int, work: Path, folder: Path) -> Mapping[str, object]:
+    def _is_advised(self, stage: Stage) -> bool:
+        return "assistant" in stage.objectives and self.recipe.assistant.gives_only_vectors
+
+    def _build(self, name: str, stage: Stage, work: Path, folder: Path) -> Mapping[str, object]:
+        seed = self.recipe.seed_of(name)
         set_seed(seed)
         model, tokenizer = self._open(stage)
         facts: dict[str, object] = {}
@@ -91,21 +109,47 @@ class _Stages:
             facts["untrained"] = self._scores("untrained student", model, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_before"] = self._embedding_errors(model, tokenizer)
-        pairs = self.materials.drawn[name]
-        goals = goals_of(stage, pairs, self.materials.teacher, self._assistant_vectors)
-        dataset = PairDataset(pairs, tokenizer, model.config, goals)
+        batches = PairBatches(self._tokens(name, model, tokenizer, work), self._goals(name), model.config.pad_token_id)
         trained, loss = self._trained(stage, model)
-        collator = Collator(model.config.pad_token_id)
         scoring = self._scoring(model, tokenizer) if stage.train != "embeddings" else None
-        course = train(name, trained, loss, stage, dataset, collator, work, seed, scoring)
+        bf16 = has_bf16() and self.recipe.precision == "auto"
+        board = self.boards / name if self.boards else None
+        course = train(name, trained, loss, stage, batches, work, seed, bf16, scoring, board)
         model.eval().save(folder, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_after"] = self._embedding_errors(model, tokenizer)["start"]
         return facts | {
             "dev": self._scores(name, model, tokenizer),
+            **self._depth_scores(stage, model, tokenizer),
             **asdict(course),
             "sizes": model.sizes(),
         }
+
+    def _tokens(self, name: str, model: Student, tokenizer: Tokenizer, work: Path) -> Path:
+        folder = work / "tokens"
+        if workers.is_main():
+            write_tokens(folder, self.materials.train, self.materials.drawn[name], tokenizer, model.config)
+        workers.wait()
+        return folder
+
+    def _goals(self, name: str) -> dict[str, Goal]:
+        stage = self.materials.stages[name]
+        goals = {"teacher_sources": self.materials.taught.goal(name)} if stage.needs_teacher else {}
+        if "assistant" in stage.objectives:
+            sources, targets = (f"{name} {side}" for side in SIDES)
+            table = self.materials.advised if self._is_advised(stage) else self._assistant_table(name)
+            goals |= {"assistant_sources": table.goal(sources), "assistant_targets": table.goal(targets)}
+        return goals
+
+    def _assistant_table(self, name: str) -> Table:
+        """Encode both sides of a stage's pairs with the trained assistant."""
+        groups = {f"{name} {side}": self.materials.sentences(name, side) for side in SIDES}
+        store = self.materials.store
+
+        def opened() -> VectorsOf:
+            return vectors_of("assistant", *Student.load(self.assistant.folder))
+
+        return Table(groups, lambda texts: store.vectors("assistant", self.assistant.key, texts, opened))
 
     def _open(self, stage: Stage) -> tuple[Student, Tokenizer]:
         if stage.train == "assistant":
@@ -119,7 +163,7 @@ class _Stages:
         if stage.train == "embeddings":
             goal = Student.load(self.assistant.folder)[0].embeddings
             return TokenVectors(model.embeddings), embedding_loss(goal)
-        return SentenceVectors(model, stage.depth_weights), sentence_loss(stage)
+        return SentenceVectors(model, every_depth=stage.depth_weights is not None), sentence_loss(stage)
 
     def _scoring(self, model: Student, tokenizer: Tokenizer) -> Scoring | None:
         steps = self.recipe.dev.steps
@@ -132,27 +176,27 @@ class _Stages:
 
         return Scoring(steps, lambda: dev_scores(vectors, self.materials).means())
 
-    def _assistant_vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self.materials.cache.vectors(
-            "assistant",
-            self.assistant.key,
-            texts,
-            lambda: vectors_of("assistant", *Student.load(self.assistant.folder)),
-        )
-
     def _embedding_errors(self, model: Student, tokenizer: Tokenizer) -> dict[str, float]:
         assistant, _ = Student.load(self.assistant.folder)
         texts = [pair.target for pair in self.materials.holdout]
         return embedding_errors(assistant, model.cpu(), tokenizer, texts)
+
+    def _depth_scores(self, stage: Stage, model: Student, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Score a student of elastic depth with each smaller number of recurrences."""
+        if stage.depth_weights is None:
+            return {}
+        depths = range(1, model.config.recurrences)
+        scores = {depth: self._scores(f"depth {depth}", shallower(model, depth), tokenizer) for depth in depths}
+        return {"dev_by_depth": scores}
 
     def _scores(self, what: str, model: Student, tokenizer: Tokenizer) -> dict[str, Any]:
         return asdict(dev_scores(vectors_of(what, model, tokenizer), self.materials))
 
 
 def _finish(recipe: Recipe, run: Run, stages: _Stages) -> None:
-    """Put the results where they are looked for, and write run.json; a run that was finished before stays as it is."""
+    """Put the results where they are looked for; a run that was finished before stays as it is."""
     assert stages.student is not None  # the recipe's last stage trains a student
-    finished = run.folder / RUN
+    finished = run.folder / MANIFEST
     if (
         all(step.reused for step in run.steps)
         and finished.exists()
@@ -163,18 +207,7 @@ def _finish(recipe: Recipe, run: Run, stages: _Stages) -> None:
     for name, step in (("assistant", stages.assistant), ("student", stages.student)):
         with whole_folder(run.folder / name) as temporary:
             shutil.copytree(step.folder, temporary, dirs_exist_ok=True, copy_function=_link)
-    described = {
-        "name": recipe.name,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "xcompress": __version__,
-        "recipe": recipe.model_dump(mode="json"),
-        "recipe_hash": recipe.hash,
-        "student_hash": sha256_of(run.folder / "student" / "model.safetensors"),
-        "languages": ["en", *recipe.languages],
-        "dev": DevScores(**stages.student.facts["dev"]).means(),
-        "steps": {step.name: {"seconds": step.seconds, "facts": step.facts} for step in run.steps},
-    }
-    write_json(finished, described)
+    write_manifest(run.folder, recipe, run.steps, stages.student)
 
 
 def _link(source: str, target: str) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from xcompress.console import say
+from xcompress.distill import workers
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json, remove_leftovers, whole_folder, write_json
 
@@ -36,7 +38,7 @@ class Step:
 
 
 class Run:
-    """A run folder that this process alone writes to."""
+    """A run folder that this process, or the main one of several workers, alone writes to."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,36 +53,46 @@ class Run:
         """Return the folder of a step's checkpoints; another key gives another folder."""
         return self.folder / "work" / f"{name}-{hash_of(key)}"
 
-    def step(self, name: str, key: Key, build: Build) -> Step:
+    def step(self, name: str, key: Key, build: Build, together: bool = True) -> Step:
         """Return the finished step, from an earlier run where nothing it depends on has changed.
 
         :param name: also the step's folder.
+        :param together: whether all workers build it, the main one in the step's folder and the others in folders that
+            are dropped; else the main one alone does.
         """
         folder = self.folder / name
         earlier = read_json(folder / STEP) if (folder / STEP).exists() else None
-        if earlier and earlier["key"] == _plain(key):
+        reused = workers.told_by_main(earlier is not None and earlier["key"] == _plain(key))
+        if not reused:
+            self._make(name, key, build, together, earlier)
+            workers.wait()
+        else:
             say(f"{name}: finished earlier, reused")
-            return self._done(Step(name, folder, hash_of(key), earlier["seconds"], earlier["facts"], reused=True))
+        described = read_json(folder / STEP)
+        self.steps.append(Step(name, folder, hash_of(key), described["seconds"], described["facts"], reused))
+        return self.steps[-1]
+
+    def _make(self, name: str, key: Key, build: Build, together: bool, earlier: Mapping[str, Any] | None) -> None:
+        if not workers.is_main():
+            if together:
+                with TemporaryDirectory() as dropped:
+                    build(Path(dropped))
+            return
         if earlier:
             say(f"{name}: runs again, because of a change in {', '.join(_changes(earlier['key'], _plain(key)))}")
         self._forget_checkpoints(name, but=self.work(name, key))
         started = time.monotonic()
-        with whole_folder(folder) as temporary:
+        with whole_folder(self.folder / name) as temporary:
             facts = dict(build(temporary))
-            seconds = time.monotonic() - started
-            write_json(temporary / STEP, {"key": _plain(key), "seconds": round(seconds, 1), "facts": facts})
+            seconds = round(time.monotonic() - started, 1)
+            write_json(temporary / STEP, {"key": _plain(key), "seconds": seconds, "facts": facts})
         self._forget_checkpoints(name)
         say(f"{name}: done in {seconds:.0f} s")
-        return self._done(Step(name, folder, hash_of(key), seconds, read_json(folder / STEP)["facts"], reused=False))
 
     def _forget_checkpoints(self, name: str, but: Path | None = None) -> None:
         for work in self.folder.glob(f"work/{name}-*"):
             if work != but:
                 shutil.rmtree(work, ignore_errors=True)
-
-    def _done(self, step: Step) -> Step:
-        self.steps.append(step)
-        return step
 
 
 def _plain(key: Key) -> dict[str, str]:
@@ -97,6 +109,9 @@ def open_run(folder: Path) -> Iterator[Run]:
 
     :raises InputError: when another process has it open, or it cannot be written.
     """
+    if not workers.is_main():
+        yield Run(folder)
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")

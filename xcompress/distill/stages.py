@@ -1,20 +1,16 @@
-"""What one stage needs: the goals of its pairs and its loss, from the objectives that the recipe names."""
+"""The loss of one stage, from the objectives that the recipe names, and what the model is while it trains."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from xcompress.corpus.pairs import Pair
 from xcompress.distill import objectives
-from xcompress.distill.pairs import Goals
-from xcompress.distill.targets import VectorsOf
 from xcompress.distill.trainer import Batch, Loss
+from xcompress.distill.workers import count, gathered, total
 from xcompress.errors import InputError
 from xcompress.recipe import ObjectiveName, Stage
-from xcompress.student import Embeddings, Student
+from xcompress.student import Embeddings, Student, StudentConfig
 
 Objective = Callable[[Batch, Tensor, Tensor], Tensor]
 
@@ -36,63 +32,52 @@ OBJECTIVES: Mapping[str, Objective] = {
 }
 
 
-def goals_of(stage: Stage, pairs: Sequence[Pair], teacher: VectorsOf, assistant: VectorsOf) -> Goals:
-    """Gather the vectors that the stage's objectives regress on, a row per pair.
+def check_depths(name: str, stage: Stage, student: StudentConfig) -> None:
+    """Make sure that a stage of elastic depth has a weight for each recurrence.
 
-    :param teacher: maps texts to teacher vectors, (N, D).
-    :param assistant: maps texts to vectors of the trained assistant, (N, D).
+    :raises InputError: when it has more or fewer.
     """
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    goals = {}
-    if stage.needs_teacher:
-        goals["teacher_sources"] = teacher(sources)
-    if "assistant" in stage.objectives:
-        goals["assistant_sources"] = _by_text(assistant, sources)
-        goals["assistant_targets"] = _by_text(assistant, targets)
-    return goals
-
-
-def _by_text(vectors_of: VectorsOf, texts: Sequence[str]) -> NDArray[np.float32]:
-    distinct = sorted(set(texts))
-    row_of = {text: row for row, text in enumerate(distinct)}
-    return vectors_of(distinct)[[row_of[text] for text in texts]]
+    given = len(stage.depth_weights or ())
+    if given and (stage.train != "student" or given != student.recurrences):
+        recurrences = student.recurrences if stage.train == "student" else 1
+        raise InputError(
+            f"stages.{name}.depth_weights: {given} values, but the unit of what it trains is applied {recurrences} "
+            "times; give one for each time, or leave it out"
+        )
 
 
 class SentenceVectors(nn.Module):
-    """A student as it is trained: from a batch to its sentence vectors at each depth that has a weight."""
+    """A student as it is trained: from a batch to its sentence vectors, after every recurrence or the last alone."""
 
-    def __init__(self, student: Student, depth_weights: Sequence[float] | None) -> None:
+    def __init__(self, student: Student, every_depth: bool) -> None:
         super().__init__()
-        recurrences = student.config.recurrences
-        if depth_weights is not None and len(depth_weights) != recurrences:
-            raise InputError(
-                f"depth_weights has {len(depth_weights)} values, but the unit is applied {recurrences} times; "
-                "give one for each"
-            )
         self.student = student
-        self.every_depth = depth_weights is not None
+        self.every_depth = every_depth
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
-        """Return sentence vectors (2N, D): after each recurrence, or after the last alone."""
+        """Return sentence vectors (2N, D) for each depth."""
         if self.every_depth:
             return self.student.at_depths(input_ids, attention_mask)
         return [self.student(input_ids, attention_mask)[1]]
 
 
-def weighted_sum(weights: Mapping[ObjectiveName, float], batch: Batch, sentences: Tensor) -> Tensor:
-    """Return the weighted sum of objectives on sentence vectors (2N, D), sources first."""
-    sources, targets = sentences.float().chunk(2) if sentences.dtype != torch.float64 else sentences.chunk(2)
-    return torch.stack([weight * OBJECTIVES[name](batch, sources, targets) for name, weight in weights.items()]).sum()
+def weighted_sum(weights: Mapping[ObjectiveName, float], goals: Batch, sources: Tensor, targets: Tensor) -> Tensor:
+    """Return the weighted sum of objectives on the sentence vectors (N, D) of both sides."""
+    return torch.stack([weight * OBJECTIVES[name](goals, sources, targets) for name, weight in weights.items()]).sum()
 
 
 def sentence_loss(stage: Stage) -> Loss:
-    """Return the stage's loss for `SentenceVectors`: the weighted mean over depths of its objectives."""
+    """Return the stage's loss for `SentenceVectors`: the weighted mean over depths of its objectives.
+
+    It is that of the whole batch: every worker sees the vectors of all, as the contrast between sentences needs them.
+    """
     depths = stage.depth_weights or (1.0,)
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         vectors = model(batch["input_ids"], batch["attention_mask"])
+        goals = {name: gathered(rows) for name, rows in batch.items() if name.endswith(("sources", "targets"))}
         losses = [
-            share * weighted_sum(stage.objectives, batch, at_depth)
+            share * weighted_sum(stage.objectives, goals, *map(gathered, at_depth.float().chunk(2)))
             for share, at_depth in zip(depths, vectors, strict=True)
             if share
         ]
@@ -114,11 +99,16 @@ class TokenVectors(nn.Module):
 
 
 def embedding_loss(assistant: Embeddings) -> Loss:
-    """Return eq. 3 for `TokenVectors`, with the assistant's embedding layer as the goal."""
+    """Return eq. 3 for `TokenVectors`, with the assistant's embedding layer as the goal.
+
+    The mean over workers of what is returned is the mean over all tokens of the batch.
+    """
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         with torch.no_grad():
             goal = assistant.to(batch["input_ids"].device)(batch["input_ids"])
-        return objectives.embedding_loss(goal, model(batch["input_ids"]).float(), batch["attention_mask"])
+        mine = objectives.embedding_loss(goal, model(batch["input_ids"]).float(), batch["attention_mask"])
+        tokens = batch["attention_mask"].sum()
+        return mine * tokens * count() / total(tokens)
 
     return loss

@@ -1,7 +1,7 @@
-"""The assistant before training: as it comes, and with a trimmed vocabulary and a head into the teacher's space."""
+"""The encoder that lends its layers before training: as it comes, then with the student's vocabulary and a head."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,47 +10,62 @@ from tokenizers import Tokenizer
 from xcompress import __version__
 from xcompress.corpus.words import read_words, with_capitals
 from xcompress.distill.dev import dev_scores
+from xcompress.distill.encoders import check_mean_pooling, check_shape, encoder_fingerprint, locate
+from xcompress.distill.goals import Joined, Sentences
 from xcompress.distill.initial import least_squares_head, pooled, with_head
-from xcompress.distill.materials import Materials
+from xcompress.distill.materials import SIDES, Materials
 from xcompress.distill.run import Run, Step
 from xcompress.distill.targets import vectors_of
+from xcompress.errors import InputError
 from xcompress.importing import import_encoder
 from xcompress.metrics import cosines
-from xcompress.recipe import Recipe
-from xcompress.sources import check, fingerprint, resolve
+from xcompress.recipe import Encoder, Recipe
+from xcompress.recipe.schema import PYTHON
+from xcompress.sources import resolve
 from xcompress.student import Student
-from xcompress.vocabulary import kept_pieces, piece_counts, trim
+from xcompress.vocabulary import kept_pieces, piece_counts, trim, with_table
+from xcompress.vocabulary_training import retrain
 
 PIECE_COUNTS = "piece_counts.npy"
 
 
 def reference_step(recipe: Recipe, run: Run) -> Step:
-    """Open the assistant as it comes: its whole vocabulary, no head. `bench` measures against it."""
-    part = recipe.assistant
-    files = [part.source, *([part.tokenizer.source] if part.tokenizer else [])]
+    """Open the encoder that lends its layers as it comes, whole and without a head; `bench` measures against it."""
+    lenders = {"unit": recipe.assistant.donor, "rows": recipe.assistant.rows_from}
     key = {
         "version": __version__,
-        "assistant": part.model_dump(),
-        "files": [fingerprint(file) for file in files],
         "max_tokens": recipe.student.max_tokens,
+        **{name: encoder_fingerprint(part) for name, part in lenders.items() if part},
     }
-    return run.step("reference", key, lambda folder: _import_assistant(recipe, folder))
+    return run.step("reference", key, lambda folder: _open_lenders(recipe, folder), together=False)
 
 
-def _import_assistant(recipe: Recipe, folder: Path) -> Mapping[str, object]:
+def _open_lenders(recipe: Recipe, folder: Path) -> Mapping[str, object]:
     part = recipe.assistant
-    path = resolve(part.source, part.sha256 if isinstance(part.sha256, str) else None)
-    check(path, part.sha256 if isinstance(part.sha256, dict) else {}, part.source)
+    student, tokenizer = _imported(part.donor, "assistant.unit_from" if part.unit_from else "assistant", recipe)
+    if part.rows_from:
+        rows, tokenizer = _imported(part.rows_from, "assistant.rows_from", recipe)
+        if rows.config.hidden_size != student.config.hidden_size:
+            raise InputError(
+                f"assistant.rows_from: its rows have {rows.config.hidden_size} components, and the encoder that lends "
+                f"the layers is {student.config.hidden_size} wide; choose encoders of one width"
+            )
+        student = with_table(student, rows.embeddings.word.weight.detach(), rows.config.pad_token_id)
+    student.save(folder, tokenizer)
+    return {"sizes": student.sizes()}
+
+
+def _imported(part: Encoder, key: str, recipe: Recipe) -> tuple[Student, Tokenizer]:
+    path = locate(part, key)
+    check_mean_pooling(part, path, key)
     tokenizer_file = resolve(part.tokenizer.source, part.tokenizer.sha256) if part.tokenizer else None
-    assistant, tokenizer = import_encoder(
-        path, tokenizer_file, prefix=part.prefix, max_tokens=recipe.student.max_tokens
-    )
-    assistant.save(folder, tokenizer)
-    return {"sizes": assistant.sizes()}
+    student, tokenizer = import_encoder(path, tokenizer_file, prefix=part.prefix, max_tokens=recipe.student.max_tokens)
+    check_shape(part, student.config, key)
+    return student, tokenizer
 
 
 def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step) -> Step:
-    """Trim the assistant's vocabulary and fit its head, by least squares, to the teacher's vectors.
+    """Give the encoder the student's vocabulary and fit its head, by least squares, to the teacher's vectors.
 
     The head is fitted without the prefix, and from here on no model in the run needs one.
     """
@@ -60,40 +75,68 @@ def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step) 
         "assistant": reference.key,
         "teacher": materials.teacher_key,
         "vocabulary": recipe.vocabulary.model_dump(),
+        "widths": recipe.widths,
+        "seed": recipe.seed,
     }
     return run.step("start", key, lambda folder: _build_start(recipe, materials, reference, folder))
 
 
 def _build_start(recipe: Recipe, materials: Materials, reference: Step, folder: Path) -> Mapping[str, object]:
     full, full_tokenizer = Student.load(reference.folder)
-    as_it_comes = dev_scores(vectors_of("assistant as it comes", full, full_tokenizer), materials)
-    texts = [text for pair in materials.train for text in (pair.source, pair.target)]
-    assistant, tokenizer = _trimmed(recipe, full, full_tokenizer, texts)
-    assistant = _with_fitted_head(assistant, tokenizer, materials)
-    assistant.save(folder, tokenizer)
-    np.save(folder / PIECE_COUNTS, piece_counts(tokenizer, texts, assistant.config.vocab_size))
-    with_fitted_head = vectors_of("assistant with a fitted head", assistant, tokenizer)
+    as_it_comes = dev_scores(vectors_of("encoder as it comes", full, full_tokenizer), materials)
+    encoder, tokenizer = _with_vocabulary(recipe, full, full_tokenizer, materials)
+    encoder = _in_the_teachers_space(encoder, tokenizer, materials)
+    encoder.save(folder, tokenizer)
+    np.save(folder / PIECE_COUNTS, piece_counts(tokenizer, _text(materials), encoder.config.vocab_size))
+    vectors = vectors_of("encoder before training", encoder, tokenizer)
     held_out = sorted({pair.source for pair in materials.holdout})
     return {
-        "vocabulary": {"before": full.config.vocab_size, "after": assistant.config.vocab_size},
-        "held_out_cosine_to_teacher": float(cosines(with_fitted_head(held_out), materials.teacher(held_out)).mean()),
+        "vocabulary": {"before": full.config.vocab_size, "after": encoder.config.vocab_size},
+        "widths": {
+            "by": recipe.widths,
+            "teacher": materials.taught.vectors.shape[1],
+            "encoder": encoder.config.hidden_size,
+            "student": encoder.config.dimension,
+        },
+        "held_out_cosine_to_teacher": float(cosines(vectors(held_out), materials.teacher(held_out)).mean()),
         "as_it_comes": asdict(as_it_comes),
-        "dev": asdict(dev_scores(with_fitted_head, materials)),
+        **_advice(materials),
+        "dev": asdict(dev_scores(vectors, materials)),
     }
 
 
-def _trimmed(recipe: Recipe, full: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Student, Tokenizer]:
+def _advice(materials: Materials) -> dict[str, object]:
+    """Score an assistant that is a function from sentences to vectors."""
+    if not materials.recipe.assistant.source.startswith(PYTHON):
+        return {}
+    return {"assistant": asdict(dev_scores(materials.advised.by_text("scored"), materials))}
+
+
+def _text(materials: Materials) -> Sequence[str]:
+    return Joined([Sentences(materials.train, side) for side in SIDES])
+
+
+def _with_vocabulary(
+    recipe: Recipe, full: Student, tokenizer: Tokenizer, materials: Materials
+) -> tuple[Student, Tokenizer]:
     part = recipe.vocabulary
     if part.method == "keep":
         return full, tokenizer
+    if part.method == "train":
+        return retrain(full, tokenizer, _text(materials), part.size)
     words: list[str] = []
     for language in ("en", *recipe.languages) if part.words else ():
         path = resolve(str(part.words).format(language=language))
         words += with_capitals(read_words(path, part.words_per_language))
-    return trim(full, tokenizer, kept_pieces(tokenizer, [*texts, *words]))
+    return trim(full, tokenizer, kept_pieces(tokenizer, Joined([_text(materials), words])))
 
 
-def _with_fitted_head(assistant: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
-    bare = pooled(assistant)
-    vectors = vectors_of("assistant", bare, tokenizer)(materials.fitted_on)
-    return with_head(bare, least_squares_head(vectors, materials.teacher(materials.fitted_on)))
+def _in_the_teachers_space(encoder: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
+    recipe = materials.recipe
+    bare = pooled(encoder)
+    goals = materials.teacher(materials.fitted_on)  # refuses unlike widths, where they are to be equal
+    if recipe.widths == "head":
+        vectors = vectors_of("encoder", bare, tokenizer)(materials.fitted_on)
+        bare = with_head(bare, least_squares_head(vectors, goals))
+    bare.config = replace(bare.config, normalize=recipe.teacher.normalize)
+    return bare

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import AdamW, Optimizer
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from xcompress.console import Ticker, bar
-from xcompress.distill.hardware import has_bf16
-from xcompress.distill.pairs import Collator, PairDataset
+from xcompress.distill import workers
+from xcompress.distill.pairs import LikeLengths, PairBatches
+from xcompress.errors import InputError
 from xcompress.recipe import Stage
 
 Batch = Mapping[str, Tensor]
@@ -40,11 +41,12 @@ CHECKPOINTS_KEPT = 2
 class _ObjectiveTrainer(Trainer):
     """A Trainer whose loss is a function of the model and a batch."""
 
-    def __init__(self, loss: Loss, stage: Stage, dataset: PairDataset, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(train_dataset=dataset, **options)
+    def __init__(self, loss: Loss, stage: Stage, batches: PairBatches, **options: Any) -> None:  # noqa: ANN401
+        numbers: Any = range(len(batches))
+        super().__init__(train_dataset=numbers, data_collator=batches, **options)
         self.loss = loss
         self.stage = stage
-        self.lengths = dataset.lengths
+        self.lengths = batches.lengths
 
     def compute_loss(
         self, model: nn.Module, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Tensor | None = None
@@ -57,9 +59,8 @@ class _ObjectiveTrainer(Trainer):
             self.optimizer = AdamW(_parameter_groups(self.model, self.stage), fused=True)
         return self.optimizer
 
-    def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[int]:
-        generator = torch.Generator().manual_seed(self.args.seed)
-        return LengthGroupedSampler(self.args.train_batch_size, lengths=self.lengths, generator=generator)
+    def _get_train_sampler(self, *_: object, **__: object) -> Sampler[int]:
+        return LikeLengths(self.lengths, self.stage.batch_size, self.args.seed)
 
 
 def _parameter_groups(model: nn.Module, stage: Stage) -> Iterator[dict[str, Any]]:
@@ -95,7 +96,9 @@ class _Show(TrainerCallback):
             self.note = f"loss {state.log_history[-1]['loss']:.4f}"
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        (Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+        workers.wait()
+        if state.is_world_process_zero:
+            (Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
 
 
 class _Score(TrainerCallback):
@@ -124,28 +127,31 @@ def train(
     model: nn.Module,
     loss: Loss,
     stage: Stage,
-    dataset: PairDataset,
-    collator: Collator,
+    batches: PairBatches,
     work: Path,
     seed: int,
+    bf16: bool,
     scoring: Scoring | None = None,
+    board: Path | None = None,
 ) -> Course:
     """Train the model in place, going on from the newest complete checkpoint in `work`.
 
     :param what: label of the progress bar.
-    :param loss: maps the model and a batch of the collator to a scalar.
+    :param loss: maps the model and one of `batches` to a scalar.
     :param work: folder of checkpoints; the caller removes it when the result is safe.
+    :param bf16: whether products are in bfloat16.
     :param scoring: how often to score the model while it trains, and how.
+    :param board: folder of TensorBoard logs.
     """
-    with bar(what, stage.steps) as ticker:
+    steps = len(batches) // stage.batch_size
+    with bar(what, steps) as ticker:
         trainer = _ObjectiveTrainer(
             loss,
             stage,
             model=model,
-            args=_arguments(stage, work, seed),
-            dataset=dataset,
-            data_collator=collator,
-            callbacks=[_Show(ticker), *([_Score(scoring)] if scoring else [])],
+            args=_arguments(what, stage, steps, work, seed, bf16),
+            batches=batches,
+            callbacks=[_Show(ticker), *([_Score(scoring)] if scoring else []), *_boards(board)],
         )
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
         trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
@@ -156,6 +162,16 @@ def train(
         [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
         [entry for entry in log if "dev" in entry],
     )
+
+
+def _boards(folder: Path | None) -> Iterator[TrainerCallback]:
+    if folder is None or not workers.is_main():
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("--tensorboard: the package tensorboard is not installed; pip install tensorboard") from error
+    yield TensorBoardCallback(SummaryWriter(str(folder)))  # type: ignore[no-untyped-call]
 
 
 def _attention() -> AbstractContextManager[object]:
@@ -169,19 +185,19 @@ def newest_checkpoint(work: Path) -> str | None:
     return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
 
 
-def _arguments(stage: Stage, work: Path, seed: int) -> TrainingArguments:
-    return TrainingArguments(
+def _arguments(what: str, stage: Stage, steps: int, work: Path, seed: int, bf16: bool) -> TrainingArguments:
+    arguments = TrainingArguments(
         output_dir=str(work),
-        max_steps=stage.steps,
-        per_device_train_batch_size=stage.batch_size,
+        max_steps=steps,
+        per_device_train_batch_size=share_of(what, stage),
         learning_rate=stage.learning_rate,
         lr_scheduler_type="cosine",
-        warmup_steps=round(stage.warmup * stage.steps),
+        warmup_steps=round(stage.warmup * steps),
         max_grad_norm=1.0,
-        bf16=has_bf16(),
+        bf16=bf16,
         use_cpu=not torch.cuda.is_available(),
         seed=seed,
-        logging_steps=max(1, stage.steps // 40),
+        logging_steps=max(1, steps // 40),
         save_steps=stage.checkpoint_steps,
         save_total_limit=CHECKPOINTS_KEPT,
         remove_unused_columns=False,
@@ -189,4 +205,20 @@ def _arguments(stage: Stage, work: Path, seed: int) -> TrainingArguments:
         report_to="none",
         disable_tqdm=True,
         log_level="error",
+        ddp_find_unused_parameters=False,
     )
+    arguments._n_gpu = min(1, arguments.n_gpu)  # several GPUs are used through torchrun, where a batch stays one batch
+    return arguments
+
+
+def share_of(name: str, stage: Stage) -> int:
+    """Return the pairs of a batch that each worker gets.
+
+    :raises InputError: when the batch cannot be shared equally.
+    """
+    if stage.batch_size % workers.count():
+        raise InputError(
+            f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {workers.count()} workers; "
+            "choose a multiple of their number"
+        )
+    return stage.batch_size // workers.count()

@@ -13,7 +13,7 @@ from xcompress.export.machine import describe_machine, library_versions
 from xcompress.export.source import Source
 from xcompress.export.tokenizer import write_tokenizer
 from xcompress.files import sha256_of, write_json, write_text
-from xcompress.student import Student, StudentConfig
+from xcompress.student import Student, StudentConfig, read_config
 
 FORMAT = 1
 """Version of the manifest's layout."""
@@ -76,8 +76,10 @@ def write_pipeline(folder: Path, config: StudentConfig) -> None:
 
 def describe(student: Student, source: Source, made_from: str) -> dict[str, Any]:
     """Put together the manifest, without figures and files."""
-    config = student.config
+    config, whole = student.config, read_config(source.student)
     run = {name: source.run[name] for name in _RUN_KEYS if source.run.get(name) is not None}
+    if config.recurrences < whole.recurrences:
+        run.pop("dev", None)  # the run scored its student at full depth
     return {
         "format": FORMAT,
         "xcompress": xcompress.__version__,
@@ -99,6 +101,7 @@ def describe(student: Student, source: Source, made_from: str) -> dict[str, Any]
         "hidden_size": config.hidden_size,
         "unit_layers": config.unit_layers,
         "recurrences": config.recurrences,
+        "student_recurrences": whole.recurrences,
         "recurrence": "unrolled",
         "bottleneck": {"width": config.bottleneck, "form": "factored"} if config.bottleneck else None,
         "parameters": sum(student.sizes().values()),

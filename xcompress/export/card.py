@@ -18,7 +18,7 @@ Made with xcompress {xcompress} from `{source}`.
 |---|---|
 | languages | {languages} |
 | parameters | {parameters:,} |
-| layers | {unit_layers} stored, applied {recurrences} times |
+| layers | {unit_layers} stored, applied {applied} |
 | word table | {vocab_size:,} rows of {table_width} numbers |
 | longest text | {max_tokens} tokens; longer texts are cut |
 | prefix | {prefix} |
@@ -90,11 +90,17 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         table_width=bottleneck["width"] if bottleneck else manifest["hidden_size"],
         prefix=f"`{manifest['prefix']}`" if manifest["prefix"] else "none",
         prefix_text=manifest["prefix"],
+        applied=_applied(manifest["recurrences"], manifest["student_recurrences"]),
         files="\n".join(f"| {name} | {manifest['files'][name]['bytes'] / 1e6:.1f} MB |" for name in graphs),
         scores=_scores(manifest.get("dev")),
         graph=max(graphs, key=len),
         checks=_checks(manifest),
     )
+
+
+def _applied(recurrences: int, trained: int) -> str:
+    fewer = f" of the {trained} that the student has" if recurrences < trained else ""
+    return f"{recurrences} times{fewer}"
 
 
 def _scores(dev: object) -> str:

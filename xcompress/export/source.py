@@ -8,10 +8,11 @@ from typing import Any
 
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json, sha256_of
-from xcompress.student import MODEL_TYPE
+from xcompress.student import MODEL_TYPE, PARTS
 
 RUNS = Path("runs")
-_PARTS = ("model.safetensors", "config.json", "tokenizer.json")
+MANIFEST = "manifest.json"
+"""What a run, or a bundle, says about itself."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,15 @@ class Source:
     bundle: Path
     """Where the bundle goes if the user names no place."""
     run: Mapping[str, Any]
-    """The contents of run.json; empty for a bare student."""
+    """What the run says about itself; empty for a bare student."""
+
+    def place(self, recurrences: int | None) -> Path:
+        """Where the bundle of the student with that many recurrences goes; None is the student as it is."""
+        return self.bundle if recurrences is None else self.bundle.with_name(f"{self.bundle.name}-r{recurrences}")
 
     def fingerprint(self) -> str:
         """Hash the student's weights, configuration and tokenizer."""
-        return hash_of([sha256_of(self.student / part) for part in _PARTS])
+        return hash_of([sha256_of(self.student / part) for part in PARTS])
 
 
 def find_source(path: Path | None) -> Source:
@@ -42,11 +47,21 @@ def find_source(path: Path | None) -> Source:
         return _from_run(_newest_run(RUNS))
     if not path.is_dir():
         raise InputError(f"{path}: no such folder; give a run (runs/<name>) or a student folder")
-    return _from_run(path) if (path / "run.json").is_file() else _from_student(path)
+    return _from_run(path) if _is_run(path) else _from_student(path)
+
+
+def is_bundle(folder: Path) -> bool:
+    """Tell whether a folder holds what an export made; a run has a manifest.json, too."""
+    described = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
+    return isinstance(described, dict) and "made_from" in described
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() and not is_bundle(folder)
 
 
 def _newest_run(runs: Path) -> Path:
-    finished = [(_finished(file), file.parent) for file in runs.glob("*/run.json")]
+    finished = [(_finished(folder / MANIFEST), folder) for folder in runs.glob("*") if _is_run(folder)]
     dated = [(when, folder) for when, folder in finished if when is not None]
     if not dated:
         raise InputError(
@@ -68,9 +83,9 @@ def _finished(file: Path) -> float | None:
 
 
 def _from_run(folder: Path) -> Source:
-    run = read_json(folder / "run.json")
+    run = read_json(folder / MANIFEST)
     if not isinstance(run, dict):
-        raise InputError(f"{folder / 'run.json'}: expected a mapping, found {type(run).__name__}; run distill again")
+        raise InputError(f"{folder / MANIFEST}: expected a mapping, found {type(run).__name__}; run distill again")
     student = folder / "student"
     if not student.is_dir():
         raise InputError(f"{folder}: the run has no student yet; finish it with `xcompress distill` and its recipe")
@@ -85,7 +100,7 @@ def _from_student(folder: Path) -> Source:
 
 
 def _check_student(folder: Path) -> None:
-    missing = [part for part in _PARTS if not (folder / part).is_file()]
+    missing = [part for part in PARTS if not (folder / part).is_file()]
     if missing:
         raise InputError(f"{folder}: no {', '.join(missing)} here; give a run (runs/<name>) or a student folder")
     described = read_json(folder / "config.json")

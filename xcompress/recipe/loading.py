@@ -9,49 +9,60 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from xcompress.errors import InputError
+from xcompress.recipe.extending import EXTENDS, Described, describe, holds_names, take_out
 from xcompress.recipe.schema import Recipe
+from xcompress.recipe.shipped import find_recipe
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a recipe file and apply `key=value` overrides, such as `stages.contrast.steps=100`.
+def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+    """Load a recipe with all that it extends, and apply `key=value` overrides.
 
+    :param path: a file, or the name of a shipped recipe, such as `minilm_ru3` or `paper/xlmr_b128_ru3`.
+    :param overrides: such as `stages.contrast.steps=100`; null takes out a stage or an objective.
     :raises InputError: in one line that names the file, the key and the fix.
     """
-    described = _read_yaml(path)
+    file = find_recipe(path)
+    described = describe(file)
     for override in overrides:
-        _override(described, override)
+        _override(described, override, file)
     try:
-        return Recipe.model_validate(described)
+        return Recipe.model_validate(described.values)
     except ValidationError as error:
-        raise InputError(f"{path}: {_explain(error)}") from error
+        raise InputError(f"{file}: {_explain(error)}{_set_elsewhere(error, described, file)}") from error
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        described = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such recipe; recipes/ holds those that ship with xcompress") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a UTF-8 YAML file") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"{path}: line {line}: not valid YAML ({error.problem}); correct it") from error
-    if not isinstance(described, dict):
-        raise InputError(f"{path}: holds {type(described).__name__}, not keys and values; see recipes/minilm_ru3.yaml")
-    return described
-
-
-def _override(described: dict[str, Any], override: str) -> None:
+def _override(described: Described, override: str, file: Path) -> None:
     dotted, equals, text = override.partition("=")
     if not equals or not dotted:
         raise InputError(f"override {override!r}: write key=value, for example stages.contrast.steps=100")
+    if dotted == EXTENDS:
+        raise InputError(f"override {override!r}: write `{EXTENDS}` in a recipe file")
     *parents, last = dotted.split(".")
-    place: Any = described
+    place: Any = described.values
     for parent in parents:
-        place = place.setdefault(parent, {})
-        if not isinstance(place, dict):
+        inner = place.get(parent)
+        if not isinstance(inner, dict | None):
             raise InputError(f"override {override!r}: {parent} is a value, not a part of the recipe")
-    place[last] = yaml.safe_load(text)
+        place[parent] = dict(inner or {})  # a YAML alias may share it with another part
+        place = place[parent]
+    value = _value(override, text)
+    if value is None and holds_names(tuple(parents)):
+        take_out(place, last, f"override {override!r}", tuple(parents))
+    else:
+        place[last] = value
+    described.set_in.update({tuple([*parents, last][: depth + 1]): file for depth in range(len(parents) + 1)})
+
+
+def _value(override: str, text: str) -> Any:  # noqa: ANN401 - YAML is what it is
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"override {override!r}: {text!r} is not valid YAML; quote it") from error
+
+
+def _set_elsewhere(error: ValidationError, described: Described, file: Path) -> str:
+    origin = described.file_of(error.errors()[0]["loc"])
+    return f" (set in {origin})" if origin and origin != file else ""
 
 
 def _explain(error: ValidationError) -> str:
@@ -66,7 +77,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def _nearest(location: tuple[int | str, ...]) -> str:
-    known = _keys_at(Recipe, location[:-1])
+    known = _keys_at(Recipe, location[:-1]) + ([EXTENDS] if len(location) == 1 else [])
     near = difflib.get_close_matches(str(location[-1]), known, n=1)
     return f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
 

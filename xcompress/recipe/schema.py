@@ -1,5 +1,6 @@
 """What a recipe may say: each key with its type, its meaning, and what must fit together."""
 
+from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -109,6 +110,8 @@ class Tsv(Part):
     source: str
     language: str
     """The language of the second column."""
+    name: Name | None = None
+    """The corpus it belongs to, for the stages that name what they read; files of several languages may share one."""
 
 
 class CorpusPart(Part):
@@ -183,7 +186,12 @@ class Stage(Part):
     depth_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None
     """Elastic depth: the weight of the objectives on the vectors after each recurrence 1 ... R; null means after the
     last alone."""
-    steps: Positive
+    text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    """Names of corpus.tsv that the stage reads; null means all text."""
+    steps: Positive | None = None
+    """How long the stage is; give either steps or epochs."""
+    epochs: Weight | None = None
+    """How long the stage is, in passes over its training pairs in all languages."""
     batch_size: Positive = 64
     """Pairs a step; each pair is two sentences."""
     learning_rate: Weight = 2e-5
@@ -197,10 +205,22 @@ class Stage(Part):
     checkpoint_steps: Positive = 100
     """How often training is saved, so that it can go on after an interruption."""
 
+    def steps_on(self, pairs: int) -> int:
+        """Return how many steps the stage has on so many training pairs."""
+        return self.steps or ceil((self.epochs or 0) * pairs / self.batch_size)
+
     @property
     def needs_teacher(self) -> bool:
         """Whether an objective regresses on the teacher's vectors."""
         return any(name == "teacher" or name.startswith("contrast") for name in self.objectives)
+
+    @model_validator(mode="after")
+    def _has_one_length(self) -> "Stage":
+        if self.steps is None and self.epochs is None:
+            raise ValueError("does not say how long it is; give steps or epochs")
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(f"has steps ({self.steps}) and epochs ({self.epochs:g}); set one of them to null")
+        return self
 
     @model_validator(mode="after")
     def _objectives_fit(self) -> "Stage":
@@ -219,6 +239,8 @@ class Recipe(Part):
     name: Name
     """Also the name of the run folder."""
     seed: int = 1
+    precision: Literal["auto", "float32"] = "auto"
+    """Arithmetic of training: bfloat16 products where the machine has them natively, or float32 throughout."""
     languages: Annotated[tuple[Language, ...], Field(min_length=1)]
     """Target languages beside English, as ISO 639-1 codes."""
     teacher: Teacher
@@ -237,6 +259,16 @@ class Recipe(Part):
     def _languages_are_targets(self) -> "Recipe":
         if "en" in self.languages or len(set(self.languages)) < len(self.languages):
             raise ValueError("languages: name each target language once; English is always the source")
+        return self
+
+    @model_validator(mode="after")
+    def _stages_read_named_text(self) -> "Recipe":
+        known = sorted({tsv.name for tsv in self.corpus.tsv if tsv.name})
+        for name, stage in self.stages.items():
+            unknown = set(stage.text or ()) - set(known)
+            if unknown:
+                among = f"choose among {', '.join(known)}" if known else "give name to files in corpus.tsv"
+                raise ValueError(f"stages.{name}.text: no corpus.tsv is named {', '.join(sorted(unknown))}; {among}")
         return self
 
     @model_validator(mode="after")

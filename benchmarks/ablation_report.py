@@ -1,0 +1,224 @@
+"""Turn the runs of benchmarks/ablation.py into benchmarks/ablation.md and benchmarks/ablation.png.
+
+    python benchmarks/ablation_report.py [--runs runs/ablation]
+
+A difference counts where one side's worst seed is better than the other side's best; with one seed a side, where it is
+larger than the widest spread that three seeds of one variant show. Otherwise it cannot be told from chance.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ablation import DEV_EVERY, DRAWN, LANGUAGES, MAX_PAIRS, SEEDS, SINGLE_STAGE_STEPS, STEPS
+from matplotlib.figure import Figure
+
+from xcompress.console import markdown_table, say
+from xcompress.files import read_json, write_text
+
+HERE = Path(__file__).parent
+CROSS = "sts en-xx"
+SCORES = {
+    CROSS: "STS, English-xx",
+    "sts other monolingual": "STS, xx-xx",
+    "spearman": "agreement with the teacher",
+    "retrieval": "translations found",
+}
+LABELS = {
+    "multi-stage": "four stages, |RU| 3, B 128",
+    "single-stage": "single stage, random bottleneck",
+    "pre-distilled": "single stage, after stage 2",
+    "none": "stage 4 without MCL",
+    "bool": "stage 4 with `bool`",
+    "ce": "stage 4 with `ce`",
+    "once": "without recurrence (3 layers, once)",
+    "once-none": "without recurrence and MCL",
+    "b256": "B 256",
+    "bnone": "no bottleneck",
+    "ru6": "|RU| 6",
+    "ru12": "|RU| 12",
+}
+CLAIMS = (
+    ("Four stages beat a single stage (table 6)", "multi-stage", "single-stage"),
+    ("Four stages beat a single stage after pre-distillation (table 6)", "multi-stage", "pre-distilled"),
+    ("MCL helps (tables 3 and 4)", "multi-stage", "none"),
+    ("Soft labels beat hard ones, `bool` (table 5)", "multi-stage", "bool"),
+    ("They beat cross-entropy, `ce` (table 5)", "multi-stage", "ce"),
+    ("Recurrence helps (tables 3 and 4)", "multi-stage", "once"),
+    ("A wider bottleneck helps: 256 over 128 (table 8)", "b256", "multi-stage"),
+    ("No bottleneck is best (table 8)", "bnone", "b256"),
+    ("More distinct layers help: 6 over 3 (table 8)", "ru6", "multi-stage"),
+    ("More distinct layers help: 12 over 6 (table 8)", "ru12", "ru6"),
+)
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
+"""Told apart by the colour-blind (Okabe and Ito)."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A variant's final scores, seed by seed, its size, and its course where it was scored while it trained."""
+
+    scores: tuple[Mapping[str, float], ...]
+    parameters: int
+    course: tuple[tuple[int, float], ...]
+
+    def of(self, score: str) -> list[float]:
+        """Return one score for each seed."""
+        return [own[score] for own in self.scores]
+
+
+def read(runs: Path) -> dict[str, Measured]:
+    """Read every variant that has a finished run."""
+    found = {}
+    for name in LABELS:
+        files = [runs / f"{name}-s{seed}" / "manifest.json" for seed in SEEDS]
+        manifests = [read_json(file) for file in files if file.is_file()]
+        if manifests:
+            last = list(manifests[0]["steps"].values())[-1]["facts"]
+            scores = tuple(manifest["dev"] for manifest in manifests)
+            found[name] = Measured(scores, sum(last["sizes"].values()), _course(manifests[0]))
+    return found
+
+
+def _course(manifest: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
+    """Return (student steps so far, score) of the stages that train the whole student, one after the other."""
+    points, before = [], 0
+    for name, stage in manifest["recipe"]["stages"].items():
+        if stage["train"] == "student":
+            facts = next(step["facts"] for key, step in manifest["steps"].items() if key.endswith(f"-{name}"))
+            points += [(before + point["step"], point["dev"][CROSS]) for point in facts["dev_course"]]
+            before += stage["steps"]
+    return tuple(points)
+
+
+def table(found: Mapping[str, Measured]) -> str:
+    """Return the table of all variants: means, and from the worst to the best seed."""
+    head = ("variant", "seeds", "parameters", *SCORES.values())
+    return markdown_table(head, (_row(name, one) for name, one in found.items()))
+
+
+def _row(name: str, one: Measured) -> tuple[str, ...]:
+    return (
+        LABELS[name],
+        str(len(one.scores)),
+        f"{one.parameters / 1e6:.2f} M",
+        *(_with_spread(one.of(score)) for score in SCORES),
+    )
+
+
+def _with_spread(values: Sequence[float]) -> str:
+    return f"{fmean(values):.1f}" + (f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else "")
+
+
+def verdicts(found: Mapping[str, Measured]) -> Iterator[str]:
+    """Yield what became of each claim, on STS between English and the other languages."""
+    spread = max((max(one.of(CROSS)) - min(one.of(CROSS)) for one in found.values()), default=0.0)
+    for claim, better, worse in CLAIMS:
+        if better in found and worse in found:
+            yield f"- **{claim}:** {_verdict(found[better].of(CROSS), found[worse].of(CROSS), spread)}"
+        else:
+            yield f"- **{claim}:** not measured"
+
+
+def _verdict(better: Sequence[float], worse: Sequence[float], spread: float) -> str:
+    difference = fmean(better) - fmean(worse)
+    figures = f"{fmean(better):.1f} against {fmean(worse):.1f}"
+    if len(better) > 1 and len(worse) > 1:
+        apart = min(better) > max(worse) or min(worse) > max(better)
+    else:
+        apart = abs(difference) > spread
+    if not apart:
+        return f"cannot be told here ({figures}, within the spread of seeds)"
+    return f"{'holds' if difference > 0 else 'does not hold; the opposite does'} here ({figures})"
+
+
+def draw(found: Mapping[str, Measured], file: Path) -> None:
+    """Draw dev accuracy against training steps of the student, as figure 3 of the paper does against epochs."""
+    figure = Figure(figsize=(7.5, 4.2), dpi=160)
+    axes = figure.subplots()
+    for (name, colour), dash in zip(
+        zip(DRAWN, COLOURS, strict=True), ("-", "--", "-.", ":", (0, (5, 1, 1, 1))), strict=True
+    ):
+        if name in found and found[name].course:
+            steps, scores = zip(*found[name].course, strict=True)
+            axes.plot(
+                steps,
+                scores,
+                color=colour,
+                linestyle=dash,
+                marker="o",
+                markersize=3,
+                label=LABELS[name].replace("`", ""),
+            )
+    axes.axvline(STEPS["imitation"], color="0.6", linewidth=0.8)
+    axes.annotate(
+        "stage 4 begins",
+        (STEPS["imitation"], axes.get_ylim()[0]),
+        xytext=(4, 4),
+        textcoords="offset points",
+        color="0.4",
+        fontsize=8,
+    )
+    axes.set_xlabel("training steps of the student (32 pairs each)")
+    axes.set_ylabel("STS English-xx on dev, Spearman x 100")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file)
+
+
+def text(found: Mapping[str, Measured]) -> str:
+    """Return the page."""
+    steps = STEPS
+    return f"""# The multi-stage paper's claims, at a small scale
+
+    python benchmarks/ablation.py DATA && python benchmarks/ablation_report.py
+
+Written by the second command. Every variant is recipes/minilm_ru3.yaml with the changes in benchmarks/ablation.py:
+teacher all-MiniLM-L6-v2, assistant multilingual-e5-small, {len(LANGUAGES)} languages with English, at most
+{MAX_PAIRS:,} pairs each of everyday sentences, news and software messages. One assistant (stage 1,
+{steps["assistant"]} steps) and one stage 2 ({steps["embedding"]} steps) serve all variants that have these stages;
+stage 3 has {steps["imitation"]} steps, stage 4 {steps["contrast"]}, of 32 pairs; a single stage has
+{SINGLE_STAGE_STEPS}, as many as both. A seed sets the order of the text and the initial values of stages 3 and 4.
+That is some minutes on a CPU core where the paper trained for days: what does not show after
+{SINGLE_STAGE_STEPS} steps may show after 100,000.
+
+Scores are on dev sets alone: STS on every {DEV_EVERY}th row of stsb-multi-mt's dev part (machine-translated; de, es,
+fr, it, nl and tr; Arabic is not in it), agreement and translation retrieval on held-out pairs of all languages.
+
+{table(found)}
+
+In brackets: worst and best seed.
+
+## Which claims hold here
+
+On STS between English and another language. A difference counts where one side's worst seed is better than the
+other's best; with one seed on a side, where it is larger than the widest spread of seeds in the table.
+
+{chr(10).join(verdicts(found))}
+
+## Dev accuracy against steps
+
+![Dev accuracy of the variants against training steps of the student](ablation.png)
+
+The paper's figure 3 shows this against epochs. A single stage is trained with the objective of stage 4 from its
+first step.
+"""
+
+
+def main() -> None:
+    """Write the page and the figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
+    found = read(parser.parse_args().runs)
+    write_text(HERE / "ablation.md", text(found))
+    draw(found, HERE / "ablation.png")
+    say(f"{HERE / 'ablation.md'}: {len(found)} variants")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Show that a corpus of millions of pairs streams through training's loader in little memory.
+
+    python benchmarks/streaming.py [--pairs 5000000] [--batches 20000] [--folder FOLDER]
+
+Synthetic pairs are written to one file and their tokens and random float16 goals to others; then batches are drawn over
+the whole of them, as a stage draws them. Printed is what resident memory grows by over the same process before the
+files are opened: in all, and without pages of files, which the system takes back when memory is short.
+"""
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import psutil
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from xcompress.console import bar, table
+from xcompress.corpus.pairs import Pair, as_line
+from xcompress.corpus.store import PairFile, write_lines
+from xcompress.distill.goals import Goal, Sentences, distinct
+from xcompress.distill.pairs import LikeLengths, PairBatches, draw, write_tokens
+from xcompress.distill.targets import Vectors
+from xcompress.student import StudentConfig
+
+WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
+WIDTH = 384
+CHUNK = 500_000
+POOL = 10_007
+BATCH = 32
+
+
+def synthetic(count: int) -> Iterator[bytes]:
+    """Yield lines of two made-up sentences of 4 to 20 words; a number makes each of them different."""
+    generator = np.random.default_rng(1)
+    lengths = generator.integers(4, 20, POOL)
+    pool = [" ".join(WORDS[place] for place in generator.integers(0, len(WORDS), length)) for length in lengths]
+    for number in range(count):
+        yield as_line(Pair(f"{pool[number % POOL]} {number}", pool[(7 * number + 1) % POOL], "xx", ""))
+
+
+def tokenizer() -> Tokenizer:
+    """Return a tokenizer of the made-up words."""
+    rows = {word: row for row, word in enumerate(["<unk>", *WORDS])}
+    made = Tokenizer(models.WordLevel(rows, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return made
+
+
+def write_goals(folder: Path, count: int) -> Vectors:
+    """Write random vectors as the teacher's are kept."""
+    folder.mkdir()
+    generator = np.random.default_rng(1)
+    block = generator.normal(size=(min(CHUNK, count), WIDTH)).astype(np.float16)
+    files = []
+    for number, start in enumerate(range(0, count, CHUNK)):
+        files.append(folder / f"{number:05}.npy")
+        np.save(files[-1], block[: min(CHUNK, count - start)])
+    return Vectors([np.load(file, mmap_mode="r") for file in files])
+
+
+class Memory:
+    """Resident memory, and what it has grown by."""
+
+    def __init__(self) -> None:
+        self.process = psutil.Process(os.getpid())
+        self.start = self._now()
+        self.rows: list[tuple[str, ...]] = []
+
+    def _now(self) -> tuple[int, int]:
+        info = self.process.memory_info()
+        return info.rss, info.rss - info.shared
+
+    def note(self, what: str, seconds: float) -> None:
+        """Add a row to the table."""
+        grown = [now - before for now, before in zip(self._now(), self.start, strict=True)]
+        self.rows.append((what, f"{seconds:.0f} s", *(f"{value / 1e6:.0f} MB" for value in grown)))
+
+
+def main() -> None:
+    """Write, read and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5_000_000)
+    parser.add_argument("--batches", type=int, default=20_000)
+    parser.add_argument("--folder", type=Path, default=None, help="where 6 GB can be written")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(dir=given.folder))
+    try:
+        _measure(folder, given.pairs, given.batches)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _measure(folder: Path, count: int, batches: int) -> None:
+    config = StudentConfig(vocab_size=len(WORDS) + 1)
+    memory = Memory()
+    clock = time.monotonic()
+
+    def done(what: str) -> None:
+        nonlocal clock
+        memory.note(what, time.monotonic() - clock)
+        clock = time.monotonic()
+
+    with bar("pairs written", count) as ticker:
+        write_lines(folder / "pairs.tsv", _counted(synthetic(count), ticker.advance))
+    done("pairs written")
+    pairs = PairFile(folder / "pairs.tsv", "xx")
+    rows = draw([np.arange(len(pairs))], count, seed=1)
+    done("pairs opened and drawn")
+    texts, places = distinct(Sentences(pairs, "source", rows))
+    done(f"{len(texts):,} different sentences told apart")
+    write_tokens(folder / "tokens", pairs, rows, tokenizer(), config)
+    done("both sides tokenised")
+    goal = Goal(write_goals(folder / "goals", len(texts)), places)
+    loader = PairBatches(folder / "tokens", {"teacher_sources": goal}, pad_token_id=0)
+    done("goals written")
+    order = iter(LikeLengths(loader.lengths, BATCH, seed=1))
+    with bar("batches", batches) as ticker:
+        for _ in range(batches):
+            loader(list(islice(order, BATCH)))
+            ticker.advance()
+    done(f"{batches:,} batches of {BATCH} pairs")
+    sizes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    title = f"{count:,} pairs, {sizes / 1e9:.1f} GB of files: growth of resident memory"
+    table(title, ("after", "time", "in all", "without files"), memory.rows)
+
+
+def _counted(lines: Iterator[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+    for number, line in enumerate(lines, 1):
+        if number % 10_000 == 0:
+            advance(10_000)
+        yield line
+
+
+if __name__ == "__main__":
+    main()

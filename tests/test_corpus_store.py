@@ -1,0 +1,95 @@
+import pickle
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xcompress.corpus import store
+from xcompress.corpus.pairs import Pair, as_line
+from xcompress.corpus.store import PairFile, offsets_path, write_lines
+from xcompress.errors import InputError
+
+
+def pairs(count: int) -> list[Pair]:
+    return [Pair(f"Row {n}" + "x" * (n % 7), f"Zeile {n} ü", "de", "x.tsv") for n in range(count)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_lines(tmp_path / "x.tsv", map(as_line, pairs(100)))
+    return tmp_path / "x.tsv"
+
+
+def test_every_row_by_number_slice_and_in_turn(path: Path) -> None:
+    stored, expected = PairFile(path, "de"), pairs(100)
+    assert len(stored) == 100
+    assert [stored[row] for row in (17, 99, 0, -1)] == [expected[row] for row in (17, 99, 0, -1)]
+    assert stored[np.int64(5)] == expected[5]
+    assert stored[95:200:2] == expected[95:200:2]
+    assert list(stored) == expected and expected[3] in stored
+    for row in (100, -101):
+        with pytest.raises(IndexError):
+            stored[row]
+
+
+def test_pages_are_given_back_without_changing_what_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_ROWS_PER_RELEASE", 3)
+    stored = PairFile(path, "de")
+    assert [stored[row] for row in range(100)] == pairs(100)
+
+
+def test_nothing_is_opened_before_it_is_asked_for(tmp_path: Path) -> None:
+    stored = PairFile(tmp_path / "none.tsv", "de")
+    with pytest.raises(InputError, match=r"none\.tsv: cannot be read"):
+        len(stored)
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(b"\x93NUMPY")])
+def test_offsets_that_are_missing_or_damaged_are_rebuilt(path: Path, damage: object) -> None:
+    before = offsets_path(path).read_bytes()
+    damage(offsets_path(path))  # type: ignore[operator]
+    assert PairFile(path, "de")[42] == pairs(100)[42]
+    assert offsets_path(path).read_bytes() == before
+
+
+def test_offsets_of_another_file_are_rebuilt(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_CHUNK", 50)
+    path.write_bytes(b"".join(map(as_line, pairs(30)))[:-1])
+    assert list(PairFile(path, "de")) == [PairFile(path, "de")[row] for row in range(30)] == pairs(30)
+
+
+def test_offsets_of_a_shorter_file_are_rebuilt(path: Path) -> None:
+    path.write_bytes(b"".join(map(as_line, pairs(120))))
+    assert len(PairFile(path, "de")) == 120 and PairFile(path, "de")[119] == pairs(120)[119]
+
+
+def test_an_empty_file_has_no_pairs(tmp_path: Path) -> None:
+    write_lines(tmp_path / "x.tsv", [])
+    assert list(PairFile(tmp_path / "x.tsv", "de")) == [] == PairFile(tmp_path / "x.tsv", "de")[:]
+
+
+def test_a_line_that_is_no_pair_is_named(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"Row 7\t", b"Row 7 ").replace(b"Row 9xx\t", b"Row 9 \xff\t"))
+    for row in (7, 9):
+        with pytest.raises(InputError, match=rf"x\.tsv:{row + 1}: not english<TAB>translation; delete"):
+            PairFile(path, "de")[row]
+
+
+def test_it_can_be_sent_to_another_process(path: Path) -> None:
+    stored = PairFile(path, "de")
+    assert stored[3] == pickle.loads(pickle.dumps(stored))[3]
+
+
+def test_opening_and_reading_take_no_memory_for_the_length(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    tracemalloc.start()
+    write_lines(path, (as_line(pair) for number in range(300) for pair in pairs(100)))
+    written = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    stored = PairFile(path, "de")
+    assert [stored[row].source for row in range(0, 30_000, 100)] == ["Row 0"] * 300
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert written < 30_000 * 8 * 2.5 + 100_000
+    assert peak < 200_000 < path.stat().st_size

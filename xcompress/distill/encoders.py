@@ -1,0 +1,207 @@
+"""Any encoder as teacher or assistant: what a recipe's `source` leads to becomes a function from texts to vectors."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from torch import nn
+
+from xcompress.distill.functions import function_fingerprint, open_function
+from xcompress.distill.hardware import device, fast_inference
+from xcompress.distill.precomputed import open_table, sentences_reference
+from xcompress.distill.targets import Mapped, VectorsOf, in_batches, vectors_of
+from xcompress.e5s1 import is_e5s1
+from xcompress.errors import InputError
+from xcompress.files import hash_of, read_json
+from xcompress.importing import import_encoder, pooling_of
+from xcompress.recipe import Encoder, Teacher
+from xcompress.recipe.schema import PYTHON
+from xcompress.sources import check, fingerprint, resolve
+from xcompress.student import MODEL_TYPE, StudentConfig
+
+_SIZES = {
+    "vocabulary": "vocab_size",
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate": "intermediate_size",
+    "positions": "max_position_embeddings",
+    "types": "type_vocab_size",
+}
+"""Keys of a recipe's shape, by what transformers calls them in config.json."""
+
+
+def open_encoder(part: Encoder, key: str, missing: Path | None = None) -> VectorsOf:
+    """Open what a recipe's part describes.
+
+    :param key: the part's key in the recipe, for error texts.
+    :param missing: where sentences are written whose vectors a table lacks; beside its sentences when not given.
+    :returns: a function from N texts to vectors (N, D); of unit length, where a teacher's `normalize` asks for it.
+    :raises InputError: when there is no such encoder, it is damaged, or the recipe does not fit it.
+    """
+    encoder = _vectors_only(part, key, missing) if part.gives_only_vectors else _model(part, key)
+    return Mapped(encoder, unit_length) if isinstance(part, Teacher) and part.normalize else encoder
+
+
+def encoder_fingerprint(part: Encoder) -> str:
+    """Hash everything that the encoder's vectors depend on: its content and how the recipe has it used."""
+    if part.source.startswith(PYTHON):
+        content = function_fingerprint(part.source)
+    elif part.source.endswith(".npy"):
+        content = [fingerprint(part.source), fingerprint(sentences_reference(part))]
+    else:
+        content = [fingerprint(part.source), fingerprint(part.tokenizer.source) if part.tokenizer else None]
+    used = {"prefix": part.prefix, "pooling": part.pooling, "sha256": part.sha256}
+    return hash_of({"content": content, **used, "normalize": isinstance(part, Teacher) and part.normalize})
+
+
+def locate(part: Encoder, key: str) -> Path:
+    """Return the local path of a part's source, with its digests checked.
+
+    :raises InputError: when it cannot be had, or a digest is another one.
+    """
+    path = resolve(part.source, part.sha256 if isinstance(part.sha256, str) else None)
+    if isinstance(part.sha256, dict):
+        if not path.is_dir():
+            raise InputError(f"{key}.sha256: names files inside a folder, but {part.source} is a file; give one digest")
+        check(path, part.sha256, part.source)
+    return path
+
+
+def check_shape(part: Encoder, config: StudentConfig, key: str) -> None:
+    """Compare the shape that a recipe states with an imported encoder's.
+
+    :raises InputError: when they differ.
+    """
+    names = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+    sizes = {name: getattr(config, name) for name in (*names, "type_vocab_size")}
+    _compare_shape(part, sizes | {"num_hidden_layers": config.depth}, key)
+
+
+def check_mean_pooling(part: Encoder, path: Path, key: str) -> None:
+    """Make sure that an encoder is meant to be pooled by the mean, as everything imported as a `Student` is.
+
+    :raises InputError: when the recipe or the model's folder says otherwise.
+    """
+    _check_pooling(part, path, key)
+    pooling = part.pooling or pooling_of(path) or "mean"
+    if pooling != "mean":
+        raise InputError(
+            f"{key}.source: {part.source} is pooled by {pooling!r}, and what is imported can only be pooled by 'mean'; "
+            "choose another encoder, or use this one as the teacher"
+        )
+
+
+def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale each row of (N, D) to length 1; rows of zeros stay as they are."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _vectors_only(part: Encoder, key: str, missing: Path | None) -> VectorsOf:
+    is_function = part.source.startswith(PYTHON)
+    for name in ("tokenizer", "pooling", "shape", *(["sha256"] if is_function else [])):
+        if getattr(part, name) is not None:
+            raise InputError(
+                f"{key}.{name}: {part.source} gives nothing but vectors, to which it does not apply; drop it"
+            )
+    return open_function(part, key) if is_function else open_table(part, key, locate(part, key), missing)
+
+
+def _model(part: Encoder, key: str) -> VectorsOf:
+    path = locate(part, key)
+    if path.is_file() or part.tokenizer or _model_type(path) == MODEL_TYPE:
+        return _imported(part, path, key)
+    if not (path / "modules.json").is_file() and not (path / "config.json").is_file():
+        raise InputError(
+            f"{key}.source: {part.source} holds neither modules.json nor config.json; name a model's folder"
+        )
+    _check_pooling(part, path, key)
+    if not (path / "modules.json").is_file() and part.pooling is None:
+        raise InputError(
+            f"{key}.pooling: not given, and {part.source} has no modules.json that says how its token vectors become "
+            "a sentence vector; set it to mean or cls, as its model card says"
+        )
+    return _sentence_transformer(part, path, key)
+
+
+def _model_type(path: Path) -> str | None:
+    config = path / "config.json"
+    return read_json(config).get("model_type") if config.is_file() else None
+
+
+def _imported(part: Encoder, path: Path, key: str) -> VectorsOf:
+    """Open an E5S1 file, a student's folder, or a folder whose tokenizer the recipe names."""
+    if path.is_file() and not is_e5s1(path):
+        raise InputError(f"{key}.source: {part.source} is neither a model's folder, an E5S1 file nor .npy; name one")
+    if path.is_file() and part.tokenizer is None:
+        raise InputError(f"{key}.tokenizer: not given, and {part.source} brings none; name its tokenizer.json")
+    check_mean_pooling(part, path, key)
+    tokenizer_file = resolve(part.tokenizer.source, part.tokenizer.sha256) if part.tokenizer else None
+    student, tokenizer = import_encoder(path, tokenizer_file, prefix=part.prefix)
+    check_shape(part, student.config, key)
+    if _model_type(path) == MODEL_TYPE:
+        student.config = replace(student.config, prefix=part.prefix or student.config.prefix)
+    elif isinstance(part, Teacher):
+        student.config = replace(student.config, normalize=part.normalize)
+    return vectors_of(key, student, tokenizer)
+
+
+def _check_pooling(part: Encoder, path: Path, key: str) -> None:
+    own = pooling_of(path)
+    if part.pooling and own and part.pooling != own:
+        raise InputError(
+            f"{key}.pooling: is {part.pooling!r}, but {part.source} says {own!r} itself; leave pooling out"
+        )
+
+
+def _sentence_transformer(part: Encoder, path: Path, key: str) -> VectorsOf:
+    """Open a folder with sentence-transformers; its own prompt, if any, gives way to the recipe's prefix."""
+    model = _loaded(part, path, key)
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    _compare_shape(part, config.to_dict() if config else {}, key)
+    batch_size = 256 if device().type == "cuda" else 64
+
+    def encode_batch(texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.asarray(
+            model.encode(list(texts), prompt=part.prefix or None, batch_size=batch_size, show_progress_bar=False)
+        )
+
+    def encode_texts(texts: Sequence[str]) -> NDArray[np.float32]:
+        with fast_inference():
+            return in_batches(key, encode_batch, texts)
+
+    return encode_texts
+
+
+def _loaded(part: Encoder, path: Path, key: str) -> SentenceTransformer:
+    options: dict[str, Any] = {"model_kwargs": {"use_safetensors": True}}
+    try:
+        modules = None if (path / "modules.json").is_file() else _pooled(part, path, options)
+        name = str(path) if modules is None else None
+        model: SentenceTransformer = SentenceTransformer(name, modules=modules, device=str(device()), **options)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(
+            f"{key}.source: {part.source} cannot be opened by sentence-transformers ({reason}); "
+            "give a complete folder, with safetensors weights and a tokenizer"
+        ) from error
+    return model
+
+
+def _pooled(part: Encoder, path: Path, options: Mapping[str, Any]) -> list[nn.Module]:
+    transformer = Transformer(str(path), **options)
+    return [transformer, Pooling(transformer.get_embedding_dimension(), part.pooling or "mean")]
+
+
+def _compare_shape(part: Encoder, sizes: Mapping[str, object], key: str) -> None:
+    stated = part.shape.model_dump() if part.shape else {}
+    for name, value in stated.items():
+        found = sizes.get(_SIZES[name], value)
+        if found != value:
+            raise InputError(f"{key}.shape.{name}: is {value}, but {part.source} has {found}; correct one of them")

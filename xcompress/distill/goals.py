@@ -1,0 +1,149 @@
+"""What pairs regress on: vectors of frozen models, looked up by pair; equal sentences share one vector."""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompress.corpus.pairs import Pair
+from xcompress.distill.targets import Vectors
+
+Rows = NDArray[np.int64]
+Item = TypeVar("Item")
+Change = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""Maps vectors (N, D) to others (N, D')."""
+Side = Literal["source", "target"]
+
+
+def unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vectors as they are."""
+    return vectors
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A vector for each of N pairs: row `rows[i]` of `vectors` belongs to pair i."""
+
+    vectors: Vectors
+    rows: Rows
+    change: Change = unchanged
+    """What becomes of them before they are learned."""
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.rows)
+
+    def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
+        """Return the vectors (n, D) of n pairs, by number."""
+        return self.change(self.vectors.rows(self.rows[list(pairs)]))
+
+
+class Lazy(Sequence[Item]):
+    """A sequence whose items are made when they are asked for."""
+
+    def item(self, number: int) -> Item:
+        """Return one item; 0 <= number < len."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        """Return an item, or a list of items."""
+        if isinstance(index, slice):
+            return [self.item(number) for number in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self.item(index % len(self))
+
+
+class Sentences(Lazy[str]):
+    """One side of some pairs."""
+
+    def __init__(self, pairs: Sequence[Pair], side: Side, rows: Rows | None = None) -> None:
+        self.pairs = pairs
+        self.side = side
+        self.rows = np.arange(len(pairs)) if rows is None else rows
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.rows)
+
+    def item(self, number: int) -> str:
+        """Return the sentence of one of the chosen pairs."""
+        return str(getattr(self.pairs[int(self.rows[number])], self.side))
+
+
+class Joined(Lazy[Item]):
+    """Sequences one after the other."""
+
+    def __init__(self, parts: Sequence[Sequence[Item]]) -> None:
+        self.parts = [part for part in parts if len(part)]
+        self.starts = [0, *accumulate(map(len, self.parts))]
+
+    def __len__(self) -> int:
+        """Return how many items all parts have."""
+        return self.starts[-1]
+
+    def item(self, number: int) -> Item:
+        """Return an item of the part that holds it."""
+        part = bisect_right(self.starts, number) - 1
+        return self.parts[part][number - self.starts[part]]
+
+
+class Picked(Lazy[Item]):
+    """Some items of a sequence, by number."""
+
+    def __init__(self, items: Sequence[Item], rows: Rows) -> None:
+        self.items = items
+        self.rows = rows
+
+    def __len__(self) -> int:
+        """Return how many were picked."""
+        return len(self.rows)
+
+    def item(self, number: int) -> Item:
+        """Return one of them."""
+        return self.items[int(self.rows[number])]
+
+
+def distinct(texts: Sequence[str]) -> tuple[Sequence[str], Rows]:
+    """Return the different texts and, for each given one, its place among them; only 64-bit hashes are in memory."""
+    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    keys = np.fromiter((int.from_bytes(digest, "little") for digest in digests), dtype=np.uint64, count=len(texts))
+    _, first, places = np.unique(keys, return_index=True, return_inverse=True)
+    return Picked(texts, first), places.astype(np.int64)
+
+
+Groups = Mapping[str, Sequence[str]]
+
+
+class Table:
+    """Vectors of one model for groups of sentences; each different sentence is encoded once."""
+
+    def __init__(self, groups: Groups, encode: Callable[[Sequence[str]], Vectors]) -> None:
+        texts, places = distinct(Joined(list(groups.values())))
+        self.groups = groups
+        self.vectors = encode(texts)
+        self.change: Change = unchanged
+        ends = np.cumsum([len(group) for group in groups.values()])
+        self._places = dict(zip(groups, np.split(places, ends[:-1]), strict=True))
+
+    def goal(self, group: str) -> Goal:
+        """Return the vectors of a group, one for each sentence in its order."""
+        return Goal(self.vectors, self._places[group], self.change)
+
+    def by_text(self, *groups: str) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+        """Return a function from sentences of small groups to their vectors (N, D)."""
+        rows = {
+            text: row
+            for group in groups
+            for text, row in zip(self.groups[group], self._places[group].tolist(), strict=True)
+        }
+        return lambda texts: self.change(self.vectors.rows([rows[text] for text in texts]))

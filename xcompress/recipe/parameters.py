@@ -1,0 +1,163 @@
+"""How many parameters a recipe's models have, counted from sizes alone: no weights, no network, no PyTorch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from xcompress.errors import InputError
+from xcompress.files import read_json
+from xcompress.recipe.schema import Encoder, Recipe, Shape, StudentPart
+
+_KEYS = {
+    "vocabulary": "vocab_size",
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate": "intermediate_size",
+    "positions": "max_position_embeddings",
+    "types": "type_vocab_size",
+}
+"""Our names of sizes, and those in the config.json of a Hugging Face encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Parameters of one encoder by part, named as in `Student.sizes`."""
+
+    word: int
+    projection: int
+    position: int
+    token_type: int
+    norm: int
+    encoder: int
+    """Of the distinct layers, each counted once however often it is applied."""
+    head: int | None
+    """None where the head's width, the teacher's, is not known."""
+    recurrences: int
+    """R, how often the layers are applied."""
+
+    @property
+    def embedding(self) -> int:
+        """Everything in front of the layers."""
+        return self.word + self.projection + self.position + self.token_type + self.norm
+
+    @property
+    def total(self) -> int:
+        """All parameters; without the head where its width is not known."""
+        return self.embedding + self.encoder + (self.head or 0)
+
+    def megabytes(self, bytes_each: int) -> float:
+        """Return the size in millions of bytes: 4 bytes a parameter in float32, 1 in int8."""
+        return self.total * bytes_each / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Counts of the assistant and of the student; None where they are not known before a model is fetched."""
+
+    assistant: Counts | None
+    student: Counts | None
+    notes: tuple[str, ...]
+    """What the counts do not say by themselves."""
+
+
+def parameters(recipe: Recipe) -> Parameters:
+    """Count the parameters of the assistant, as it comes, and of the student.
+
+    :raises InputError: when the student's shape cannot be made from the assistant's.
+    """
+    part = recipe.assistant
+    donor_key = "assistant" + (".unit_from" if part.unit_from else "")
+    shape = shape_of(part.donor)
+    table = shape_of(part.rows_from) if part.rows_from else shape
+    own = None if part.gives_only_vectors else shape_of(part)
+    head, notes = _head(recipe)
+    if part.gives_only_vectors:
+        notes.append("assistant: it gives only vectors, whose parameters cannot be counted")
+    if shape is None or table is None:
+        missing = donor_key if shape is None else "assistant.rows_from"
+        notes.append(f"{missing}: counts are unknown until the model is fetched; give {missing}.shape")
+        return Parameters(count(own, head=head) if own else None, None, tuple(notes))
+    vocabulary = _vocabulary(recipe, table.vocabulary, notes)
+    student = _student(recipe.student, shape.model_copy(update={"vocabulary": vocabulary}), head)
+    return Parameters(count(own, head=head) if own else None, student, tuple(notes))
+
+
+def count(
+    shape: Shape,
+    *,
+    layers: int | None = None,
+    recurrences: int = 1,
+    bottleneck: int | None = None,
+    head: int | None = 0,
+) -> Counts:
+    """Count the parameters of an encoder.
+
+    :param layers: M, distinct layers; all those of the shape when not given.
+    :param bottleneck: B, width of the word table in front of a B x H projection; None for a V x H table.
+    :param head: D, width of the linear head; 0 for none, None for one whose width is not known.
+    """
+    hidden, wide = shape.hidden, shape.intermediate
+    attention = 4 * (hidden * hidden + hidden)
+    feed_forward = 2 * hidden * wide + wide + hidden
+    two_norms = 4 * hidden
+    return Counts(
+        word=shape.vocabulary * (bottleneck or hidden),
+        projection=(bottleneck or 0) * hidden,
+        position=shape.positions * hidden,
+        token_type=shape.types * hidden,
+        norm=2 * hidden,
+        encoder=(layers or shape.layers) * (attention + feed_forward + two_norms),
+        head=head and head * hidden + head,
+        recurrences=recurrences,
+    )
+
+
+def shape_of(encoder: Encoder) -> Shape | None:
+    """Return an encoder's sizes from the recipe, else from config.json of a local folder; None if both are silent."""
+    if encoder.shape:
+        return encoder.shape
+    config = Path(encoder.source).expanduser() / "config.json"
+    if not config.is_file():
+        return None
+    described = read_json(config)
+    if not isinstance(described, dict) or any(not isinstance(described.get(key), int) for key in _KEYS.values()):
+        return None
+    return Shape(**{ours: described[theirs] for ours, theirs in _KEYS.items()})
+
+
+def _head(recipe: Recipe) -> tuple[int | None, list[str]]:
+    if recipe.widths != "head":
+        return 0, []
+    teacher = shape_of(recipe.teacher)
+    if teacher:
+        return teacher.hidden, []
+    return None, ["head: its width is the teacher's, unknown until that is fetched; give teacher.shape"]
+
+
+def _vocabulary(recipe: Recipe, rows: int, notes: list[str]) -> int:
+    if recipe.vocabulary.method == "train":
+        notes.append(f"student: {recipe.vocabulary.size:,} pieces, the most that the trained vocabulary may have")
+        return recipe.vocabulary.size
+    if recipe.vocabulary.method == "trim":
+        notes.append(f"student: all {rows:,} pieces; how many trimming leaves is known once the text is read")
+    return rows
+
+
+def _student(part: StudentPart, shape: Shape, head: int | None) -> Counts:
+    if part.unit_layers > shape.layers:
+        raise InputError(
+            f"student.unit_layers: {part.unit_layers} is more than the assistant's {shape.layers} layers; take fewer"
+        )
+    if part.recurrences is None and shape.layers % part.unit_layers:
+        divisors = ", ".join(str(unit) for unit in range(1, shape.layers + 1) if shape.layers % unit == 0)
+        raise InputError(
+            f"student.unit_layers: {part.unit_layers} does not divide the assistant's {shape.layers} layers; "
+            f"choose {divisors}, or give student.recurrences"
+        )
+    if part.bottleneck and part.bottleneck >= shape.hidden:
+        raise InputError(
+            f"student.bottleneck: {part.bottleneck} is not below the assistant's width {shape.hidden}; "
+            "take a smaller one, or null for none"
+        )
+    recurrences = part.recurrences or shape.layers // part.unit_layers
+    return count(shape, layers=part.unit_layers, recurrences=recurrences, bottleneck=part.bottleneck, head=head)
