@@ -94,7 +94,7 @@ def test_a_changed_stage_runs_again_with_what_follows(
     distill(load_recipe(recipe_file, ["stages.imitation.steps=6"]), copy)
     printed = capsys.readouterr().err
     assert "2-embedding: finished earlier, reused" in printed
-    assert "3-imitation: runs again, because of a change in stage" in printed
+    assert "3-imitation: runs again, because of a change in stage.steps (6, was 12)" in printed
     assert "4-contrast: runs again, because of a change in student" in printed
     assert weights(copy) != weights(run)
 

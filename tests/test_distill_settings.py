@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_recipe import SHAPE, write_recipe
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -15,6 +16,7 @@ from xcompress.distill import distill
 from xcompress.distill.plan import plan
 from xcompress.errors import InputError
 from xcompress.files import read_json
+from xcompress.importing import import_encoder
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.student import Student, encode
 
@@ -63,6 +65,17 @@ def test_an_assistant_that_is_a_function_is_imitated(
     assert read_json(finished / "manifest.json")["models"].keys() == {"teacher", "assistant", "unit_from"}
     finite(finished)
     del sys.modules["bag_of_words"]
+
+
+def test_the_word_table_may_be_anothers(with_pieces: str, recipe_file: Path, tmp_path: Path) -> None:
+    rows = with_pieces.removeprefix("assistant=")
+    own = load_recipe(recipe_file).assistant.source
+    finished, _ = run(recipe_file, tmp_path, CONTRAST, f"assistant={{source: {own}, rows_from: {rows}}}")
+    reference, tokenizer = Student.load(finished / "reference")
+    (layers, _), (lender, pieces) = (import_encoder(tmp_path / name) for name in (own, "assistant"))
+    assert tokenizer.to_str() == pieces.to_str()
+    assert torch.equal(reference.embeddings.word.weight, lender.embeddings.word.weight)
+    assert torch.equal(reference.unit[0].output.weight, layers.unit[0].output.weight)
 
 
 def test_an_assistant_without_layers_needs_a_lender(recipe_file: Path) -> None:

@@ -25,6 +25,10 @@ BYTES_TRAINED = 16
 """Weight, gradient and two moments of AdamW, in float32."""
 BYTES_ACTIVATION = 80
 """Bytes kept for the backward pass, per token, layer and component of the hidden width."""
+BYTES_MOVED = 28
+"""What AdamW reads and writes for each weight: weight, gradient and two moments; weight and moments."""
+BYTES_A_SECOND_CPU = 10e9
+BYTES_A_SECOND_GPU = 1e12
 BYTES_PROCESS = 900_000_000
 """Interpreter, libraries and tokenizer."""
 PROBE_SECONDS = 0.5
@@ -151,9 +155,15 @@ def _planned(
         pairs=steps * stage.batch_size if steps else None,
         parameters=trained,
         megabytes=None if trained is None else _megabytes(stage, trained, tokens * kept),
-        seconds=None if work is None or steps is None else round(OVERHEAD * steps * work / flops),
+        seconds=None if work is None or steps is None else round(steps * _seconds(work, trained or 0, flops)),
         finished=any(folder.glob(f"*-{name}/{STEP}")),
     )
+
+
+def _seconds(work: int, trained: int, flops: float) -> float:
+    """Return the seconds of one step: its products, then the optimiser, which is bound by memory."""
+    speed = BYTES_A_SECOND_GPU if device().type == "cuda" else BYTES_A_SECOND_CPU
+    return OVERHEAD * work / flops + trained * BYTES_MOVED / speed
 
 
 def _multiplied(stage: Stage, model: Counts) -> int:

@@ -1,5 +1,6 @@
 """A run folder: finished steps with what they depended on, a lock, and the state that `export` and `bench` read."""
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,8 @@ from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json, remove_leftovers, whole_folder, write_json
 
 STEP = "step.json"
+_TOLD = ("version", "widths", "precision", "vocabulary.method", "stage.train")
+"""Names in keys whose values are words; others are numbers, which are told, or hashes and lists, which are not."""
 
 Key = Mapping[str, object]
 """What a step depends on, by name; a change of any value makes the step run again."""
@@ -62,7 +65,7 @@ class Run:
         """
         folder = self.folder / name
         earlier = read_json(folder / STEP) if (folder / STEP).exists() else None
-        reused = workers.told_by_main(earlier is not None and earlier["key"] == _plain(key))
+        reused = workers.told_by_main(earlier is not None and earlier["key"] == _flat(key))
         if not reused:
             self._make(name, key, build, together, earlier)
             workers.wait()
@@ -79,13 +82,13 @@ class Run:
                     build(Path(dropped))
             return
         if earlier:
-            say(f"{name}: runs again, because of a change in {', '.join(_changes(earlier['key'], _plain(key)))}")
+            say(f"{name}: runs again, because of a change in {', '.join(_changes(earlier['key'], _flat(key)))}")
         self._forget_checkpoints(name, but=self.work(name, key))
         started = time.monotonic()
         with whole_folder(self.folder / name) as temporary:
             facts = dict(build(temporary))
             seconds = round(time.monotonic() - started, 1)
-            write_json(temporary / STEP, {"key": _plain(key), "seconds": seconds, "facts": facts})
+            write_json(temporary / STEP, {"key": _flat(key), "seconds": seconds, "facts": facts})
         self._forget_checkpoints(name)
         say(f"{name}: done in {seconds:.0f} s")
 
@@ -95,12 +98,23 @@ class Run:
                 shutil.rmtree(work, ignore_errors=True)
 
 
-def _plain(key: Key) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else hash_of(value) for name, value in key.items()}
+def _flat(value: object, name: str = "") -> dict[str, Any]:
+    """Return the values inside nested mappings by dotted names, as JSON holds them."""
+    if not isinstance(value, Mapping):
+        return {name: json.loads(json.dumps(value, default=str))}
+    prefix = f"{name}." if name else ""
+    return {key: part for own, inner in value.items() for key, part in _flat(inner, f"{prefix}{own}").items()}
 
 
-def _changes(earlier: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    return sorted(name for name in earlier.keys() | now.keys() if earlier.get(name) != now.get(name))
+def _changes(earlier: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    names = sorted(name for name in earlier.keys() | now.keys() if earlier.get(name) != now.get(name))
+    return [_change(name, earlier.get(name), now.get(name)) for name in names]
+
+
+def _change(name: str, earlier: object, now: object) -> str:
+    """Name a change, with both values where a reader can tell something from them."""
+    telling = all(value is None or isinstance(value, int | float) or name in _TOLD for value in (earlier, now))
+    return f"{name} ({now}, was {earlier})" if telling else name
 
 
 @contextmanager
