@@ -39,7 +39,7 @@ from xcompress.distill.pairs import PairBatches, write_tokens
 from xcompress.distill.run import open_run
 from xcompress.distill.stages import SentenceVectors, sentence_loss
 from xcompress.distill.starting import PIECE_COUNTS
-from xcompress.distill.trainer import train
+from xcompress.distill.trainer import Job, train
 from xcompress.recipe import Recipe, Stage, load_recipe
 from xcompress.student import Student, encode, read_config
 
@@ -109,7 +109,7 @@ def ours(task: Task, work: Path) -> Student:
     write_tokens(work / "tokens", task.pairs, rows, tokenizer, student.config)
     batches = PairBatches(work / "tokens", {"teacher_sources": task.goals}, student.config.pad_token_id)
     model = SentenceVectors(student, every_depth=False)
-    train("ours", model, sentence_loss(task.stage), task.stage, batches, work, SEED, has_bf16())
+    train(Job("ours", task.stage, work, SEED, has_bf16()), model, sentence_loss(task.stage), batches)
     return student.eval()
 
 

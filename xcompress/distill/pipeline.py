@@ -27,7 +27,7 @@ from xcompress.distill.run import Run, Step, open_run
 from xcompress.distill.stages import SentenceVectors, TokenVectors, check_depths, embedding_loss, sentence_loss
 from xcompress.distill.starting import PIECE_COUNTS, reference_step, start_step
 from xcompress.distill.targets import VectorsOf, vectors_of
-from xcompress.distill.trainer import Loss, Scoring, share_of, train
+from xcompress.distill.trainer import Job, Loss, Scoring, share_of, train
 from xcompress.files import read_json, whole_folder
 from xcompress.recipe import Recipe, Stage
 from xcompress.student import Student, StudentConfig, encode, read_config, shallower
@@ -101,8 +101,7 @@ class _Stages:
         return "assistant" in stage.objectives and self.recipe.assistant.gives_only_vectors
 
     def _build(self, name: str, stage: Stage, work: Path, folder: Path) -> Mapping[str, object]:
-        seed = self.recipe.seed_of(name)
-        set_seed(seed)
+        set_seed(self.recipe.seed_of(name))
         model, tokenizer = self._open(stage)
         facts: dict[str, object] = {}
         if stage.train != "assistant" and self.student is None:
@@ -111,10 +110,7 @@ class _Stages:
             facts["embedding_error_before"] = self._embedding_errors(model, tokenizer)
         batches = PairBatches(self._tokens(name, model, tokenizer, work), self._goals(name), model.config.pad_token_id)
         trained, loss = self._trained(stage, model)
-        scoring = self._scoring(model, tokenizer) if stage.train != "embeddings" else None
-        bf16 = has_bf16() and self.recipe.precision == "auto"
-        board = self.boards / name if self.boards else None
-        course = train(name, trained, loss, stage, batches, work, seed, bf16, scoring, board)
+        course = train(self._job(name, stage, model, tokenizer, work), trained, loss, batches)
         model.eval().save(folder, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_after"] = self._embedding_errors(model, tokenizer)["start"]
@@ -124,6 +120,17 @@ class _Stages:
             **asdict(course),
             "sizes": model.sizes(),
         }
+
+    def _job(self, name: str, stage: Stage, model: Student, tokenizer: Tokenizer, work: Path) -> Job:
+        return Job(
+            name=name,
+            stage=stage,
+            work=work,
+            seed=self.recipe.seed_of(name),
+            bf16=has_bf16() and self.recipe.precision == "auto",
+            scoring=self._scoring(model, tokenizer) if stage.train != "embeddings" else None,
+            board=self.boards / name if self.boards else None,
+        )
 
     def _tokens(self, name: str, model: Student, tokenizer: Tokenizer, work: Path) -> Path:
         folder = work / "tokens"

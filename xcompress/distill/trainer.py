@@ -122,41 +122,41 @@ class Course:
     """`step` and `dev`, scores after that step."""
 
 
-def train(
-    what: str,
-    model: nn.Module,
-    loss: Loss,
-    stage: Stage,
-    batches: PairBatches,
-    work: Path,
-    seed: int,
-    bf16: bool,
-    scoring: Scoring | None = None,
-    board: Path | None = None,
-) -> Course:
-    """Train the model in place, going on from the newest complete checkpoint in `work`.
+@dataclass(frozen=True)
+class Job:
+    """How a stage is trained."""
 
-    :param what: label of the progress bar.
+    name: str
+    stage: Stage
+    work: Path
+    """Folder of checkpoints; the caller removes it when the result is safe."""
+    seed: int
+    bf16: bool
+    """Whether products are in bfloat16."""
+    scoring: Scoring | None = None
+    board: Path | None = None
+    """Folder of TensorBoard logs."""
+
+
+def train(job: Job, model: nn.Module, loss: Loss, batches: PairBatches) -> Course:
+    """Train the model in place, going on from the newest complete checkpoint of the job.
+
     :param loss: maps the model and one of `batches` to a scalar.
-    :param work: folder of checkpoints; the caller removes it when the result is safe.
-    :param bf16: whether products are in bfloat16.
-    :param scoring: how often to score the model while it trains, and how.
-    :param board: folder of TensorBoard logs.
     """
-    steps = len(batches) // stage.batch_size
-    with bar(what, steps) as ticker:
+    steps = len(batches) // job.stage.batch_size
+    with bar(job.name, steps) as ticker:
         trainer = _ObjectiveTrainer(
             loss,
-            stage,
+            job.stage,
             model=model,
-            args=_arguments(what, stage, steps, work, seed, bf16),
+            args=_arguments(job, steps),
             batches=batches,
-            callbacks=[_Show(ticker), *([_Score(scoring)] if scoring else []), *_boards(board)],
+            callbacks=[_Show(ticker), *([_Score(job.scoring)] if job.scoring else []), *_boards(job.board)],
         )
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
         trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
         with _attention():
-            trainer.train(resume_from_checkpoint=newest_checkpoint(work))
+            trainer.train(resume_from_checkpoint=newest_checkpoint(job.work))
     log = trainer.state.log_history
     return Course(
         [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
@@ -185,18 +185,19 @@ def newest_checkpoint(work: Path) -> str | None:
     return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
 
 
-def _arguments(what: str, stage: Stage, steps: int, work: Path, seed: int, bf16: bool) -> TrainingArguments:
+def _arguments(job: Job, steps: int) -> TrainingArguments:
+    stage = job.stage
     arguments = TrainingArguments(
-        output_dir=str(work),
+        output_dir=str(job.work),
         max_steps=steps,
-        per_device_train_batch_size=share_of(what, stage),
+        per_device_train_batch_size=share_of(job.name, stage),
         learning_rate=stage.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=round(stage.warmup * steps),
         max_grad_norm=1.0,
-        bf16=bf16,
+        bf16=job.bf16,
         use_cpu=not torch.cuda.is_available(),
-        seed=seed,
+        seed=job.seed,
         logging_steps=max(1, steps // 40),
         save_steps=stage.checkpoint_steps,
         save_total_limit=CHECKPOINTS_KEPT,
