@@ -11,14 +11,19 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from xcompress.corpus.similarity import averages, read_folder, score
 from xcompress.distill import distill
+from xcompress.files import write_json
 from xcompress.recipe import load_recipe
+from xcompress.student import Student, encode, shallower
 
+DEPTHS = "depths.json"
 BASE = Path(__file__).parent.parent / "recipes" / "minilm_ru3.yaml"
 CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "wmt-news", "tico19", "desktop")
 LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
@@ -29,6 +34,7 @@ SINGLE_STAGE_STEPS = STEPS["imitation"] + STEPS["contrast"]
 RATES = {"learning_rate": 4e-4, "table_learning_rate": 2e-3}
 ASSISTANT_RATES = {"learning_rate": 1e-4, "table_learning_rate": 4e-4}
 NOT_BORROWED = ("run.json", "student", "assistant", "work", ".*")
+DEPTH_WEIGHTS = [0.25, 0.25, 0.5, 1.0]
 DEV_STEPS = 50
 DRAWN = ("multi-stage", "single-stage", "none", "bool", "ce")
 """Variants in the figure, which are scored while they train."""
@@ -102,7 +108,7 @@ def variants() -> Iterator[Variant]:
     for seed in SEEDS:
         yield Variant("multi-stage", seed, stages(FULL, seed))
         yield Variant("none", seed, stages(FINAL["none"], seed))
-        yield _single(seed)
+        yield Variant("pre-distilled", seed, _keep(stages(FULL, seed), "embedding") | _single(seed).stages)
         if seed == SEEDS[0]:
             yield from _measured_once(seed)
     yield from (Variant(name, seed, stages(FINAL[name], seed)) for seed in SEEDS[1:] for name in ("bool", "ce"))
@@ -117,7 +123,8 @@ def _measured_once(seed: int) -> Iterator[Variant]:
         Variant(f"b{width or 'none'}", seed, _without_bottleneck(seed, width), {"student.bottleneck": width})
         for width in (256, None)
     )
-    yield Variant("pre-distilled", seed, _keep(stages(FULL, seed), "embedding") | _single(seed).stages)
+    yield Variant("elastic", seed, stages(FULL, seed, depth_weights=DEPTH_WEIGHTS))
+    yield _single(seed)
 
 
 def _single(seed: int) -> Variant:
@@ -170,6 +177,17 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
     distill(load_recipe(BASE, overrides(variant, data)), folder)
 
 
+def score_depths(data: Path, runs: Path) -> None:
+    """Score the student of elastic depth and the one of the base after each recurrence; write depths.json."""
+    graded = read_folder(data / "stsb-multi-mt").within(["en", *LANGUAGES]).every(DEV_EVERY)
+    scores: dict[str, list[dict[str, float]]] = {}
+    for name in ("multi-stage", "elastic"):
+        student, tokenizer = Student.load(runs / f"{name}-s{SEEDS[0]}" / "student")
+        depths = [shallower(student, depth) for depth in range(1, student.config.recurrences + 1)]
+        scores[name] = [averages(score(partial(encode, one, tokenizer), graded)) for one in depths]
+    write_json(runs / DEPTHS, scores)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the variants that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -181,6 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for variant in variants():
         if variant.seed in given.seeds and (not given.only or variant.name in given.only):
             run(variant, given.data, given.runs)
+    if all((given.runs / f"{name}-s{SEEDS[0]}" / "manifest.json").exists() for name in ("multi-stage", "elastic")):
+        score_depths(given.data, given.runs)
 
 
 if __name__ == "__main__":

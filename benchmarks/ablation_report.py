@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ablation import DEV_EVERY, DRAWN, LANGUAGES, MAX_PAIRS, SEEDS, SINGLE_STAGE_STEPS, STEPS
+from ablation import DEPTHS, DEV_EVERY, DRAWN, LANGUAGES, MAX_PAIRS, SEEDS, SINGLE_STAGE_STEPS, STEPS
 from matplotlib.figure import Figure
 
 from xcompress.console import markdown_table, say
@@ -40,6 +40,7 @@ LABELS = {
     "bnone": "no bottleneck",
     "ru6": "|RU| 6",
     "ru12": "|RU| 12",
+    "elastic": "elastic depth, weights 0.25, 0.25, 0.5, 1",
 }
 CLAIMS = (
     ("Four stages beat a single stage (table 6)", "multi-stage", "single-stage"),
@@ -135,6 +136,19 @@ def _verdict(better: Sequence[float], worse: Sequence[float], spread: float) -> 
     return f"{'holds' if difference > 0 else 'does not hold; the opposite does'} here ({figures})"
 
 
+def depths(runs: Path) -> str:
+    """Return the table of scores after each recurrence."""
+    scores = read_json(runs / DEPTHS) if (runs / DEPTHS).is_file() else {}
+    if not scores:
+        return "Not measured."
+    head = ("student", *(f"{depth} of {len(scores['elastic'])}" for depth in range(1, len(scores["elastic"]) + 1)))
+    rows = (
+        (LABELS[name], *(f"{one['en-xx']:.1f} / {one['other monolingual']:.1f}" for one in own))
+        for name, own in scores.items()
+    )
+    return markdown_table(head, rows)
+
+
 def draw(found: Mapping[str, Measured], file: Path) -> None:
     """Draw dev accuracy against training steps of the student, as figure 3 of the paper does against epochs."""
     figure = Figure(figsize=(7.5, 4.2), dpi=160)
@@ -171,7 +185,7 @@ def draw(found: Mapping[str, Measured], file: Path) -> None:
     figure.savefig(file)
 
 
-def text(found: Mapping[str, Measured]) -> str:
+def text(found: Mapping[str, Measured], by_depth: str) -> str:
     """Return the page."""
     steps = STEPS
     return f"""# The multi-stage paper's claims, at a small scale
@@ -201,6 +215,13 @@ other's best; with one seed on a side, where it is larger than the widest spread
 
 {chr(10).join(verdicts(found))}
 
+## Accuracy at each depth
+
+STS English-xx / xx-xx after so many recurrences, of the student trained at its full depth alone and of one trained with
+`depth_weights` in stages 3 and 4 (not from the paper).
+
+{by_depth}
+
 ## Dev accuracy against steps
 
 ![Dev accuracy of the variants against training steps of the student](ablation.png)
@@ -214,8 +235,9 @@ def main() -> None:
     """Write the page and the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
-    found = read(parser.parse_args().runs)
-    write_text(HERE / "ablation.md", text(found))
+    runs = parser.parse_args().runs
+    found = read(runs)
+    write_text(HERE / "ablation.md", text(found, depths(runs)))
     draw(found, HERE / "ablation.png")
     say(f"{HERE / 'ablation.md'}: {len(found)} variants")
 

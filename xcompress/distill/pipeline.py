@@ -84,7 +84,7 @@ class _Stages:
             "teacher": self.materials.teacher_key,
             "assistant": self.assistant.key,
             "advice": encoder_fingerprint(self.recipe.assistant) if self._is_advised(stage) else None,
-            "student": self.student.key if self.student else self.recipe.student.model_dump(),
+            "student": self._student_key(stage),
             "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}),
             "seed": self.recipe.seed_of(name),
             "precision": self.recipe.precision,
@@ -96,6 +96,11 @@ class _Stages:
             self.assistant = step
         else:
             self.student = step
+
+    def _student_key(self, stage: Stage) -> object:
+        if stage.train == "assistant":
+            return None
+        return self.student.key if self.student else self.recipe.student.model_dump()
 
     def _is_advised(self, stage: Stage) -> bool:
         return "assistant" in stage.objectives and self.recipe.assistant.gives_only_vectors
