@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from xcompress.corpus.pairs import Pair
-from xcompress.distill.goals import Joined, Sentences, Table, distinct
+from xcompress.distill.goals import Joined, Sentences, VectorTable, distinct
 from xcompress.distill.targets import Vectors
 
 PAIRS = [Pair("aa", "b", "de", ""), Pair("a", "bbb", "de", ""), Pair("aa", "bb", "fr", "")]
@@ -39,7 +39,7 @@ def test_goals_stand_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice(
         return lengths(texts)
 
     groups = {side: Sentences(PAIRS, side) for side in ("source", "target")}
-    table = Table(groups, encode)
+    table = VectorTable(groups, encode)
     assert sorted(asked) == ["a", "aa", "b", "bb", "bbb"]
     assert table.goal("source").take([0, 1, 2]).ravel().tolist() == [2, 1, 2]
     assert table.goal("target").take([2, 1]).ravel().tolist() == [2, 3]
@@ -47,7 +47,7 @@ def test_goals_stand_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice(
 
 
 def test_vectors_can_be_changed_before_they_are_learned() -> None:
-    table = Table({"all": ["a", "bb"]}, lengths)
+    table = VectorTable({"all": ["a", "bb"]}, lengths)
     table.change = lambda vectors: 10 * vectors
     assert table.goal("all").take([1]).tolist() == [[20]]
     assert table.by_text("all")(["a"]).tolist() == [[10]]

@@ -124,7 +124,7 @@ def distinct(texts: Sequence[str]) -> tuple[Sequence[str], Rows]:
 Groups = Mapping[str, Sequence[str]]
 
 
-class Table:
+class VectorTable:
     """Vectors of one model for groups of sentences; each different sentence is encoded once."""
 
     def __init__(self, groups: Groups, encode: Callable[[Sequence[str]], Vectors]) -> None:

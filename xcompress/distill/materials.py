@@ -17,7 +17,7 @@ from xcompress.corpus.pairs import Pair
 from xcompress.corpus.similarity import GradedSet, read_folder
 from xcompress.corpus.store import PairFile
 from xcompress.distill.encoders import encoder_fingerprint, open_encoder, unit_length
-from xcompress.distill.goals import Change, Joined, Rows, Sentences, Side, Table, unchanged
+from xcompress.distill.goals import Change, Joined, Rows, Sentences, Side, VectorTable, unchanged
 from xcompress.distill.initial import least_squares_head
 from xcompress.distill.pairs import draw
 from xcompress.distill.run import Run, Step
@@ -99,7 +99,7 @@ class Materials:
         return encoder_fingerprint(self.recipe.teacher)
 
     @cached_property
-    def taught(self) -> Table:
+    def taught(self) -> VectorTable:
         """The teacher's vectors of the English sentences of `holdout`, `fitted_on` and each stage that needs them."""
         groups: dict[str, Sequence[str]] = {"holdout": Sentences(self.holdout, "source"), "fitted_on": self.fitted_on}
         groups |= {name: self.sentences(name, "source") for name, stage in self.stages.items() if stage.needs_teacher}
@@ -113,7 +113,7 @@ class Materials:
         return self.taught.by_text("holdout", "fitted_on")
 
     @cached_property
-    def advised(self) -> Table:
+    def advised(self) -> VectorTable:
         """Of an assistant that gives only vectors: those of `fitted_on` and of both sides of stages that need them.
 
         With `widths: head` they are mapped to the teacher's space: x W + b by least squares on `fitted_on`.
@@ -135,10 +135,12 @@ class Materials:
             table.change = self._fitting(table, normalize=self.recipe.teacher.normalize)
         return table
 
-    def _table(self, part: Encoder, key: str, hashed: str, groups: Mapping[str, Sequence[str]]) -> Table:
-        return Table(groups, lambda texts: self.store.vectors(key, hashed, texts, lambda: open_encoder(part, key)))
+    def _table(self, part: Encoder, key: str, hashed: str, groups: Mapping[str, Sequence[str]]) -> VectorTable:
+        return VectorTable(
+            groups, lambda texts: self.store.vectors(key, hashed, texts, lambda: open_encoder(part, key))
+        )
 
-    def _fitting(self, table: Table, normalize: bool) -> Change:
+    def _fitting(self, table: VectorTable, normalize: bool) -> Change:
         """Return what makes vectors as wide as the assistant's, where the recipe asks for that.
 
         :raises InputError: when the widths differ and the recipe says that they are equal.

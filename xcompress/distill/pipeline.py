@@ -17,7 +17,7 @@ from xcompress import __version__
 from xcompress.distill import workers
 from xcompress.distill.dev import dev_scores
 from xcompress.distill.encoders import encoder_fingerprint
-from xcompress.distill.goals import Goal, Table
+from xcompress.distill.goals import Goal, VectorTable
 from xcompress.distill.hardware import fast_inference, has_bf16
 from xcompress.distill.initial import embedding_errors, initial_student, student_config
 from xcompress.distill.manifest import MANIFEST, write_manifest
@@ -153,7 +153,7 @@ class _Stages:
             goals |= {"assistant_sources": table.goal(sources), "assistant_targets": table.goal(targets)}
         return goals
 
-    def _assistant_table(self, name: str) -> Table:
+    def _assistant_table(self, name: str) -> VectorTable:
         """Encode both sides of a stage's pairs with the trained assistant."""
         groups = {f"{name} {side}": self.materials.sentences(name, side) for side in SIDES}
         store = self.materials.store
@@ -161,7 +161,7 @@ class _Stages:
         def opened() -> VectorsOf:
             return vectors_of("assistant", *Student.load(self.assistant.folder))
 
-        return Table(groups, lambda texts: store.vectors("assistant", self.assistant.key, texts, opened))
+        return VectorTable(groups, lambda texts: store.vectors("assistant", self.assistant.key, texts, opened))
 
     def _open(self, stage: Stage) -> tuple[Student, Tokenizer]:
         if stage.train == "assistant":
