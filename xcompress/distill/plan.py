@@ -1,19 +1,23 @@
 """What a run would do, before it does anything: stages, text, parameters, and estimates of memory and time."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from xcompress.console import say, table
+from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
 from xcompress.distill.hardware import device, has_bf16
 from xcompress.distill.run import STEP
 from xcompress.recipe import Recipe, Stage
 from xcompress.recipe.parameters import Counts, parameters
-from xcompress.sources import is_here
+from xcompress.recipe.schema import PYTHON
+from xcompress.sources import can_be_fetched, is_here, resolve
 
 TOKENS_PER_WORD = 1.5
 """XLM-R pieces of a word, on average over European languages; a rough figure."""
@@ -64,6 +68,8 @@ class Plan:
     """What is read, and whether it is on this machine already."""
     pairs: dict[str, int]
     """Training pairs by language; empty before the corpus step has run."""
+    lines: dict[str, int]
+    """Lines by language of the text files that are here, before filters."""
     assistant: dict[str, int | None] | None
     student: dict[str, int | None] | None
     notes: tuple[str, ...]
@@ -71,15 +77,15 @@ class Plan:
 
 
 def plan(recipe: Recipe, folder: Path) -> Plan:
-    """Work out what `distill` would do; nothing is fetched, read in full or written.
+    """Work out what `distill` would do; nothing is fetched or written, and of text only lines are counted.
 
     :raises InputError: when the student's shape cannot be made from the assistant's.
     """
     counted = parameters(recipe)
-    pairs = _pairs(recipe, folder)
-    flops = _flops()
+    pairs, lines = _pairs(recipe, folder), _lines(recipe)
+    flops, text = _flops(), sum((pairs or lines).values())
     stages = [
-        _planned(name, stage, recipe, (counted.assistant, counted.student), sum(pairs.values()), flops, folder)
+        _planned(name, stage, recipe, (counted.assistant, counted.student), text, flops, folder)
         for name, stage in recipe.stages.items()
     ]
     return Plan(
@@ -88,6 +94,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         teraflops=round(flops / 1e12, 2),
         sources={source: is_here(source) for source in _sources(recipe)},
         pairs=pairs,
+        lines=lines,
         assistant=asdict(counted.assistant) if counted.assistant else None,
         student=asdict(counted.student) if counted.student else None,
         notes=counted.notes,
@@ -99,15 +106,20 @@ def show(planned: Plan) -> None:
     """Print a plan."""
     missing = [source for source, here in planned.sources.items() if not here]
     say(f"{planned.folder}: on {planned.device}, {planned.teraflops} TFLOP/s in a large product")
-    say(f"text and models: {len(planned.sources)} sources, {len(missing)} to fetch")
+    say(f"text and models: {len(planned.sources)} sources, {len(missing)} not here yet")
     for source in missing:
-        say(f"  to fetch: {source}")
-    counts = ", ".join(f"{language} {count:,}" for language, count in planned.pairs.items())
-    say(f"pairs to train on: {counts or 'known once the corpus has been read'}")
+        say(f"  {'to fetch' if can_be_fetched(source) else 'no such file'}: {source}")
+    if planned.lines:
+        say(f"lines of text files, before filters: {_counts(planned.lines)}")
+    say(f"pairs to train on: {_counts(planned.pairs) or 'known once the corpus has been read'}")
     for note in planned.notes:
         say(note)
     head = ("stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", "")
     table("dry run: memory and time are estimates", head, _rows(planned.stages))
+
+
+def _counts(by_language: Mapping[str, int]) -> str:
+    return ", ".join(f"{language} {count:,}" for language, count in by_language.items())
 
 
 def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
@@ -187,6 +199,17 @@ def _pairs(recipe: Recipe, folder: Path) -> dict[str, int]:
     return {language: len(PairFile(path, language)) for language, path in files.items() if path.is_file()}
 
 
+def _lines(recipe: Recipe) -> dict[str, int]:
+    """Count the lines of the text files that are here."""
+    counts: Counter[str] = Counter()
+    for tsv in recipe.corpus.tsv:
+        if tsv.language in recipe.languages and is_here(tsv.source):
+            with suppress(BrokenOffError):
+                for _ in read_lines(resolve(tsv.source)):
+                    counts[tsv.language] += 1
+    return dict(counts)
+
+
 def _sources(recipe: Recipe) -> list[str]:
     assistant = recipe.assistant
     encoders = [recipe.teacher, assistant, assistant.unit_from, assistant.rows_from]
@@ -194,7 +217,7 @@ def _sources(recipe: Recipe) -> list[str]:
     texts = [*recipe.corpus.catalogues, *(tsv.source for tsv in recipe.corpus.tsv)]
     words = recipe.vocabulary.words
     lists = [words.format(language=language) for language in ("en", *recipe.languages)] if words else []
-    return list(dict.fromkeys([*models, *texts, *lists]))
+    return [source for source in dict.fromkeys([*models, *texts, *lists]) if not source.startswith(PYTHON)]
 
 
 def _flops() -> float:
