@@ -29,9 +29,7 @@ from xcompress.recipe.schema import PYTHON
 from xcompress.sources import fingerprint, resolve
 
 FITTED_ON = 5000
-"""Pairs whose English sentences the head is fitted on."""
-AXES_FROM = 100_000
-"""Vectors that the principal axes are found from, at most."""
+"""Pairs whose English sentences the head, or the principal axes, are fitted on: the same whatever the stages are."""
 SIDES: tuple[Side, Side] = ("source", "target")
 
 
@@ -81,7 +79,7 @@ class Materials:
 
     @cached_property
     def fitted_on(self) -> list[str]:
-        """English training sentences for the least-squares fit of the head."""
+        """English training sentences that the head or the principal axes are fitted on."""
         rows = draw(self._of_languages(), FITTED_ON, self.recipe.seed)
         return sorted(set(Sentences(self.train, "source", rows)))
 
@@ -153,8 +151,7 @@ class Materials:
             )
         if self.recipe.widths != "pca" or width == self.width:
             return unchanged
-        rows = np.linspace(0, len(table.vectors) - 1, min(AXES_FROM, len(table.vectors)), dtype=np.int64)
-        axes = principal_axes(table.vectors.rows(rows), self.width)
+        axes = principal_axes(table.by_text("fitted_on")(self.fitted_on), self.width)
         return lambda vectors: unit_length(vectors @ axes.T) if normalize else vectors @ axes.T
 
     def _of_languages(self) -> list[Rows]:
