@@ -2,8 +2,9 @@
 
     python benchmarks/ablation_report.py [--runs runs/ablation]
 
-A difference counts where one side's worst seed is better than the other side's best; with one seed a side, where it is
-larger than the widest spread that three seeds of one variant show. Otherwise it cannot be told from chance.
+Variants are compared seed by seed. A difference counts where it has the same sign for every seed that both have and is
+more than a point on average; with one such seed, where it is larger than the range of the base over its seeds.
+Otherwise it cannot be told from chance.
 """
 
 import argparse
@@ -21,6 +22,9 @@ from xcompress.files import read_json, write_text
 
 HERE = Path(__file__).parent
 CROSS = "sts en-xx"
+BASE = "multi-stage"
+LEAST = 1.0
+"""Points by which variants must differ on average, where they have several seeds."""
 SCORES = {
     CROSS: "STS, English-xx",
     "sts other monolingual": "STS, xx-xx",
@@ -28,7 +32,7 @@ SCORES = {
     "retrieval": "translations found",
 }
 LABELS = {
-    "multi-stage": "four stages, |RU| 3, B 128",
+    "multi-stage": "four stages, \\|RU\\| 3, B 128",
     "single-stage": "single stage, random bottleneck",
     "pre-distilled": "single stage, after stage 2",
     "none": "stage 4 without MCL",
@@ -38,8 +42,8 @@ LABELS = {
     "once-none": "without recurrence and MCL",
     "b256": "B 256",
     "bnone": "no bottleneck",
-    "ru6": "|RU| 6",
-    "ru12": "|RU| 12",
+    "ru6": "\\|RU\\| 6",
+    "ru12": "\\|RU\\| 12",
     "elastic": "elastic depth, weights 0.25, 0.25, 0.5, 1",
 }
 CLAIMS = (
@@ -52,7 +56,7 @@ CLAIMS = (
     ("A wider bottleneck helps: 256 over 128 (table 8)", "b256", "multi-stage"),
     ("No bottleneck is best (table 8)", "bnone", "b256"),
     ("More distinct layers help: 6 over 3 (table 8)", "ru6", "multi-stage"),
-    ("More distinct layers help: 12 over 6 (table 8)", "ru12", "ru6"),
+    ("More distinct layers help: 12 over 3 (table 8)", "ru12", "multi-stage"),
 )
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
 """Told apart by the colour-blind (Okabe and Ito)."""
@@ -62,25 +66,27 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
 class Measured:
     """A variant's final scores, seed by seed, its size, and its course where it was scored while it trained."""
 
-    scores: tuple[Mapping[str, float], ...]
+    scores: Mapping[int, Mapping[str, float]]
+    """By seed."""
     parameters: int
     course: tuple[tuple[int, float], ...]
 
     def of(self, score: str) -> list[float]:
         """Return one score for each seed."""
-        return [own[score] for own in self.scores]
+        return [own[score] for own in self.scores.values()]
 
 
 def read(runs: Path) -> dict[str, Measured]:
     """Read every variant that has a finished run."""
     found = {}
     for name in LABELS:
-        files = [runs / f"{name}-s{seed}" / "manifest.json" for seed in SEEDS]
-        manifests = [read_json(file) for file in files if file.is_file()]
+        files = {seed: runs / f"{name}-s{seed}" / "manifest.json" for seed in SEEDS}
+        manifests = {seed: read_json(file) for seed, file in files.items() if file.is_file()}
         if manifests:
-            last = list(manifests[0]["steps"].values())[-1]["facts"]
-            scores = tuple(manifest["dev"] for manifest in manifests)
-            found[name] = Measured(scores, sum(last["sizes"].values()), _course(manifests[0]))
+            first = next(iter(manifests.values()))
+            last = list(first["steps"].values())[-1]["facts"]
+            scores = {seed: manifest["dev"] for seed, manifest in manifests.items()}
+            found[name] = Measured(scores, sum(last["sizes"].values()), _course(first))
     return found
 
 
@@ -116,24 +122,25 @@ def _with_spread(values: Sequence[float]) -> str:
 
 def verdicts(found: Mapping[str, Measured]) -> Iterator[str]:
     """Yield what became of each claim, on STS between English and the other languages."""
-    spread = max((max(one.of(CROSS)) - min(one.of(CROSS)) for one in found.values()), default=0.0)
+    base = found[BASE].of(CROSS)
     for claim, better, worse in CLAIMS:
-        if better in found and worse in found:
-            yield f"- **{claim}:** {_verdict(found[better].of(CROSS), found[worse].of(CROSS), spread)}"
-        else:
-            yield f"- **{claim}:** not measured"
+        known = better in found and worse in found
+        verdict = _verdict(found[better], found[worse], max(base) - min(base)) if known else "not measured"
+        yield f"- **{claim}:** {verdict}"
 
 
-def _verdict(better: Sequence[float], worse: Sequence[float], spread: float) -> str:
-    difference = fmean(better) - fmean(worse)
-    figures = f"{fmean(better):.1f} against {fmean(worse):.1f}"
-    if len(better) > 1 and len(worse) > 1:
-        apart = min(better) > max(worse) or min(worse) > max(better)
-    else:
-        apart = abs(difference) > spread
+def _verdict(better: Measured, worse: Measured, spread: float) -> str:
+    seeds = [seed for seed in better.scores if seed in worse.scores]
+    if not seeds:
+        return "not measured with one seed"
+    left, right = ([one.scores[seed][CROSS] for seed in seeds] for one in (better, worse))
+    differences = [mine - its for mine, its in zip(left, right, strict=True)]
+    figures = ", ".join(f"{mine:.1f} against {its:.1f}" for mine, its in zip(left, right, strict=True))
+    same_sign = len({difference > 0 for difference in differences}) == 1
+    apart = same_sign and abs(fmean(differences)) > (LEAST if len(seeds) > 1 else spread)
     if not apart:
-        return f"cannot be told here ({figures}, within the spread of seeds)"
-    return f"{'holds' if difference > 0 else 'does not hold; the opposite does'} here ({figures})"
+        return f"cannot be told here ({figures})"
+    return f"{'holds' if differences[0] > 0 else 'does not hold; the opposite does'} here ({figures})"
 
 
 def depths(runs: Path) -> str:
@@ -147,6 +154,10 @@ def depths(runs: Path) -> str:
         for name, own in scores.items()
     )
     return markdown_table(head, rows)
+
+
+def _plain(label: str) -> str:
+    return label.replace("`", "").replace("\\", "")
 
 
 def draw(found: Mapping[str, Measured], file: Path) -> None:
@@ -165,7 +176,7 @@ def draw(found: Mapping[str, Measured], file: Path) -> None:
                 linestyle=dash,
                 marker="o",
                 markersize=3,
-                label=LABELS[name].replace("`", ""),
+                label=_plain(LABELS[name]),
             )
     axes.axvline(STEPS["imitation"], color="0.6", linewidth=0.8)
     axes.annotate(
@@ -210,8 +221,9 @@ In brackets: worst and best seed.
 
 ## Which claims hold here
 
-On STS between English and another language. A difference counts where one side's worst seed is better than the
-other's best; with one seed on a side, where it is larger than the widest spread of seeds in the table.
+On STS between English and another language, seed by seed. A difference counts where it has the same sign for every
+seed and is more than {LEAST:g} on average; with one seed, where it is larger than the range of the first row over its
+seeds.
 
 {chr(10).join(verdicts(found))}
 
