@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,8 @@ CHANGES = [
 def distill(launcher: list[str], recipe: Path, folder: Path) -> dict[str, Any]:
     """Run the recipe; return the manifest."""
     command = [*launcher, *DISTILL, str(recipe), *CHANGES, "--json", "--run-folder", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    left_by_another = os.environ | {"ACCELERATE_MIXED_PRECISION": "bf16"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=left_by_another)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

@@ -1,5 +1,6 @@
 """transformers' Trainer with our objectives: what a step computes, what is saved, and what is shown."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -187,6 +188,7 @@ def newest_checkpoint(work: Path) -> str | None:
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:
     stage = job.stage
+    os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # what an earlier training in bfloat16 left there would win
     arguments = TrainingArguments(
         output_dir=str(job.work),
         max_steps=steps,
