@@ -206,7 +206,7 @@ def text(found: Mapping[str, Measured], by_depth: str) -> str:
 Written by the second command. Every variant is recipes/minilm_ru3.yaml with the changes in benchmarks/ablation.py:
 teacher all-MiniLM-L6-v2, assistant multilingual-e5-small, {len(LANGUAGES)} languages with English, at most
 {MAX_PAIRS:,} pairs each of everyday sentences, news and software messages. One assistant (stage 1,
-{steps["assistant"]} steps) and one stage 2 ({steps["embedding"]} steps) serve all variants that have these stages;
+{steps["assistant"]} steps) serves all variants, and one stage 2 ({steps["embedding"]} steps) those of the same shape;
 stage 3 has {steps["imitation"]} steps, stage 4 {steps["contrast"]}, of 32 pairs; a single stage has
 {SINGLE_STAGE_STEPS}, as many as both. A seed sets the order of the text and the initial values of stages 3 and 4.
 That is some minutes on a CPU core where the paper trained for days: what does not show after

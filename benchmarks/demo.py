@@ -26,9 +26,10 @@ def main() -> None:
             sys.stdout.write(f"\n{REPORT} is newer than the bundle, shown again:\n\n{REPORT.read_text()}\n")
             continue
         times.append((command[0], _seconds(command)))
-    lines = [f"{name:8s} {seconds // 60:3.0f} min {seconds % 60:2.0f} s" for name, seconds in times]
-    total = sum(seconds for _, seconds in times)
-    sys.stdout.write("\n".join([*lines, f"together {total // 60:3.0f} min {total % 60:2.0f} s", ""]))
+    times.append(("together", sum(seconds for _, seconds in times)))
+    for name, seconds in times:
+        minutes, rest = divmod(round(seconds), 60)
+        sys.stdout.write(f"{name:8s} {minutes:3d} min {rest:2d} s\n")
 
 
 def _is_current(report: Path) -> bool:

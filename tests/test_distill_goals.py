@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from xcompress.corpus.pairs import Pair
-from xcompress.distill.goals import Joined, Sentences, VectorTable, distinct
+from xcompress.distill.goals import Sentences, VectorTable, distinct
 from xcompress.distill.targets import Vectors
+from xcompress.lazy import Joined
 
 PAIRS = [Pair("aa", "b", "de", ""), Pair("a", "bbb", "de", ""), Pair("aa", "bb", "fr", "")]
 

@@ -93,12 +93,13 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def release(mapped: object) -> None:
-    """Give the pages of a memory-mapped array that were read back to the system; they are read again when needed.
+    """Give the pages of a memory map, or of an array on one, that were read back to the system.
 
-    Without it they count as this process's memory until memory is short. Arrays that are not mapped are left alone.
+    They are read again when needed; without this they count as the process's memory until memory is short. An array
+    that is not mapped is left alone.
     """
-    pages = getattr(mapped, "_mmap", None)
-    if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
+    pages = getattr(mapped, "_mmap", mapped)
+    if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         pages.madvise(mmap.MADV_DONTNEED)
 
 

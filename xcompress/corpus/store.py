@@ -2,17 +2,17 @@
 
 import mmap
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.pairs import Pair
 from xcompress.errors import InputError
-from xcompress.files import whole_file
+from xcompress.files import release, whole_file
+from xcompress.lazy import Lazy
 
 _ROWS_PER_RELEASE = 2000
 _CHUNK = 1 << 24
@@ -36,7 +36,7 @@ def offsets_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.offsets.npy")
 
 
-class PairFile(Sequence[Pair]):
+class PairFile(Lazy[Pair]):
     """Random access to the pairs of a file that `write_lines` wrote; nothing is read before it is asked for.
 
     The file is mapped into memory, and what was read is given back to the system every so often: neither the length
@@ -50,17 +50,9 @@ class PairFile(Sequence[Pair]):
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    @overload
-    def __getitem__(self, row: int) -> Pair: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> list[Pair]: ...
-
-    def __getitem__(self, row: int | slice) -> Pair | list[Pair]:
-        if isinstance(row, slice):
-            return [self[each] for each in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
-        return self._pair(self._line(row), row)
+    def item(self, number: int) -> Pair:
+        """Read one pair."""
+        return self._pair(self._line(number), number)
 
     def __iter__(self) -> Iterator[Pair]:
         with self.path.open("rb") as stream:
@@ -73,12 +65,8 @@ class PairFile(Sequence[Pair]):
     def _line(self, row: int) -> bytes:
         self._reads += 1
         if self._reads % _ROWS_PER_RELEASE == 0:
-            self._release()
+            release(self._map)
         return self._map[self._offsets[row] : self._offsets[row + 1]]
-
-    def _release(self) -> None:
-        if hasattr(mmap, "MADV_DONTNEED"):  # not on every system; without it the pages stay until memory is short
-            self._map.madvise(mmap.MADV_DONTNEED)
 
     def _pair(self, line: bytes, row: int) -> Pair:
         try:

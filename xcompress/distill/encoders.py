@@ -9,31 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from tokenizers import Tokenizer
 from torch import nn
 
 from xcompress.distill.functions import function_fingerprint, open_function
 from xcompress.distill.hardware import device, fast_inference
-from xcompress.distill.precomputed import open_table, sentences_reference
+from xcompress.distill.precomputed import open_table
 from xcompress.distill.targets import Mapped, VectorsOf, in_batches, vectors_of
 from xcompress.e5s1 import is_e5s1
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json
 from xcompress.importing import import_encoder, pooling_of
 from xcompress.recipe import Encoder, Teacher
-from xcompress.recipe.schema import PYTHON
+from xcompress.recipe.schema import CONFIG_KEYS, PYTHON
 from xcompress.sources import check, fingerprint, resolve
-from xcompress.student import MODEL_TYPE, StudentConfig
-
-_SIZES = {
-    "vocabulary": "vocab_size",
-    "hidden": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate": "intermediate_size",
-    "positions": "max_position_embeddings",
-    "types": "type_vocab_size",
-}
-"""Keys of a recipe's shape, by what transformers calls them in config.json."""
+from xcompress.student import MODEL_TYPE, Student, StudentConfig
 
 
 def open_encoder(part: Encoder, key: str, missing: Path | None = None) -> VectorsOf:
@@ -52,8 +42,8 @@ def encoder_fingerprint(part: Encoder) -> str:
     """Hash everything that the encoder's vectors depend on: its content and how the recipe has it used."""
     if part.source.startswith(PYTHON):
         content = function_fingerprint(part.source)
-    elif part.source.endswith(".npy"):
-        content = [fingerprint(part.source), fingerprint(sentences_reference(part))]
+    elif part.sentences_source:
+        content = [fingerprint(part.source), fingerprint(part.sentences_source)]
     else:
         content = [fingerprint(part.source), fingerprint(part.tokenizer.source) if part.tokenizer else None]
     used = {"prefix": part.prefix, "pooling": part.pooling, "sha256": part.sha256}
@@ -97,6 +87,23 @@ def check_mean_pooling(part: Encoder, path: Path, key: str) -> None:
         )
 
 
+def import_layers(part: Encoder, path: Path, key: str, max_tokens: int = 128) -> tuple[Student, Tokenizer]:
+    """Open an E5S1 file, a student's folder or that of a BERT-family encoder as a `Student`.
+
+    :param path: where the part's source is, as `locate` returns it.
+    :raises InputError: when it is none of these, is not pooled by the mean, or the recipe does not fit it.
+    """
+    if path.is_file() and not is_e5s1(path):
+        raise InputError(f"{key}.source: {part.source} is neither a model's folder, an E5S1 file nor .npy; name one")
+    if path.is_file() and part.tokenizer is None:
+        raise InputError(f"{key}.tokenizer: not given, and {part.source} brings none; name its tokenizer.json")
+    check_mean_pooling(part, path, key)
+    tokenizer_file = resolve(part.tokenizer.source, part.tokenizer.sha256) if part.tokenizer else None
+    student, tokenizer = import_encoder(path, tokenizer_file, prefix=part.prefix, max_tokens=max_tokens)
+    check_shape(part, student.config, key)
+    return student, tokenizer
+
+
 def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale each row of (N, D) to length 1; rows of zeros stay as they are."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -136,15 +143,7 @@ def _model_type(path: Path) -> str | None:
 
 
 def _imported(part: Encoder, path: Path, key: str) -> VectorsOf:
-    """Open an E5S1 file, a student's folder, or a folder whose tokenizer the recipe names."""
-    if path.is_file() and not is_e5s1(path):
-        raise InputError(f"{key}.source: {part.source} is neither a model's folder, an E5S1 file nor .npy; name one")
-    if path.is_file() and part.tokenizer is None:
-        raise InputError(f"{key}.tokenizer: not given, and {part.source} brings none; name its tokenizer.json")
-    check_mean_pooling(part, path, key)
-    tokenizer_file = resolve(part.tokenizer.source, part.tokenizer.sha256) if part.tokenizer else None
-    student, tokenizer = import_encoder(path, tokenizer_file, prefix=part.prefix)
-    check_shape(part, student.config, key)
+    student, tokenizer = import_layers(part, path, key)
     if _model_type(path) == MODEL_TYPE:
         student.config = replace(student.config, prefix=part.prefix or student.config.prefix)
     elif isinstance(part, Teacher):
@@ -202,6 +201,6 @@ def _pooled(part: Encoder, path: Path, options: Mapping[str, Any]) -> list[nn.Mo
 def _compare_shape(part: Encoder, sizes: Mapping[str, object], key: str) -> None:
     stated = part.shape.model_dump() if part.shape else {}
     for name, value in stated.items():
-        found = sizes.get(_SIZES[name], value)
+        found = sizes.get(CONFIG_KEYS[name], value)
         if found != value:
             raise InputError(f"{key}.shape.{name}: is {value}, but {part.source} has {found}; correct one of them")

@@ -4,7 +4,6 @@ import difflib
 import importlib
 import importlib.metadata
 import importlib.util
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,8 +17,8 @@ from xcompress.distill.targets import VectorsOf, in_batches
 from xcompress.errors import InputError
 from xcompress.files import sha256_of
 from xcompress.recipe import Encoder
+from xcompress.recipe.schema import PYTHON_REFERENCE
 
-_REFERENCE = re.compile(r"python:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 _FAILURES = (Exception, SystemExit)
 """What foreign code may end with."""
 
@@ -33,7 +32,7 @@ def open_function(part: Encoder, key: str) -> VectorsOf:
     :raises InputError: when there is no such code, it fails, or what it gives is not an (N, D) array of finite numbers.
     """
     where = f"{key}.source: {part.source}"
-    match = _REFERENCE.fullmatch(part.source)
+    match = PYTHON_REFERENCE.fullmatch(part.source)
     if not match:
         raise InputError(f"{where}: not of the form python:package.module:name")
     with _current_folder_importable():

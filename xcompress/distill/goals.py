@@ -1,20 +1,18 @@
 """What pairs regress on: vectors of frozen models, looked up by pair; equal sentences share one vector."""
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Literal, TypeVar, overload
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.pairs import Pair
 from xcompress.distill.targets import Vectors
+from xcompress.lazy import Joined, Lazy, Picked
 
 Rows = NDArray[np.int64]
-Item = TypeVar("Item")
 Change = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """Maps vectors (N, D) to others (N, D')."""
 Side = Literal["source", "target"]
@@ -43,26 +41,6 @@ class Goal:
         return self.change(self.vectors.rows(self.rows[list(pairs)]))
 
 
-class Lazy(Sequence[Item]):
-    """A sequence whose items are made when they are asked for."""
-
-    def item(self, number: int) -> Item:
-        """Return one item; 0 <= number < len."""
-        raise NotImplementedError
-
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
-        """Return an item, or a list of items."""
-        if isinstance(index, slice):
-            return [self.item(number) for number in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return self.item(index % len(self))
-
-
 class Sentences(Lazy[str]):
     """One side of some pairs."""
 
@@ -78,39 +56,6 @@ class Sentences(Lazy[str]):
     def item(self, number: int) -> str:
         """Return the sentence of one of the chosen pairs."""
         return str(getattr(self.pairs[int(self.rows[number])], self.side))
-
-
-class Joined(Lazy[Item]):
-    """Sequences one after the other."""
-
-    def __init__(self, parts: Sequence[Sequence[Item]]) -> None:
-        self.parts = [part for part in parts if len(part)]
-        self.starts = [0, *accumulate(map(len, self.parts))]
-
-    def __len__(self) -> int:
-        """Return how many items all parts have."""
-        return self.starts[-1]
-
-    def item(self, number: int) -> Item:
-        """Return an item of the part that holds it."""
-        part = bisect_right(self.starts, number) - 1
-        return self.parts[part][number - self.starts[part]]
-
-
-class Picked(Lazy[Item]):
-    """Some items of a sequence, by number."""
-
-    def __init__(self, items: Sequence[Item], rows: Rows) -> None:
-        self.items = items
-        self.rows = rows
-
-    def __len__(self) -> int:
-        """Return how many were picked."""
-        return len(self.rows)
-
-    def item(self, number: int) -> Item:
-        """Return one of them."""
-        return self.items[int(self.rows[number])]
 
 
 def distinct(texts: Sequence[str]) -> tuple[Sequence[str], Rows]:

@@ -17,13 +17,14 @@ from xcompress.corpus.pairs import Pair
 from xcompress.corpus.similarity import GradedSet, read_folder
 from xcompress.corpus.store import PairFile
 from xcompress.distill.encoders import encoder_fingerprint, open_encoder, unit_length
-from xcompress.distill.goals import Change, Joined, Rows, Sentences, Side, VectorTable, unchanged
+from xcompress.distill.goals import Change, Rows, Sentences, Side, VectorTable, unchanged
 from xcompress.distill.initial import least_squares_head
 from xcompress.distill.pairs import draw
 from xcompress.distill.run import Run, Step
 from xcompress.distill.targets import VectorStore
 from xcompress.distill.widths import principal_axes
 from xcompress.errors import InputError
+from xcompress.lazy import Joined
 from xcompress.recipe import Encoder, Recipe, Stage
 from xcompress.recipe.schema import PYTHON
 from xcompress.sources import fingerprint, resolve

@@ -46,8 +46,8 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
         config = read_config(reference.folder)
         _refuse_impossible(recipe, student_config(config, recipe.student))
         materials = Materials(recipe, run, config.hidden_size)
-        stages = _Stages(recipe, run, materials, start_step(recipe, run, materials, reference))
-        stages.boards = folder / "tensorboard" if tensorboard else None
+        start = start_step(recipe, run, materials, reference)
+        stages = _Stages(recipe, run, materials, start, boards=folder / "tensorboard" if tensorboard else None)
         for number, name in enumerate(recipe.stages, 1):
             stages.run_stage(number, name)
         if workers.is_main():
@@ -66,14 +66,14 @@ def _refuse_impossible(recipe: Recipe, student: StudentConfig) -> None:
 class _Stages:
     """The stages of a recipe, each starting from what came before it."""
 
-    def __init__(self, recipe: Recipe, run: Run, materials: Materials, start: Step) -> None:
+    def __init__(self, recipe: Recipe, run: Run, materials: Materials, start: Step, *, boards: Path | None) -> None:
         self.recipe = recipe
         self.run = run
         self.materials = materials
         self.start = start
+        self.boards = boards
         self.assistant = start
         self.student: Step | None = None
-        self.boards: Path | None = None
 
     def run_stage(self, number: int, name: str) -> None:
         """Run one stage, or reuse it."""

@@ -10,12 +10,14 @@ from pathlib import Path
 import torch
 
 from xcompress.console import say, table
+from xcompress.corpus.build import TRAIN, corpus_file
 from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
 from xcompress.distill.hardware import device, has_bf16
 from xcompress.distill.run import STEP
 from xcompress.recipe import Recipe, Stage
 from xcompress.recipe.parameters import Counts, parameters
+from xcompress.recipe.references import encoders, files
 from xcompress.recipe.schema import PYTHON
 from xcompress.sources import can_be_fetched, is_here, resolve
 
@@ -195,8 +197,8 @@ def _tokens(recipe: Recipe) -> int:
 
 def _pairs(recipe: Recipe, folder: Path) -> dict[str, int]:
     """Count the training pairs of a corpus step that has run."""
-    files = {language: folder / "corpus" / f"train.{language}.tsv" for language in recipe.languages}
-    return {language: len(PairFile(path, language)) for language, path in files.items() if path.is_file()}
+    paths = {language: corpus_file(folder / "corpus", TRAIN, language) for language in recipe.languages}
+    return {language: len(PairFile(path, language)) for language, path in paths.items() if path.is_file()}
 
 
 def _lines(recipe: Recipe) -> dict[str, int]:
@@ -211,13 +213,9 @@ def _lines(recipe: Recipe) -> dict[str, int]:
 
 
 def _sources(recipe: Recipe) -> list[str]:
-    assistant = recipe.assistant
-    encoders = [recipe.teacher, assistant, assistant.unit_from, assistant.rows_from]
-    models = [file.source for one in encoders if one for file in (one, one.tokenizer) if file]
-    texts = [*recipe.corpus.catalogues, *(tsv.source for tsv in recipe.corpus.tsv)]
-    words = recipe.vocabulary.words
-    lists = [words.format(language=language) for language in ("en", *recipe.languages)] if words else []
-    return [source for source in dict.fromkeys([*models, *texts, *lists]) if not source.startswith(PYTHON)]
+    models = [encoder.source for _, encoder in encoders(recipe)]
+    references = dict.fromkeys([*models, *(reference for _, reference in files(recipe))])
+    return [reference for reference in references if not reference.startswith(PYTHON)]
 
 
 def _flops() -> float:

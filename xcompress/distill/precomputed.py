@@ -75,19 +75,15 @@ def open_table(part: Encoder, key: str, path: Path, missing: Path | None = None)
     """
     where = f"{key}.source: {part.source}"
     vectors = _open_array(path, where)
-    file = resolve(sentences_reference(part))
-    sentences = _read_lines(file, f"{key}.sentences: {sentences_reference(part)}")
+    reference = str(part.sentences_source)
+    file = resolve(reference)
+    sentences = _read_lines(file, f"{key}.sentences: {reference}")
     if len(vectors) != len(sentences):
         raise InputError(
-            f"{where}: has {len(vectors)} rows, but {sentences_reference(part)} has {len(sentences)} lines; "
+            f"{where}: has {len(vectors)} rows, but {reference} has {len(sentences)} lines; "
             "there must be a line for every row, in the same order"
         )
     return Table(vectors, sentences, where, missing or file.with_suffix(".missing.txt"))
-
-
-def sentences_reference(part: Encoder) -> str:
-    """Return where the sentences of an .npy are: where the recipe says, else beside it."""
-    return part.sentences or part.source.removesuffix(".npy") + ".txt"
 
 
 def _open_array(path: Path, where: str) -> NDArray[np.floating]:

@@ -10,16 +10,16 @@ from tokenizers import Tokenizer
 from xcompress import __version__
 from xcompress.corpus.words import read_words, with_capitals
 from xcompress.distill.dev import dev_scores
-from xcompress.distill.encoders import check_mean_pooling, check_shape, encoder_fingerprint, locate
-from xcompress.distill.goals import Joined, Sentences
+from xcompress.distill.encoders import encoder_fingerprint, import_layers, locate
+from xcompress.distill.goals import Sentences
 from xcompress.distill.initial import least_squares_head, pooled, with_head
 from xcompress.distill.materials import SIDES, Materials
 from xcompress.distill.run import Run, Step
 from xcompress.distill.targets import vectors_of
 from xcompress.errors import InputError
-from xcompress.importing import import_encoder
+from xcompress.lazy import Joined
 from xcompress.metrics import cosines
-from xcompress.recipe import Encoder, Recipe
+from xcompress.recipe import Recipe
 from xcompress.recipe.schema import PYTHON
 from xcompress.sources import resolve
 from xcompress.student import Student
@@ -42,9 +42,12 @@ def reference_step(recipe: Recipe, run: Run) -> Step:
 
 def _open_lenders(recipe: Recipe, folder: Path) -> Mapping[str, object]:
     part = recipe.assistant
-    student, tokenizer = _imported(part.donor, "assistant.unit_from" if part.unit_from else "assistant", recipe)
+    donor_key = "assistant.unit_from" if part.unit_from else "assistant"
+    max_tokens = recipe.student.max_tokens
+    student, tokenizer = import_layers(part.donor, locate(part.donor, donor_key), donor_key, max_tokens)
     if part.rows_from:
-        rows, tokenizer = _imported(part.rows_from, "assistant.rows_from", recipe)
+        key = "assistant.rows_from"
+        rows, tokenizer = import_layers(part.rows_from, locate(part.rows_from, key), key, max_tokens)
         if rows.config.hidden_size != student.config.hidden_size:
             raise InputError(
                 f"assistant.rows_from: its rows have {rows.config.hidden_size} components, and the encoder that lends "
@@ -53,15 +56,6 @@ def _open_lenders(recipe: Recipe, folder: Path) -> Mapping[str, object]:
         student = with_table(student, rows.embeddings.word.weight.detach(), rows.config.pad_token_id)
     student.save(folder, tokenizer)
     return {"sizes": student.sizes()}
-
-
-def _imported(part: Encoder, key: str, recipe: Recipe) -> tuple[Student, Tokenizer]:
-    path = locate(part, key)
-    check_mean_pooling(part, path, key)
-    tokenizer_file = resolve(part.tokenizer.source, part.tokenizer.sha256) if part.tokenizer else None
-    student, tokenizer = import_encoder(path, tokenizer_file, prefix=part.prefix, max_tokens=recipe.student.max_tokens)
-    check_shape(part, student.config, key)
-    return student, tokenizer
 
 
 def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step) -> Step:
@@ -125,9 +119,8 @@ def _with_vocabulary(
     if part.method == "train":
         return retrain(full, tokenizer, _text(materials), part.size)
     words: list[str] = []
-    for language in ("en", *recipe.languages) if part.words else ():
-        path = resolve(str(part.words).format(language=language))
-        words += with_capitals(read_words(path, part.words_per_language))
+    for reference in part.word_lists(recipe.languages):
+        words += with_capitals(read_words(resolve(reference), part.words_per_language))
     return trim(full, tokenizer, kept_pieces(tokenizer, Joined([_text(materials), words])))
 
 

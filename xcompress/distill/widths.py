@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.distill.targets import Mapped, Vectors, VectorsOf
+from xcompress.distill.targets import Vectors
 from xcompress.errors import InputError
 
 BLOCK = 8192
@@ -33,14 +33,6 @@ def principal_axes(vectors: NDArray[np.floating] | Vectors, width: int) -> NDArr
         moment += block.T @ block
     axes = np.linalg.eigh(moment)[1][:, ::-1][:, :width].T
     return _signed(axes).astype(np.float32)
-
-
-def reduced(encoder: VectorsOf, axes: NDArray[np.float32]) -> VectorsOf:
-    """Wrap an encoder, so that its vectors (N, D) become their coordinates on axes (width, D): (N, width).
-
-    They are not scaled again: what is lost shows in their lengths.
-    """
-    return Mapped(encoder, lambda vectors: vectors @ axes.T)
 
 
 def _blocks(vectors: NDArray[np.floating] | Vectors) -> Iterator[NDArray[np.float64]]:

@@ -5,18 +5,7 @@ from pathlib import Path
 
 from xcompress.errors import InputError
 from xcompress.files import read_json
-from xcompress.recipe.schema import Encoder, Recipe, Shape, StudentPart
-
-_KEYS = {
-    "vocabulary": "vocab_size",
-    "hidden": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate": "intermediate_size",
-    "positions": "max_position_embeddings",
-    "types": "type_vocab_size",
-}
-"""Our names of sizes, and those in the config.json of a Hugging Face encoder."""
+from xcompress.recipe.schema import CONFIG_KEYS, Encoder, Recipe, Shape, StudentPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +109,9 @@ def shape_of(encoder: Encoder) -> Shape | None:
     if not config.is_file():
         return None
     described = read_json(config)
-    if not isinstance(described, dict) or any(not isinstance(described.get(key), int) for key in _KEYS.values()):
+    if not isinstance(described, dict) or any(not isinstance(described.get(key), int) for key in CONFIG_KEYS.values()):
         return None
-    return Shape(**{ours: described[theirs] for ours, theirs in _KEYS.items()})
+    return Shape(**{ours: described[theirs] for ours, theirs in CONFIG_KEYS.items()})
 
 
 def _head(recipe: Recipe) -> tuple[int | None, list[str]]:

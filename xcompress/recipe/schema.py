@@ -1,5 +1,7 @@
 """What a recipe may say: each key with its type, its meaning, and what must fit together."""
 
+import re
+from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, Literal
 
@@ -8,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from xcompress.files import hash_of
 
 PYTHON = "python:"
-"""Starts a reference to a Python function or class, python:package.module:name."""
+"""Starts a reference to a Python function or class."""
+PYTHON_REFERENCE = re.compile(r"python:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
+"""python:package.module:name."""
 ObjectiveName = Literal["teacher", "contrast", "contrast_bool", "contrast_ce", "embedding", "assistant"]
 Weight = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -47,6 +51,18 @@ class Shape(Part):
     types: Positive = 2
 
 
+CONFIG_KEYS = {
+    "vocabulary": "vocab_size",
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate": "intermediate_size",
+    "positions": "max_position_embeddings",
+    "types": "type_vocab_size",
+}
+"""Our names of sizes, and those in the config.json of a Hugging Face encoder."""
+
+
 class Encoder(Part):
     """Something that maps sentences to vectors."""
 
@@ -68,6 +84,11 @@ class Encoder(Part):
     """Of vectors computed earlier: the text file with a sentence a line; beside the .npy, with .txt, when not given."""
     shape: Shape | None = None
     """What the encoder's sizes are; checked when it is opened."""
+
+    @property
+    def sentences_source(self) -> str | None:
+        """Where the sentences of an .npy are: where the recipe says, else beside it; None for what is no .npy."""
+        return self.sentences or (self.source.removesuffix(".npy") + ".txt" if self.source.endswith(".npy") else None)
 
     @property
     def gives_only_vectors(self) -> bool:
@@ -148,6 +169,12 @@ class VocabularyPart(Part):
     words: str | None = None
     """Reference to word lists, with {language} in it: text with a word a line, or wordfreq's .msgpack.gz."""
     words_per_language: Positive = 20_000
+
+    def word_lists(self, languages: Sequence[str]) -> list[str]:
+        """Return references to the word lists that are read, English first."""
+        if self.method != "trim" or self.words is None:
+            return []
+        return [self.words.replace("{language}", language) for language in ("en", *languages)]
 
 
 class StudentPart(Part):
