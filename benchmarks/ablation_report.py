@@ -212,6 +212,9 @@ stage 3 has {steps["imitation"]} steps, stage 4 {steps["contrast"]}, of 32 pairs
 That is some minutes on a CPU core where the paper trained for days: what does not show after
 {SINGLE_STAGE_STEPS} steps may show after 100,000.
 
+The runs shown were made before targets were kept as float16 and before sentences of like length were grouped our own
+way; commands and settings are the same.
+
 Scores are on dev sets alone: STS on every {DEV_EVERY}th row of stsb-multi-mt's dev part (machine-translated; de, es,
 fr, it, nl and tr; Arabic is not in it), agreement and translation retrieval on held-out pairs of all languages.
 
