@@ -38,7 +38,7 @@ def test_help_imports_nothing_heavy() -> None:
     [
         (["distill", "absent.yaml"], "absent.yaml: no such recipe"),
         (["export"], "no finished run here; run `xcompress distill recipes/minilm_ru3.yaml` first"),
-        (["export", "absent"], "absent: no such folder"),
+        (["export", "./absent"], "absent: no such folder"),
         (["bench"], "no bundle in any run yet"),
         (["bench", "absent"], "absent: no manifest.json"),
         (["bench", "--device", "abacus"], "abacus"),
@@ -88,7 +88,7 @@ def test_a_disk_that_fills_up_during_export_is_one_line(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     student = save_student(tmp_path / "student")
-    monkeypatch.setattr("xcompress.export.pipeline.onnx.save", full)
+    monkeypatch.setattr("onnx.save", full)
     monkeypatch.setattr(sys, "argv", ["xcompress", "export", str(student), "--output", str(tmp_path / "bundle")])
     with pytest.raises(SystemExit) as stopped:
         cli.main()

@@ -1,15 +1,22 @@
 import json
 import os
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from small_foreign import TEXTS, save_pipeline
 from small_student import CONFIG, SENTENCES, bundle, make_student, student_of_bundle
 from tokenizers import Tokenizer
 
+from xcompress.export import export
+from xcompress.export.bundle import write_pipeline
+from xcompress.export.options import Options
 from xcompress.files import sha256_of
 from xcompress.runtime import Encoder
+from xcompress.st_folder import read_pipeline
 from xcompress.student import encode
 
 FILES = [
@@ -45,7 +52,7 @@ def test_the_manifest_hashes_every_other_file(manifest: dict[str, dict[str, dict
         assert entry == {"bytes": (bundle() / name).stat().st_size, "sha256": sha256_of(bundle() / name)}
 
 
-def test_the_manifest_describes_the_model(manifest: dict[str, object]) -> None:
+def test_the_manifest_describes_the_model(manifest: dict[str, Any]) -> None:
     expected = {
         "format": 1,
         "source": "small",
@@ -58,10 +65,10 @@ def test_the_manifest_describes_the_model(manifest: dict[str, object]) -> None:
         "dimension": 24,
         "recurrences": 3,
         "unit_layers": 2,
-        "bottleneck": {"width": 16, "form": "factored"},
         "parameters": sum(weight.numel() for weight in make_student().parameters()),
     }
     assert {name: manifest[name] for name in expected} == expected
+    assert manifest["bottleneck"]["width"] == 16
 
 
 def test_no_text_file_names_a_place_on_this_machine() -> None:
@@ -141,3 +148,43 @@ def test_the_bundle_agrees_with_the_student() -> None:
 
 def test_the_int8_file_is_as_small_as_its_parameters(manifest: dict[str, dict[str, dict[str, int]]]) -> None:
     assert manifest["files"]["onnx/model_quantized.onnx"]["bytes"] < manifest["parameters"] * 1.02 + 1_000_000
+
+
+FOREIGN: list[dict[str, Any]] = [
+    {"kind": "distilbert", "pooling": "cls", "dense": ["Identity", "Tanh"], "longest": 60},
+    {"kind": "mpnet", "normalize": False, "longest": 170, "prompts": {"q": "rain "}, "default_prompt_name": "q"},
+    {"kind": "roberta", "pooling": "cls", "dense": ["Identity"], "longest": 60},
+    {"kind": "bert", "dense": ["Tanh"], "normalize": False, "longest": 60},
+]
+
+
+@pytest.mark.parametrize("options", FOREIGN)
+def test_a_foreign_encoder_gives_its_vectors_in_every_loader(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(os.environ, "HF_HUB_OFFLINE", "1")
+    expected = save_pipeline(tmp_path / "mine", **options).encode(TEXTS)
+    made = export(tmp_path / "mine", options=Options(precision="fp32"))
+    assert made == tmp_path / "mine-bundle"
+    np.testing.assert_allclose(Encoder(made).encode(TEXTS), expected, atol=2e-5)
+    described = json.loads((made / "manifest.json").read_text())
+    assert (described["pooling"], described["dimension"]) == (options.get("pooling", "mean"), expected.shape[1])
+    assert "stored, applied once |" in (made / "README.md").read_text()
+    pytest.importorskip("optimum.onnxruntime", reason="optimum is not installed")
+    package = pytest.importorskip("sentence_transformers")
+    graph = {"file_name": "onnx/model.onnx", "provider": "CPUExecutionProvider"}
+    model = package.SentenceTransformer(str(made), backend="onnx", model_kwargs=graph)
+    np.testing.assert_allclose(model.encode(TEXTS), expected, atol=2e-5)
+
+
+def test_a_head_with_an_activation_is_a_module_of_its_own(tmp_path: Path) -> None:
+    student = make_student(head_activation="tanh", pooling="cls")
+    write_pipeline(tmp_path, student.config, student.head)
+    kinds = [module["type"].rpartition(".")[2] for module in json.loads((tmp_path / "modules.json").read_text())]
+    assert kinds == ["Transformer", "Pooling", "Dense", "Normalize"]
+    pooling = json.loads((tmp_path / "1_Pooling" / "config.json").read_text())
+    assert pooling["word_embedding_dimension"] == 32
+    assert [name for name, on in pooling.items() if on is True] == ["pooling_mode_cls_token"]
+    found = read_pipeline(tmp_path).head
+    assert found is not None and student.head is not None
+    assert found.activation == "tanh" and found.weight.equal(student.head.weight)

@@ -1,19 +1,26 @@
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import torch
+from small_export import TEXT, little_text, manifest_of  # noqa: F401
 from small_student import SENTENCES, save_student
 
+from xcompress import console
 from xcompress.errors import GateError, InputError
-from xcompress.export import Bounds, export, pipeline
+from xcompress.export import Bounds, Options, export, pipeline
+from xcompress.export.making import Making
 from xcompress.export.verify import open_session
 from xcompress.export.verify import run as run_graph
 from xcompress.runtime import Encoder
 from xcompress.student import Student, encode, pad, shallower, token_ids
+
+pytestmark = pytest.mark.usefixtures("little_text")
+FLOAT = Options(precision="fp32")
 
 RUN = {
     "name": "trial",
@@ -33,16 +40,16 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count exports, and do not trace."""
+    """Count exports, and write next to nothing."""
     calls: list[int] = []
 
-    def write(folder: Path, source: object, made_from: str, *_: object) -> None:
+    def write(self: Making, made_from: str, _: object) -> None:
         calls.append(1)
-        (folder / "a.txt").write_text("abc")
+        (self.folder / "a.txt").write_text("abc")
         files = {"a.txt": {"bytes": 3}}
-        (folder / "manifest.json").write_text(json.dumps({"made_from": made_from, "files": files}))
+        (self.folder / "manifest.json").write_text(json.dumps({"made_from": made_from, "files": files}))
 
-    monkeypatch.setattr(pipeline, "_write", write)
+    monkeypatch.setattr(Making, "write", write)
     return calls
 
 
@@ -50,13 +57,13 @@ def test_a_run_becomes_a_bundle_that_knows_its_run(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(run.parents[1])
-    bundle = export(quantize=False, facts={"note": "mine"})
-    manifest = json.loads((bundle / "manifest.json").read_text())
+    bundle = export(options=FLOAT, facts={"note": "mine"})
+    manifest = manifest_of(bundle)
     assert bundle == Path("runs/trial/bundle")
     assert {name: manifest[name] for name in ("recipe_hash", "languages", "dev")} == {
         name: RUN[name] for name in ("recipe_hash", "languages", "dev")
     }
-    assert (manifest["source"], manifest["precisions"], manifest["note"]) == ("trial", ["fp32"], "mine")
+    assert (manifest["source"], list(manifest["graphs"]), manifest["note"]) == ("trial", ["fp32"], "mine")
     assert not (bundle / "onnx/model_quantized.onnx").exists()
     card = (bundle / "README.md").read_text()
     assert "| languages | en, de |" in card
@@ -71,9 +78,12 @@ def test_the_same_is_not_exported_twice(run: Path, quick: list[int], capsys: pyt
     assert "already exported" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("change", ["force", "option", "facts", "student", "file", "run"])
+@pytest.mark.parametrize("change", ["force", "option", "facts", "student", "file", "run", "text"])
 def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> None:
-    export(run)
+    text = run / "mine.txt"
+    text.write_text("rain\n")
+    options = Options(text=(text,))
+    export(run, options=options)
     if change == "student":
         (run / "student/tokenizer.json").write_text("{}")
     if change == "file":
@@ -81,7 +91,11 @@ def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> Non
         (run / "bundle/a.txt").write_text("")
     if change == "run":
         (run / "manifest.json").write_text(json.dumps({**RUN, "dev": {}}))
-    export(run, force=change == "force", quantize=change != "option", facts={"a": 1} if change == "facts" else None)
+    if change == "text":
+        text.write_text("a red boat\n")
+    if change == "option":
+        options = replace(options, gate=0.5)
+    export(run, options=options, force=change == "force", facts={"a": 1} if change == "facts" else None)
     assert len(quick) == 2
 
 
@@ -113,7 +127,7 @@ def test_a_failed_gate_keeps_the_bundle_that_was_there(
     def refuse(*_: object) -> None:
         raise GateError("too far off")
 
-    monkeypatch.setattr(pipeline, "_write", refuse)
+    monkeypatch.setattr(Making, "write", refuse)
     with pytest.raises(GateError):
         export(run, force=True)
     assert (run / "bundle/manifest.json").read_text() == before
@@ -122,7 +136,7 @@ def test_a_failed_gate_keeps_the_bundle_that_was_there(
 
 def test_bounds_decide(run: Path) -> None:
     with pytest.raises(GateError, match="bound 0e"):
-        export(run, quantize=False, bounds=Bounds(fp32_difference=0.0))
+        export(run, options=FLOAT, bounds=Bounds(fp32_difference=0.0))
     assert not (run / "bundle").exists()
 
 
@@ -148,11 +162,22 @@ def test_an_unfinished_run_is_exported_with_a_warning(
     assert "not finished" in capsys.readouterr().err
 
 
-def test_a_bar_shows_the_steps(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notes: list[str] = []
-    monkeypatch.setattr(pipeline.console.LineTicker, "advance", lambda self, steps=1, note="": notes.append(note))
+def test_bars_show_the_sentences(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: dict[str, list[int]] = {}
+
+    class Noting(console.LineTicker):
+        def __init__(self, what: str, total: int) -> None:
+            super().__init__(what, total)
+            bars[what] = [0, total]
+
+        def advance(self, steps: int = 1, note: str = "") -> None:
+            bars[self._what][0] += steps
+
+    monkeypatch.setattr(console, "LineTicker", Noting)
     export(run)
-    assert notes == ["tracing", "checking float32", "quantising", "checking int8", "writing", "done"]
+    sentences = sum(map(len, TEXT.values()))
+    whats = ("encoded with PyTorch", "fp32 checked", "int8 checked")
+    assert bars == {what: [sentences, sentences] for what in whats}
 
 
 @pytest.fixture
@@ -163,7 +188,7 @@ def deep(tmp_path: Path) -> Path:
 
 
 def test_fewer_recurrences_make_another_bundle_with_fewer_nodes(deep: Path) -> None:
-    full, shallow = export(deep, quantize=False), export(deep, quantize=False, recurrences=2)
+    full, shallow = export(deep, options=FLOAT), export(deep, options=replace(FLOAT, recurrences=2))
     assert [bundle.name for bundle in (full, shallow)] == ["bundle", "bundle-r2"]
     nodes = [len(onnx.load(bundle / "onnx/model.onnx").graph.node) for bundle in (full, shallow)]
     assert nodes[1] < nodes[0]
@@ -178,8 +203,8 @@ def test_fewer_recurrences_make_another_bundle_with_fewer_nodes(deep: Path) -> N
 
 
 def test_a_shallow_bundle_says_so_and_claims_no_scores_of_the_deep_one(deep: Path) -> None:
-    full, shallow = export(deep, quantize=False), export(deep, quantize=False, recurrences=1)
-    manifests = [json.loads((bundle / "manifest.json").read_text()) for bundle in (full, shallow)]
+    full, shallow = export(deep, options=FLOAT), export(deep, options=replace(FLOAT, recurrences=1))
+    manifests = [manifest_of(bundle) for bundle in (full, shallow)]
     assert [(found["recurrences"], found["student_recurrences"]) for found in manifests] == [(3, 3), (1, 3)]
     assert ["dev" in found for found in manifests] == [True, False]
     cards = [(bundle / "README.md").read_text() for bundle in (full, shallow)]
@@ -190,7 +215,7 @@ def test_a_shallow_bundle_says_so_and_claims_no_scores_of_the_deep_one(deep: Pat
 def test_the_depth_is_part_of_what_makes_a_bundle_current(deep: Path, tmp_path: Path, quick: list[int]) -> None:
     place = tmp_path / "mine"
     for recurrences in (2, 2, 1, None):
-        export(deep, place, recurrences=recurrences)
+        export(deep, place, options=Options(recurrences=recurrences))
     assert len(quick) == 3
 
 
@@ -199,7 +224,7 @@ def test_a_depth_that_the_student_lacks_is_refused_before_the_work(
     deep: Path, quick: list[int], recurrences: int
 ) -> None:
     with pytest.raises(InputError, match=f"recurrences: {recurrences} asked for, the student has 3"):
-        export(deep, recurrences=recurrences)
+        export(deep, options=Options(recurrences=recurrences))
     assert not quick
 
 

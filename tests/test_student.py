@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,7 +7,16 @@ import torch
 from small_student import CONFIG, make_student, make_tokenizer
 
 from xcompress.errors import InputError
-from xcompress.student import Student, StudentConfig, encode, mean_pooling, pad, shallower, token_ids
+from xcompress.student import (
+    Student,
+    StudentConfig,
+    distance_buckets,
+    encode,
+    mean_pooling,
+    pad,
+    shallower,
+    token_ids,
+)
 
 XLM_R = StudentConfig(
     vocab_size=250_002,
@@ -129,11 +139,94 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"num_attention_heads": 5}, "hidden_size 32 .* num_attention_heads 5"), ({"bottleneck": 32}, "bottleneck 32")],
+    [
+        ({"num_attention_heads": 5}, "hidden_size 32 .* num_attention_heads 5"),
+        ({"bottleneck": 32}, "bottleneck 32"),
+        ({"relative_buckets": 30}, "relative_buckets 30 is no multiple of 4"),
+        ({"pooling": "max"}, "pooling 'max' is unknown; choose mean or cls"),
+        ({"head_activation": "relu"}, "head_activation 'relu' is unknown; choose tanh"),
+        ({"head_activation": "tanh", "head_size": None}, "head_activation 'tanh' needs a head"),
+    ],
 )
-def test_impossible_shapes_are_refused(change: dict[str, int], message: str) -> None:
+def test_impossible_shapes_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(CONFIG, **change)
+
+
+FOREIGN: list[dict[str, object]] = [
+    {"pooling": "cls"},
+    {"relative_buckets": 8, "type_vocab_size": 0},
+    {"head_activation": "tanh"},
+    {"pooling": "cls", "head_activation": "tanh", "relative_buckets": 32, "type_vocab_size": 0, "bottleneck": None},
+]
+
+
+def test_a_config_of_an_older_version_loads(tmp_path: Path) -> None:
+    student = make_student()
+    student.save(tmp_path, make_tokenizer())
+    described = json.loads((tmp_path / "config.json").read_text())
+    for name in ("pooling", "relative_buckets", "head_activation"):
+        del described[name]
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    assert Student.load(tmp_path)[0].config == student.config
+
+
+@pytest.mark.parametrize("changes", FOREIGN)
+def test_what_foreign_encoders_have_is_saved_traced_and_counted(changes: dict[str, object], tmp_path: Path) -> None:
+    student = make_student(**changes)
+    student.save(tmp_path, make_tokenizer())
+    ids, mask = pad([[0, *range(5, 155), 2], [0, 7, 2]], 1)
+    expected = student(ids, mask)
+    torch.testing.assert_close(Student.load(tmp_path)[0](ids, mask), expected, atol=0, rtol=0)
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    program = torch.export.export(student, batch(), dynamic_shapes=(axes, axes))
+    torch.testing.assert_close(program.module()(ids, mask), expected)
+    assert sum(student.sizes().values()) == sum(weight.numel() for weight in student.parameters())
+    assert student.at_depths(ids, mask)[-1].equal(expected[1])
+    assert (expected[1] - make_student()(ids, mask)[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("changes", FOREIGN)
+def test_padding_changes_no_foreign_encoder_either(changes: dict[str, object]) -> None:
+    student = make_student(**changes)
+    (ids, mask), (alone, whole) = batch(), pad([[0, 5, 6, 2]], 1)
+    torch.testing.assert_close(student(ids, mask)[1][:1], student(alone, whole)[1], atol=1e-6, rtol=1e-5)
+
+
+def test_an_activated_head_acts_behind_the_pooling() -> None:
+    student = make_student(head_activation="tanh", pooling="cls", normalize=False)
+    tokens, sentences = student(*batch())
+    assert tokens.shape == (2, 7, 32)
+    assert student.head is not None
+    torch.testing.assert_close(sentences, torch.tanh(student.head(tokens[:, 0])))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_plain_head_stays_on_the_tokens(pooling: str) -> None:
+    tokens, sentences = make_student(pooling=pooling, normalize=False)(*batch())
+    assert tokens.shape == (2, 7, 24)
+    expected = tokens[1, 0] if pooling == "cls" else tokens[1].mean(0)
+    torch.testing.assert_close(sentences[1], expected)
+
+
+def test_distances_fall_into_buckets_of_growing_width() -> None:
+    assert distance_buckets(torch.arange(-4, 5), 8).tolist() == [2, 2, 2, 1, 0, 5, 6, 6, 6]
+    found = distance_buckets(torch.arange(-400, 401), 32)
+    left, right = found[:401].flip(0), found[400:]
+    assert left[:8].tolist() == list(range(8))
+    assert left.diff().min() == 0 and left.diff().max() == 1
+    assert (left[127:] == 15).all() and left[:80].max() < 15
+    assert right[1:].tolist() == (left[1:] + 16).tolist()
+
+
+def test_the_relative_bias_is_that_of_the_distance_from_query_to_key() -> None:
+    relative = make_student(relative_buckets=32).relative
+    assert relative is not None
+    bias = relative(9)
+    assert bias.shape == (1, 4, 9, 9)
+    assert bias[0, :, 2, 7].equal(relative.table.weight[distance_buckets(torch.tensor(5), 32)])
+    assert not bias[0, :, 2, 7].equal(bias[0, :, 7, 2])
+    assert relative.by_distance(9).shape == (17, 4)
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xcompress import __version__
+from xcompress.encode_cli import embed, search
+from xcompress.export_cli import export
 from xcompress.recipe_cli import app as recipe_commands
+from xcompress.trim_cli import trim
 
 if TYPE_CHECKING:
     from xcompress.recipe import Recipe
@@ -142,35 +145,6 @@ def _show_plan(recipe: "Recipe", folder: Path, json: bool) -> None:
 
 
 @app.command()
-def export(
-    source: Annotated[
-        Path | None, typer.Argument(help="Run folder or student folder; the newest finished run when not given.")
-    ] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="Write an ONNX bundle (the only format so far).")] = True,
-    quantize: Annotated[bool, typer.Option("--quantize/--no-quantize", help="Also write the int8 model.")] = True,
-    recurrences: Annotated[
-        int | None, typer.Option(help="Apply the unit so often, fewer times than the student; goes to <run>/bundle-rN.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder of the bundle; <run>/bundle when not given.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Export again even when nothing has changed.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the manifest in place of the bundle's folder.")] = False,
-) -> None:
-    """Export a student to a verified ONNX bundle, float32 and int8.
-
-    Example:  xcompress export --onnx --quantize
-
-    Example:  xcompress export runs/minilm_ru3 --onnx --quantize --output bundles/minilm
-
-    Example:  xcompress export runs/minilm_ru3 --recurrences 2
-    """
-    from xcompress.console import emit
-    from xcompress.export import export as run_export
-
-    bundle = run_export(source, output, quantize=quantize, recurrences=recurrences, force=force)
-    emit((bundle / "manifest.json").read_text(encoding="utf-8") if json else str(bundle))
-
-
-@app.command()
 def bench(
     bundle: Annotated[Path | None, typer.Argument(help="Bundle; the newest one when not given.")] = None,
     device: Annotated[str, typer.Option(help="Where to measure: cpu.")] = "cpu",
@@ -198,3 +172,7 @@ def bench(
         emit(report.to_json() if json else report.markdown())
     else:
         report.show()
+
+
+for command in (export, trim, embed, search):
+    app.command()(command)

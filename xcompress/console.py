@@ -30,8 +30,8 @@ WIDTH_OF_LOGS = 140
 QUIET = os.environ.get("RANK", "0") != "0"
 """Of several processes that work together, the first alone speaks."""
 
-out = Console(quiet=QUIET, highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_LOGS)
-err = Console(quiet=QUIET, stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+out = Console(quiet=QUIET, highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH_OF_LOGS)
+err = Console(quiet=QUIET, stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 
 
 def say(text: str) -> None:

@@ -1,139 +1,201 @@
 """Foreign encoders become a `Student` with M = their layers, R = 1 and no bottleneck: weights are mapped in."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
-import torch
-from safetensors.torch import load_file
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from torch import Tensor
 
+from xcompress import console
+from xcompress.architectures import BERT, Family, load_state, read_architecture, student_state
 from xcompress.e5s1 import is_e5s1, read_e5s1
 from xcompress.errors import InputError
 from xcompress.files import read_json
-from xcompress.student import MODEL_TYPE, Student, StudentConfig
+from xcompress.st_folder import (
+    Head,
+    Pipeline,
+    folders_of,
+    is_lowercased,
+    is_pipeline,
+    load_weights,
+    longest_text,
+    pooling_of,
+    read_mapping,
+    read_pipeline,
+    weights_file,
+)
+from xcompress.student import MODEL_TYPE, Pooling, Student, StudentConfig
 
-_OLD_MODE = "pooling_mode_"
-BERT_FAMILY = ("bert", "roberta", "xlm-roberta")
-
-_LAYER = {
-    "attention_output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "intermediate": "intermediate.dense",
-    "output": "output.dense",
-    "output_norm": "output.LayerNorm",
-}
-_EMBEDDINGS = {
-    "word.weight": "word_embeddings.weight",
-    "position.weight": "position_embeddings.weight",
-    "token_type.weight": "token_type_embeddings.weight",
-    "norm.weight": "LayerNorm.weight",
-    "norm.bias": "LayerNorm.bias",
-}
+__all__ = ["check_files", "files_of", "import_encoder", "is_student", "pooling_of"]
+FEWEST = 3
+"""Tokens of the shortest text: one between those that begin and end it."""
+_READ = ("*.json", "model.safetensors")
+_VOCABULARIES = ("vocab.txt", "sentencepiece.bpe.model", "vocab.json", "spiece.model", "tokenizer.model")
 
 
 def import_encoder(
-    path: Path, tokenizer: Path | None = None, *, prefix: str = "", max_tokens: int = 128
+    path: Path,
+    tokenizer: Path | None = None,
+    *,
+    prefix: str = "",
+    pooling: str | None = None,
+    max_tokens: int | None = None,
 ) -> tuple[Student, Tokenizer]:
-    """Open an encoder as a `Student`.
+    """Open an encoder as a `Student`, which gives the vectors that the encoder gives.
 
-    :param path: one of our own folders, a folder with config.json and model.safetensors of BERT, RoBERTa or XLM-R, or
-        an E5S1 file (4-bit BERT).
+    :param path: one of our own folders; a sentence-transformers folder (Transformer, Pooling, Dense, Normalize); a
+        folder with config.json and model.safetensors of BERT, RoBERTa, XLM-R, DistilBERT or MPNet alone, whose vectors
+        are normalised; or an E5S1 file (4-bit BERT).
     :param tokenizer: a tokenizer.json; needed where the model does not bring one.
-    :param prefix: text the model expects in front of every sentence.
-    :param max_tokens: longer texts are cut.
+    :param prefix: text in front of every sentence; the model's own default prompt when empty.
+    :param pooling: mean or cls, where the model does not say; mean when not given.
+    :param max_tokens: longer texts are cut; as the model says when not given, and never more than that.
     :raises InputError: when the model is of another kind, damaged, or has no tokenizer.
     """
-    if path.is_dir() and read_json(path / "config.json").get("model_type") == MODEL_TYPE:
+    if is_student(path):
         return Student.load(path)
-    config, weights = read_e5s1(path) if is_e5s1(path) else _read_bert_folder(path)
-    student = Student(replace(config, prefix=prefix, max_tokens=min(max_tokens, _longest(config))))
-    load_bert_weights(student, weights)
-    return student.eval(), _open_tokenizer(tokenizer or path / "tokenizer.json")
+    if path.is_dir() and is_pipeline(path):
+        return _from_pipeline(path, tokenizer, prefix, pooling, max_tokens)
+    chosen = _pooling(path, None, pooling)
+    if is_e5s1(path):
+        config, weights = read_e5s1(path)
+        family, limit = BERT, None
+    else:
+        (config, family), weights, limit = _read_encoder(path), load_weights(path), longest_text(path)
+    config = replace(config, prefix=prefix, pooling=chosen, max_tokens=_shortest(config, limit, max_tokens))
+    return _filled(config, weights, family, path), _open_tokenizer(path, tokenizer)
 
 
-def pooling_of(path: Path) -> str | None:
-    """Return how a sentence-transformers folder makes sentence vectors (mean, cls, ...), or None where it does not say.
+def is_student(path: Path) -> bool:
+    """Tell whether a folder is one of our own students."""
+    described = read_json(path / "config.json") if (path / "config.json").is_file() else None
+    return isinstance(described, dict) and described.get("model_type") == MODEL_TYPE
 
-    Several ways, whose results are put side by side, are joined by a plus.
+
+def files_of(path: Path) -> list[Path]:
+    """List the files of a foreign encoder that may be read to open it."""
+    folders = {path, *folders_of(path)} if path.is_dir() else set()
+    return sorted(file for folder in folders for part in _READ for file in folder.glob(part)) or [path]
+
+
+def check_files(path: Path, tokenizer: Path | None = None) -> None:
+    """Make sure that a foreign encoder is of a kind that is read, and whole, before its weights are.
+
+    :raises InputError: when it is not, with what to do.
     """
-    modules = read_json(path / "modules.json") if (path / "modules.json").is_file() else []
-    for module in modules:
-        if module["type"].endswith("Pooling"):
-            return _pooling_mode(read_json(path / module["path"] / "config.json"))
-    return None
+    transformer = folders_of(path)[0]
+    if not is_e5s1(path):
+        _read_encoder(transformer)
+        weights_file(transformer)
+    _tokenizer_file(transformer, tokenizer)
 
 
-def _pooling_mode(described: Mapping[str, Any]) -> str:
-    """Read both notations: `pooling_mode: cls`, and the older `pooling_mode_cls_token: true`."""
-    mode = described.get("pooling_mode")
-    if mode is None:
-        on = [name for name, value in described.items() if name.startswith(_OLD_MODE) and value]
-        return "+".join(re.sub(r"_tokens?$", "", name.removeprefix(_OLD_MODE)) for name in on) or "mean"
-    return mode if isinstance(mode, str) else "+".join(mode)
-
-
-def load_bert_weights(student: Student, weights: Mapping[str, Tensor]) -> None:
-    """Copy BERT-family weights, named as in transformers' BertModel without a prefix, into the student.
-
-    :raises InputError: when a weight is missing or has another shape.
-    """
-    state = {f"embeddings.{ours}": weights.get(f"embeddings.{theirs}") for ours, theirs in _EMBEDDINGS.items()}
-    for layer in range(student.config.unit_layers):
-        state |= _layer_state(f"encoder.layer.{layer}", f"unit.{layer}", weights)
-    for name, expected in student.state_dict().items():
-        found = state.get(name)
-        if found is None or found.shape != expected.shape:
-            what = "missing" if found is None else f"of shape {tuple(found.shape)}"
-            raise InputError(f"weight {name}: {what}, expected shape {tuple(expected.shape)}; is this a BERT encoder?")
-    student.load_state_dict({name: weight.float() for name, weight in state.items() if weight is not None})
-
-
-def _layer_state(theirs: str, ours: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
-    state: dict[str, Tensor | None] = {}
-    for kind in ("weight", "bias"):
-        parts = [weights.get(f"{theirs}.attention.self.{part}.{kind}") for part in ("query", "key", "value")]
-        present = [part for part in parts if part is not None]
-        state[f"{ours}.attention.{kind}"] = torch.cat(present) if len(present) == len(parts) else None
-        for name, foreign in _LAYER.items():
-            state[f"{ours}.{name}.{kind}"] = weights.get(f"{theirs}.{foreign}.{kind}")
-    return state
-
-
-def _read_bert_folder(path: Path) -> tuple[StudentConfig, dict[str, Tensor]]:
-    described = read_json(path / "config.json")
-    kind = described.get("model_type")
-    if kind not in BERT_FAMILY:
-        raise InputError(f"{path}: model_type is {kind!r}; supported are {', '.join(BERT_FAMILY)}")
-    if described.get("hidden_act") != "gelu":
-        raise InputError(f"{path}: hidden_act is {described.get('hidden_act')!r}; only 'gelu' is supported")
-    shared = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
-    config = StudentConfig(
-        **{name: described[name] for name in (*shared, "type_vocab_size", "layer_norm_eps", "pad_token_id")},
-        unit_layers=described["num_hidden_layers"],
-        position_offset=0 if kind == "bert" else described["pad_token_id"] + 1,
+def _from_pipeline(
+    path: Path, tokenizer: Path | None, prefix: str, pooling: str | None, max_tokens: int | None
+) -> tuple[Student, Tokenizer]:
+    pipeline = read_pipeline(path)
+    config, family = _read_encoder(pipeline.transformer)
+    limit = longest_text(pipeline.transformer)
+    config = replace(
+        config,
+        prefix=prefix or pipeline.prefix,
+        pooling=_pooling(path, pipeline.pooling, pooling),
+        normalize=pipeline.normalize,
+        head_size=len(pipeline.head.bias) if pipeline.head else None,
+        head_activation=pipeline.head.activation if pipeline.head else None,
+        max_tokens=_shortest(config, limit, max_tokens),
     )
-    weights_file = path / "model.safetensors"
-    if not weights_file.is_file():
-        raise InputError(f"{weights_file}: no such file; only safetensors weights are read (never pickles)")
-    return config, {_without_model_prefix(name): weight for name, weight in load_file(weights_file).items()}
+    _check_prompt(config, pipeline, path)
+    student = _filled(config, load_weights(pipeline.transformer), family, pipeline.transformer, pipeline.head)
+    opened = _open_tokenizer(pipeline.transformer, tokenizer)
+    return student, _lowercasing(opened) if is_lowercased(pipeline.transformer) else opened
 
 
-def _without_model_prefix(name: str) -> str:
-    return name.removeprefix("bert.").removeprefix("roberta.")
+def _check_prompt(config: StudentConfig, pipeline: Pipeline, path: Path) -> None:
+    if config.prefix and not pipeline.pools_prompt:
+        raise InputError(
+            f"{path}: leaves the tokens of the prompt {config.prefix!r} out of its pooling, which is not supported; "
+            "choose another model"
+        )
 
 
-def _longest(config: StudentConfig) -> int:
-    return config.max_position_embeddings - config.position_offset
+def _filled(
+    config: StudentConfig, weights: Mapping[str, Tensor], family: Family, file: Path, head: Head | None = None
+) -> Student:
+    student = Student(config)
+    state = student_state(weights, family, config.unit_layers)
+    load_state(student, state | ({"head.weight": head.weight, "head.bias": head.bias} if head else {}), file)
+    return student.eval()
 
 
-def _open_tokenizer(path: Path) -> Tokenizer:
-    if not path.is_file():
-        raise InputError(f"{path}: no tokenizer.json; name one in the recipe under tokenizer")
+def _pooling(path: Path, own: str | None, asked: str | None) -> Pooling:
+    """Choose between what the model says itself and what the caller says."""
+    if own and asked and own != asked:
+        raise InputError(f"{path}: pooling {asked!r} asked for, but the model says {own!r} itself; leave it out")
+    chosen = own or asked
+    if chosen is None and path.is_dir():
+        console.warn(f"{path}: no modules.json says how token vectors become a sentence vector; their mean is taken")
+    if chosen not in (*get_args(Pooling), None):
+        raise InputError(f"{path}: pooled by {chosen!r}, only {' and '.join(get_args(Pooling))} are supported")
+    return "cls" if chosen == "cls" else "mean"
+
+
+def _read_encoder(folder: Path) -> tuple[StudentConfig, Family]:
+    return read_architecture(read_mapping(folder / "config.json"), folder / "config.json")
+
+
+def _shortest(config: StudentConfig, own: int | None, asked: int | None) -> int:
+    if asked is not None and asked < FEWEST:
+        raise InputError(f"max_tokens: {asked} is too few for a text; give at least {FEWEST}")
+    positions = config.max_position_embeddings - config.position_offset
+    return min(limit for limit in (positions, own, asked) if limit is not None)
+
+
+def _lowercasing(tokenizer: Tokenizer) -> Tokenizer:
+    normalizer = tokenizer.normalizer
+    if normalizer is None:
+        tokenizer.normalizer = normalizers.Lowercase()
+    elif normalizer.normalize_str("A") == "A":
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizer])
+    return tokenizer
+
+
+def _tokenizer_file(path: Path, named: Path | None) -> Path:
+    file = named or (path / "tokenizer.json" if path.is_dir() else None)
+    if file is None:
+        raise InputError(f"{path}: brings no tokenizer; {_how_to_get(path)}")
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; {_how_to_get(path)}")
+    return file
+
+
+def _open_tokenizer(path: Path, named: Path | None) -> Tokenizer:
+    file = _tokenizer_file(path, named)
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:
-        raise InputError(f"{path}: not a tokenizer.json ({error})") from error
+        raise InputError(f"{file}: not a tokenizer.json ({error}); save the tokenizer again") from error
+    _warn_of_case(tokenizer, file)
+    return tokenizer
+
+
+def _warn_of_case(tokenizer: Tokenizer, file: Path) -> None:
+    """Say so where transformers would change what tokenizer.json says about upper and lower case."""
+    settings = file.with_name("tokenizer_config.json")
+    said = read_mapping(settings).get("do_lower_case") if settings.is_file() else None
+    if not isinstance(tokenizer.normalizer, normalizers.BertNormalizer) or not isinstance(said, bool):
+        return
+    if tokenizer.normalizer.lowercase != said:
+        console.warn(f"{settings}: do_lower_case is {said}, {file.name} does otherwise; the latter is used")
+
+
+def _how_to_get(folder: Path) -> str:
+    there = [name for name in _VOCABULARIES if (folder / name).is_file()]
+    if not there:
+        return "name the tokenizer.json that belongs to this model"
+    return (
+        f"make it from {there[0]} with transformers: "
+        f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
+    )

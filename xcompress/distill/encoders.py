@@ -19,10 +19,11 @@ from xcompress.distill.targets import Mapped, VectorsOf, in_batches, vectors_of
 from xcompress.e5s1 import is_e5s1
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json
-from xcompress.importing import import_encoder, pooling_of
+from xcompress.importing import import_encoder
 from xcompress.recipe import Encoder, Teacher
 from xcompress.recipe.schema import CONFIG_KEYS, PYTHON
 from xcompress.sources import check, fingerprint, resolve
+from xcompress.st_folder import pooling_of
 from xcompress.student import MODEL_TYPE, Student, StudentConfig
 
 
@@ -74,7 +75,7 @@ def check_shape(part: Encoder, config: StudentConfig, key: str) -> None:
 
 
 def check_mean_pooling(part: Encoder, path: Path, key: str) -> None:
-    """Make sure that an encoder is meant to be pooled by the mean, as everything imported as a `Student` is.
+    """Make sure that an encoder is meant to be pooled by the mean, as everything that lends its layers is.
 
     :raises InputError: when the recipe or the model's folder says otherwise.
     """
@@ -82,8 +83,8 @@ def check_mean_pooling(part: Encoder, path: Path, key: str) -> None:
     pooling = part.pooling or pooling_of(path) or "mean"
     if pooling != "mean":
         raise InputError(
-            f"{key}.source: {part.source} is pooled by {pooling!r}, and what is imported can only be pooled by 'mean'; "
-            "choose another encoder, or use this one as the teacher"
+            f"{key}.source: {part.source} is pooled by {pooling!r}, and what lends layers can only be pooled by 'mean';"
+            " choose another encoder, or use this one as the teacher"
         )
 
 
@@ -91,7 +92,8 @@ def import_layers(part: Encoder, path: Path, key: str, max_tokens: int = 128) ->
     """Open an E5S1 file, a student's folder or that of a BERT-family encoder as a `Student`.
 
     :param path: where the part's source is, as `locate` returns it.
-    :raises InputError: when it is none of these, is not pooled by the mean, or the recipe does not fit it.
+    :raises InputError: when it is none of these, is not pooled by the mean, has something that a student is not made
+        with, or the recipe does not fit it.
     """
     if path.is_file() and not is_e5s1(path):
         raise InputError(f"{key}.source: {part.source} is neither a model's folder, an E5S1 file nor .npy; name one")
@@ -99,9 +101,30 @@ def import_layers(part: Encoder, path: Path, key: str, max_tokens: int = 128) ->
         raise InputError(f"{key}.tokenizer: not given, and {part.source} brings none; name its tokenizer.json")
     check_mean_pooling(part, path, key)
     tokenizer_file = resolve(part.tokenizer.source, part.tokenizer.sha256) if part.tokenizer else None
-    student, tokenizer = import_encoder(path, tokenizer_file, prefix=part.prefix, max_tokens=max_tokens)
+    student, tokenizer = import_encoder(
+        path, tokenizer_file, prefix=part.prefix, pooling=part.pooling, max_tokens=max_tokens
+    )
+    is_foreign = _model_type(path) != MODEL_TYPE
+    _check_lends(part, student.config, key, is_foreign)
+    if is_foreign:
+        student.config = replace(student.config, normalize=True)
     check_shape(part, student.config, key)
     return student, tokenizer
+
+
+def _check_lends(part: Encoder, config: StudentConfig, key: str, is_foreign: bool) -> None:
+    """Refuse what no student has that is made from an encoder's layers; a linear head is one of our own students'."""
+    kept = {
+        "relative attention biases": config.relative_buckets,
+        "dense modules": config.head_activation or (is_foreign and config.head_size),
+        "no mean as its pooling": config.pooling != "mean",
+    }
+    has = [name for name, there in kept.items() if there]
+    if has:
+        raise InputError(
+            f"{key}.source: {part.source} has {' and '.join(has)}, and what lends layers must not; "
+            "choose another encoder, or use this one as the teacher"
+        )
 
 
 def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

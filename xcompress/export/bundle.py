@@ -4,20 +4,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
+from torch import nn
 
 import xcompress
 from xcompress.export.card import model_card
-from xcompress.export.graph import INPUTS, OPSET, OUTPUTS
+from xcompress.export.graph import INPUTS, OUTPUTS
 from xcompress.export.machine import describe_machine, library_versions
 from xcompress.export.source import Source
 from xcompress.export.tokenizer import write_tokenizer
+from xcompress.export.writer import OPSET
 from xcompress.files import sha256_of, write_json, write_text
-from xcompress.student import Student, StudentConfig, read_config
+from xcompress.student import Student, StudentConfig
 
 FORMAT = 1
 """Version of the manifest's layout."""
-_RUN_KEYS = ("recipe_hash", "student_hash", "languages", "finished", "dev")
+_RUN_KEYS = ("recipe_hash", "student_hash", "finished", "dev")
+_MODULES = "sentence_transformers.models"
+_FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
+}
+_ACTIVATIONS = {None: "torch.nn.modules.linear.Identity", "tanh": "torch.nn.modules.activation.Tanh"}
 
 
 def write_bundle(
@@ -30,17 +41,18 @@ def write_bundle(
     """
     write_tokenizer(folder, tokenizer, student.config)
     write_json(folder / "config.json", transformers_config(student.config))
-    write_pipeline(folder, student.config)
+    write_pipeline(folder, student.config, student.head if student.config.head_activation else None)
     manifest = describe(student, source, made_from) | dict(facts)
     write_text(folder / "README.md", model_card(manifest | {"files": list_files(folder)}))
     write_json(folder / "manifest.json", manifest | {"files": list_files(folder)})
 
 
 def transformers_config(config: StudentConfig) -> dict[str, Any]:
-    """Describe the unrolled network as the BERT it is, for AutoConfig."""
+    """Describe the unrolled network to AutoConfig as the BERT it is, or is closest to: loaders look for the sizes."""
     return {
         "architectures": ["BertModel"],
         "model_type": "bert",
+        "transformers_version": "4.57.0",  # without one, transformers warns of tokenizers saved by older versions
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.depth,
@@ -55,30 +67,44 @@ def transformers_config(config: StudentConfig) -> dict[str, Any]:
     }
 
 
-def write_pipeline(folder: Path, config: StudentConfig) -> None:
-    """Write the sentence-transformers pipeline (transformer, mean, normalisation) and the prefix as its prompt."""
-    package = "sentence_transformers"
-    steps = [("", f"{package}.models.Transformer"), ("1_Pooling", f"{package}.models.Pooling")]
-    steps += [("2_Normalize", f"{package}.models.Normalize")] if config.normalize else []
-    for path, _ in steps:
+def write_pipeline(folder: Path, config: StudentConfig, head: nn.Linear | None = None) -> None:
+    """Write what follows the token vectors as sentence-transformers' modules, and the prefix as the default prompt.
+
+    :param head: the head, where it is not in the token vectors already; it then acts behind the pooling.
+    """
+    kinds = ["Transformer", "Pooling", *(["Dense"] if head else []), *(["Normalize"] if config.normalize else [])]
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
+    for path in paths:
         (folder / path).mkdir(exist_ok=True)
-    modules = [{"idx": idx, "name": str(idx), "path": path, "type": kind} for idx, (path, kind) in enumerate(steps)]
+    modules = [
+        {"idx": idx, "name": str(idx), "path": path, "type": f"{_MODULES}.{kind}"}
+        for idx, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+    ]
     write_json(folder / "modules.json", modules)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": config.max_tokens, "do_lower_case": False})
-    pooling = {"word_embedding_dimension": config.dimension, "pooling_mode_mean_tokens": True}
-    pooling |= {f"pooling_mode_{mode}": False for mode in ("cls_token", "max_tokens", "mean_sqrt_len_tokens")}
-    write_json(folder / "1_Pooling" / "config.json", pooling)
+    width = head.in_features if head else config.dimension
+    flags = {flag: mode == config.pooling for mode, flag in _FLAGS.items()}
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
+    if head:
+        _write_dense(folder / "2_Dense", head, _ACTIVATIONS[config.head_activation])
     if config.normalize:
-        write_json(folder / "2_Normalize" / "config.json", {})
+        write_json(folder / paths[-1] / "config.json", {})
     prompts = {"prompts": {"sentence": config.prefix}, "default_prompt_name": "sentence"} if config.prefix else {}
     write_json(folder / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine"})
 
 
+def _write_dense(folder: Path, head: nn.Linear, activation: str) -> None:
+    sizes = {"in_features": head.in_features, "out_features": head.out_features, "bias": True}
+    write_json(folder / "config.json", {**sizes, "activation_function": activation})
+    weights = {f"linear.{name}": weight.detach().float().contiguous() for name, weight in head.named_parameters()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def describe(student: Student, source: Source, made_from: str) -> dict[str, Any]:
     """Put together the manifest, without figures and files."""
-    config, whole = student.config, read_config(source.student)
+    config, trained = student.config, source.recurrences
     run = {name: source.run[name] for name in _RUN_KEYS if source.run.get(name) is not None}
-    if config.recurrences < whole.recurrences:
+    if config.recurrences < trained:
         run.pop("dev", None)  # the run scored its student at full depth
     return {
         "format": FORMAT,
@@ -86,12 +112,12 @@ def describe(student: Student, source: Source, made_from: str) -> dict[str, Any]
         "source": source.name,
         "source_hash": source.fingerprint(),
         "made_from": made_from,
-        "languages": [],
+        "languages": source.languages,
         **run,
         "opset": OPSET,
         "inputs": list(INPUTS),
         "outputs": list(OUTPUTS),
-        "pooling": "mean",
+        "pooling": config.pooling,
         "normalize": config.normalize,
         "prefix": config.prefix,
         "max_tokens": config.max_tokens,
@@ -101,7 +127,7 @@ def describe(student: Student, source: Source, made_from: str) -> dict[str, Any]
         "hidden_size": config.hidden_size,
         "unit_layers": config.unit_layers,
         "recurrences": config.recurrences,
-        "student_recurrences": whole.recurrences,
+        "student_recurrences": trained,
         "recurrence": "unrolled",
         "bottleneck": {"width": config.bottleneck, "form": "factored"} if config.bottleneck else None,
         "parameters": sum(student.sizes().values()),

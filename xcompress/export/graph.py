@@ -1,21 +1,25 @@
-"""The student as an ONNX graph: the unit unrolled, every weight stored once, pooling and normalisation inside."""
+"""The student as an ONNX graph: the unit unrolled or looped, weights stored once, pooling and normalisation inside.
 
-import logging
-import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+The graph is written node by node. What onnxruntime fuses at load, in every client, is part of each choice here;
+benchmarks/graph_choices.py measures them.
+"""
 
+from dataclasses import dataclass, field
+
+import numpy as np
 import onnx
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from onnx import TensorProto, helper
+from torch import nn
 
-from xcompress.errors import GateError, InputError
+from xcompress.choices import Recurrence
+from xcompress.errors import InputError
+from xcompress.export.products import Floats, Products, Site, store_weights
+from xcompress.export.sites import floats, sites
+from xcompress.export.tables import TableKind, look_up
+from xcompress.export.writer import CONTRIB, Writer
 from xcompress.student import Layer, Student
 
-OPSET = 20
-"""The first one with Gelu as one operator."""
 INPUTS = ("input_ids", "attention_mask")
 OUTPUTS = ("token_embeddings", "sentence_embedding", "last_hidden_state")
 """The third is the first again: some loaders look the token vectors up by that name."""
@@ -23,177 +27,226 @@ _LARGEST = 2_000_000_000
 """Bytes; a protobuf message may hold 2 GiB."""
 _HIDDEN = -1e4
 """Added to the score of a padded token; exp(-1e4) is 0 in float32, and the value still fits float16."""
+_SHORTEST = 1e-12
+"""Vectors shorter than this are not scaled to unit length."""
 
 
-def build(student: Student) -> onnx.ModelProto:
-    """Trace the student into a graph with free batch size and length.
+@dataclass(frozen=True)
+class Form:
+    """How a student is written as a graph."""
 
-    :param student: the model, in evaluation mode.
-    :returns: inputs `INPUTS` (N, L) int64, outputs `OUTPUTS` (N, L, D), (N, D), (N, L, D) float32.
+    recurrence: Recurrence = "unroll"
+    """The unit's nodes R times, or once in a Loop."""
+    fold: bool = False
+    """Whether word table and bottleneck projection are multiplied out, (V, B) (B, H) = (V, H)."""
+    table: TableKind = "fp32"
+    products: Products = field(default_factory=Products)
+
+
+def build(student: Student, form: Form | None = None) -> onnx.ModelProto:
+    """Write the student as a graph with free batch size and length.
+
+    :returns: inputs `INPUTS` (N, L) int64, outputs `OUTPUTS` (N, L, D), (N, D), (N, L, D) float32; where the head has
+        an activation, the token vectors are those in front of it, (N, L, H).
     :raises InputError: when the graph would pass what one file may hold.
-    :raises GateError: when a shared weight was stored more than once.
     """
-    _check_size(student)
-    sample = torch.ones(2, 7, dtype=torch.int64)
-    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-    with _quiet():
-        program = torch.onnx.export(
-            Unrolled(student).eval(),
-            (sample, sample.clone()),  # one tensor twice would be traced as one input
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=list(INPUTS),
-            output_names=list(OUTPUTS[:2]),
-            dynamic_shapes=(axes, axes),
-            verbose=False,
+    form = form or Form()
+    _check_size(student, form)
+    return _Encoder(student, form).write()
+
+
+class _Encoder:
+    """Writes one student in one form."""
+
+    def __init__(self, student: Student, form: Form) -> None:
+        self.student, self.form, self.config = student, form, student.config
+        self.products = form.products
+        self.sites = sites(student)
+        self.writer = Writer()
+
+    def write(self) -> onnx.ModelProto:
+        writer, config = self.writer, self.config
+        mask = self._mask()
+        tokens = self._unit_applied(self._embedded(), mask)
+        if "head" in self.sites and not config.head_activation:
+            tokens = self.products.product(writer, tokens, self.sites["head"])
+        writer.node("Identity", tokens, name=OUTPUTS[0])
+        writer.node("Identity", self._sentences(tokens, mask.kept), name=OUTPUTS[1])
+        writer.node("Identity", tokens, name=OUTPUTS[2])
+        return writer.model(
+            [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"]) for name in INPUTS],
+            self._outputs(),
         )
-    assert program is not None
-    model = program.model_proto
-    _forget_origins(model)
-    _keep_residuals_apart(model)
-    _repeat_output(model)
-    _check_sharing(model, student)
-    return model
+
+    def _outputs(self) -> list[onnx.ValueInfoProto]:
+        width = self.config.hidden_size if self.config.head_activation else self.config.dimension
+        tokens: list[str | int | None] = ["batch", "length", width]
+        sentences: list[str | int | None] = ["batch", self.config.dimension]
+        shapes = dict(zip(OUTPUTS, (tokens, sentences, tokens), strict=True))
+        return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+
+    def _embedded(self) -> str:
+        writer, part = self.writer, self.student.embeddings
+        table, projection = floats(part.word.weight), self.sites.get("embeddings.projection")
+        if projection is not None and self.form.fold:
+            table, projection = table @ projection.weight, None
+        words = look_up(writer, "word", table, INPUTS[0], self.form.table)
+        if projection is not None:
+            words = self.products.product(writer, words, projection)
+        places = floats(part.position.weight[part.offset :])
+        if part.token_type is not None:
+            places = places + floats(part.token_type.weight[0])
+        return self._norm(writer, "norm", part.norm, words, self._position_rows(places))
+
+    def _position_rows(self, places: Floats) -> str:
+        kind = "int8" if self.form.table == "int4" else self.form.table
+        return look_up(self.writer, "position", places, self._numbers(), kind)
+
+    def _numbers(self) -> str:
+        """Write the numbers 0 ... L - 1 of the tokens."""
+        length = self.writer.node("Squeeze", self.writer.node("Shape", INPUTS[0], start=1, end=2))
+        return self.writer.node("Range", self._scalar_int(0), length, self._scalar_int(1))
+
+    def _scalar_int(self, value: int) -> str:
+        return self.writer.constant(f"scalar_{value}", np.int64(value))
+
+    def _mask(self) -> "_Mask":
+        writer = self.writer
+        kept = writer.node("Cast", INPUTS[1], to=TensorProto.FLOAT)
+        scores = writer.node("Mul", writer.node("Sub", writer.number(1), kept), writer.number(_HIDDEN))
+        scores = writer.node("Unsqueeze", scores, writer.integers(1, 2))
+        if self.student.relative is not None:
+            return _Mask(kept, writer.node("Add", scores, self._relative_scores()), None)
+        return _Mask(kept, scores, writer.node("Cast", INPUTS[1], to=TensorProto.INT32))
+
+    def _relative_scores(self) -> str:
+        """Look up (1, heads, L, L) biases by the distance j - i between key and query."""
+        relative, writer = self.student.relative, self.writer
+        assert relative is not None
+        positions = self.config.max_position_embeddings - self.config.position_offset
+        with torch.inference_mode():
+            biases = writer.constant("relative", floats(relative.by_distance(positions)))
+        numbers = self._numbers()
+        keys = writer.node("Add", numbers, self._scalar_int(positions - 1))
+        queries = writer.node("Unsqueeze", numbers, writer.integers(1))
+        found = writer.node("Gather", biases, writer.node("Sub", keys, queries))
+        return writer.node("Unsqueeze", writer.node("Transpose", found, perm=[2, 0, 1]), writer.integers(0))
+
+    def _unit_applied(self, tokens: str, mask: "_Mask") -> str:
+        if self.form.recurrence == "loop" and self.config.recurrences > 1:
+            return self._loop(tokens, mask)
+        for _ in range(self.config.recurrences):
+            tokens = self._unit(self.writer, tokens, mask)
+        return tokens
+
+    def _loop(self, tokens: str, mask: "_Mask") -> str:
+        body = Writer(self.writer)
+        again = body.node("Identity", "again", name="again_after")
+        after = body.node("Identity", self._unit(body, "tokens", mask), name="tokens_after")
+        shape: list[str | int | None] = ["batch", "length", self.config.hidden_size]
+        inputs = [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("again", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("tokens", TensorProto.FLOAT, shape),
+        ]
+        outputs = [
+            helper.make_tensor_value_info(again, TensorProto.BOOL, []),
+            helper.make_tensor_value_info(after, TensorProto.FLOAT, shape),
+        ]
+        turns = self._scalar_int(self.config.recurrences)
+        return self.writer.node("Loop", turns, "", tokens, body=body.body(inputs, outputs))
+
+    def _unit(self, writer: Writer, tokens: str, mask: "_Mask") -> str:
+        for number, layer in enumerate(self.student.unit):
+            assert isinstance(layer, Layer)
+            tokens = self._layer(writer, f"unit.{number}", layer, tokens, mask)
+        return tokens
+
+    def _layer(self, writer: Writer, name: str, layer: Layer, tokens: str, mask: "_Mask") -> str:
+        context = self._context(writer, self.sites[f"{name}.attention"], layer.heads, tokens, mask)
+        terms = self.products.terms(writer, context, self.sites[f"{name}.attention_output"])
+        attended = self._norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
+        inner = self.products.product(writer, attended, self.sites[f"{name}.intermediate"])
+        terms = self.products.terms(writer, writer.node("Gelu", inner), self.sites[f"{name}.output"])
+        return self._norm(writer, f"{name}.output_norm", layer.output_norm, attended, *terms)
+
+    def _context(self, writer: Writer, site: Site, heads: int, tokens: str, mask: "_Mask") -> str:
+        if self.products.level(site) == "static" and mask.visible is not None:
+            return self._int8_attention(writer, site, heads, tokens, mask.visible)
+        width = site.weight.shape[0]
+        joint = self.products.product(writer, tokens, site)
+        joint = writer.node("Reshape", joint, writer.integers(0, 0, 3 * heads, width // heads))
+        joint = writer.node("Transpose", joint, perm=[0, 2, 1, 3])
+        parts = [f"{joint}_{part}" for part in ("query", "key", "value")]
+        query, key, value = writer.nodes_of("Split", [joint], parts, axis=1, num_outputs=3)
+        scores = writer.node("MatMul", query, writer.node("Transpose", key, perm=[0, 1, 3, 2]))
+        weights = writer.node("Softmax", writer.node("Add", scores, mask.scores), axis=-1)
+        context = writer.node("Transpose", writer.node("MatMul", weights, value), perm=[0, 2, 1, 3])
+        return writer.node("Reshape", context, writer.integers(0, 0, width))
+
+    def _int8_attention(self, writer: Writer, site: Site, heads: int, tokens: str, visible: str) -> str:
+        """Write product and attention as one operator, which scales the scores itself."""
+        width = site.weight.shape[0]
+        unscaled = np.ones(3 * width, dtype=np.float32)
+        unscaled[:width] = np.sqrt(width // heads)
+        assert site.bias is not None
+        values, scales = store_weights(writer, site, self.products.weights(site), unscaled)
+        bias = writer.constant(f"{site.name}.bias", site.bias * unscaled)
+        inputs, scale, zero = self.products.quantised(writer, tokens, site)
+        given = (inputs, values, bias, scale, scales, visible, zero)
+        return writer.node("QAttention", *given, domain=CONTRIB, num_heads=heads, mask_filter_value=_HIDDEN)
+
+    def _norm(self, writer: Writer, name: str, norm: nn.LayerNorm, *terms: str) -> str:
+        """Add and normalise.
+
+        The addition is written as Sum: onnxruntime fuses Add and LayerNormalization into SkipLayerNormalization, whose
+        CPU kernel is several times slower than the two.
+        """
+        gain = writer.constant(f"{name}.weight", floats(norm.weight))
+        shift = writer.constant(f"{name}.bias", floats(norm.bias))
+        return writer.node("LayerNormalization", writer.node("Sum", *terms), gain, shift, epsilon=norm.eps)
+
+    def _sentences(self, tokens: str, kept: str) -> str:
+        writer, config = self.writer, self.config
+        vectors = self._pooled(tokens, kept)
+        if config.head_activation:
+            vectors = writer.node("Tanh", self.products.product(writer, vectors, self.sites["head"]))
+        if not config.normalize:
+            return vectors
+        length = writer.node("ReduceL2", vectors, writer.integers(-1))
+        return writer.node("Div", vectors, writer.node("Max", length, writer.number(_SHORTEST)))
+
+    def _pooled(self, tokens: str, kept: str) -> str:
+        writer = self.writer
+        if self.config.pooling == "cls":
+            return writer.node("Gather", tokens, self._scalar_int(0), axis=1)
+        total = writer.node("MatMul", writer.node("Unsqueeze", kept, writer.integers(1)), tokens)
+        total = writer.node("Squeeze", total, writer.integers(1))
+        if self.config.normalize and not self.config.head_activation:
+            return total
+        return writer.node("Div", total, writer.node("ReduceSum", kept, writer.integers(-1)))
 
 
-class Unrolled(nn.Module):
-    """The student's forward pass, written so that the traced graph has no work left that could be done once.
+@dataclass(frozen=True)
+class _Mask:
+    """The attention mask in the forms that the layers need, by name."""
 
-    Weights are stored transposed (a shared weight that is transposed at every use would be folded into one copy per
-    use), the attention scale lies in the query weights, the token type in the position table, and the mask is turned
-    into scores once.
-    """
-
-    def __init__(self, student: Student) -> None:
-        super().__init__()
-        table = student.embeddings
-        self.normalize = student.config.normalize
-        self.recurrences = student.config.recurrences
-        self.word = _constant(table.word.weight)
-        self.projection = None if table.projection is None else _constant(table.projection.weight.t())
-        self.position = _constant(table.position.weight[table.offset :] + table.token_type.weight[0])
-        self.norm = table.norm
-        self.unit = nn.ModuleList(UnrolledLayer(layer) for layer in student.unit if isinstance(layer, Layer))
-        self.head_weight = None if student.head is None else _constant(student.head.weight.t())
-        self.head_bias = None if student.head is None else _constant(student.head.bias)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Map token ids and mask (N, L) to token vectors (N, L, D) and sentence vectors (N, D)."""
-        words = functional.embedding(input_ids, self.word)
-        if self.projection is not None:
-            words = words @ self.projection
-        tokens = self.norm(words + self.position[: input_ids.shape[1]])
-        kept = attention_mask.to(torch.float32)
-        scores = ((1 - kept) * _HIDDEN)[:, None, None, :]
-        for _ in range(self.recurrences):
-            for layer in self.unit:
-                tokens = layer(tokens, scores)
-        if self.head_weight is not None and self.head_bias is not None:
-            tokens = tokens @ self.head_weight + self.head_bias
-        return tokens, self._pool(tokens, kept)
-
-    def _pool(self, tokens: Tensor, kept: Tensor) -> Tensor:
-        total = (kept[:, None, :] @ tokens)[:, 0]
-        return functional.normalize(total, dim=-1) if self.normalize else total / kept.sum(1, keepdim=True)
+    kept: str
+    """(N, L), 1.0 for tokens."""
+    scores: str
+    """What is added to the attention scores, (N, 1, 1, L) or (N, heads, L, L)."""
+    visible: str | None
+    """(N, L) int32; None where distances have biases, too."""
 
 
-class UnrolledLayer(nn.Module):
-    """One layer of the unit, its weights transposed and its attention scale folded into the queries."""
-
-    def __init__(self, layer: Layer) -> None:
-        super().__init__()
-        width = layer.attention.in_features
-        self.heads, self.size = layer.heads, width // layer.heads
-        scale = torch.ones(3 * width)
-        scale[:width] = 1 / math.sqrt(self.size)
-        self.attention = _constant(layer.attention.weight.t() * scale)
-        self.attention_bias = _constant(layer.attention.bias * scale)
-        self.attention_output = _constant(layer.attention_output.weight.t())
-        self.attention_output_bias = _constant(layer.attention_output.bias)
-        self.attention_norm = layer.attention_norm
-        self.intermediate = _constant(layer.intermediate.weight.t())
-        self.intermediate_bias = _constant(layer.intermediate.bias)
-        self.output = _constant(layer.output.weight.t())
-        self.output_bias = _constant(layer.output.bias)
-        self.output_norm = layer.output_norm
-
-    def forward(self, tokens: Tensor, scores: Tensor) -> Tensor:
-        """Map token vectors (N, L, H) to (N, L, H); `scores` (N, 1, 1, L) are added to the attention scores."""
-        context = self._attend(tokens, scores) @ self.attention_output + self.attention_output_bias
-        attended = self.attention_norm(tokens + context)
-        expanded = functional.gelu(attended @ self.intermediate + self.intermediate_bias)
-        return self.output_norm(attended + (expanded @ self.output + self.output_bias))  # type: ignore[no-any-return]
-
-    def _attend(self, tokens: Tensor, scores: Tensor) -> Tensor:
-        batch, length, width = tokens.shape
-        joint = (tokens @ self.attention + self.attention_bias).reshape(batch, length, 3 * self.heads, self.size)
-        query, key, value = torch.split(joint.transpose(1, 2), self.heads, 1)
-        weights = torch.softmax(query @ key.transpose(-1, -2) + scores, -1)
-        return (weights @ value).transpose(1, 2).reshape(batch, length, width)
-
-
-def _check_size(student: Student) -> None:
-    size = 4 * sum(weight.numel() for weight in student.parameters())
+def _check_size(student: Student, form: Form) -> None:
+    values = sum(weight.numel() for weight in student.parameters())
+    config = student.config
+    if form.fold and config.bottleneck:
+        values += config.vocab_size * (config.hidden_size - config.bottleneck)
+    size = 4 * values
     if size > _LARGEST:
         raise InputError(
             f"export: the float32 graph would take {size / 1e9:.1f} GB, one ONNX file holds {_LARGEST / 1e9:.1f}; "
             "give the student a bottleneck or trim its vocabulary"
-        )
-
-
-def _constant(weight: Tensor) -> nn.Parameter:
-    return nn.Parameter(weight.detach().float().contiguous(), requires_grad=False)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the tracer's warnings, which are about itself, away from the user."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _forget_origins(model: onnx.ModelProto) -> None:
-    """Drop the stack traces the tracer attaches to every node: they hold paths of this machine and weigh 100 kB."""
-    graph = model.graph
-    for holder in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
-        del holder.metadata_props[:]
-        holder.doc_string = ""
-    del graph.value_info[:]
-    graph.name = "xcompress"
-
-
-def _keep_residuals_apart(model: onnx.ModelProto) -> None:
-    """Write the addition in front of a LayerNormalization as Sum.
-
-    The same arithmetic, but onnxruntime then does not fuse it into SkipLayerNormalization, whose CPU kernel is several
-    times slower than the two operators (benchmarks/graph_choices.py measures it).
-    """
-    makers = {output: node for node in model.graph.node for output in node.output}
-    for node in model.graph.node:
-        maker = makers.get(node.input[0]) if node.op_type == "LayerNormalization" else None
-        if maker is not None and maker.op_type == "Add":
-            maker.op_type = "Sum"
-
-
-def _repeat_output(model: onnx.ModelProto) -> None:
-    model.graph.node.append(onnx.helper.make_node("Identity", [OUTPUTS[0]], [OUTPUTS[2]], name=OUTPUTS[2]))
-    again = onnx.ValueInfoProto()
-    again.CopyFrom(model.graph.output[0])
-    again.name = OUTPUTS[2]
-    model.graph.output.append(again)
-
-
-def _check_sharing(model: onnx.ModelProto, student: Student) -> None:
-    stored = sum(math.prod(weight.dims) for weight in model.graph.initializer)
-    counted = sum(weight.numel() for weight in student.parameters())
-    if stored > counted + 1000:
-        raise GateError(
-            f"export: the graph stores {stored:,} values where the student has {counted:,} parameters, so a shared "
-            "weight was copied; install the onnx and torch versions of constraints.txt"
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _TELLING = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve")
-_LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
+_LIBRARIES = ("torch", "onnx", "onnxruntime", "tokenizers", "numpy")
 
 
 def describe_machine() -> dict[str, Any]:

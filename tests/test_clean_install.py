@@ -1,0 +1,74 @@
+"""The wheel with its base dependencies alone: what somebody has who only uses a bundle."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_student import SENTENCES, bundle
+
+from xcompress.runtime import Encoder
+
+ROOT = Path(__file__).parents[1]
+ABSENT = ("torch", "transformers", "onnx", "scipy", "sentence_transformers")
+SNIPPET = f"""
+import importlib.util, json, sys
+found = [name for name in {ABSENT} if importlib.util.find_spec(name)]
+from xcompress import Encoder
+vectors = Encoder(sys.argv[1], precision="fp32", threads=1).encode({SENTENCES!r})
+print(json.dumps({{"found": found, "vectors": vectors.tolist(), "xcompress": sys.modules["xcompress"].__file__}}))
+"""
+
+
+def pip(*arguments: str) -> None:
+    """Run pip; skip the test where it reaches no package registry."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode and ("No matching distribution" in done.stderr or "Could not find a version" in done.stderr):
+        pytest.skip(f"pip reaches no package registry: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install a wheel of this repository and its base dependencies into an empty environment; give its bin folder."""
+    folder = tmp_path_factory.mktemp("clean")
+    pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    (wheel,) = folder.glob("xcompress-*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+    bin_folder = next(path for path in (folder / "venv/bin", folder / "venv/Scripts") if path.is_dir())
+    python = str(bin_folder / "python")
+    pip("--python", python, "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), str(wheel))
+    return bin_folder
+
+
+def run(environment: Path, *command: str) -> str:
+    """Run a command away from the repository, with nothing of this process's environment that would lead back to it."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    name, *arguments = command
+    done = subprocess.run(
+        [str(environment / name), *arguments], capture_output=True, text=True, cwd=environment, env=clean, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_encoder_works_without_torch(environment: Path) -> None:
+    told = json.loads(run(environment, "python", "-c", SNIPPET, str(bundle())))
+    assert told["found"] == []
+    assert Path(told["xcompress"]).is_relative_to(environment.parent)
+    expected = Encoder(bundle(), precision="fp32", threads=1).encode(SENTENCES)
+    np.testing.assert_allclose(told["vectors"], expected, atol=1e-5)
+
+
+def test_the_commands_work_without_torch(environment: Path, tmp_path: Path) -> None:
+    assert "embed" in run(environment, "xcompress", "--help")
+    model = ["--model", str(bundle())]
+    vector = json.loads(run(environment, "xcompress", "embed", "rain", "--json", *model))["vector"]
+    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain")[0], atol=1e-5)
+    (tmp_path / "lines.txt").write_text("\n".join(SENTENCES))
+    found = json.loads(run(environment, "xcompress", "search", str(tmp_path / "lines.txt"), "rain", "--json", *model))
+    assert found[0]["text"] == "rain"

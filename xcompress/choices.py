@@ -1,0 +1,10 @@
+"""The words that options are given in; a module of its own, as the command line reads it without what is heavy."""
+
+from typing import Literal
+
+Precision = Literal["fp32", "fp16", "int8", "int4", "auto"]
+Target = Literal["cpu", "mobile", "wasm"]
+Recurrence = Literal["unroll", "loop"]
+Bottleneck = Literal["auto", "keep", "fold"]
+Shortening = Literal["pca", "slice"]
+Format = Literal["onnx", "hf"]

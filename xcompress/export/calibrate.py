@@ -1,0 +1,60 @@
+"""What values go into each product, measured on text."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from xcompress.export.products import Range
+from xcompress.export.sites import floats, sites
+from xcompress.student import Student, pad, token_ids
+
+BATCH = 16
+
+
+def calibrate(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, Range]:
+    """Return the range of every site's inputs over all tokens of some texts and all recurrences.
+
+    Their first words are measured alone, too, and so are no text and a lone closing token: what short texts reach.
+
+    :param texts: real text, a few hundred sentences in every language of the model.
+    """
+    words = {text.split(maxsplit=1)[0]: None for text in texts if text.strip()}
+    sequences = token_ids(tokenizer, [*texts, *words, ""], student.config)
+    sequences = sorted([*sequences, sequences[-1][-1:]], key=len)
+    watch = _Watch()
+    with watch.on(student), torch.inference_mode():
+        for start in range(0, len(sequences), BATCH):
+            input_ids, watch.mask = pad(sequences[start : start + BATCH], student.config.pad_token_id)
+            student(input_ids, watch.mask)
+    return {name: Range(floats(low), floats(high)) for name, (low, high) in watch.seen.items()}
+
+
+class _Watch:
+    """Remembers the least and the largest input of each channel."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, tuple[Tensor, Tensor]] = {}
+        self.mask = torch.empty(0)
+
+    @contextmanager
+    def on(self, student: Student) -> Iterator[None]:
+        """Watch a student's products."""
+        modules = dict(student.named_modules())
+        handles = [modules[name].register_forward_pre_hook(self._noting(name)) for name in sites(student)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _noting(self, name: str) -> Callable[[nn.Module, tuple[Tensor]], None]:
+        def note(_: nn.Module, inputs: tuple[Tensor]) -> None:
+            values = inputs[0][self.mask.bool()] if inputs[0].dim() == 3 else inputs[0]
+            low, high = values.amin(0), values.amax(0)
+            before = self.seen.get(name, (low, high))
+            self.seen[name] = (torch.minimum(before[0], low), torch.maximum(before[1], high))
+
+        return note

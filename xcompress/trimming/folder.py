@@ -1,0 +1,264 @@
+"""A model's folder as Hugging Face and sentence-transformers lay it out, written again with fewer pieces."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken, Tokenizer
+
+from xcompress.errors import InputError
+from xcompress.files import read_json, write_json
+from xcompress.trimming.described import renumbered
+from xcompress.vocabulary import described_by, piece_rows
+
+WEIGHTS = "model.safetensors"
+TABLES = ("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight", "wte.weight")
+_OUTPUT = re.compile(r"(^|[._])(predictions|lm_head|vocab_projector|decoder)\.")
+_OLD_VOCABULARIES = {
+    *("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", "unigram.json"),
+    *("sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "spm.model", "tokenizer.model"),
+}
+"""Other spellings of the vocabulary, which would contradict tokenizer.json."""
+_OTHER_WEIGHTS = {".bin", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".ckpt", ".safetensors"}
+_OTHER_FORMATS = {"onnx", "openvino", "coreml"}
+_FARTHEST_PADDING = 1000
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's folder, and what in it hangs on the vocabulary."""
+
+    folder: Path
+    encoder: Path
+    """Where config.json, the weights and the tokenizer are: `folder`, or a folder in it."""
+    config: Mapping[str, Any]
+    tokenizer: Tokenizer
+    described: Mapping[str, Any]
+    """The tokenizer's JSON as it was found, padding and truncation included."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Every tensor's shape."""
+    table: str
+    """The word table's name."""
+
+
+def open_model(folder: Path) -> Model:
+    """Open a folder to trim it.
+
+    :raises InputError: when a file is missing, there is not exactly one word table, or the tokenizer does not fit it.
+    """
+    encoder = _encoder_folder(folder)
+    config = read_json(encoder / "config.json")
+    tokenizer = _open_tokenizer(encoder)
+    shapes = _shapes(encoder / WEIGHTS)
+    table = _table(encoder, config, shapes)
+    if piece_rows(tokenizer) > shapes[table][0]:
+        raise InputError(
+            f"{encoder}: the tokenizer has ids up to {piece_rows(tokenizer) - 1}, the word table {shapes[table][0]} "
+            "rows; they do not belong together, give the tokenizer.json that came with the weights"
+        )
+    return Model(folder, encoder, config, tokenizer, described_by(tokenizer), shapes, table)
+
+
+def needed_ids(model: Model) -> set[int]:
+    """Choose the ids that the files around the tokenizer name, or need where they are.
+
+    RoBERTa, MPNet and their kin number positions from the id of the padding, so it stays the same where that costs
+    little: the ids in front of it are kept.
+    """
+    names = _named_tokens(model.encoder)
+    named = {model.tokenizer.token_to_id(name) for name in names} - {None}
+    used = {number for key, value in model.config.items() for number in _token_ids(key, value)}
+    padding = model.config.get("pad_token_id")
+    if isinstance(padding, int) and padding <= _FARTHEST_PADDING:
+        used |= set(range(padding))
+    prompts = model.tokenizer.encode_batch(_prompts(model.folder), add_special_tokens=False)
+    prompted = {number for prompt in prompts for number in prompt.ids}
+    return named | prompted | {number for number in used if model.tokenizer.id_to_token(number) is not None}
+
+
+def write_trimmed(model: Model, ids: tuple[int, ...], target: Path) -> list[str]:
+    """Write the model with the kept pieces only.
+
+    :param ids: ascending ids of the pieces.
+    :param target: an empty folder.
+    :returns: the files and folders that were left out: other formats of the weights.
+    """
+    new_ids = {old: new for new, old in enumerate(ids)}
+    left_out = _copy_the_rest(model, target)
+    inner = target / model.encoder.relative_to(model.folder)
+    described = renumbered(model.described, new_ids)
+    tokenizer = Tokenizer.from_str(json.dumps(described, ensure_ascii=False))
+    _check_ids(model.tokenizer, tokenizer, new_ids, model.encoder)
+    tokenizer.save(str(inner / "tokenizer.json"))
+    _rewrite(inner / "tokenizer_config.json", lambda config: _tokenizer_config(config, described))
+    for name in ("config.json", "generation_config.json"):
+        _rewrite(inner / name, lambda config: _config(config, new_ids))
+    _save_weights(model, ids, inner / WEIGHTS)
+    return left_out
+
+
+def rows_cut(model: Model) -> list[str]:
+    """List the tensors that have a row per piece: the word table, and the output layers of a masked language model."""
+    rows = model.shapes[model.table][0]
+    outputs = [name for name, shape in model.shapes.items() if shape[:1] == (rows,) and _OUTPUT.search(name)]
+    return [model.table, *outputs]
+
+
+def _encoder_folder(folder: Path) -> Path:
+    """Find the transformer, which older sentence-transformers folders hold in a folder of its own."""
+    modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    inner = [module["path"] for module in modules if module["type"].endswith(".Transformer")]
+    encoder = folder / inner[0] if inner else folder
+    missing = [name for name in ("config.json", "tokenizer.json", WEIGHTS) if not (encoder / name).is_file()]
+    if missing:
+        raise InputError(
+            f"{encoder}: no {', '.join(missing)} here; give a model's folder with its weights in one {WEIGHTS}, and "
+            "with a tokenizer.json (save the tokenizer once with transformers if there is none)"
+        )
+    return encoder
+
+
+def _open_tokenizer(encoder: Path) -> Tokenizer:
+    """Open tokenizer.json, and add what transformers would add to it on loading."""
+    path = encoder / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise InputError(f"{path}: not a tokenizer.json ({error}); give the one that came with the model") from error
+    more = _tokenizer_settings(encoder).get("added_tokens_decoder", {})
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    for _, token in sorted(more.items(), key=lambda entry: int(entry[0])):
+        if token["content"] not in {known.content for known in tokenizer.get_added_tokens_decoder().values()}:
+            tokenizer.add_tokens(
+                [AddedToken(token["content"], **{flag: token[flag] for flag in flags if flag in token})]
+            )
+    return tokenizer
+
+
+def _tokenizer_settings(encoder: Path) -> dict[str, Any]:
+    path = encoder / "tokenizer_config.json"
+    return read_json(path) if path.is_file() else {}
+
+
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    try:
+        with safe_open(path, framework="pt") as weights:
+            return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+    except Exception as error:
+        raise InputError(f"{path}: not a safetensors file ({error}); fetch it again") from error
+
+
+def _table(encoder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    rows = config.get("vocab_size")
+    named = [name for name in shapes if name.endswith(TABLES)]
+    found = [name for name in named if shapes[name][0] == rows]
+    if len(found) != 1:
+        others = ", ".join(f"{name} {list(shapes[name])}" for name in named) or "none of such a name"
+        raise InputError(
+            f"{encoder / WEIGHTS}: {len(found)} word tables (*{', *'.join(TABLES)}) have the {rows} rows that "
+            f"config.json gives as vocab_size, expected one; there are {others}"
+        )
+    return found[0]
+
+
+def _named_tokens(encoder: Path) -> Iterator[str]:
+    """Yield the content of every token that a file beside tokenizer.json names."""
+    special = encoder / "special_tokens_map.json"
+    for settings in (_tokenizer_settings(encoder), read_json(special) if special.is_file() else {}):
+        for name, value in settings.items():
+            if name.endswith(("_token", "_tokens")):
+                yield from _contents(value)
+
+
+def _contents(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _contents(value["content"] if "content" in value else list(value.values()))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _contents(part)
+
+
+def _prompts(folder: Path) -> list[str]:
+    path = folder / "config_sentence_transformers.json"
+    prompts = (read_json(path) if path.is_file() else {}).get("prompts") or {}
+    return [prompt for prompt in prompts.values() if prompt]
+
+
+def _token_ids(key: str, value: object) -> list[int]:
+    """Return the ids that an entry of a configuration holds."""
+    values = value if isinstance(value, list) else [value]
+    return [number for number in values if isinstance(number, int)] if key.endswith("_token_id") else []
+
+
+def _config(config: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
+    """Give a configuration the new token ids; ids that no piece had become null."""
+    changed: dict[str, Any] = {"vocab_size": len(new_ids)} if "vocab_size" in config else {}
+    for key, value in config.items():
+        if _token_ids(key, value):
+            changed[key] = [new_ids.get(old) for old in value] if isinstance(value, list) else new_ids.get(value)
+    return {**config, **changed}
+
+
+def _tokenizer_config(config: Mapping[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
+    old = config.get("added_tokens_decoder")
+    if old is None:
+        return dict(config)
+    ids = {token["content"]: token["id"] for token in described["added_tokens"]}
+    tokens = sorted(old.values(), key=lambda token: ids[token["content"]])
+    return {**config, "added_tokens_decoder": {str(ids[token["content"]]): token for token in tokens}}
+
+
+def _rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    if path.is_file():
+        write_json(path, change(read_json(path)))
+
+
+def _check_ids(old: Tokenizer, new: Tokenizer, new_ids: Mapping[int, int], encoder: Path) -> None:
+    """Refuse a result that would read other rows; ids of added tokens follow rules of the library's own."""
+    names = old.get_added_tokens_decoder()
+    moved = [token.content for number, token in names.items() if new.token_to_id(token.content) != new_ids[number]]
+    if moved:
+        raise InputError(f"{encoder}: the ids of {', '.join(moved[:5])} cannot be kept in order; it cannot be trimmed")
+
+
+def _save_weights(model: Model, ids: tuple[int, ...], path: Path) -> None:
+    import torch
+
+    weights = load_file(model.encoder / WEIGHTS)
+    rows = torch.tensor(ids)
+    cut = {name: weights[name].index_select(0, rows) for name in rows_cut(model)}
+    with safe_open(model.encoder / WEIGHTS, framework="pt") as opened:
+        metadata = opened.metadata() or {"format": "pt"}
+    save_file({**weights, **cut}, path, metadata=metadata)
+
+
+def _copy_the_rest(model: Model, target: Path) -> list[str]:
+    left_out = set()
+    for file in sorted(path for path in model.folder.rglob("*") if path.is_file()):
+        relative = file.relative_to(model.folder)
+        foreign = _foreign(file, model.encoder)
+        if foreign and file != model.encoder / WEIGHTS:
+            left_out.add(foreign)
+        if not (foreign or any(part.startswith(".") for part in relative.parts)):
+            (target / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / relative)
+    return sorted(left_out)
+
+
+def _foreign(file: Path, encoder: Path) -> str | None:
+    """Name what a file belongs to if it holds the old weights or the old vocabulary."""
+    if not file.is_relative_to(encoder):
+        return None
+    inside = file.relative_to(encoder)
+    if inside.parts[0] in _OTHER_FORMATS and len(inside.parts) > 1:
+        return f"{inside.parts[0]}/"
+    weights = file.suffix in _OTHER_WEIGHTS or file.name.endswith(".safetensors.index.json")
+    return file.name if len(inside.parts) == 1 and (weights or file.name in _OLD_VOCABULARIES) else None
