@@ -23,8 +23,8 @@ def by_hand(student: Student, texts: list[str]) -> dict[str, Range]:
             lambda _, given, inputs=inputs: inputs.append(given[0].reshape(-1, given[0].shape[-1]))
         )
     with torch.inference_mode():
-        sequences = token_ids(make_tokenizer(), [*texts, *SHORT], student.config)
-        for ids in [*sequences, sequences[-1][-1:]]:
+        bare = [make_tokenizer().encode(word, add_special_tokens=False).ids[:1] for word in SHORT]
+        for ids in [*token_ids(make_tokenizer(), [*texts, *SHORT], student.config), *filter(None, bare)]:
             student(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.int64))
     whole = {name: torch.cat(inputs).numpy() for name, inputs in seen.items()}
     return {name: Range(inputs.min(0), inputs.max(0)) for name, inputs in whole.items()}

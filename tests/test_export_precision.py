@@ -49,7 +49,7 @@ def spoiled(name: str) -> Trial:
 
 def searched(trial: Trial, points: float, bounds: Bounds | None = None) -> Trade:
     reference = reference_of(make_student(), make_tokenizer(), TEXT)
-    return trial.search(graded_scores(expected, LANGUAGES), points, LANGUAGES, TEXT, reference, bounds)
+    return trial.search(graded_scores(expected, LANGUAGES), points, LANGUAGES, reference, bounds)
 
 
 def all_at(trial: Trial, level: Level) -> Trial:
@@ -72,7 +72,7 @@ def test_a_trial_at_other_levels_is_another_graph(trial: Trial) -> None:
 
 def test_every_level_of_every_product_can_be_opened_and_float32_is_nearest(trial: Trial) -> None:
     apart = [
-        float((1 - cosines(all_at(trial, level).encode()(SENTENCES), expected(SENTENCES))).mean())
+        float((1 - cosines(all_at(trial, level).open()(SENTENCES), expected(SENTENCES))).mean())
         for level in ("static", "token", "fp32")
     ]
     assert max(apart[:2]) < 0.001
@@ -82,12 +82,12 @@ def test_every_level_of_every_product_can_be_opened_and_float32_is_nearest(trial
 @pytest.mark.parametrize("level", ["static", "token", "fp32"])
 @pytest.mark.parametrize("name", [name for name in sites(make_student()) if not name.startswith("unit.1")])
 def test_one_product_at_another_level_than_the_rest(trial: Trial, name: str, level: Level) -> None:
-    found = trial.at({name: level}).encode()(SENTENCES)
+    found = trial.at({name: level}).open()(SENTENCES)
     assert cosines(found, expected(SENTENCES)).min() > 0.98
 
 
 def test_texts_are_encoded_in_their_order_as_the_graph_does(trial: Trial) -> None:
-    found = trial.encode()([SENTENCES[3], SENTENCES[1]])
+    found = trial.open()([SENTENCES[3], SENTENCES[1]])
     session = opened(build(make_student(), trial.form))
     for text, vector in zip((SENTENCES[3], SENTENCES[1]), found, strict=True):
         ids = np.array(token_ids(make_tokenizer(), [text], make_student().config))
@@ -116,9 +116,9 @@ def test_the_product_that_spoils_the_scores_is_raised_until_the_gate_holds() -> 
     trial, before = spoiled("unit.1.attention_output"), graded_scores(expected, LANGUAGES)
     trade = searched(trial, 3, bounds=LAX)
     assert trade.raised == {"unit.1.attention_output": "token"}
-    after = graded_scores(trial.at(trade.levels).encode(), LANGUAGES)
+    after = graded_scores(trial.at(trade.levels).open(), LANGUAGES)
     assert all(after[pair] >= before[pair] - 3 for pair in before)
-    assert any(graded_scores(trial.encode(), LANGUAGES)[pair] < before[pair] - 3 for pair in before)
+    assert any(graded_scores(trial.open(), LANGUAGES)[pair] < before[pair] - 3 for pair in before)
 
 
 @pytest.mark.parametrize("bounds", [replace(LAX, mean_cosine=0.995), replace(LAX, worst_cosine=0.98)])

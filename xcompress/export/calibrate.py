@@ -17,13 +17,14 @@ BATCH = 16
 def calibrate(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, Range]:
     """Return the range of every site's inputs over all tokens of some texts and all recurrences.
 
-    Their first words are measured alone, too, and so are no text and a lone closing token: what short texts reach.
+    Their first words are measured alone, too, with and without special tokens, and so is no text: what short texts
+    reach.
 
     :param texts: real text, a few hundred sentences in every language of the model.
     """
     words = {text.split(maxsplit=1)[0]: None for text in texts if text.strip()}
-    sequences = token_ids(tokenizer, [*texts, *words, ""], student.config)
-    sequences = sorted([*sequences, sequences[-1][-1:]], key=len)
+    bare = [encoding.ids[:1] for encoding in tokenizer.encode_batch(list(words), add_special_tokens=False)]
+    sequences = sorted([*token_ids(tokenizer, [*texts, *words, ""], student.config), *filter(None, bare)], key=len)
     watch = _Watch()
     with watch.on(student), torch.inference_mode():
         for start in range(0, len(sequences), BATCH):

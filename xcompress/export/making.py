@@ -138,7 +138,7 @@ class Making:
         found: dict[str, Any] = {"calibrated_on": len(sentences)}
         if self.asked.precision == "auto":
             points = GATE if self.asked.gate is None else self.asked.gate
-            trade = trial.search(self.scores, points, self.languages, self.text, self.reference, self.bounds)
+            trade = trial.search(self.scores, points, self.languages, self.reference, self.bounds)
             trial, found["trade"] = trial.at(trade.levels), trade.as_dict()
         return trial, found | {"levels": trial.levels()}
 
@@ -147,7 +147,7 @@ class Making:
 
         :raises GateError: when it lost more than the gate allows.
         """
-        after = graded_scores(trial.encode(), self.languages)
+        after = graded_scores(trial.open(), self.languages)
         if self.asked.gate is not None:
             check_gate(self.scores, after, self.asked.gate, trial.costs)
         return {"before": self.scores, "after": after}

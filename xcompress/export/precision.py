@@ -15,12 +15,25 @@ from xcompress.export.reference import Reference, in_turn
 from xcompress.export.search import Trade, search, trade_text
 from xcompress.export.sentences import packaged_text, spread
 from xcompress.export.sites import int8_bytes, sites
-from xcompress.export.verify import Bounds, encode_with
-from xcompress.metrics import cosines
+from xcompress.export.verify import Bounds, beyond_bounds, encode_with
 from xcompress.student import encode, token_ids
 
 SAMPLE = 96
 """Sentences to tell with which products cost most."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A graph in memory, opened; maps texts to vectors (n, D)."""
+
+    prepared: Prepared
+    session: onnxruntime.InferenceSession
+
+    def __call__(self, texts: list[str]) -> Vectors:
+        """Encode texts."""
+        config = self.prepared.student.config
+        sequences = token_ids(self.prepared.tokenizer, texts, config)
+        return encode_with(self.session, sequences, config.pad_token_id)
 
 
 @dataclass(frozen=True)
@@ -38,15 +51,12 @@ class Trial:
         """Return every product's level."""
         return {name: self.form.products.level(site) for name, site in sites(self.prepared.student).items()}
 
-    def encode(self) -> Encode:
-        """Open the graph for encoding."""
-        student, tokenizer = self.prepared.student, self.prepared.tokenizer
+    def open(self) -> "Opened":
+        """Write the graph and open it for encoding."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        graph = build(student, self.form).SerializeToString()
-        session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        pad = student.config.pad_token_id
-        return lambda texts: encode_with(session, token_ids(tokenizer, texts, student.config), pad)
+        graph = build(self.prepared.student, self.form).SerializeToString()
+        return Opened(self.prepared, onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"]))
 
     def costs(self) -> list[Cost]:
         """Measure what each product costs."""
@@ -57,7 +67,6 @@ class Trial:
         before: Mapping[str, float],
         points: float,
         languages: Sequence[str],
-        text: Mapping[str, Sequence[str]],
         reference: Reference,
         bounds: Bounds | None = None,
     ) -> Trade:
@@ -66,14 +75,15 @@ class Trial:
         Prints the trade.
 
         :param before: the scores to compare with.
-        :param text: the sentences of the reference.
         :raises GateError: when that cannot be reached.
         """
         limits = bounds or Bounds()
 
         def passes(encoder: Encode) -> list[Fall]:
+            assert isinstance(encoder, Opened)
             falls = fallen(before, graded_scores(encoder, languages), points)
-            return falls or _too_far(encoder, text, reference, limits)
+            beyond = [] if falls else beyond_bounds(encoder.session, reference, limits)
+            return falls or [Fall(what, 100 * bound, 100 * figure) for what, bound, figure in beyond]
 
         trade = search(self._build, self.levels(), passes, int8_bytes(sites(self.prepared.student)), *self._sample())
         for line in trade_text(trade):
@@ -81,24 +91,8 @@ class Trial:
         return trade
 
     def _build(self, levels: Mapping[str, str]) -> Encode:
-        return self.at(levels).encode()
+        return self.at(levels).open()
 
     def _sample(self) -> tuple[list[str], Vectors]:
         texts = spread(in_turn(packaged_text()), SAMPLE)
         return texts, encode(self.prepared.student, self.prepared.tokenizer, texts)
-
-
-def _too_far(
-    encode_texts: Encode, text: Mapping[str, Sequence[str]], reference: Reference, limits: Bounds
-) -> list[Fall]:
-    """List the languages whose vectors are beyond a bound, as cosines times 100."""
-    falls = []
-    for language, sentences in text.items():
-        found = cosines(encode_texts(list(sentences)), reference.vectors[language])
-        for what, bound, value in (
-            ("mean", limits.mean_cosine, found.mean()),
-            ("worst", limits.worst_cosine, found.min()),
-        ):
-            if not value >= bound:
-                falls.append(Fall(f"{what} cosine in {language}", 100 * bound, 100 * float(value)))
-    return falls

@@ -129,7 +129,12 @@ def _within(most: int) -> list[tuple[int, int]]:
 
 
 def _exactly(tokenizer: Tokenizer, config: StudentConfig, sentences: Sequence[str], tokens: int) -> list[int]:
-    """Join sentences until there are enough tokens; cut in the middle, so that the closing token stays."""
+    """Join sentences until there are enough tokens; cut in the middle, so that the closing token stays.
+
+    A single token is one of a word: no client sends a special token alone.
+    """
+    if tokens == 1:
+        return tokenizer.encode(sentences[0], add_special_tokens=False).ids[:1] or [config.pad_token_id]
     ids: list[int] = []
     joined = 1
     while len(ids) < tokens and joined <= 4 * tokens:

@@ -31,7 +31,7 @@ SAMPLE = 128
 MATES = 32
 """Sentences of such a batch."""
 _ADVICE = (
-    "calibrate on text like yours (--text), export with --precision fp32, or pass wider bounds if the accuracy you "
+    "export with --precision auto, calibrate on text like yours (--text), or pass wider bounds if the accuracy you "
     "measure is enough"
 )
 _OF_SAMPLE = {
@@ -129,6 +129,16 @@ def verify_quantized(
     for figure, what in _OF_SAMPLE.items():
         _check(f"{name}: {what}", figures[figure], asdict(limits)[figure], _ADVICE)
     return {**figures, "bounds": {key: limit for key, limit in asdict(limits).items() if key in figures}}
+
+
+def beyond_bounds(
+    graph: onnxruntime.InferenceSession, reference: Reference, bounds: Bounds
+) -> list[tuple[str, float, float]]:
+    """List where a graph's cosines to PyTorch are beyond their bounds: (what and where, bound, figure)."""
+    figures = _agreement(*_encoded(graph, reference, None), reference)
+    means = [(f"mean cosine in {name}", bounds.mean_cosine, one["mean"]) for name, one in figures["languages"].items()]
+    worst = [(f"worst cosine {place}", bounds.worst_cosine, one) for place, one in _worst_by_place(figures).items()]
+    return [(what, bound, figure) for what, bound, figure in [*means, *worst] if not figure >= bound]
 
 
 def encode_with(
@@ -238,10 +248,13 @@ def _alone_and_among_others(session: onnxruntime.InferenceSession, reference: Re
 
 
 def _check_worst(name: str, figures: dict[str, Any], bound: float, advice: str) -> None:
-    places = {f"in {language}": one["worst"] for language, one in figures["languages"].items()}
-    places |= {f"at shape {shape}": one["worst"] for shape, one in figures["shapes"].items()}
-    for place, worst in places.items():
+    for place, worst in _worst_by_place(figures).items():
         _check(f"{name}: worst cosine to PyTorch {place}", worst, bound, advice)
+
+
+def _worst_by_place(figures: dict[str, Any]) -> dict[str, float]:
+    places = {f"in {language}": one["worst"] for language, one in figures["languages"].items()}
+    return places | {f"at shape {shape}": one["worst"] for shape, one in figures["shapes"].items()}
 
 
 def _check(what: str, figure: float, bound: float, advice: str) -> None:
