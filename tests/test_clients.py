@@ -116,7 +116,7 @@ def test_the_texts_are_what_they_should_be(bundles: dict[str, Path]) -> None:
     tokenizer.no_truncation()
     assert len(tokenizer.encode(TEXTS[-1]).ids) > 200
     vectors = plain_vectors(bundles["plain"], "fp32")[[*range(9), 11]]
-    assert (vectors @ vectors.T - np.eye(len(vectors))).max() < 0.99
+    assert (vectors @ vectors.T - np.eye(len(vectors))).max() < 0.995
 
 
 def test_our_encoder(opened: tuple[Path, str]) -> None:

@@ -56,7 +56,7 @@ def test_the_manifest_describes_the_model(manifest: dict[str, Any]) -> None:
     expected = {
         "format": 1,
         "source": "small",
-        "precisions": ["fp32", "int8"],
+        "precision": "int8",
         "opset": 20,
         "pooling": "mean",
         "normalize": True,
