@@ -68,7 +68,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (place / kind).mkdir()
         student = make_student(prefix="", **changes)
         with torch.no_grad():
-            student.embeddings.word.weight.mul_(30)  # so that other tokens give clearly other vectors
+            student.embeddings.word.weight.mul_(100)  # so that other tokens give clearly other vectors
         student.save(place / kind, make_tokenizer())
         made[kind] = export(place / kind)
     return made
@@ -116,7 +116,7 @@ def test_the_texts_are_what_they_should_be(bundles: dict[str, Path]) -> None:
     tokenizer.no_truncation()
     assert len(tokenizer.encode(TEXTS[-1]).ids) > 200
     vectors = plain_vectors(bundles["plain"], "fp32")[[*range(9), 11]]
-    assert (vectors @ vectors.T - np.eye(len(vectors))).max() < 0.995
+    assert (vectors @ vectors.T - np.eye(len(vectors))).max() < 0.99
 
 
 def test_our_encoder(opened: tuple[Path, str]) -> None:
