@@ -68,7 +68,7 @@ vectors = session.run(["sentence_embedding"], feeds)[0]
 
 - Texts beyond {max_tokens} tokens are cut. Other languages than those it was trained for may work badly or not at all.
 - The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
-  Other CPUs give the same vectors: weights are chosen so that 16-bit sums of x86 CPUs without them cannot overflow.
+  Weights are chosen so that the 16-bit sums of x86 CPUs without them cannot overflow; no other CPU was tried.
 
 ## Checked at export
 

@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 PAIR_STEPS = 127
 """What the sizes of two int8 weights in neighbouring rows come to at most, before they are rounded: x86 without int8
-dot products adds two products in 16 bits, and 255 x 128 fits them. So vectors are the same on every CPU."""
+dot products adds two products in 16 bits, and 255 x 128 fits them."""
 GELU_LEAST = -0.17
 """GELU never gives less (-0.16997)."""
 _TINY = 1e-9
