@@ -192,11 +192,19 @@ def test_only_channels_far_beyond_the_others_are_smoothed() -> None:
     reach[7] = 40
     smooth = scaling_of(Range(-reach, reach)).smooth
     assert smooth is not None
-    assert smooth[7] == pytest.approx(40, rel=0.01)
-    assert np.abs(np.delete(smooth, 7) - 1).max() < 0.01
+    np.testing.assert_allclose(smooth, (reach / np.median(reach)) ** 0.7, rtol=1e-5)
+    assert (reach / smooth).max() < 5 * np.median(reach)
     one_sided = scaling_of(Range(-reach, np.zeros(400, np.float32)))
     assert one_sided.zero == 255
     np.testing.assert_array_equal(one_sided.smooth, smooth)
+
+
+def test_channels_that_hardly_move_are_not_smoothed_without_end() -> None:
+    reach = np.ones(400, np.float32)
+    reach[3], reach[7] = 0, 40
+    smooth = scaling_of(Range(-reach, reach)).smooth
+    assert smooth is not None
+    assert smooth[3] == pytest.approx(0.05**0.7, rel=1e-5)
 
 
 def test_smoothing_changes_no_product_and_makes_the_quantised_one_closer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,10 +172,22 @@ def test_minilm_in_int8_holds_the_gate_and_needs_a_byte_for_a_parameter(tmp_path
     assert small < 1.02 * manifest["parameters"] + 1e6
 
 
+needs_mpnet = pytest.mark.skipif(
+    not is_here(MPNET),
+    reason="fetches 430 MB: have all-mpnet-base-v2 in the cache of xcompress first, by exporting it once",
+)
+
+
+@needs_mpnet
 def test_mpnet_in_five_wheels_as_a_student_gives_its_vectors() -> None:
-    if not is_here(MPNET):
-        pytest.skip("fetches 430 MB: have all-mpnet-base-v2 in the cache of xcompress first, by exporting it once")
     assert cosines_to_sentence_transformers(fetched(MPNET)).min() > 0.99999
+
+
+@needs_mpnet
+def test_mpnet_in_int8_holds_every_bound_and_the_gate(tmp_path: Path) -> None:
+    manifest = read_json(export(MPNET, tmp_path / "mpnet", options=Options(gate=1.0)) / "manifest.json")
+    assert manifest["parity"]["int8"]["worst_cosine"] > 0.98
+    assert set(manifest["levels"].values()) == {"static", "token"}
 
 
 def test_multilingual_e5_as_a_student_gives_the_vectors_of_a_bert_of_the_library(tmp_path: Path) -> None:
