@@ -181,5 +181,6 @@ def _smoothing(reach: Floats) -> Floats | None:
     """Return what to divide the channels by, given each one's largest value."""
     if not reach.max() > _FAR * max(float(np.quantile(reach, _OUTLIERS)), _TINY):
         return None
-    relative = reach / max(float(np.median(reach)), _TINY)
-    return np.maximum(relative, _LEAST_REACH).astype(np.float32) ** np.float32(_SMOOTHING)
+    relative = np.maximum(reach / max(float(np.median(reach)), _TINY), _LEAST_REACH)
+    smooth: Floats = np.power(relative, _SMOOTHING, dtype=np.float32)
+    return smooth
