@@ -8,7 +8,8 @@ Reads manifest.json and bench.json, which `xcompress distill` and `xcompress ben
 import sys
 from pathlib import Path
 
-from xcompress.bench.report import Report
+from xcompress.bench.results import Report
+from xcompress.bench.tables import grids, measured_on
 from xcompress.console import markdown_table
 from xcompress.distill.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
@@ -27,12 +28,13 @@ def main() -> None:
 
 
 def _demo(run: Path, report: Report) -> str:
-    _, machine, tables = report.markdown().strip().split("\n\n", 2)
+    tables = [part for grid in grids(report) for part in (f"### {grid.title}", markdown_table(grid.head, grid.rows))]
     described = read_json(run / "manifest.json")
     steps = markdown_table(head(described), rows(described))
     languages = markdown_table(language_head(described), language_rows(described))
     distillation = ("### Distillation, step by step", MEANING, steps, "By language:", languages)
-    return "\n\n".join((tables.replace("## ", "### "), *distillation, f"Measured on: {machine}"))
+    remarks = [f"* {line}" for line in (*report.notes, *report.warnings)]
+    return "\n\n".join((*tables, *remarks, *distillation, f"Measured on: {measured_on(report)}"))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,17 @@ from pathlib import Path
 import pytest
 from small_student import SENTENCES, make_tokenizer
 
-from xcompress.bench.latency import SHAPES, Effort, Shape, Turn, calls_per_turn, real_batches, summarise, take_turns
+from xcompress.bench.latency import (
+    SHAPES,
+    Effort,
+    Shape,
+    Turn,
+    calls_per_turn,
+    parse_grid,
+    real_batches,
+    summarise,
+    take_turns,
+)
 from xcompress.bench.process import WorkerFailed
 from xcompress.errors import InputError, XCompressError
 
@@ -85,3 +95,10 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer"):
         real_batches(tmp_path / "tokenizer.json", SENTENCES)
+
+
+def test_a_grid_is_read() -> None:
+    assert parse_grid("1x16, 8x33,1x16") == (Shape(1, 16), Shape(8, 33))
+    for text in ("16", "0x16", "1x2", "1x9999", "1x16,", "axb"):
+        with pytest.raises(InputError, match="is no shape; write batch x tokens"):
+            parse_grid(text)

@@ -40,7 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["export"], "no finished run here; run `xcompress distill recipes/minilm_ru3.yaml` first"),
         (["export", "./absent"], "absent: no such folder"),
         (["bench"], "no bundle in any run yet"),
-        (["bench", "absent"], "absent: no manifest.json"),
+        (["bench", "absent"], "absent: no such folder"),
         (["bench", "--device", "abacus"], "abacus"),
     ],
 )

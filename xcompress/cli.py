@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xcompress import __version__
+from xcompress.bench_cli import bench
 from xcompress.encode_cli import embed, search
 from xcompress.export_cli import export
 from xcompress.recipe_cli import app as recipe_commands
@@ -144,35 +145,5 @@ def _show_plan(recipe: "Recipe", folder: Path, json: bool) -> None:
         show(planned)
 
 
-@app.command()
-def bench(
-    bundle: Annotated[Path | None, typer.Argument(help="Bundle; the newest one when not given.")] = None,
-    device: Annotated[str, typer.Option(help="Where to measure: cpu.")] = "cpu",
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of STS sets: STS 2017 files, or stsb-<language>-dev.csv.")
-    ] = None,
-    reference: Annotated[
-        Path | None, typer.Option(help="Folder of the model to compare with; the run's assistant when not given.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, under a minute.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown in place of tables.")] = False,
-) -> None:
-    """Measure size, memory, load time, latency and accuracy of a bundle against the model that it came from.
-
-    Example:  xcompress bench --device cpu
-
-    Example:  xcompress bench runs/minilm_ru3/bundle --device cpu --data path/to/sts --json
-    """
-    from xcompress.bench import bench as run_bench
-    from xcompress.console import emit
-
-    report = run_bench(bundle, device=device, data=data, reference=reference, quick=quick)
-    if json or markdown:
-        emit(report.to_json() if json else report.markdown())
-    else:
-        report.show()
-
-
-for command in (export, trim, embed, search):
+for command in (export, bench, trim, embed, search):
     app.command()(command)

@@ -89,7 +89,7 @@ def check_files(path: Path, tokenizer: Path | None = None) -> None:
     if not is_e5s1(path):
         _read_encoder(transformer)
         weights_file(transformer)
-    _tokenizer_file(transformer, tokenizer)
+    tokenizer_file(transformer, tokenizer)
 
 
 def _from_pipeline(
@@ -162,7 +162,11 @@ def _lowercasing(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _tokenizer_file(path: Path, named: Path | None) -> Path:
+def tokenizer_file(path: Path, named: Path | None = None) -> Path:
+    """Find the tokenizer.json of an encoder's folder, or the one that is named.
+
+    :raises InputError: when there is none.
+    """
     file = named or (path / "tokenizer.json" if path.is_dir() else None)
     if file is None:
         raise InputError(f"{path}: brings no tokenizer; {_how_to_get(path)}")
@@ -172,7 +176,7 @@ def _tokenizer_file(path: Path, named: Path | None) -> Path:
 
 
 def _open_tokenizer(path: Path, named: Path | None) -> Tokenizer:
-    file = _tokenizer_file(path, named)
+    file = tokenizer_file(path, named)
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:

@@ -91,7 +91,7 @@ class Encoder:
             raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
         vectors = np.empty((len(listed), self.dimension), dtype=np.float32)
         for start in range(0, len(listed), _TEXTS_AT_ONCE):
-            sequences = self._token_ids(listed[start : start + _TEXTS_AT_ONCE])
+            sequences = self.token_ids(listed[start : start + _TEXTS_AT_ONCE])
             for rows in _batches([len(ids) for ids in sequences], batch_size):
                 vectors[[start + row for row in rows]] = self._run([sequences[row] for row in rows])
         return vectors
@@ -100,8 +100,11 @@ class Encoder:
         """Return the cosines between rows, (n, D) and (m, D) to (n, m)."""
         return _unit(left) @ _unit(right).T
 
-    def _token_ids(self, texts: list[str]) -> list[list[int]]:
-        """Tokenise the start of each text, and more of it only where that start does not fill the sequence."""
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, prefix and special tokens included, cut to what the graph takes.
+
+        The start of each text is tokenised, and more of it only where that start does not fill the sequence.
+        """
         pad, prefix, most = (self._manifest[key] for key in ("pad_token_id", "prefix", "max_tokens"))
         sequences: list[list[int]] = [[]] * len(texts)
         waiting, width = list(range(len(texts))), most * _CHARACTERS_PER_TOKEN
@@ -228,6 +231,8 @@ def _options(target: str, threads: int | None) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads or (1 if target in _ONE_THREAD else 0)
+    # The arena keeps what the largest batch needed: on a phone other apps want it back.
+    options.enable_cpu_mem_arena = target != "mobile"
     # A plan of memory is kept for every shape that was ever seen, and text has another shape nearly every time.
     options.enable_mem_pattern = False
     # Threads that go on waiting in a loop after a call take the core from the caller: twice the time at 1 x 16.

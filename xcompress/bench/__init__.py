@@ -3,22 +3,21 @@
 Nothing is imported here before it is asked for: a worker process measures the bare interpreter first.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from xcompress.bench.report import Report as Report
+    from xcompress.bench.results import Report as Report
+    from xcompress.bench.run import Plan as Plan
     from xcompress.bench.run import bench as bench
+    from xcompress.bench.stations import Wishes as Wishes
 
-__all__ = ["Report", "bench"]
+__all__ = ["Plan", "Report", "Wishes", "bench"]
+
+_PLACES = {"bench": "run", "Plan": "run", "Report": "results", "Wishes": "stations"}
 
 
 def __getattr__(name: str) -> object:
-    if name == "bench":
-        from xcompress.bench.run import bench
-
-        return bench
-    if name == "Report":
-        from xcompress.bench.report import Report
-
-        return Report
+    if name in _PLACES:
+        return getattr(import_module(f"xcompress.bench.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from xcompress.errors import InputError
-
 CPUINFO = Path("/proc/cpuinfo")
 SECONDS_WATCHED = 1.0
 TELLING_FLAGS = ("avx", "fma", "amx", "sse4", "f16c", "asimd", "sve", "i8mm", "bf16")
@@ -31,15 +29,6 @@ class Machine:
     system: str
     python: str
     libraries: dict[str, str]
-
-
-def check_device(device: str) -> None:
-    """Refuse any device but the CPU.
-
-    :raises InputError: naming the device.
-    """
-    if device != "cpu":
-        raise InputError(f"--device {device}: not yet supported; use --device cpu")
 
 
 def describe() -> Machine:

@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Timer
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import xcompress
 from xcompress.errors import XCompressError
@@ -20,10 +21,33 @@ class WorkerFailed(XCompressError):
     """A worker died, gave no answer or answered with an error."""
 
 
-class Worker:
-    """A process that holds one subject; use it as a context, so that no process is left behind."""
+class Asked(Protocol):
+    """What holds one subject, wherever it runs: a process here or on another host, or a browser."""
 
-    def __init__(self, command: list[str] | None = None, patience: float = PATIENCE) -> None:
+    def ask(self, do: str, **request: object) -> dict[str, Any]:
+        """Send one request and wait for its reply.
+
+        :raises WorkerFailed: when there is none, or it is an error.
+        """
+
+    def close(self) -> None:
+        """Stop it; closing twice does nothing."""
+
+
+class Worker:
+    """A process that holds one subject; use it as a context, so that no process is left behind.
+
+    :param command: what to start, by default a worker on this machine.
+    :param patience: seconds that a request may take.
+    :param environment: variables to set for it.
+    """
+
+    def __init__(
+        self,
+        command: list[str] | None = None,
+        patience: float = PATIENCE,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._patience = patience
         self._timed_out = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
@@ -33,8 +57,13 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._log,
             encoding="utf-8",
-            env=_environment(),
+            env={**_environment(), **(environment or {})},
         )
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
 
     def ask(self, do: str, **request: object) -> dict[str, Any]:
         """Send one request and wait for its reply.

@@ -1,158 +1,299 @@
-"""The bench: every subject in a fresh process, one working at a time, compared with the reference."""
+"""The bench: every subject in fresh processes, one working at a time, compared with the reference."""
 
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+import xcompress
 from xcompress import console
-from xcompress.bench.accuracy import QUICK_STEP, Accuracy, Exam, prepare
-from xcompress.bench.devices import all_threads, check_device, describe
-from xcompress.bench.latency import FULL, QUICK, SHAPES, Effort, Latency, Shape, real_batches, summarise, take_turns
+from xcompress.bench.exam import Exam, collect
+from xcompress.bench.latency import FULL, QUICK, SHAPES, Effort, Shape, real_batches, speedup, spread, take_turns
+from xcompress.bench.peaks import Peaks
 from xcompress.bench.process import Worker, WorkerFailed
-from xcompress.bench.report import SCHEMA, Load, Memory, Report, Result, Size, load_warnings, noise_warnings
-from xcompress.bench.subjects import REFERENCE, Place, Subject, find_bundle, subjects_of
+from xcompress.bench.results import SCHEMA, Report, Result, Size, Throughput
+from xcompress.bench.seats import Batches, Seat
+from xcompress.bench.stations import Station, Wishes, check_device, open_station
+from xcompress.bench.subjects import Found, Subject, find_subjects
+from xcompress.bench.tables import markdown
+from xcompress.bench.words import failures, load_warnings, noise_warnings, notes_of
 from xcompress.console import Ticker
-from xcompress.errors import XCompressError
-from xcompress.files import sha256_of
+from xcompress.corpus.similarity import builtin
+from xcompress.errors import InputError, XCompressError
+from xcompress.files import sha256_of, write_text
 
 CHUNK = 256
 """Sentences sent to a worker at once."""
-Batches = dict[Shape, list[list[int]]]
+CHECKED = 5
+"""Sentences that are encoded on an emulated processor, too."""
+SHORTEST = Shape(1, 16)
+"""What is served three times before the memory is read; the grid need not hold it."""
 
 
-@dataclass
-class Seat:
-    """A subject at work: its process, and what has been measured so far."""
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how thoroughly."""
 
-    subject: Subject
-    batches: Batches
-    worker: Worker
-    sha256: str
-    load: Load | None = None
-    memory: Memory | None = None
-    latency: list[Latency] = field(default_factory=list)
-    accuracy: tuple[Accuracy, ...] = ()
-    failed: str | None = None
+    grid: tuple[Shape, ...] = SHAPES
+    threads: tuple[int, ...] | None = None
+    """Counts of threads; None is one, and all."""
+    quick: bool = False
+    data: Path | None = None
+    languages: tuple[str, ...] = ()
+    """None means those of the bundles."""
+    distractors: int = 0
+    """Sentences more, among which a translation has to be found."""
 
-    def ask(self, do: str, **request: object) -> dict[str, Any]:
-        """Ask the worker, unless it has failed; an empty reply means that it has."""
-        if self.failed:
-            return {}
-        try:
-            return self.worker.ask(do, **request)
-        except WorkerFailed as error:
-            self.drop(error)
-            return {}
+    @property
+    def effort(self) -> Effort:
+        """How long each figure takes."""
+        return QUICK if self.quick else FULL
 
-    def drop(self, error: XCompressError) -> None:
-        """Give the subject up."""
-        self.failed = str(error)
-        self.worker.close()
-
-    def time(self, shape: Shape, calls: int, warm: bool) -> list[float]:
-        """Time calls of one shape.
-
-        :raises WorkerFailed: when the worker fails.
-        """
-        seconds: list[float] = self.worker.ask("time", input_ids=self.batches[shape], calls=calls, warm=warm)["seconds"]
-        return seconds
-
-    def result(self) -> Result:
-        """Sum up."""
-        one = self.subject
-        weights = sum(file.stat().st_size for file in one.weight_files())
-        size = Size(weights, one.tokenizer.stat().st_size, self.sha256)
-        parts = (size, self.load, self.memory, tuple(self.latency), self.accuracy, self.failed)
-        return Result(one.name, one.kind, one.precision, one.weights.as_posix(), *parts)
+    def counts(self, most: int) -> tuple[int, ...]:
+        """List the numbers of threads to measure with, where there are at most so many."""
+        asked = self.threads or (1, most)
+        if max(asked) > most:
+            raise InputError(f"--threads {max(asked)}: there are {most} here; give 1 to {most}, or all")
+        return tuple(sorted(set(asked)))
 
 
 def bench(
-    bundle: Path | None = None,
+    bundles: Sequence[str | Path] | str | Path | None = None,
     *,
     device: str = "cpu",
-    data: Path | None = None,
-    quick: bool = False,
-    reference: Path | None = None,
+    reference: str | Path | None = None,
+    plan: Plan | None = None,
+    wishes: Wishes | None = None,
 ) -> Report:
-    """Measure size, memory, load time, latency and accuracy of a bundle and of the models it came from.
+    """Measure size, memory, start, latency, throughput and accuracy of bundles, side by side with a reference.
 
-    :param bundle: the bundle's folder; None takes the newest `runs/*/bundle`.
-    :param data: a folder with a graded similarity set to score besides the built-in one.
-    :param quick: measure fewer rounds and fewer sentences.
-    :param reference: a Student folder to compare with; None takes the run's own.
+    :param bundles: folders of bundles, and other models to stand beside them, named as a reference is; None takes the
+        newest `runs/*/bundle`.
+    :param device: cpu, mobile, wasm, cuda or ssh:HOST.
+    :param reference: what to compare with: a bundle, a student, an encoder or `python:module:name`; None takes the
+        assistant of the run that the bundles belong to.
+    :param plan: what is measured, and how thoroughly.
+    :param wishes: what is asked of the device.
     :returns: the report, which is also written to bench.json and bench.md in the run's folder, or in the current folder
-        for a bundle from elsewhere.
-    :raises InputError: when there is nothing to measure or a file is not what it should be.
+        for bundles from elsewhere.
+    :raises InputError: when there is nothing to measure, or a file or device is not what it should be.
     :raises XCompressError: when every subject fails.
     """
-    check_device(device)
-    place = find_bundle(bundle)
-    console.say(f"bundle: {place.bundle}{' (the newest)' if bundle is None else ''}")
-    subjects = subjects_of(place, reference)
-    exam = prepare(place, data, quick)
-    report = _measure(place, subjects, exam, quick)
-    for path in report.write(place.results):
+    asked, wished = plan or Plan(), wishes or Wishes()
+    check_device(device, wished)
+    found = find_subjects([bundles] if isinstance(bundles, str | Path) else list(bundles or ()), reference)
+    for bundle in found.bundles:
+        console.say(f"bundle: {bundle.folder}{'' if bundles else ' (the newest)'}")
+    exam = _exam(found, asked)
+    with ExitStack() as stack:
+        station = open_station(device, wished, stack)
+        counts = asked.counts(station.most_threads)
+        subjects, base = station.subjects(found.subjects, found.reference)
+        report = _Bench(station, asked, exam, counts, base, stack).measure(subjects)
+    for path in write(report, found.run or Path()):
         console.say(f"written: {path}")
     return report
 
 
-def _measure(place: Place, subjects: Sequence[Subject], exam: Exam, quick: bool) -> Report:
-    start, machine = perf_counter(), describe()
-    effort = QUICK if quick else FULL
-    sentences = exam.sentences()
-    with ExitStack() as stack, console.bar("bench", _steps(len(subjects), effort, len(sentences))) as ticker:
-        seats = _load(subjects, exam, stack, ticker)
-        loaded = perf_counter()
-        _time(seats, effort, 1, ticker)
-        _note_busy_peak(seats)
-        if machine.threads > 1:
-            _time(seats, effort, machine.threads, ticker)
-        timed = perf_counter()
-        _examine(seats, exam, sentences, ticker)
-    phases = {"load": loaded - start, "latency": timed - loaded, "accuracy": perf_counter() - timed}
-    results = tuple(seat.result() for seat in seats)
-    _require_one(results)
-    return Report(
-        schema=SCHEMA,
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        bundle=place.bundle.as_posix(),
-        run=place.run.as_posix() if place.run else None,
-        quick=quick,
-        seconds=phases,
-        machine=machine,
-        reference=next((one.name for one in results if one.name == REFERENCE and not one.failed), None),
-        results=results,
-        notes=tuple(_notes(place, results, quick)),
-        warnings=(*_failures(results), *load_warnings(machine), *noise_warnings(results)),
+def write(report: Report, folder: Path) -> tuple[Path, Path]:
+    """Write bench.json and bench.md, each whole or not at all, and return their paths."""
+    paths = folder / "bench.json", folder / "bench.md"
+    write_text(paths[0], report.to_json())
+    write_text(paths[1], markdown(report))
+    return paths
+
+
+def _exam(found: Found, plan: Plan) -> Exam:
+    own = [bundle.languages for bundle in found.bundles if bundle.languages]
+    shared = [code for code in own[0] if all(code in other for other in own)] if own else []
+    return collect(
+        plan.data,
+        list(plan.languages) or shared,
+        holdouts=found.run / "corpus" if found.run else None,
+        quick=plan.quick,
+        distractors=plan.distractors,
     )
 
 
-def _steps(subjects: int, effort: Effort, sentences: int) -> int:
-    shapes = len(SHAPES) * (1 + (all_threads() > 1))
-    return subjects + shapes * (effort.rounds + 1) + subjects * -(-sentences // CHUNK)
+@dataclass
+class _Bench:
+    """One bench at work."""
 
+    station: Station
+    plan: Plan
+    exam: Exam
+    counts: tuple[int, ...]
+    base: str | None
+    stack: ExitStack
 
-def _load(subjects: Sequence[Subject], exam: Exam, stack: ExitStack, ticker: Ticker) -> list[Seat]:
-    sentences = exam.graded[0].sentences()
-    made: dict[str, tuple[Batches, int | None]] = {}
-    seats = []
-    for subject in subjects:
+    def measure(self, subjects: Sequence[Subject]) -> Report:
+        marks = [("start", perf_counter())]
+        sentences = self.exam.sentences()
+        with console.bar("bench", self._steps(len(subjects), len(sentences))) as ticker:
+            seats = self._seated(subjects)
+            self._start(seats, ticker)
+            marks.append(("load", perf_counter()))
+            peaks = Peaks.measure(self.station.bare_worker(), self.counts)
+            for count in self.counts:
+                self._time(seats, count, peaks, ticker)
+                if count == 1:
+                    _each_working(seats, Seat.note_busy_peak)
+            marks.append(("latency", perf_counter()))
+            self._throughput(seats, ticker)
+            marks.append(("throughput", perf_counter()))
+            self._examine(seats, sentences, ticker)
+            marks.append(("accuracy", perf_counter()))
+        seconds = {name: after - before for (_, before), (name, after) in pairwise(marks)}
+        self._explain(seats)
+        working = [seat.subject for seat in seats if not seat.failed]
+        checks = tuple(self.station.checks(working, builtin().sentences()[:CHECKED]))
+        return self._report([seat.result() for seat in seats], peaks, seconds, checks)
+
+    def _steps(self, subjects: int, sentences: int) -> int:
+        effort, shapes = self.plan.effort, len(self.plan.grid) * len(self.counts)
+        each = effort.processes + -(-sentences // CHUNK)
+        return subjects * each + shapes * (effort.rounds + 1) + effort.passes + 1
+
+    def _seated(self, subjects: Sequence[Subject]) -> list[Seat]:
+        made: dict[str, tuple[Batches, int | None]] = {}
+        seats = [self._seat(subject, made) for subject in subjects]
+        for seat in seats:
+            self.stack.callback(seat.leave)
+        return seats
+
+    def _seat(self, subject: Subject, made: dict[str, tuple[Batches, int | None]]) -> Seat:
+        if subject.broken:
+            return Seat(subject, {}, Size(0, 0, ""), failed=subject.broken)
+        size = _size(subject)  # reads the files, and so every subject finds its own in the system's cache
+        try:
+            batches, memory = self._tokens(subject, made)
+        except InputError as error:
+            return Seat(subject, {}, size, failed=str(error))
+        return Seat(subject, batches, size, memory)
+
+    def _tokens(self, subject: Subject, made: dict[str, tuple[Batches, int | None]]) -> tuple[Batches, int | None]:
+        """Make a subject's batches, and weigh its tokenizer; both once for each tokenizer."""
+        if subject.tokenizer is None:
+            return {}, None
         key = sha256_of(subject.tokenizer)
-        weights = sha256_of(subject.weights)  # and so every subject finds its file in the system's cache
-        made[key] = made.get(key) or (real_batches(subject.tokenizer, sentences), _tokenizer_memory(subject.tokenizer))
-        batches, tokenizer = made[key]
-        seats.append(Seat(subject, batches, stack.enter_context(Worker()), weights))
-        _load_one(seats[-1], sentences[0], tokenizer)
-        ticker.advance(note=f"load: {subject.name}")
-    return seats
+        if key not in made:
+            batches = real_batches(subject.tokenizer, builtin().sentences(), [*self.plan.grid, SHORTEST])
+            made[key] = batches, _tokenizer_memory(subject.tokenizer)
+        return made[key]
+
+    def _start(self, seats: Sequence[Seat], ticker: Ticker) -> None:
+        """Start every subject in turn, several times; the last worker stays."""
+        sentence = builtin().sentences()[0]
+        for _ in range(self.plan.effort.processes):
+            for seat in seats:
+                if not seat.failed:
+                    self._start_one(seat, sentence)
+                ticker.advance(note=f"start: {seat.name}")
+
+    def _start_one(self, seat: Seat, sentence: str) -> None:
+        request = self.station.request(seat.subject)
+        try:
+            worker = self.station.worker(seat.subject)
+        except XCompressError as error:
+            seat.drop(error)
+            return
+        seat.load(worker, {**request, "sentence": sentence, "input_ids": seat.batches.get(SHORTEST)})
+
+    def _explain(self, seats: Sequence[Seat]) -> None:
+        """Say more about why a subject failed at work."""
+        sentence = builtin().sentences()[0]
+        for seat in seats:
+            if seat.failed and seat.batches:
+                given = {"sentence": sentence, "input_ids": seat.batches[SHORTEST]}
+                seat.failed = self.station.explained(seat.subject, seat.failed, given, list(seat.batches.values()))
+
+    def _time(self, seats: Sequence[Seat], threads: int, peaks: Peaks, ticker: Ticker) -> None:
+        for seat in seats:
+            seat.ask("threads", count=threads)
+        for shape in self.plan.grid:
+            working = {seat.name: seat for seat in seats if not seat.failed and seat.batches}
+            turns = {name: partial(seat.time, shape) for name, seat in working.items()}
+            advance = partial(ticker.advance, note=f"latency: {shape}, {threads} thread{'s' * (threads > 1)}")
+            rounds = take_turns(turns, self.plan.effort, partial(_drop, working), advance)
+            for name, own in rounds.items():
+                peak = peaks.of(working[name].subject, threads)
+                working[name].timed(shape, threads, own, rounds.get(self.base or ""), peak)
+
+    def _throughput(self, seats: Sequence[Seat], ticker: Ticker) -> None:
+        texts = builtin().sentences()[: self.plan.effort.sentences]
+        replies: dict[str, list[dict[str, Any]]] = {}
+
+        def turn(seat: Seat, calls: int, warm: bool) -> list[float]:
+            assert seat.worker is not None
+            reply = seat.worker.ask("throughput", texts=texts)
+            replies.setdefault(seat.name, []).append(reply)
+            return [reply["seconds"]]
+
+        working = {seat.name: seat for seat in seats if not seat.failed}
+        turns = {name: partial(turn, seat) for name, seat in working.items()}
+        effort = Effort(0, self.plan.effort.passes)
+        rounds = take_turns(turns, effort, partial(_drop, working), partial(ticker.advance, note="throughput"))
+        for name, own in rounds.items():
+            base = rounds.get(self.base or "")
+            working[name].throughput = _throughput(self.counts[-1], len(texts), own, base, replies[name][1:])
+
+    def _examine(self, seats: Sequence[Seat], sentences: Sequence[str], ticker: Ticker) -> None:
+        base = None
+        for seat in sorted(seats, key=lambda one: one.name != self.base):
+            if seat.failed:
+                continue
+            advance = partial(ticker.advance, note=f"accuracy: {seat.name}")
+            vectors = seat.encode(sentences, CHUNK, advance)
+            if vectors is None:
+                continue
+            seat.accuracy = self.exam.mark(sentences, vectors, base)
+            base = vectors if seat.name == self.base else base
+
+    def _report(
+        self, results: Sequence[Result], peaks: Peaks, seconds: dict[str, float], checks: tuple[str, ...]
+    ) -> Report:
+        if all(result.failed for result in results):
+            raise InputError(f"bench: every subject failed; the first, {failures(results)[0]}")
+        base = next((one.name for one in results if one.name == self.base and not one.failed), None)
+        noted = (*notes_of(results, base, self.plan.quick), *checks, *self.exam.notes)
+        warnings = (*failures(results), *load_warnings(self.station.machine), *noise_warnings(results))
+        return Report(
+            schema=SCHEMA,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            xcompress=xcompress.__version__,
+            device=self.station.device,
+            machine=self.station.machine,
+            quick=self.plan.quick,
+            seconds=seconds,
+            peaks=peaks.described(),
+            reference=base,
+            results=tuple(results),
+            notes=noted,
+            warnings=warnings,
+        )
+
+
+def _each_working(seats: Sequence[Seat], act: Callable[[Seat], None]) -> None:
+    for seat in seats:
+        if not seat.failed:
+            act(seat)
+
+
+def _drop(seats: Mapping[str, Seat], name: str, error: XCompressError) -> None:
+    seats[name].drop(error)
+
+
+def _size(subject: Subject) -> Size:
+    tokenizer = subject.tokenizer.stat().st_size if subject.tokenizer else 0
+    digest = sha256_of(subject.weights[0]) if subject.weights else ""
+    return Size(sum(file.stat().st_size for file in subject.weights), tokenizer, digest)
 
 
 def _tokenizer_memory(file: Path) -> int | None:
@@ -163,72 +304,23 @@ def _tokenizer_memory(file: Path) -> int | None:
         return None
 
 
-def _load_one(seat: Seat, sentence: str, tokenizer: int | None) -> None:
-    one = seat.subject
-    request = {"kind": one.kind, "folder": str(one.folder), "precision": one.precision, "sentence": sentence}
-    reply = seat.ask("load", **request, input_ids=seat.batches[SHAPES[0]])
-    if reply:
-        seconds = reply["seconds"]
-        seat.load = Load(seconds["import"], seconds["model"], seconds["first_vector"])
-        seat.memory = Memory(reply["bare"], reply["resident"], tokenizer, reply["peak"], None)
-
-
-def _working(seats: Sequence[Seat]) -> dict[str, Seat]:
-    return {seat.subject.name: seat for seat in seats if not seat.failed}
-
-
-def _time(seats: Sequence[Seat], effort: Effort, threads: int, ticker: Ticker) -> None:
-    for seat in seats:
-        seat.ask("threads", count=threads)
-    for shape in SHAPES:
-        working = _working(seats)
-        turns = {name: partial(seat.time, shape) for name, seat in working.items()}
-        advance = partial(ticker.advance, note=f"latency: {shape}, {threads} thread{'s' * (threads > 1)}")
-        rounds = take_turns(turns, effort, partial(_drop, working), advance)
-        for name, own in rounds.items():
-            working[name].latency.append(summarise(shape, threads, own, rounds.get(REFERENCE)))
-
-
-def _drop(seats: Mapping[str, Seat], name: str, error: XCompressError) -> None:
-    seats[name].drop(error)
-
-
-def _note_busy_peak(seats: Sequence[Seat]) -> None:
-    for seat in _working(seats).values():
-        reply = seat.ask("memory")
-        if reply and seat.memory:
-            seat.memory = replace(seat.memory, busy_peak=reply["peak"])
-
-
-def _examine(seats: Sequence[Seat], exam: Exam, sentences: Sequence[str], ticker: Ticker) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "vectors.npy"
-        for seat in _working(seats).values():
-            parts = []
-            for start in range(0, len(sentences), CHUNK):
-                if seat.ask("encode", texts=sentences[start : start + CHUNK], file=str(file)) or not seat.failed:
-                    parts.append(np.load(file))
-                ticker.advance(note=f"accuracy: {seat.subject.name}")
-            if not seat.failed:
-                seat.accuracy = exam.mark(sentences, np.concatenate(parts))
-
-
-def _failures(results: Sequence[Result]) -> list[str]:
-    return [f"{result.name}: failed: {result.failed}" for result in results if result.failed]
-
-
-def _require_one(results: Sequence[Result]) -> None:
-    if all(result.failed for result in results):
-        raise XCompressError(f"bench: every subject failed; the first, {_failures(results)[0]}")
-
-
-def _notes(place: Place, results: Sequence[Result], quick: bool) -> list[str]:
-    notes = []
-    if place.run is None:
-        notes.append("the bundle belongs to no run here: only what the bundle holds was measured")
-    if REFERENCE not in (result.name for result in results):
-        notes.append("no reference: name a Student folder with --reference to see the loss")
-    if quick:
-        notes.append(f"quick: every {QUICK_STEP}rd row of the graded sets, few rounds; leave it out for final figures")
-    calls = [latency.calls for result in results for latency in result.latency]
-    return [*notes, f"{min(calls)} to {max(calls)} calls per latency figure"] if calls else notes
+def _throughput(
+    threads: int,
+    sentences: int,
+    own: list[list[float]],
+    reference: list[list[float]] | None,
+    replies: Sequence[Mapping[str, Any]],
+) -> Throughput:
+    seconds = [one for each in own for one in each]
+    shares = [reply["tokenizer"] / reply["seconds"] for reply in replies if reply["tokenizer"] and reply["seconds"]]
+    single = [one for reply in replies for one in reply.get("single", ())]
+    return Throughput(
+        threads=threads,
+        sentences=sentences,
+        tokens=replies[-1]["tokens"],
+        per_second=sentences / float(np.median(seconds)),
+        spread=spread(seconds),
+        tokenizer=float(np.median(shares)) if shares else None,
+        speedup=None if reference is None else speedup(own, reference),
+        single=float(np.median(single)) if single else None,
+    )

@@ -1,4 +1,4 @@
-"""A student folder in PyTorch, as a worker uses it."""
+"""A student or encoder in PyTorch, as a worker uses it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,19 +7,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xcompress.student import Student, encode
+from xcompress.bench.work import work_of
+from xcompress.errors import InputError
+from xcompress.importing import import_encoder
+from xcompress.student import encode, token_ids
 
 
 class TorchModel:
-    """A student, eager, in float32.
+    """A student or an encoder, eager, in float32.
 
+    :param source: its folder or file.
     :param precision: always fp32.
-    :param threads: how many threads a product of matrices may use.
+    :param device: cpu or cuda.
+    :raises InputError: when it cannot be opened, or there is no such device.
     """
 
-    def __init__(self, folder: Path, precision: str, threads: int) -> None:
-        self.use_threads(threads)
-        self.student, self.tokenizer = Student.load(folder)
+    def __init__(self, source: str, precision: str, device: str) -> None:
+        if device == "cuda" and not torch.cuda.is_available():
+            raise InputError(f"PyTorch {torch.__version__} finds no CUDA device; use --device cpu")
+        student, self.tokenizer = import_encoder(Path(source))
+        self.student, self.device = student.to(device), device
 
     def use_threads(self, threads: int) -> None:
         """Set the number of threads."""
@@ -29,13 +36,25 @@ class TorchModel:
         """Encode texts to vectors (n, D)."""
         return encode(self.student, self.tokenizer, texts, batch_size=32)
 
+    def tokenize(self, texts: Sequence[str]) -> int:
+        """Tokenize texts and count their tokens."""
+        return sum(map(len, token_ids(self.tokenizer, list(texts), self.student.config)))
+
     def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
         """Prepare a batch without padding, (N, L); the result runs it once."""
-        ids = torch.tensor(input_ids)
+        ids = torch.tensor(input_ids, device=self.device)
         mask = torch.ones_like(ids)
 
         def run() -> object:
             with torch.inference_mode():
-                return self.student(ids, mask)
+                vectors = self.student(ids, mask)[1]
+                return vectors.cpu()  # waits for a device that works on its own
 
         return run
+
+    def work(self) -> list[int]:
+        """Return multiply-adds by token and by pair of tokens."""
+        config = self.student.config
+        layers = config.unit_layers * config.recurrences
+        found = work_of(layers, config.hidden_size, config.intermediate_size, config.bottleneck or 0)
+        return [found.token, found.pair]

@@ -4,6 +4,7 @@ Only the standard library is imported before the bare interpreter is measured. L
 error, so that standard output carries replies alone.
 """
 
+import base64
 import importlib
 import json
 import os
@@ -17,11 +18,17 @@ from xcompress.bench import memory
 from xcompress.errors import XCompressError
 
 Reply = dict[str, Any]
-MODELS = {"pytorch": ("xcompress.bench.torch_model", "TorchModel"), "onnx": ("xcompress.bench.onnx_model", "OnnxModel")}
+MODELS = {
+    "pytorch": ("xcompress.bench.torch_model", "TorchModel"),
+    "onnx": ("xcompress.bench.onnx_model", "OnnxModel"),
+    "python": ("xcompress.bench.python_model", "PythonModel"),
+}
+SINGLE = 16
+"""Texts of a throughput that are also encoded one by one."""
 
 
 class Model(Protocol):
-    """What a worker needs of a model."""
+    """What a worker needs of a model; it is made from a source, a precision and the name of a device."""
 
     def use_threads(self, threads: int) -> None:
         """Set the number of threads."""
@@ -29,8 +36,14 @@ class Model(Protocol):
     def encode(self, texts: Sequence[str]) -> Any:  # noqa: ANN401 - an array, but numpy is not imported here
         """Encode texts to vectors (n, D)."""
 
+    def tokenize(self, texts: Sequence[str]) -> int | None:
+        """Tokenize texts as `encode` does; return how many tokens they have, or None where that is not known."""
+
     def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
         """Prepare a batch (N, L); the result runs it once."""
+
+    def work(self) -> list[int] | None:
+        """Return multiply-adds by token and by pair of tokens, or None where they are not known."""
 
 
 class Session:
@@ -46,19 +59,35 @@ class Session:
         method: Callable[..., Reply] = getattr(self, f"do_{request.pop('do')}")
         return method(**request)
 
-    def do_load(self, kind: str, folder: str, precision: str, sentence: str, input_ids: list[list[int]]) -> Reply:
+    def do_limit(self, bytes: int) -> Reply:
+        """Let this process have no more than so many bytes over what it has now."""
+        importlib.import_module("xcompress.bench.ceiling").limit(bytes)
+        return {}
+
+    def do_load(
+        self,
+        kind: str,
+        source: str,
+        precision: str,
+        sentence: str,
+        input_ids: list[list[int]] | None = None,
+        device: str = "cpu",
+    ) -> Reply:
         """Import, load, give the first vector, serve a short request; the seconds of each and the memory after all."""
         start = perf_counter()
         module, name = MODELS[kind]
         build = getattr(importlib.import_module(module), name)
         imported = perf_counter()
-        self.model = build(Path(folder), precision, 1)
+        self.model = build(source, precision, device)
+        self.model.use_threads(1)
         loaded = perf_counter()
         vector = self.model.encode([sentence])
         first = perf_counter()
-        self.do_time(input_ids, calls=3, warm=False)
+        if input_ids:
+            self.do_time(input_ids, calls=3, warm=False)
         seconds = {"import": imported - start, "model": loaded - imported, "first_vector": first - loaded}
-        return {"seconds": seconds, "dimension": int(vector.shape[1]), **self.do_memory()}
+        found = {"seconds": seconds, "dimension": int(vector.shape[1]), "work": self.model.work()}
+        return {**found, **self.do_memory()}
 
     def do_tokenizer(self, file: str) -> Reply:
         """Load a tokenizer alone, in a worker without a model; the resident bytes it adds."""
@@ -67,6 +96,12 @@ class Session:
         tokenizer = tokenizers.Tokenizer.from_file(file)
         tokenizer.encode("one")
         return {"resident": memory.resident() - before}
+
+    def do_machine(self) -> Reply:
+        """Describe the machine that this process runs on."""
+        from dataclasses import asdict
+
+        return asdict(importlib.import_module("xcompress.bench.devices").describe())
 
     def do_memory(self) -> Reply:
         """Report resident and peak memory in bytes, over the bare interpreter."""
@@ -84,12 +119,25 @@ class Session:
             run()
         return {"seconds": [_seconds(run) for _ in range(calls)]}
 
-    def do_encode(self, texts: list[str], file: str) -> Reply:
-        """Encode texts into a .npy file (n, D)."""
-        import numpy as np
+    def do_throughput(self, texts: list[str]) -> Reply:
+        """Time texts from text to vectors, their tokenizer alone, and some of them one by one."""
+        seconds = _seconds(lambda: self.model.encode(texts))
+        start = perf_counter()
+        tokens = self.model.tokenize(texts)
+        tokenizer = None if tokens is None else perf_counter() - start
+        single = [_seconds(lambda: self.model.encode([text])) for text in texts[:SINGLE]]  # noqa: B023 - called at once
+        return {"seconds": seconds, "tokenizer": tokenizer, "tokens": tokens, "single": single}
 
-        np.save(file, np.asarray(self.model.encode(texts), dtype=np.float32))
-        return {}
+    def do_encode(self, texts: list[str]) -> Reply:
+        """Encode texts into base64 of little-endian float32, (n, D)."""
+        vectors = self.model.encode(texts).astype("<f4")
+        return {"vectors": base64.b64encode(vectors.tobytes()).decode("ascii"), "shape": list(vectors.shape)}
+
+    def do_peak(self, graph: str, threads: int, calls: int) -> Reply:
+        """Return the least seconds that a graph in base64 with one input `given` of a fixed shape takes."""
+        onnx_model = importlib.import_module("xcompress.bench.onnx_model")
+        run = onnx_model.prepared(base64.b64decode(graph), threads)
+        return {"seconds": min(_seconds(run) for _ in range(calls))}
 
 
 def _seconds(run: Callable[[], object]) -> float:
@@ -107,6 +155,7 @@ def _own_stdout() -> TextIO:
 
 def main() -> None:
     """Answer requests until standard input ends."""
+    sys.path.insert(0, str(Path.cwd()))  # what `python:module:name` names may lie here
     session = Session()
     replies = _own_stdout()
     for line in sys.stdin:
@@ -114,7 +163,7 @@ def main() -> None:
             reply = session.answer(json.loads(line))
         except XCompressError as error:
             reply = {"error": str(error)}
-        except Exception as error:  # whatever it is, the parent has to hear it in one line
+        except BaseException as error:  # whatever it is, the parent has to hear it in one line
             reply = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
         print(json.dumps(reply), file=replies, flush=True)
 

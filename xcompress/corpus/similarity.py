@@ -1,31 +1,29 @@
 """Graded similarity: pairs of sentences with a human score, in one language or across two, and how to score on them.
 
 Three layouts are read: row-aligned files `graded.<lang>.tsv`, files of STS 2017 named after a language pair, and
-row-aligned CSV files `stsb-<lang>-dev.csv`. Row-aligned files are crossed: row n gives xx-xx, and en-xx with its first
-sentence in English and its second in xx.
+row-aligned CSV files `stsb-<lang>-dev.csv` (or `-test`). Row-aligned files are crossed: row n gives xx-xx, and en-xx
+with its first sentence in English and its second in xx.
 """
 
 import csv
-import gzip
-import lzma
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.corpus.text import text_lines
 from xcompress.errors import InputError
 from xcompress.metrics import cosines, spearman
 
 DATA = Path(__file__).parent.parent / "data"
 PIVOT = "en"
 BUILTIN = "built-in"
-ALIGNED_TSV = re.compile(r"graded\.(?P<lang>[a-z]{2,3})\.tsv")
-ALIGNED_CSV = re.compile(r"stsb-(?P<lang>[a-z]{2,3})-dev\.csv(\.xz|\.gz)?")
+ALIGNED_TSV = re.compile(r"graded\.(?P<lang>[a-z]{2,3})\.tsv(\.xz|\.gz)?")
+ALIGNED_CSV = re.compile(r"stsb-(?P<lang>[a-z]{2,3})-(?P<split>train|dev|test)\.csv(\.xz|\.gz)?")
 PAIR_FILE = re.compile(r".*\.(?P<pair>[a-z]{2,3}-[a-z]{2,3})\.(txt|tsv)(\.xz|\.gz)?")
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -81,21 +79,22 @@ def builtin() -> GradedSet:
     return _aligned(BUILTIN, files, _tsv_rows)
 
 
-def read_folder(folder: Path) -> GradedSet:
+def read_folder(folder: Path, split: str = "dev") -> GradedSet:
     """Read a graded set in any of the three layouts.
 
+    :param split: the part of a set that has parts, which only the CSV files do: dev or test.
     :raises InputError: naming file and line, or the layouts when none is found.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; name one with graded similarity files")
     if files := _matching(folder, ALIGNED_TSV, "lang"):
         return _aligned(folder.name, files, _tsv_rows)
-    if files := _matching(folder, ALIGNED_CSV, "lang"):
+    if files := _matching(folder, ALIGNED_CSV, "lang", split):
         return _aligned(folder.name, files, _csv_rows)
     if files := _matching(folder, PAIR_FILE, "pair"):
         return GradedSet(folder.name, {pair: _columns(_tsv_rows(path)) for pair, path in files.items()})
     raise InputError(
-        f"{folder}: no graded similarity files; expected graded.<lang>.tsv, stsb-<lang>-dev.csv[.xz|.gz] "
+        f"{folder}: no graded similarity files; expected graded.<lang>.tsv, stsb-<lang>-{split}.csv[.xz|.gz] "
         "or files named like STS.en-de.txt"
     )
 
@@ -117,19 +116,27 @@ def score(encode: Encode, graded_set: GradedSet) -> dict[str, float]:
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
-    """Average scores per language pair as they are usually printed; a figure without any pair is left out.
+    """Average scores per language pair as they are usually printed; see `average_groups`."""
+    groups = average_groups(scores)
+    return {name: sum(scores[pair] for pair in pairs) / len(pairs) for name, pairs in groups.items()}
+
+
+def average_groups(pairs: Iterable[str]) -> dict[str, list[str]]:
+    """Sort language pairs into the averages that are usually printed; one without any pair is left out.
 
     :returns: `en-en`, `monolingual` (every xx-xx, English too), `other monolingual` (without English) and `en-xx`
         (English and another language, whichever comes first in the pair's name).
     """
-    same = {pair: figure for pair, figure in scores.items() if _is_monolingual(pair)}
+    given = list(pairs)
+    same = [pair for pair in given if _is_monolingual(pair)]
+    english = f"{PIVOT}-{PIVOT}"
     groups = {
-        "en-en": [scores[pair] for pair in same if pair == f"{PIVOT}-{PIVOT}"],
-        "monolingual": list(same.values()),
-        "other monolingual": [figure for pair, figure in same.items() if pair != f"{PIVOT}-{PIVOT}"],
-        "en-xx": [figure for pair, figure in scores.items() if pair not in same and PIVOT in pair.split("-")],
+        "en-en": [pair for pair in same if pair == english],
+        "monolingual": same,
+        "other monolingual": [pair for pair in same if pair != english],
+        "en-xx": [pair for pair in given if pair not in same and PIVOT in pair.split("-")],
     }
-    return {name: sum(figures) / len(figures) for name, figures in groups.items() if figures}
+    return {name: members for name, members in groups.items() if members}
 
 
 def _is_monolingual(pair: str) -> bool:
@@ -137,9 +144,15 @@ def _is_monolingual(pair: str) -> bool:
     return first == second
 
 
-def _matching(folder: Path, pattern: re.Pattern[str], group: str) -> dict[str, Path]:
-    found = ((pattern.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
-    return {match[group]: path for match, path in found if match}
+def _matching(folder: Path, pattern: re.Pattern[str], group: str, split: str | None = None) -> dict[str, Path]:
+    matches = ((pattern.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    found: dict[str, Path] = {}
+    for match, path in matches:
+        if match and (split is None or match["split"] == split):
+            if other := found.get(match[group]):
+                raise InputError(f"{path}: {other.name} holds {match[group]} too; keep one of them in the folder")
+            found[match[group]] = path
+    return found
 
 
 Row = tuple[str, str, float]
@@ -181,8 +194,8 @@ def _tsv_rows(path: Path) -> list[Row]:
     return _rows(path, _numbered_tsv)
 
 
-def _numbered_tsv(stream: TextIO) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(stream, 1):
+def _numbered_tsv(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(lines, 1):
         yield number, line.rstrip("\r\n").split("\t")
 
 
@@ -190,18 +203,17 @@ def _csv_rows(path: Path) -> list[Row]:
     return _rows(path, _numbered_csv)
 
 
-def _numbered_csv(stream: TextIO) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(stream)
+def _numbered_csv(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(lines)
     for cells in reader:
         yield reader.line_num, cells
 
 
-def _rows(path: Path, split: Callable[[TextIO], Iterable[tuple[int, list[str]]]]) -> list[Row]:
+def _rows(path: Path, split: Callable[[Iterable[str]], Iterable[tuple[int, list[str]]]]) -> list[Row]:
     try:
-        with _open_text(path) as stream:
-            rows = [_row(f"{path}:{number}", cells) for number, cells in split(stream)]
-    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({error}); copy the file again") from error
+        rows = [_row(f"{path}:{number}", cells) for number, cells in split(text_lines(path))]
+    except csv.Error as error:
+        raise InputError(f"{path}: no CSV ({error}); copy the file again") from error
     if len(rows) < 2:
         raise InputError(f"{path}: {len(rows)} rows; a rank correlation needs at least 2")
     return rows
@@ -224,9 +236,3 @@ def _number(where: str, text: str) -> float:
     if not math.isfinite(value):
         raise InputError(f"{where}: score {text.strip()!r} is not a number; correct this line")
     return value
-
-
-def _open_text(path: Path) -> TextIO:
-    openers: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
-    stream: TextIO = openers.get(path.suffix, open)(path, "rt", encoding="utf-8", newline="")
-    return stream

@@ -1,5 +1,6 @@
 """A recipe: one YAML file that says what is distilled from what, on which text, in which stages."""
 
+from xcompress.recipe.budgets import Budgets
 from xcompress.recipe.loading import load_recipe
 from xcompress.recipe.schema import (
     Assistant,
@@ -15,6 +16,7 @@ from xcompress.recipe.schema import (
 
 __all__ = [
     "Assistant",
+    "Budgets",
     "Dev",
     "Encoder",
     "ObjectiveName",

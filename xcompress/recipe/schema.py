@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from xcompress.files import hash_of
+from xcompress.recipe.budgets import Budgets
+from xcompress.recipe.part import Part
 
 PYTHON = "python:"
 """Starts a reference to a Python function or class."""
@@ -19,12 +21,6 @@ NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
-
-
-class Part(BaseModel):
-    """What all parts of a recipe share: unknown keys are refused, and nothing changes after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class File(Part):
@@ -281,6 +277,8 @@ class Recipe(Part):
     dev: Dev = Dev()
     stages: Annotated[dict[Name, Stage], Field(min_length=1)]
     """Stages by name, in the order in which they run."""
+    budgets: Budgets | None = None
+    """What `bench --budgets` holds the bundle to; nothing here changes what is trained."""
 
     @model_validator(mode="after")
     def _languages_are_targets(self) -> "Recipe":
@@ -318,5 +316,5 @@ class Recipe(Part):
 
     @property
     def hash(self) -> str:
-        """A hash of everything in the recipe."""
-        return hash_of(self.model_dump())
+        """A hash of everything in the recipe but its budgets: a finished run stays finished when they change."""
+        return hash_of(self.model_dump(exclude={"budgets"}))

@@ -1,0 +1,135 @@
+// Run a bundle's graph with onnxruntime-web. Times are in seconds, taken here; memory is in bytes.
+
+const OPTIONS = { executionProviders: ["wasm"], enableCpuMemArena: false, enableMemPattern: false, logSeverityLevel: 4 };
+const OUTPUT = "sentence_embedding";
+// A module of one function that makes a vector of 16 bytes: a browser without SIMD does not find it valid.
+const SIMD = Uint8Array.of(
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11,
+);
+// An ONNX graph of one Identity: a session of it makes the runtime start, and next to nothing else.
+const SMALLEST = "CAg6NwoQCgF4EgF5IghJZGVudGl0eRIBZ1oPCgF4EgoKCAgBEgQKAggBYg8KAXkSCgoICAESBAoCCAFCBAoAEA0=";
+
+const memories = new Set();
+let ort = null;
+let session = null;
+
+watchMemories();
+
+/** Note every WebAssembly memory of this page: those made in JavaScript, and those that modules export. */
+function watchMemories() {
+  WebAssembly.Memory = class extends WebAssembly.Memory {
+    constructor(descriptor) {
+      super(descriptor);
+      memories.add(this);
+    }
+  };
+  const plain = Object.getPrototypeOf(WebAssembly.Memory);
+  for (const name of ["instantiate", "instantiateStreaming"]) {
+    const original = WebAssembly[name];
+    WebAssembly[name] = async (...given) => {
+      const made = await original(...given);
+      const exported = Object.values((made.instance ?? made).exports ?? {});
+      exported.filter((value) => value instanceof plain).forEach((memory) => memories.add(memory));
+      return made;
+    };
+  }
+}
+
+async function timed(work) {
+  const start = performance.now();
+  const result = await work();
+  return [(performance.now() - start) / 1000, result];
+}
+
+/** Make the graph's inputs of token ids, (N, L) with L that of the longest row. */
+function feedsOf(rows, pad) {
+  const shape = [rows.length, Math.max(...rows.map((row) => row.length))];
+  const ids = new BigInt64Array(shape[0] * shape[1]).fill(BigInt(pad));
+  const mask = new BigInt64Array(ids.length);
+  rows.forEach((row, number) => {
+    row.forEach((id, column) => {
+      ids[number * shape[1] + column] = BigInt(id);
+    });
+    mask.fill(1n, number * shape[1], number * shape[1] + row.length);
+  });
+  const all = { input_ids: ids, attention_mask: mask, token_type_ids: new BigInt64Array(ids.length) };
+  return Object.fromEntries(session.inputNames.map((name) => [name, new ort.Tensor("int64", all[name], shape)]));
+}
+
+async function vectorsOf(feeds) {
+  return (await session.run(feeds, [OUTPUT]))[OUTPUT];
+}
+
+function base64(numbers) {
+  const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
+  let text = "";
+  for (let start = 0; start < bytes.length; start += 4096) {
+    text += String.fromCharCode(...bytes.subarray(start, start + 4096));
+  }
+  return btoa(text);
+}
+
+const answers = {
+  /** Say what this page can do. */
+  features() {
+    return { simd: WebAssembly.validate(SIMD), isolated: crossOriginIsolated };
+  },
+
+  /** Add up the memory of WebAssembly; it never shrinks, so this is its peak as well. */
+  memory() {
+    return { wasm: [...memories].reduce((sum, memory) => sum + memory.buffer.byteLength, 0) };
+  },
+
+  /** Fetch, compile and start the runtime. */
+  async runtime({ script, folder }) {
+    const bytes = Uint8Array.from(atob(SMALLEST), (letter) => letter.charCodeAt(0));
+    const [seconds, smallest] = await timed(async () => {
+      ort = await import(script);
+      Object.assign(ort.env.wasm, { numThreads: 1, proxy: false, wasmPaths: folder });
+      ort.env.logLevel = "fatal";
+      return ort.InferenceSession.create(bytes, OPTIONS);
+    });
+    await smallest.release();
+    return { seconds };
+  },
+
+  /** Fetch the graph and the files of its external data, [{ path, data: URL }], and make a session. */
+  async open({ graph, externalData }) {
+    const options = externalData.length ? { ...OPTIONS, externalData } : OPTIONS;
+    const [seconds, made] = await timed(() => ort.InferenceSession.create(graph, options));
+    session = made;
+    return { seconds };
+  },
+
+  /** Encode rows of token ids as one batch; padding is masked. */
+  async encode({ rows, pad }) {
+    const [seconds, vectors] = await timed(() => vectorsOf(feedsOf(rows, pad)));
+    return { seconds, vectors: base64(vectors.data), shape: vectors.dims };
+  },
+
+  /** Time calls on one batch after some that are not timed. */
+  async time({ rows, calls, warm }) {
+    const feeds = feedsOf(rows, 0);
+    for (let call = 0; call < warm; call += 1) await vectorsOf(feeds);
+    const seconds = [];
+    for (let call = 0; call < calls; call += 1) seconds.push((await timed(() => vectorsOf(feeds)))[0]);
+    return { seconds };
+  },
+
+  /** Time all batches, one after the other. */
+  async throughput({ batches, pad }) {
+    const [seconds] = await timed(async () => {
+      for (const rows of batches) await vectorsOf(feedsOf(rows, pad));
+    });
+    return { seconds };
+  },
+};
+
+/** Answer a request; whatever goes wrong comes back as text. */
+globalThis.answer = async (name, request) => {
+  try {
+    return await answers[name](request);
+  } catch (error) {
+    return { error: String(error?.message || error) };
+  }
+};

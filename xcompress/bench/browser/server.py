@@ -1,0 +1,86 @@
+"""A web server on loopback that serves a fixed list of files and nothing else."""
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Self
+from urllib.parse import urlsplit
+
+HOST = "127.0.0.1"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".wasm": "application/wasm",
+}
+"""A browser compiles WebAssembly while it arrives only if it has the right type."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+"""The policy lets the page ask this server alone; isolated from other origins, it gets a clock of 5 microseconds."""
+
+
+class Server(ThreadingHTTPServer):
+    """Serve files on a free port of 127.0.0.1 until closed.
+
+    :param files: by path, such as `/page.html`.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        super().__init__((HOST, 0), _Handler)
+        self.files = dict(files)
+        self._thread = Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """Such as http://127.0.0.1:40001, without a path."""
+        return f"http://{HOST}:{self.server_address[1]}"
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        """Return the server itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Stop serving."""
+        self.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answer GET for a path that is on the list, and 404 or 501 to all else."""
+
+    server: Server
+
+    def do_GET(self) -> None:
+        """Send a file."""
+        file = self.server.files.get(urlsplit(self.path).path)
+        if file is None or not file.is_file():
+            self.send_error(404)
+            return
+        with file.open("rb") as content, suppress(ConnectionError):  # a browser that is closed stops listening
+            self.send_response(200)
+            self.send_header("Content-Type", _TYPES.get(file.suffix, "application/octet-stream"))
+            self.send_header("Content-Length", str(file.stat().st_size))
+            for name, value in HEADERS.items():
+                self.send_header(name, value)
+            self.end_headers()
+            shutil.copyfileobj(content, self.wfile, 1 << 20)
+
+    def log_message(self, format: str, *values: object) -> None:
+        """Print nothing."""

@@ -1,0 +1,124 @@
+"""What a bench in a browser needs and xcompress does not install: playwright, a Chromium, onnxruntime-web."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from xcompress.errors import InputError
+
+CHROME_PATH = "CHROME_PATH"
+ONNXRUNTIME_WEB = "XCOMPRESS_ONNXRUNTIME_WEB"
+SCRIPT = "ort.wasm.min.mjs"
+"""The module that the page imports: WebAssembly alone, without graphics."""
+RUNTIME = (SCRIPT, "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+"""Files of dist/ that the page loads; the runtime has SIMD, and one thread if told so."""
+
+_NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+    "microsoft-edge-stable",
+    "msedge",
+)
+_PLACES = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "C:/Program Files/Google/Chrome/Application/chrome.exe",
+    "C:/Program Files (x86)/Microsoft/Edge/Application/msedge.exe",
+)
+"""Where installers put a browser that is not on the search path."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What was found on this machine."""
+
+    browser: Path
+    """The executable."""
+    onnxruntime_web: Path
+    """Folder of the npm package."""
+    version: str
+    """Of onnxruntime-web."""
+
+    @property
+    def runtime(self) -> dict[str, Path]:
+        """The files of onnxruntime-web that the page loads, by name."""
+        return {name: self.onnxruntime_web / "dist" / name for name in RUNTIME}
+
+
+def check_browser(browser: str | Path | None = None, onnxruntime_web: str | Path | None = None) -> Tools:
+    """Look for all that is needed; install and download nothing.
+
+    :param browser: name or path of a Chromium, Chrome or Edge; None looks at the variable CHROME_PATH, then for the
+        usual names.
+    :param onnxruntime_web: folder of the npm package; None looks at the variable XCOMPRESS_ONNXRUNTIME_WEB, then into
+        node_modules of the current folder and of those above it.
+    :raises InputError: with all that is missing, and how to install it, in one line.
+    """
+    faults = [] if find_spec("playwright") else ["the Python package playwright: pip install 'xcompress[browser]'"]
+    program = _tried(lambda: _find_browser(browser), faults)
+    package = _tried(lambda: _find_package(onnxruntime_web), faults)
+    if program is None or package is None or faults:
+        raise InputError(f"--device wasm: not everything is installed; needed: {'; '.join(faults)}")
+    return Tools(program, package, _version(package))
+
+
+def _tried(find: Callable[[], Path], faults: list[str]) -> Path | None:
+    try:
+        return find()
+    except LookupError as error:
+        faults.append(str(error.args[0]))
+        return None
+
+
+def _find_browser(asked: str | Path | None) -> Path:
+    named = asked or os.environ.get(CHROME_PATH)
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise LookupError(f"a browser ({named} is no program): give the path of a Chromium in {CHROME_PATH}")
+        return Path(found)
+    for name in (*_NAMES, *_PLACES):
+        found = shutil.which(name)
+        if found:
+            return Path(found)
+    raise LookupError(
+        f"a Chromium: install chromium or Google Chrome with the system's packages, or give its path in {CHROME_PATH}"
+    )
+
+
+def _find_package(asked: str | Path | None) -> Path:
+    named = asked or os.environ.get(ONNXRUNTIME_WEB)
+    if named:
+        return _complete(Path(named))
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        package = folder / "node_modules" / "onnxruntime-web"
+        if package.is_dir():
+            return _complete(package)
+    raise LookupError(
+        "onnxruntime-web: npm install onnxruntime-web, here, or elsewhere with the path of its "
+        f"node_modules/onnxruntime-web in {ONNXRUNTIME_WEB}"
+    )
+
+
+def _complete(package: Path) -> Path:
+    lacking = [name for name in RUNTIME if not (package / "dist" / name).is_file()]
+    if lacking:
+        what = f"{package} has no dist/{lacking[0]}"
+        raise LookupError(f"onnxruntime-web 1.20 or later ({what}): npm install onnxruntime-web@latest")
+    return package.resolve()
+
+
+def _version(package: Path) -> str:
+    try:
+        return str(json.loads((package / "package.json").read_bytes())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown"

@@ -1,0 +1,142 @@
+"""Gathering the tests: the built-in set, a run's held-out translations, and the user's data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from xcompress.bench.exam.agreement import Agreement
+from xcompress.bench.exam.data import Found, read_data
+from xcompress.bench.exam.exam import Exam
+from xcompress.bench.exam.languages import short, wanted
+from xcompress.bench.exam.marking import Task
+from xcompress.bench.exam.plain import sample
+from xcompress.bench.exam.reading import read_holdouts
+from xcompress.bench.exam.retrieval import Retrieval
+from xcompress.bench.exam.similarity import Similarity
+from xcompress.corpus.similarity import BUILTIN, PIVOT, builtin
+from xcompress.errors import InputError
+
+HOLDOUTS = "held-out translations"
+HOLDOUT_PAIRS = 100
+"""Translations per language among which the right one has to be found; a 12-layer model takes longest with these."""
+QUICK_PAIRS = 50
+QUICK_STEP = 3
+"""A quick bench takes every third row of the built-in set."""
+QUICK_SENTENCES = 1500
+"""Sentences of a quick bench, about."""
+QUICK_DATA = 500
+"""Of which at least these are for the user's data."""
+QUICK_ROWS = 8
+"""Rows per language that a quick bench keeps, if there are as many."""
+MOST_DISTRACTORS = 200_000
+SPLITS = ("dev", "test")
+
+
+def collect(
+    data: Path | None,
+    languages: Sequence[str] = (),
+    *,
+    holdouts: Path | None = None,
+    quick: bool = False,
+    distractors: int = 0,
+    split: str = "dev",
+) -> Exam:
+    """Gather the tests.
+
+    :param data: a folder with tests in any known format, at any depth.
+    :param languages: keep what needs only these and English; everything when empty.
+    :param holdouts: a run's corpus folder, with `holdout.<lang>.tsv`.
+    :param quick: take fewer rows, so that about 1,500 sentences are encoded.
+    :param distractors: sentences per language, from the plain text in `data`, among which translations have to be found
+        too; at most 200,000.
+    :param split: the part that is tested where a set has parts: dev or test.
+    :raises InputError: naming file and line, the formats when none is recognised, or the languages when none is left.
+    """
+    _check(distractors, split)
+    found = read_data(data, split) if data else Found()
+    own = _own(holdouts, quick)
+    if languages:
+        own = [test.within(wanted(languages)) for test in own]
+        _narrow(found, data, languages)
+    if distractors and quick:
+        found.notes.append("distractors are left out of a quick bench")
+    elif distractors:
+        _distract([*own, *found.tests], found, distractors)
+    if quick:
+        _shorten(found, own)
+    basics = [test for test in own if test.rows]
+    return Exam((*basics, *found.tests, *_fallback(basics, found)), tuple(found.notes))
+
+
+def _check(distractors: int, split: str) -> None:
+    if split not in SPLITS:
+        raise InputError(f"split: {split!r}; choose {' or '.join(SPLITS)}")
+    if not 0 <= distractors <= MOST_DISTRACTORS:
+        raise InputError(f"distractors: {distractors:,}; choose 0 to {MOST_DISTRACTORS:,}")
+
+
+def _own(holdouts: Path | None, quick: bool) -> list[Task]:
+    """Return the built-in set and the held-out translations."""
+    graded = Similarity(builtin().every(QUICK_STEP if quick else 1))
+    pairs = read_holdouts(holdouts, QUICK_PAIRS if quick else HOLDOUT_PAIRS) if holdouts else {}
+    return [graded, Retrieval(HOLDOUTS, pairs)]
+
+
+def _narrow(found: Found, data: Path | None, languages: Sequence[str]) -> None:
+    """Keep the wanted languages.
+
+    :raises InputError: when there were tests, but none is left.
+    """
+    kept, present, before = wanted(languages), found.languages(), list(found.tests)
+    found.tests = [narrowed for test in before if (narrowed := test.within(kept)).rows]
+    found.plain = {language: texts for language, texts in found.plain.items() if language in kept}
+    if before and not found.tests:
+        raise InputError(
+            f"{data}: tests in {', '.join(sorted(present))}, but none for {', '.join(languages)} and {PIVOT}; "
+            "name languages that it has"
+        )
+    missing = sorted(set(map(short, languages)) - present)
+    if before and missing:
+        found.notes.append(f"no test in {data} has {', '.join(missing)}")
+
+
+def _distract(tests: Sequence[Task], found: Found, count: int) -> None:
+    """Add each retrieval test among distractors.
+
+    :raises InputError: when there are no translations, or no plain text.
+    """
+    pools = {language: sample(texts, count) for language, texts in found.plain.items()}
+    retrieval = [test for test in tests if isinstance(test, Retrieval) and test.rows]
+    asked = {language for test in retrieval for language in test.languages()}
+    if not asked or PIVOT not in pools or not asked & set(pools):
+        raise InputError(
+            f"distractors: {len(asked)} languages with translations, plain text in {', '.join(pools) or 'none'}; "
+            f"give a folder with tatoeba.<xxx>-eng.<xxx> and <name>.<lang>.txt files, of {PIVOT} too"
+        )
+    among = [test.within(frozenset(pools)).among(pools, count) for test in retrieval]
+    found.tests += [test for test in among if test.rows]
+    fewer = [
+        f"{code} {len(pools.get(code, ())):,}" for code in sorted({PIVOT, *asked}) if len(pools.get(code, ())) < count
+    ]
+    if fewer:
+        found.notes.append(f"fewer than {count:,} distractors: {', '.join(fewer)}")
+
+
+def _shorten(found: Found, own: Sequence[Task]) -> None:
+    """Thin out the user's tests until they fit in a quick bench; what small ones leave of their share is for others."""
+    spent = len({text for test in own for text in test.sentences()})
+    allowance = max(QUICK_DATA, QUICK_SENTENCES - spent)
+    sizes = {number: len(set(test.sentences())) for number, test in enumerate(found.tests)}
+    for left, number in zip(range(len(sizes), 0, -1), sorted(sizes, key=sizes.__getitem__), strict=True):
+        test = found.tests[number]
+        step = max(1, min(-(-sizes[number] * left // allowance), test.rows // QUICK_ROWS))
+        allowance = max(1, allowance - sizes[number] // step)
+        if step > 1:
+            found.tests[number] = test.every(step)
+            found.notes.append(f"{test.name}: one row in {step} is used, as the bench is quick")
+
+
+def _fallback(basics: Sequence[Task], found: Found) -> list[Task]:
+    """Return the built-in sentences to compare with the reference on, where the user has given no plain text."""
+    if any(isinstance(test, Agreement) for test in found.tests):
+        return []
+    return [Agreement.of(BUILTIN, test.graded) for test in basics if isinstance(test, Similarity)]

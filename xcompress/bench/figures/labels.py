@@ -1,0 +1,115 @@
+"""Where labels go so that none covers another: beside points, and one above the other at the ends of lines."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import cos, pi, sin
+
+DISTANCES = (9.0, 16.0, 26.0, 38.0, 54.0, 74.0)
+DIRECTIONS = (0, 8, 4, 12, 2, 14, 6, 10, 1, 15, 7, 9, 3, 13, 5, 11)
+"""Sixteenths of a circle in order of preference: right, left, above, below, and then between them."""
+OUTSIDE, CROSSED, COVERED = 50.0, 40.0, 10.0
+"""How much worse a square point outside the frame, of a line through a label, or on another label is than one on
+something else."""
+STEPS = 12
+"""Boxes that stand for a line."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle, in points."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    @property
+    def area(self) -> float:
+        """Square points."""
+        return max(0.0, self.right - self.left) * max(0.0, self.top - self.bottom)
+
+    def common(self, other: "Box") -> float:
+        """Return the area that lies in both."""
+        left, bottom = max(self.left, other.left), max(self.bottom, other.bottom)
+        return Box(left, bottom, min(self.right, other.right), min(self.top, other.top)).area
+
+
+def beside(
+    points: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+    obstacles: Sequence[Box],
+    frame: Box,
+) -> list[Box]:
+    """Find a place near each point for its label: in the frame, on no other label, and on as little else as may be.
+
+    :param sizes: width and height of each label.
+    :param obstacles: what else is drawn there, such as markers and error bars.
+    """
+    placed: list[Box] = []
+    leaders: list[Box] = []
+    for point, size in zip(points, sizes, strict=True):
+        cost = partial(_cost, point, placed, leaders, obstacles, frame)
+        best = min(_around(point, size), key=cost)[1]
+        placed.append(best)
+        leaders += leader(point, best)
+    return placed
+
+
+def nearest(point: tuple[float, float], box: Box) -> tuple[float, float]:
+    """Return the place in a box that lies nearest to a point."""
+    return min(max(point[0], box.left), box.right), min(max(point[1], box.bottom), box.top)
+
+
+def leader(point: tuple[float, float], box: Box) -> list[Box]:
+    """Return small boxes along the line from a point to the nearest place of a box."""
+    x, y = nearest(point, box)
+    steps = [step / STEPS for step in range(1, STEPS)]
+    places = [(point[0] + step * (x - point[0]), point[1] + step * (y - point[1])) for step in steps]
+    return [Box(across - 1, up - 1, across + 1, up + 1) for across, up in places]
+
+
+def _cost(
+    point: tuple[float, float],
+    placed: Sequence[Box],
+    leaders: Sequence[Box],
+    obstacles: Sequence[Box],
+    frame: Box,
+    candidate: tuple[float, Box],
+) -> float:
+    distance, box = candidate
+    outside = box.area - box.common(frame)
+    crossed = sum(_on(part, placed) for part in leader(point, box)) + _on(box, leaders)
+    return distance + OUTSIDE * outside + COVERED * _on(box, placed) + CROSSED * crossed + _on(box, obstacles)
+
+
+def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move numbers as little as needed to be `gap` apart in [low, high], or evenly spread where they cannot be."""
+    if not wanted:
+        return []
+    gap = min(gap, (high - low) / max(1, len(wanted) - 1))
+    order = sorted(range(len(wanted)), key=lambda number: wanted[number])
+    found = list(wanted)
+    floor = low
+    for number in order:
+        found[number] = floor = max(wanted[number], floor)
+        floor += gap
+    ceiling = high
+    for number in reversed(order):
+        found[number] = ceiling = min(found[number], ceiling)
+        ceiling -= gap
+    return found
+
+
+def _on(box: Box, others: Sequence[Box]) -> float:
+    return sum(box.common(other) for other in others)
+
+
+def _around(point: tuple[float, float], size: tuple[float, float]) -> Iterator[tuple[float, Box]]:
+    """List places around a point with their distances from it: the near ones first."""
+    for distance in DISTANCES:
+        for direction in DIRECTIONS:
+            across, up = cos(direction * pi / 8), sin(direction * pi / 8)
+            x = point[0] + across * distance + (across - 1) * size[0] / 2
+            y = point[1] + up * distance + (up - 1) * size[1] / 2
+            yield distance, Box(x, y, x + size[0], y + size[1])
