@@ -18,7 +18,7 @@ lint: $(VENV)/test.installed
 	$(BIN)/mypy
 
 readme: $(VENV)/demo.installed  ## write the demo's figures into README.md
-	$(BIN)/python benchmarks/readme.py $(RUN)
+	$(BIN)/python benchmarks/readme.py demo $(RUN)
 
 $(VENV)/demo.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,7 +33,7 @@ $(VENV)/test.installed: pyproject.toml constraints.txt
 test-next:  ## the tests on the newest transformers 5 and sentence-transformers 6, without Optimum
 	$(PYTHON) -m venv .venv-next
 	.venv-next/bin/python -m pip install --quiet torch==2.13.0 'transformers>=5,<6' 'sentence-transformers>=6' \
-	  --editable '.[train,export,test]'
+	  --editable '.[train,export,bench,test]'
 	.venv-next/bin/python -m pytest
 
 clean:  ## remove environments and caches; runs/ stays

@@ -1,40 +1,116 @@
-"""Write the demo's figures into README.md, between its two markers.
+"""Write figures into README.md, each between two markers.
 
-    python benchmarks/readme.py runs/minilm_ru3
+    python benchmarks/readme.py demo runs/minilm_ru3      # what `make demo` printed
+    python benchmarks/readme.py peers runs/peers          # what benchmarks/peers.py measured, with its picture
 
-Reads manifest.json and bench.json, which `xcompress distill` and `xcompress bench` wrote.
+Reads bench.json, and of a run manifest.json, which `xcompress distill` and `xcompress bench` wrote.
 """
 
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from xcompress.bench.results import Report
-from xcompress.bench.tables import grids, measured_on
+from xcompress.bench.figures import write_pngs
+from xcompress.bench.results import Accuracy, Report, Result
+from xcompress.bench.tables import NONE, grids, measured_on
 from xcompress.console import markdown_table
 from xcompress.distill.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
 
-README = Path(__file__).parents[1] / "README.md"
-BEGIN, END = "<!-- demo: begin, written by benchmarks/readme.py -->", "<!-- demo: end -->"
+HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+PICTURES = {False: "peers.png", True: "peers-dark.png"}
+PEERS = (
+    "subject",
+    "disk, MB",
+    "memory, MB",
+    "start, s",
+    "one sentence, ms",
+    "sentences/s",
+    "STS, one language",
+    "STS, en-xx",
+    "retrieval",
+)
 
 
 def main() -> None:
     """Replace what stands between the markers."""
-    run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/minilm_ru3")
-    report = Report.from_json((run / "bench.json").read_text(encoding="utf-8"))
-    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    write_text(README, f"{before}{BEGIN}\n{_demo(run, report)}\n{END}{after}")
+    what, folder = sys.argv[1], Path(sys.argv[2])
+    write: Callable[[Path, Report], str] = {"demo": _demo, "peers": _peers}[what]
+    begin, end = f"<!-- {what}: begin, written by benchmarks/readme.py -->", f"<!-- {what}: end -->"
+    report = Report.from_json((folder / "bench.json").read_text(encoding="utf-8"))
+    before, rest = README.read_text(encoding="utf-8").split(begin)
+    after = rest.split(end)[1]
+    write_text(README, f"{before}{begin}\n{write(folder, report)}\n{end}{after}")
 
 
 def _demo(run: Path, report: Report) -> str:
-    tables = [part for grid in grids(report) for part in (f"### {grid.title}", markdown_table(grid.head, grid.rows))]
+    tables = [
+        part for grid in grids(report) for part in (f"### {_title(grid.title)}", markdown_table(grid.head, grid.rows))
+    ]
     described = read_json(run / "manifest.json")
     steps = markdown_table(head(described), rows(described))
     languages = markdown_table(language_head(described), language_rows(described))
     distillation = ("### Distillation, step by step", MEANING, steps, "By language:", languages)
     remarks = [f"* {line}" for line in (*report.notes, *report.warnings)]
     return "\n\n".join((*tables, *remarks, *distillation, f"Measured on: {measured_on(report)}"))
+
+
+def _title(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _peers(folder: Path, report: Report) -> str:
+    for dark, name in PICTURES.items():
+        made = write_pngs(report, folder, dark=dark)
+        shutil.copy(next(path for path in made if path.stem in ("size", "size-dark")), HERE / name)
+    picture = (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="benchmarks/{PICTURES[True]}">'
+        f'<img alt="size on disk against accuracy" src="benchmarks/{PICTURES[False]}" width="640"></picture>'
+    )
+    warnings = [f"* {line}" for line in report.warnings]
+    return "\n\n".join(
+        (
+            picture,
+            markdown_table(PEERS, [_row(result) for result in report.results]),
+            _legend(report),
+            *warnings,
+            f"Measured on: {measured_on(report)}",
+        )
+    )
+
+
+def _legend(report: Report) -> str:
+    tests = {one.kind: one for result in report.results for one in result.accuracy if one.test != "built-in"}
+    sets = "; ".join(f"{one.test}: {one.metric}, {one.rows} rows" for one in tests.values() if one.kind != "agreement")
+    return (
+        "disk: weights and tokenizer; memory: resident after three short calls, over the bare process; start: fresh "
+        f"process to first vector; one sentence: text to vector. {sets}."
+    )
+
+
+def _row(result: Result) -> list[str]:
+    disk = (result.size.weights + result.size.tokenizer) / 1e6
+    speed = result.throughput
+    return [
+        result.name,
+        f"{disk:.1f}" if disk else NONE,
+        f"{result.memory.resident / 1e6:.0f}" if result.memory else NONE,
+        f"{result.start.total:.1f}" if result.start else NONE,
+        f"{1000 * speed.single:.1f}" if speed and speed.single else NONE,
+        f"{speed.per_second:.0f}" if speed else NONE,
+        *(_figure(result, kind, name) for kind, name in _COLUMNS),
+    ]
+
+
+_COLUMNS = (("similarity", "monolingual"), ("similarity", "en-xx"), ("retrieval", "average"))
+
+
+def _figure(result: Result, kind: str, name: str) -> str:
+    """Return an average of the last test of a kind: the user's data comes after the built-in set."""
+    tests: list[Accuracy] = [one for one in result.accuracy if one.kind == kind and name in one.averages]
+    return f"{tests[-1].averages[name].value:.1f}" if tests else NONE
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 
 from xcompress.bench.exam import collect
 from xcompress.bench.exam.agreement import Agreement
+from xcompress.bench.exam.collect import QUICK_PAIRS
 from xcompress.bench.exam.marking import Task
 from xcompress.bench.exam.plain import pair_up, sample
 from xcompress.bench.exam.retrieval import Retrieval
@@ -143,7 +144,7 @@ def test_holdouts_without_data(tmp_path: Path) -> None:
     expected = [("Similarity", "built-in"), ("Retrieval", "held-out translations"), ("Agreement", "built-in")]
     assert names(exam.tests) == expected
     assert exam.tests[1].rows == 100
-    assert collect(None, holdouts=tmp_path, quick=True).tests[1].rows == 50
+    assert collect(None, holdouts=tmp_path, quick=True).tests[1].rows == QUICK_PAIRS
     assert collect(None, ["fr"], holdouts=tmp_path).tests[1].languages() == {"fr"}
     assert names(collect(None).tests) == [expected[0], expected[2]]
 

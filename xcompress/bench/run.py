@@ -88,7 +88,9 @@ def bench(
     """
     asked, wished = plan or Plan(), wishes or Wishes()
     check_device(device, wished)
-    found = find_subjects([bundles] if isinstance(bundles, str | Path) else list(bundles or ()), reference)
+    found = find_subjects(
+        [bundles] if isinstance(bundles, str | Path) else list(bundles or ()), reference, steps=not asked.quick
+    )
     for bundle in found.bundles:
         console.say(f"bundle: {bundle.folder}{'' if bundles else ' (the newest)'}")
     exam = _exam(found, asked)

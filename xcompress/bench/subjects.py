@@ -67,7 +67,7 @@ class Found:
         return runs.pop() if len(runs) == 1 else None
 
 
-def find_subjects(named: Sequence[str | Path], reference: str | Path | None = None) -> Found:
+def find_subjects(named: Sequence[str | Path], reference: str | Path | None = None, *, steps: bool = True) -> Found:
     """Find what to measure: what the user names, or the newest `runs/*/bundle`, and the reference.
 
     Of a single bundle every graph is measured, and the models of its run; beside others, the graph that each opens by
@@ -76,6 +76,7 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     :param named: bundles; also students, encoders and `python:package.module:name`, as for the reference; each may have
         a name for the report in front, `name=reference`.
     :param reference: what to compare with, in place of the assistant of the bundles' run.
+    :param steps: whether the models between the reference and a single bundle are measured, too.
     :raises InputError: when nothing can be read, there is nothing, or two subjects have one name.
     """
     names = [str(name) for name in dict.fromkeys(named)] or [str(_newest())]
@@ -84,7 +85,7 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     subjects = [one for name in names for one in _named(name, bundles, alone=alone)]
     found = Found([], None, bundles)
     first = [_whole_or_broken(str(reference))] if reference else _run_reference(found.run)
-    others = _of_run(found.run) if alone else []
+    others = _of_run(found.run) if alone and steps else []
     every = _distinct([*first, *others, *subjects])
     if alone and subjects[0].broken:
         raise InputError(subjects[0].broken)

@@ -41,7 +41,10 @@ def notes_of(results: Sequence[Result], reference: str | None, quick: bool) -> l
     if reference is None:
         notes.append("no reference: name a model with --reference to see what was won and lost")
     if quick:
-        notes.append(f"quick: every {QUICK_STEP}rd row of the graded sets, few rounds; leave it out for final figures")
+        notes.append(
+            f"quick: every {QUICK_STEP}rd row of the graded sets, few rounds, no models between reference and bundle; "
+            "leave it out for final figures"
+        )
     calls = [latency.calls for result in results for latency in result.latency]
     return [*notes, f"{min(calls)} to {max(calls)} calls per latency figure"] if calls else notes
 

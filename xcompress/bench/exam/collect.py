@@ -18,7 +18,7 @@ from xcompress.errors import InputError
 HOLDOUTS = "held-out translations"
 HOLDOUT_PAIRS = 100
 """Translations per language among which the right one has to be found; a 12-layer model takes longest with these."""
-QUICK_PAIRS = 50
+QUICK_PAIRS = 20
 QUICK_STEP = 3
 """A quick bench takes every third row of the built-in set."""
 QUICK_SENTENCES = 1500
