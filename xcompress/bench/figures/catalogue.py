@@ -7,8 +7,9 @@ from typing import Literal
 
 from xcompress.bench.figures.headline import Headline, figures_of, headlines, tests_of
 from xcompress.bench.figures.spans import rows_of
-from xcompress.bench.figures.words import decimals_of, disk, megabytes, milliseconds, signed, threads_text, value_text
+from xcompress.bench.figures.words import decimals_of, disk, megabytes, milliseconds, signed, value_text
 from xcompress.bench.results import Report
+from xcompress.bench.words import threads_text
 
 
 @dataclass(frozen=True)

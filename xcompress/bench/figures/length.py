@@ -10,8 +10,9 @@ from xcompress.bench.figures.labels import apart
 from xcompress.bench.figures.rows import draw_rows
 from xcompress.bench.figures.spans import Row, Span
 from xcompress.bench.figures.style import Look, Theme, canvas, head, looks
-from xcompress.bench.figures.words import label, shape_text, threads_text
+from xcompress.bench.figures.words import label, shape_text
 from xcompress.bench.results import Latency, Report, Result
+from xcompress.bench.words import threads_text
 
 LINE_POINTS = 11.5
 """Height of a line of text."""

@@ -55,11 +55,6 @@ def value_text(report: Report, headline: Headline, figure: Figure) -> str:
     return signed(figure.value, decimals_of(report, headline.test))
 
 
-def threads_text(count: int) -> str:
-    """Write a number of threads."""
-    return "1 thread" if count == 1 else f"{count} threads"
-
-
 def shape_text(latency: Latency) -> str:
     """Write a shape as batch x tokens."""
     return f"{latency.batch} × {latency.tokens}"

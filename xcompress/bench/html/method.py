@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
-from xcompress.bench.figures.words import megabytes, threads_text
+from xcompress.bench.figures.words import megabytes
 from xcompress.bench.html.element import each, tag
 from xcompress.bench.html.tables import table
 from xcompress.bench.results import NOISY, Report
+from xcompress.bench.words import threads_text
 
 HOW = {
     "Turns": "Subjects take turns within one run, so that whatever slows the machine slows them alike.",

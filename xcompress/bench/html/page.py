@@ -6,10 +6,10 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
 from xcompress.bench.figures import Picture, pictures, svg
-from xcompress.bench.figures.words import threads_text
 from xcompress.bench.html import method, scores, summary, tables
 from xcompress.bench.html.element import document, each, tag
 from xcompress.bench.results import Report
+from xcompress.bench.words import threads_text
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """A browser refuses whatever else the page might ask for."""

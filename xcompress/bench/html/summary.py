@@ -11,13 +11,13 @@ from xcompress.bench.figures.words import (
     megabytes,
     milliseconds,
     signed,
-    threads_text,
     times,
     value_text,
 )
 from xcompress.bench.html.element import tag
 from xcompress.bench.html.scores import interval
 from xcompress.bench.results import Figure, Latency, Report, Result
+from xcompress.bench.words import threads_text
 
 EVEN = 0.995
 """Ratios from this to its inverse are written as 'as large', 'as fast'."""

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 from xml.etree.ElementTree import Element
 
-from xcompress.bench.figures.words import disk, megabytes, milliseconds, threads_text, times
+from xcompress.bench.figures.words import disk, megabytes, milliseconds, times
 from xcompress.bench.html.element import Node, tag
 from xcompress.bench.results import Browser, Latency, Memory, Report, Result, Start, Throughput
+from xcompress.bench.words import threads_text
 
 NONE = "–"
 LATENCY = ("p50", "p95", "p99", "times as fast", "share of peak", "multiply-adds, M", "spread")
