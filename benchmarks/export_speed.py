@@ -24,10 +24,11 @@ from time import perf_counter
 import numpy as np
 import onnxruntime
 import torch
-from onnx import TensorProto, helper, numpy_helper
 
 from xcompress.bench.devices import all_threads, describe
 from xcompress.bench.latency import Effort, Latency, Shape, summarise, take_turns
+from xcompress.bench.onnx_model import prepared
+from xcompress.bench.work import SIDE, peak_graph
 from xcompress.console import emit, markdown_table
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graphs import form_of, write_graph
@@ -42,8 +43,6 @@ PLACES = ((Shape(1, 16), 1), (Shape(1, 128), None), (Shape(32, 32), None))
 TORCH = "PyTorch, float32, eager"
 INT8 = "int8"
 OPTIMUM = "Optimum, avx512_vnni"
-PEAK = 1024
-"""Rows, columns and depth of the product that shows the machine's peak."""
 PROFILED = 40
 """Calls of a profile."""
 Feeds = Mapping[str, np.ndarray]
@@ -61,7 +60,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         graphs = dict(write_graphs(asked.run, Path(folder)))
         taken = [measure(student, graphs, shape, threads, asked.seconds) for shape, threads in PLACES]
-        peaks = {threads: (peak(threads, TensorProto.INT8), peak(threads, TensorProto.FLOAT)) for threads in (1, None)}
+        peaks = {threads: (peak(threads, "int8"), peak(threads, "fp32")) for threads in (1, None)}
         profiles = [profile(graphs[INT8], shape, threads) for shape, threads in PLACES]
         sizes = {name: file.stat().st_size for name, file in graphs.items()}
     emit(page(student, taken, peaks, profiles, sizes))
@@ -170,20 +169,12 @@ def multiply_adds(student: Student, shape: Shape) -> int:
     return shape.batch * shape.tokens * sum(site.weight.size * uses[name] for name, site in sites(student).items())
 
 
-def peak(threads: int | None, kind: int) -> float:
-    """Return multiply-adds a second of one large product, int8 or float32, the best of many."""
-    numbers = np.random.default_rng(0).integers(-60, 60, (PEAK, PEAK))
-    is_int8 = kind == TensorProto.INT8
-    weight = numpy_helper.from_array(numbers.astype(np.int8 if is_int8 else np.float32), "weight")
-    given, result = (TensorProto.UINT8, TensorProto.INT32) if is_int8 else (TensorProto.FLOAT, TensorProto.FLOAT)
-    node = helper.make_node("MatMulInteger" if is_int8 else "MatMul", ["given", "weight"], ["result"])
-    inputs = [helper.make_tensor_value_info("given", given, [PEAK, PEAK])]
-    outputs = [helper.make_tensor_value_info("result", result, [PEAK, PEAK])]
-    graph = helper.make_graph([node], "peak", inputs, outputs, [weight])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    session = _session(model.SerializeToString(), threads or all_threads())
-    feeds = {"given": np.abs(numbers).astype(np.uint8 if is_int8 else np.float32)}
-    return PEAK**3 / min(_seconds(lambda given: session.run(None, given), feeds) for _ in range(50))
+def peak(threads: int | None, kind: str) -> float:
+    """Return multiply-adds a second of one large product, int8 or fp32, the best of many."""
+    graph = peak_graph(kind)
+    assert graph is not None
+    run = prepared(graph, threads or all_threads())
+    return SIDE**3 / min(_seconds(lambda _: run(), {}) for _ in range(50))
 
 
 def profile(graph: Path, shape: Shape, threads: int | None) -> dict[str, float]:
