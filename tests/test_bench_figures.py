@@ -15,7 +15,8 @@ from xcompress.bench.figures import front, pictures, svg, write_pngs
 from xcompress.bench.figures.headline import headlines
 from xcompress.bench.figures.labels import Box, apart, beside
 from xcompress.bench.figures.words import megabytes, milliseconds, short, signed, times
-from xcompress.bench.results import Report
+from xcompress.bench.html import html
+from xcompress.bench.results import Report, Size
 from xcompress.errors import InputError
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -288,3 +289,15 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(InputError, match=r"pip install 'xcompress\[bench\]'"):
         svg(small_report(), "memory", False)
+
+
+def test_a_subject_of_unknown_size_is_left_out_of_the_picture_of_sizes() -> None:
+    report = small_report()
+    unknown = replace(report.results[-2], size=Size(0, 0, ""))
+    shown = replace(report, results=(*report.results[:-2], unknown, report.results[-1]))
+    picture = next(one for one in pictures(shown) if one.name == "size")
+    assert unknown.name not in picture.alt
+    assert svg(shown, "size", False).startswith("<svg")
+    none = replace(report, results=tuple(replace(one, size=Size(0, 0, "")) for one in report.results))
+    assert "size" not in [one.name for one in pictures(none)]
+    assert "No other subject" not in html(none)

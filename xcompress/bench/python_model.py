@@ -1,30 +1,37 @@
 """Any Python code that maps sentences to vectors, as a worker uses it."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.distill.functions import open_function
 from xcompress.errors import XCompressError
-from xcompress.recipe import Teacher
+from xcompress.python_code import open_code
 
 
 class PythonModel:
     """A function or class named `python:package.module:name`; its tokens and threads are its own affair.
 
+    Where the object has an attribute `files`, the paths of its weights, their size is known.
+
     :raises InputError: when there is no such code, or it fails.
     """
 
     def __init__(self, source: str, precision: str, device: str) -> None:
-        self.function = open_function(Teacher(source=source), "reference")
+        self.code = open_code(source, source)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of the files that the object names; 0 where it names none."""
+        return sum(Path(file).stat().st_size for file in getattr(self.code.thing, "files", ()))
 
     def use_threads(self, threads: int) -> None:
         """Leave the number of threads as it is."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode texts to vectors (n, D)."""
-        return np.asarray(self.function(list(texts)), dtype=np.float32)
+        return self.code(list(texts))
 
     def tokenize(self, texts: Sequence[str]) -> None:
         """Say that its tokens are not known."""

@@ -72,6 +72,8 @@ class Seat:
             return
         self.loads.append(reply["seconds"])
         self.memory = Memory(reply["bare"], reply["resident"], self.tokenizer_memory, reply["peak"], None)
+        if reply.get("disk"):
+            self.size = replace(self.size, weights=reply["disk"])
         if reply.get("work"):
             self.work = Work(*reply["work"])
         if reply.get("browser"):

@@ -10,9 +10,9 @@ from typing import Any
 from xcompress.bench.results import Kind
 from xcompress.bundle_check import graphs_of, inside, read_manifest
 from xcompress.errors import InputError
+from xcompress.python_code import PYTHON
 
 RUN_REFERENCE = "assistant as it comes, PyTorch"
-PYTHON = "python:"
 NONE = "-"
 LABELLED = re.compile(r"(?P<label>[^/:=]+)=(?P<reference>[^=].*)")
 RUNTIMES = {"onnx": "ONNX", "pytorch": "PyTorch", "python": "Python"}

@@ -87,7 +87,7 @@ class Session:
             self.do_time(input_ids, calls=3, warm=False)
         seconds = {"import": imported - start, "model": loaded - imported, "first_vector": first - loaded}
         found = {"seconds": seconds, "dimension": int(vector.shape[1]), "work": self.model.work()}
-        return {**found, **self.do_memory()}
+        return {**found, "disk": getattr(self.model, "bytes_on_disk", 0), **self.do_memory()}
 
     def do_tokenizer(self, file: str) -> Reply:
         """Load a tokenizer alone, in a worker without a model; the resident bytes it adds."""

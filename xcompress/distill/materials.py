@@ -25,8 +25,8 @@ from xcompress.distill.targets import VectorStore
 from xcompress.distill.widths import principal_axes
 from xcompress.errors import InputError
 from xcompress.lazy import Joined
+from xcompress.python_code import PYTHON
 from xcompress.recipe import Encoder, Recipe, Stage
-from xcompress.recipe.schema import PYTHON
 from xcompress.sources import fingerprint, resolve
 
 FITTED_ON = 5000

@@ -15,10 +15,10 @@ from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
 from xcompress.distill.hardware import device, has_bf16
 from xcompress.distill.run import STEP
+from xcompress.python_code import PYTHON
 from xcompress.recipe import Recipe, Stage
 from xcompress.recipe.parameters import Counts, parameters
 from xcompress.recipe.references import encoders, files
-from xcompress.recipe.schema import PYTHON
 from xcompress.sources import can_be_fetched, is_here, resolve
 
 TOKENS_PER_WORD = 1.5

@@ -19,8 +19,8 @@ from xcompress.distill.targets import vectors_of
 from xcompress.errors import InputError
 from xcompress.lazy import Joined
 from xcompress.metrics import cosines
+from xcompress.python_code import PYTHON
 from xcompress.recipe import Recipe
-from xcompress.recipe.schema import PYTHON
 from xcompress.sources import resolve
 from xcompress.student import Student
 from xcompress.vocabulary import kept_pieces, piece_counts, trim, with_table

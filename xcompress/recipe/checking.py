@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from xcompress.errors import InputError
+from xcompress.python_code import PYTHON, PYTHON_REFERENCE
 from xcompress.recipe.parameters import parameters
 from xcompress.recipe.references import encoders, files
-from xcompress.recipe.schema import PYTHON, PYTHON_REFERENCE, Recipe
+from xcompress.recipe.schema import Recipe
 from xcompress.sources import looks_like_path, parse_wheel, parts_of
 
 

@@ -1,6 +1,5 @@
 """What a recipe may say: each key with its type, its meaning, and what must fit together."""
 
-import re
 from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, Literal
@@ -8,13 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from xcompress.files import hash_of
+from xcompress.python_code import PYTHON
 from xcompress.recipe.budgets import Budgets
 from xcompress.recipe.part import Part
 
-PYTHON = "python:"
-"""Starts a reference to a Python function or class."""
-PYTHON_REFERENCE = re.compile(r"python:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
-"""python:package.module:name."""
 ObjectiveName = Literal["teacher", "contrast", "contrast_bool", "contrast_ce", "embedding", "assistant"]
 Weight = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

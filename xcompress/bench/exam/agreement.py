@@ -56,7 +56,7 @@ class Agreement:
         groups = {**crossed, "all": list(self.pairs)}
         single, averages = figures(self._scores(encode, base), None, groups)
         metric = "Spearman x 100 with the reference's similarities"
-        return Accuracy(self.name, "agreement", metric, self.rows, single, averages)
+        return Accuracy(f"{self.name}: agreement", "agreement", metric, self.rows, single, averages)
 
     def _scores(self, encode: Encode, base: Encode) -> dict[str, Scores]:
         columns = {name: tuple(zip(*rows, strict=True)) for name, rows in self.pairs.items()}

@@ -34,7 +34,7 @@ def pictures(report: Report) -> list[Picture]:
     `latency-1-thread` and so on, `accuracy-<test>`, and `memory`.
     """
     counts = sorted({one.threads for result in report.results for one in result.latency})
-    chosen = headlines(report)
+    chosen = [headline for headline in headlines(report) if headline.sized(report)]
     tests = [one.test for one in tests_of(report) if figures_of(one)]
     names = _file_names(tests)
     return [
@@ -46,8 +46,10 @@ def pictures(report: Report) -> list[Picture]:
 
 
 def _size(report: Report, headline: Headline, *, first: bool) -> Picture:
-    found = [(one, figure) for one in report.results if (figure := headline.of(one))]
-    told = (f"{one.name}: {megabytes(disk(one.size))} MB, {value_text(report, headline, f)}" for one, f in found)
+    told = (
+        f"{one.name}: {megabytes(disk(one.size))} MB, {value_text(report, headline, figure)}"
+        for one, figure in headline.sized(report)
+    )
     return Picture(
         name="size" if first else f"size-{headline.kind}",
         kind="size",

@@ -30,6 +30,14 @@ class Headline:
         found = next((one for one in result.accuracy if one.test == self.test), None)
         return figures_of(found).get(self.average) if found else None
 
+    def sized(self, report: Report) -> list[tuple[Result, Figure]]:
+        """List the subjects that have this figure, and whose size on disk is known."""
+        return [
+            (one, figure)
+            for one in report.results
+            if (figure := self.of(one)) and one.size.weights + one.size.tokenizer
+        ]
+
 
 def headlines(report: Report) -> list[Headline]:
     """Choose one figure for each kind of test: of the test that most subjects have, the first of those."""

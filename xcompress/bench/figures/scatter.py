@@ -42,7 +42,7 @@ class Spot:
 def draw(report: Report, headline: Headline, theme: Theme) -> Canvas:
     """Draw the subjects that have this figure."""
     look = looks(report, theme)
-    spots = [Spot(one, figure, look[one.name]) for one in report.results if (figure := headline.of(one))]
+    spots = [Spot(one, figure, look[one.name]) for one, figure in headline.sized(report)]
     picture, axes = canvas(4.5)
     head(picture, f"Size against accuracy: {headline.label}")
     axes.set_xscale("log")

@@ -49,12 +49,12 @@ def _sentences(report: Report) -> Iterator[str]:
         + (f"compared with {report.reference}." if report.reference else "without a reference to compare with.")
         + (f" Failed: {', '.join(failed)}." if failed else "")
     )
-    for headline in headlines(report)[:1]:
+    for headline in [one for one in headlines(report) if one.sized(report)][:1]:
         yield _front_sentence(report, headline)
 
 
 def _front_sentence(report: Report, headline: Headline) -> str:
-    found = [(one, figure) for one in report.results if (figure := headline.of(one))]
+    found = headline.sized(report)
     best = front([(disk(one.size), figure.value) for one, figure in found])
     names = ", ".join(
         f"{found[number][0].name} ({megabytes(disk(found[number][0].size))} MB, "

@@ -21,7 +21,7 @@ def sizes(report: Report) -> Element:
 
     def cells(result: Result) -> Cells:
         size = result.size
-        smaller = times(disk(base.size) / disk(result.size)) if base and disk(size) else NONE
+        smaller = times(disk(base.size) / disk(result.size)) if base and disk(base.size) and disk(size) else NONE
         return [megabytes(size.weights), megabytes(size.tokenizer), megabytes(disk(size)), smaller]
 
     head = ("weights", "tokenizer", "both", "times smaller")
