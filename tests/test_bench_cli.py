@@ -66,6 +66,8 @@ def test_what_needs_more_than_a_phone_has_is_a_finding() -> None:
     assert done.exit_code == 0, done.output
     assert "small, PyTorch: failed: needs" in done.stdout
     assert "MB, ceiling 90 MB" in done.stdout
+    assert Path("bench-mobile.json").is_file()
+    assert not Path("bench.json").exists(), "the report of another device is left alone"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The bench: every subject in fresh processes, one working at a time, compared with the reference."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -81,8 +82,8 @@ def bench(
         assistant of the run that the bundles belong to.
     :param plan: what is measured, and how thoroughly.
     :param wishes: what is asked of the device.
-    :returns: the report, which is also written to bench.json and bench.md in the run's folder, or in the current folder
-        for bundles from elsewhere.
+    :returns: the report, which `write` also puts into the run's folder, or into the current one for bundles from
+        elsewhere.
     :raises InputError: when there is nothing to measure, or a file or device is not what it should be.
     :raises XCompressError: when every subject fails.
     """
@@ -105,8 +106,13 @@ def bench(
 
 
 def write(report: Report, folder: Path) -> tuple[Path, Path]:
-    """Write bench.json and bench.md, each whole or not at all, and return their paths."""
-    paths = folder / "bench.json", folder / "bench.md"
+    """Write bench.json and bench.md (of other devices bench-mobile.json and so on), each whole or not at all.
+
+    :returns: their paths.
+    """
+    device = re.sub(r"[^\w.-]+", "-", report.device.name)
+    stem = "bench" if device == "cpu" else f"bench-{device}"
+    paths = folder / f"{stem}.json", folder / f"{stem}.md"
     write_text(paths[0], report.to_json())
     write_text(paths[1], markdown(report))
     return paths
