@@ -54,7 +54,7 @@ def test_both_sides_are_asked_and_compared(emulator: Path, tmp_path: Path) -> No
 def test_the_folder_may_come_from_the_environment(
     emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(VARIABLE, str(make_root(tmp_path / "root")))
+    monkeypatch.setenv(VARIABLE, str(make_root(tmp_path / "sysroot")))
     found = find_arm64()
     assert found is not None
     assert found.qemu == str(emulator)
@@ -63,17 +63,17 @@ def test_the_folder_may_come_from_the_environment(
 
 
 def test_the_libraries_for_arm64_hide_those_of_this_machine(emulator: Path, tmp_path: Path) -> None:
-    found = find_arm64(make_root(tmp_path / "root"))
+    found = find_arm64(make_root(tmp_path / "sysroot"))
     assert found is not None
     paths = next(word for word in found.command() if word.startswith("PYTHONPATH="))
-    assert paths.startswith(f"PYTHONPATH={tmp_path}/root/site:")
+    assert paths.startswith(f"PYTHONPATH={tmp_path}/sysroot/site:")
 
 
 def test_what_is_missing_is_said_with_what_to_do(
     emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "run `sh benchmarks/arm64.sh DIR` once and set XCOMPRESS_ARM64=DIR" in str(why_not())
-    root = make_root(tmp_path / "root")
+    root = make_root(tmp_path / "sysroot")
     (root / "proc/cpuinfo").unlink()
     assert f"{root}: lacks proc/cpuinfo; run `sh benchmarks/arm64.sh {root}`" in str(why_not(root))
     with pytest.raises(InputError, match=r"lacks proc/cpuinfo"):
@@ -88,7 +88,7 @@ def test_what_is_missing_is_said_with_what_to_do(
 
 def test_without_sentences_there_is_nothing_to_compare(emulator: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no sentence"):
-        check_arm64(bundle(), "int8", [], make_root(tmp_path / "root"))
+        check_arm64(bundle(), "int8", [], make_root(tmp_path / "sysroot"))
 
 
 def test_the_worst_sentence_counts() -> None:
