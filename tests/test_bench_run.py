@@ -46,7 +46,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_whole_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(Path("runs/tiny"))
     monkeypatch.setattr(run, "FULL", run.QUICK)
-    report = bench()
+    report = bench(plan=Plan(languages=("en", "de")))
     assert [one.name for one in report.results] == [
         RUN_REFERENCE,
         "assistant after stage 1, PyTorch",
