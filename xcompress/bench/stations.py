@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 from xcompress.bench.devices import Machine, all_threads, describe
 from xcompress.bench.process import Asked, Worker
@@ -19,8 +18,8 @@ MEMORY_MB = 256
 SLOW_DOWN = 4.0
 
 
-class Station(Protocol):
-    """A place where subjects run."""
+class Station:
+    """A place where subjects run: processes on this machine, where a place says nothing else."""
 
     device: Device
     machine: Machine
@@ -28,23 +27,29 @@ class Station(Protocol):
 
     def subjects(self, every: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
         """Make subjects ready for this place, leaving out those that cannot run here, and name the reference."""
+        return list(every), reference
 
     def worker(self, subject: Subject) -> Asked:
         """Start a fresh worker for a subject."""
+        return Worker()
 
     def request(self, subject: Subject) -> dict[str, object]:
         """Say what its worker is to load."""
+        return {"kind": subject.kind, "source": subject.source, "precision": subject.precision}
 
     def bare_worker(self) -> Asked | None:
         """Start a process on the same processor, without limits; None where products cannot be timed so."""
+        return Worker()
 
     def explained(
         self, subject: Subject, failure: str, given: Mapping[str, object], batches: Sequence[list[list[int]]]
     ) -> str:
         """Say more about why a subject failed to start."""
+        return failure
 
     def checks(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
         """Check more than figures; say what was found."""
+        return iter(())
 
 
 @dataclass(frozen=True)
@@ -97,40 +102,22 @@ def _check_cuda() -> None:
         raise InputError(f"--device cuda: PyTorch {torch.__version__} finds no CUDA device; use --device cpu")
 
 
-class Here:
+class Here(Station):
     """This machine: its processors, or its CUDA device."""
 
     def __init__(self, name: str) -> None:
         self.device, self.machine, self.most_threads = Device(name), describe(), all_threads()
 
-    def subjects(self, every: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
-        """Leave the subjects as they are."""
-        return list(every), reference
-
-    def worker(self, subject: Subject) -> Asked:
-        """Start a process."""
-        return Worker()
-
     def request(self, subject: Subject) -> dict[str, object]:
         """Say what its worker is to load."""
-        return _request(subject) | {"device": self.device.name}
+        return super().request(subject) | {"device": self.device.name}
 
     def bare_worker(self) -> Asked | None:
         """Start a process; none where a CUDA device works."""
         return Worker() if self.device.name == "cpu" else None
 
-    def explained(
-        self, subject: Subject, failure: str, given: Mapping[str, object], batches: Sequence[list[list[int]]]
-    ) -> str:
-        """Leave it as it is."""
-        return failure
 
-    def checks(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
-        """Check nothing more."""
-        return iter(())
-
-
-class Phone:
+class Phone(Station):
     """A phone's limits on this machine: one thread, a memory ceiling, onnxruntime's own format."""
 
     def __init__(self, ceiling: int, stack: ExitStack) -> None:
@@ -152,10 +139,6 @@ class Phone:
         worker = Worker(environment=ENVIRONMENT)
         worker.ask("limit", bytes=self.ceiling)
         return worker
-
-    def request(self, subject: Subject) -> dict[str, object]:
-        """Say what its worker is to load."""
-        return _request(subject)
 
     def bare_worker(self) -> Asked | None:
         """Start a process without a ceiling."""
@@ -194,7 +177,7 @@ class Phone:
         return replace(subject, source=str(made))
 
 
-class InBrowser:
+class InBrowser(Station):
     """Bundles in a headless browser with onnxruntime-web; a reference in PyTorch stays outside of it."""
 
     def __init__(self, slow_down: float) -> None:
@@ -204,10 +187,6 @@ class InBrowser:
         self.machine, self.most_threads, self.slow_down = describe(), 1, slow_down
         self.device = Device("wasm", None, emulated(slow_down))
 
-    def subjects(self, every: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
-        """Leave the subjects as they are."""
-        return list(every), reference
-
     def worker(self, subject: Subject) -> Asked:
         """Start a browser, or a process for what is no bundle."""
         from xcompress.bench.browser import BrowserWorker
@@ -216,26 +195,12 @@ class InBrowser:
             return Worker()
         return BrowserWorker(Path(subject.source), subject.precision, slow_down=self.slow_down, tools=self.tools)
 
-    def request(self, subject: Subject) -> dict[str, object]:
-        """Say what its worker is to load."""
-        return _request(subject)
-
     def bare_worker(self) -> Asked | None:
         """Start none: the browser's products are others."""
         return None
 
-    def explained(
-        self, subject: Subject, failure: str, given: Mapping[str, object], batches: Sequence[list[list[int]]]
-    ) -> str:
-        """Leave it as it is."""
-        return failure
 
-    def checks(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
-        """Check nothing more."""
-        return iter(())
-
-
-class Host:
+class Host(Station):
     """Another host, reached by ssh: bundles alone, compared with each other."""
 
     def __init__(self, device: str, stack: ExitStack) -> None:
@@ -257,23 +222,9 @@ class Host:
         """Start a process over there."""
         return Worker(self.remote.command())
 
-    def request(self, subject: Subject) -> dict[str, object]:
-        """Say what its worker is to load."""
-        return _request(subject)
-
     def bare_worker(self) -> Asked | None:
         """Start a process over there."""
         return Worker(self.remote.command())
-
-    def explained(
-        self, subject: Subject, failure: str, given: Mapping[str, object], batches: Sequence[list[list[int]]]
-    ) -> str:
-        """Leave it as it is."""
-        return failure
-
-    def checks(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
-        """Check nothing more."""
-        return iter(())
 
     def _ready(self, subject: Subject) -> Subject:
         return subject if subject.broken else replace(subject, source=self.remote.copy(Path(subject.source)))
@@ -284,7 +235,3 @@ def _agreement(check: Callable[..., object], subject: Subject, sentences: Sequen
         return str(check(Path(subject.source), subject.precision, sentences))
     except XCompressError as error:
         return f"arm64: {error}"
-
-
-def _request(subject: Subject) -> dict[str, object]:
-    return {"kind": subject.kind, "source": subject.source, "precision": subject.precision}

@@ -40,7 +40,7 @@ class Headline:
 
 
 def headlines(report: Report) -> list[Headline]:
-    """Choose one figure for each kind of test: of the test that most subjects have, the first of those."""
+    """Choose one figure for each kind of test: of the tests that most subjects have, the one with the most rows."""
     chosen = [found for kind in KINDS if (found := _headline(report, kind))]
     return chosen or [found for found in [_headline(report, LIKENESS)] if found]
 
@@ -63,7 +63,7 @@ def _headline(report: Report, kind: str) -> Headline | None:
     tests = [one for one in tests_of(report) if one.kind == kind and figures_of(one)]
     if not tests:
         return None
-    test = max(tests, key=lambda one: _subjects(report, one.test))
+    test = max(tests, key=lambda one: (_subjects(report, one.test), one.rows))
     return Headline(test.test, kind, test.metric, _average(test))
 
 
