@@ -38,6 +38,16 @@ def test_json_a_page_and_a_comparison_with_itself() -> None:
     assert "| small, ONNX int8 |" in done.stdout
 
 
+def test_translations_by_margin() -> None:
+    for side, lines in (("deu", "eins\nzwei\n"), ("eng", "one\ntwo\n")):
+        Path("sets").mkdir(exist_ok=True)
+        Path(f"sets/tatoeba.deu-eng.{side}").write_text(lines, encoding="utf-8")
+    done = bench("loose", *FAST, "--data", "sets", "--languages", "de", "--margin", "--json")
+    assert done.exit_code == 0, done.output
+    metrics = {one["test"]: one["metric"] for one in json.loads(done.stdout)["results"][0]["accuracy"]}
+    assert metrics["sets"] == "nearest neighbour by margin, %"
+
+
 def test_a_broken_budget_is_exit_code_3() -> None:
     recipe = Path(__file__).parents[1] / "recipes/minilm_ru3.yaml"
     text = recipe.read_text(encoding="utf-8").partition("\nbudgets:")[0]
@@ -77,6 +87,7 @@ def test_what_needs_more_than_a_phone_has_is_a_finding() -> None:
         (("--memory", "100"), "--memory 100: only with --device mobile, not cpu"),
         (("--slow-down", "2"), "--slow-down 2: only with --device wasm, not cpu"),
         (("--device", "mobile", "--memory", "0"), "--memory 0: give a ceiling in MB"),
+        (("--margin",), "margin: there are no translations to find"),
         (("--grid", "16"), "--grid: '16' is no shape"),
         (("--threads", "two"), "--threads: 'two' is no list of numbers"),
         (("--data", "absent"), "absent"),

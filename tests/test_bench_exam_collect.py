@@ -72,7 +72,7 @@ def test_every_format_at_any_depth(data: Path) -> None:
     )
     sentences = exam.sentences()
     assert len(sentences) == len(set(sentences))
-    assert "lerne 1" not in sentences, "the probe learns English alone"
+    assert {"learn 1", "lerne 1"} < set(sentences), "probes learn every language that there are rows for"
     assert not any(f"{lang} test 1" in sentences for lang in ("en", "de", "fr")), "the test part was not asked for"
     assert [len(text) for text in sentences] == sorted(len(text) for text in sentences)
 
@@ -88,7 +88,7 @@ def test_marking_all_of_it(data: Path) -> None:
     assert kinds[("similarity", "sts")] == {"en-de"}
     assert kinds[("retrieval", "tatoeba")] == {"de>en", "en>de", "fr>en", "en>fr"}
     assert kinds[("retrieval", "tatoeba + 300 distractors")] == {"de>en", "en>de", "fr>en", "en>fr"}
-    assert kinds[("classification", "x")] == {"en", "de", "fr"}
+    assert kinds[("classification", "x")] == {"en>en", "en>de", "en>fr", "de>de", "de>en"}
     assert kinds[("agreement", "mono: agreement")] == {"en", "de", "fr"}
     for one in marked:
         for figure in (*one.figures.values(), *one.averages.values()):
@@ -158,6 +158,8 @@ def test_a_quick_exam_is_short(data: Path) -> None:
     assert rows["tatoeba"] >= 20 and 40 <= rows["big"] <= 100
     assert f"big: one row in {-(-3000 // rows['big'])} is used, as the bench is quick" in exam.notes
     assert "distractors are left out of a quick bench" in exam.notes
+    assert "x: learnt from en alone, as the bench is quick" in exam.notes
+    assert not any(text.startswith("lerne") for text in exam.sentences())
 
 
 def test_distractors_come_from_plain_text(data: Path) -> None:
@@ -174,6 +176,17 @@ def test_distractors_come_from_plain_text(data: Path) -> None:
         collect(data, distractors=300)
     with pytest.raises(InputError, match=r"distractors: 200,001; choose 0 to 200,000"):
         collect(data, distractors=200_001)
+
+
+def test_the_margin_ranks_every_retrieval(data: Path) -> None:
+    put(data / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(5)])
+    exam = collect(data, margin=True, distractors=300, holdouts=data / "corpus")
+    ranked = {test.name: test.margin for test in exam.tests if isinstance(test, Retrieval)}
+    both = ("held-out translations", "tatoeba")
+    assert ranked == dict.fromkeys([*both, *(f"{name} + 300 distractors" for name in both)], True)
+    assert names(exam.tests) == names(collect(data, distractors=300, holdouts=data / "corpus").tests)
+    with pytest.raises(InputError, match="margin: there are no translations to find"):
+        collect(data / "sts", margin=True)
 
 
 def test_without_scikit_learn_classification_is_left_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

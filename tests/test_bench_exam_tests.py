@@ -8,6 +8,7 @@ import pytest
 from xcompress.bench.exam import Exam
 from xcompress.bench.exam.agreement import Agreement
 from xcompress.bench.exam.classification import Classification
+from xcompress.bench.exam.probe import Probe
 from xcompress.bench.exam.retrieval import Retrieval, hits
 from xcompress.bench.exam.similarity import Similarity
 from xcompress.corpus.similarity import Encode, GradedPairs, GradedSet, builtin, score
@@ -121,7 +122,7 @@ def topics(texts: Sequence[str]) -> np.ndarray:
 
 
 def test_classification_by_hand() -> None:
-    test = Classification("topics", {"de": GERMAN, "en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
+    test = Classification("topics", {"en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
     found = test.mark(topics, None)
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == pytest.approx({"de": 75, "en": 100, "fr": 75})
@@ -131,9 +132,57 @@ def test_classification_by_hand() -> None:
     assert found.metric == "accuracy of a linear probe trained on en, %"
 
 
+LEARN = tuple((label, f"{label} auf deutsch {n}") for label in ("sports", "travel") for n in range(4, 14))
+
+
+def test_classification_in_both_directions_by_hand() -> None:
+    """French has nothing to learn from, and so is tested alone."""
+    test = Classification("topics", {"de": LEARN, "en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
+    found = test.mark(topics, None)
+    values = {name: figure.value for name, figure in found.figures.items()}
+    assert values == pytest.approx({"en>de": 75, "en>en": 100, "en>fr": 75, "de>de": 75, "de>en": 100})
+    assert {name: figure.value for name, figure in found.averages.items()} == pytest.approx(
+        {"xx>en": 100, "en>xx": 75, "average": 250 / 3}
+    )
+    assert found.metric == "accuracy of a linear probe, language learnt > language tested, %"
+    assert {text for _, text in (*LEARN, *GERMAN, *TRAIN)} == set(test.sentences())
+
+
+def test_each_direction_has_a_probe_of_its_own() -> None:
+    """Where one language has the labels the other way round, nothing crosses over."""
+
+    def contrary(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[1 if ("sports" in text) != ("auf" in text) else -1] for text in texts], dtype=np.float32)
+
+    found = Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN, "de": GERMAN}).mark(contrary, None)
+    values = {name: figure.value for name, figure in found.figures.items()}
+    assert values == {"en>en": 100, "en>de": 0, "de>en": 0, "de>de": 100}
+
+
+def test_other_languages_are_learnt_from_where_english_is_tested() -> None:
+    both = {"de": LEARN, "en": TRAIN}
+    assert Classification("topics", both, {"en": TRAIN}).learnt == ["en", "de"]
+    assert set(Classification("topics", both, {"en": TRAIN}).mark(topics, None).averages) == {"xx>en", "average"}
+    assert Classification("topics", both, {"de": GERMAN}).learnt == ["en"]
+    assert Classification("topics", both, {"de": GERMAN, "en": TRAIN}).one_way().learnt == ["en"]
+
+
+def test_the_seed_of_the_folds_reaches_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
+    class Recorder(Probe):
+        def __init__(self, vectors: np.ndarray, labels: Sequence[str], seed: int) -> None:
+            seeds.append(seed)
+            super().__init__(vectors, labels, seed)
+
+    monkeypatch.setattr("xcompress.bench.exam.classification.Probe", Recorder)
+    Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN}, seed=7).mark(topics, None)
+    assert seeds == [7, 7]
+
+
 def test_the_first_language_is_learnt_from_where_there_is_no_english() -> None:
     test = Classification("topics", {"de": TRAIN, "fr": GERMAN}, {"de": GERMAN})
-    assert test.learnt == "de"
+    assert test.learnt == ["de"]
     assert set(test.mark(topics, None).averages) == {"all"}
     assert test.within(frozenset({"en", "fr"})).rows == 0
 
@@ -141,6 +190,8 @@ def test_the_first_language_is_learnt_from_where_there_is_no_english() -> None:
 def test_labels_that_cannot_be_learnt_are_named() -> None:
     with pytest.raises(InputError, match=r"topics: de has label 'Sport', which en\.train\.tsv does not have"):
         Classification("topics", {"en": TRAIN}, {"de": (("Sport", "Tor"),)}).check()
+    with pytest.raises(InputError, match=r"topics: en has label 'travel', which de\.train\.tsv does not have"):
+        Classification("topics", {"en": TRAIN, "de": (*LEARN[:9], ("other", "x"))}, {"en": TRAIN}).check()
     with pytest.raises(InputError, match=r"en\.train\.tsv has 1 label"):
         Classification("topics", {"en": TRAIN[:3]}, {"de": GERMAN}).check()
 

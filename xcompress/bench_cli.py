@@ -49,6 +49,9 @@ def bench(
     distractors: Annotated[
         int, typer.Option(min=0, max=200_000, help="Find translations among so many sentences more (text in --data).")
     ] = 0,
+    margin: Annotated[
+        bool, typer.Option("--margin", help="Rank translations by the ratio margin, not by the cosine.")
+    ] = False,
     grid: Annotated[str, typer.Option(help="Shapes to time, batch x tokens.")] = "1x16,1x128,32x32",
     threads: Annotated[str, typer.Option(help="Numbers of threads to time with.")] = "1,all",
     memory: Annotated[
@@ -92,7 +95,7 @@ def bench(
     from xcompress.bench.words import failures
 
     codes = tuple(code.strip() for code in (languages or "").split(",") if code.strip())
-    plan = Plan(parse_grid(grid), _threads(threads), quick, data, codes, distractors)
+    plan = Plan(parse_grid(grid), _threads(threads), quick, data, codes, distractors, margin)
     old = _read(compare)
     limits = load_budgets(budgets) if budgets else None
     report = run_bench(bundles, device=device, reference=reference, plan=plan, wishes=Wishes(memory, slow_down))

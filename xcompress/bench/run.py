@@ -51,6 +51,8 @@ class Plan:
     """None means those of the bundles."""
     distractors: int = 0
     """Sentences more, among which a translation has to be found."""
+    margin: bool = False
+    """Rank translations by the ratio margin instead of the cosine."""
 
     @property
     def effort(self) -> Effort:
@@ -127,6 +129,7 @@ def _exam(found: Found, plan: Plan) -> Exam:
         holdouts=found.run / "corpus" if found.run else None,
         quick=plan.quick,
         distractors=plan.distractors,
+        margin=plan.margin,
     )
 
 

@@ -1,6 +1,6 @@
-"""Zero-shot classification across languages: a linear probe learns in one language and is tested in the others."""
+"""Zero-shot classification across languages: a linear probe learns in one language and is tested in another."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from xcompress.bench.exam.bootstrap import Scores, percentage
 from xcompress.bench.exam.marking import figures
-from xcompress.bench.exam.probe import Probe
+from xcompress.bench.exam.probe import SEED, Probe
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.similarity import PIVOT, Encode
 from xcompress.errors import InputError
@@ -21,16 +21,24 @@ LEAST = 2
 
 @dataclass(frozen=True)
 class Classification:
-    """Labelled texts by language, to learn from and to be tested on."""
+    """Labelled texts by language, to learn from and to be tested on.
+
+    What was learnt in English is tested in all languages. What was learnt in another language is tested in English and
+    in that language itself, so that there is one probe, not one for each pair, for a language more.
+    """
 
     name: str
     training: Mapping[str, Labelled]
     testing: Mapping[str, Labelled]
+    seed: int = SEED
+    """Of the probes' folds."""
 
     @property
-    def learnt(self) -> str:
-        """The language that is learnt from: English, or else the first."""
-        return PIVOT if PIVOT in self.training else next(iter(self.training))
+    def learnt(self) -> list[str]:
+        """The languages learnt from: English first, the others where English is tested; the first without English."""
+        if PIVOT not in self.training:
+            return list(self.training)[:1]
+        return [PIVOT, *(code for code in self.training if code != PIVOT and PIVOT in self.testing)]
 
     @property
     def rows(self) -> int:
@@ -42,23 +50,23 @@ class Classification:
 
         :raises InputError: when there is only one label to learn, or one that is tested cannot be learnt.
         """
-        labels = {label for label, _ in self.training[self.learnt]}
-        if len(labels) < LEAST:
-            raise InputError(f"{self.name}: {self.learnt}.train.tsv has 1 label; a classifier needs at least {LEAST}")
-        for code, tested in self.testing.items():
-            if new := {label for label, _ in tested} - labels:
+        for learnt, tested in self._directions():
+            file, labels = f"{learnt}.train.tsv", {label for label, _ in self.training[learnt]}
+            if len(labels) < LEAST:
+                raise InputError(f"{self.name}: {file} has 1 label; a classifier needs at least {LEAST}")
+            if new := {label for label, _ in self.testing[tested]} - labels:
                 raise InputError(
-                    f"{self.name}: {code} has label {min(new)!r}, which {self.learnt}.train.tsv does not have; "
-                    "labels are the same in all languages"
+                    f"{self.name}: {tested} has label {min(new)!r}, which {file} does not have; labels are the same in "
+                    "all languages; correct them, or leave this file out"
                 )
 
     def languages(self) -> set[str]:
-        """List the languages tested."""
-        return set(self.testing)
+        """List the languages learnt from or tested."""
+        return {code for direction in self._directions() for code in direction}
 
     def sentences(self) -> Iterable[str]:
         """Give the texts learnt from and all texts tested."""
-        yield from (text for _, text in self.training[self.learnt])
+        yield from (text for code in self.learnt for _, text in self.training[code])
         yield from (text for rows in self.testing.values() for _, text in rows)
 
     def within(self, languages: frozenset[str]) -> Self:
@@ -75,21 +83,54 @@ class Classification:
         )
         return replace(self, training=training, testing=testing)
 
+    def one_way(self) -> Self:
+        """Return the same test learnt from the first language alone."""
+        return replace(self, training={code: self.training[code] for code in self.learnt[:1]})
+
     def mark(self, encode: Encode, base: Encode | None) -> Accuracy:
-        """Train the probe and count the right labels; a bootstrap draw holds tested rows, the probe stays as it is."""
-        others = [code for code in self.testing if code != self.learnt]
-        groups = {"other languages": others, "all": list(self.testing)}
-        given = {name: codes for name, codes in groups.items() if codes}
-        single, averages = figures(self._scores(encode), self._scores(base) if base else None, given)
-        metric = f"accuracy of a linear probe trained on {self.learnt}, %"
-        return Accuracy(self.name, "classification", metric, self.rows, single, averages)
+        """Train the probes and count the right labels; a bootstrap draw holds tested rows, a probe stays as it is."""
+        own, reference = self._scores(encode), self._scores(base) if base else None
+        single, averages = figures(own, reference, self._groups())
+        return Accuracy(self.name, "classification", self._metric(), self.rows, single, averages)
+
+    def _metric(self) -> str:
+        if len(self.learnt) == 1:
+            return f"accuracy of a linear probe trained on {self.learnt[0]}, %"
+        return "accuracy of a linear probe, language learnt > language tested, %"
+
+    def _directions(self) -> Iterator[tuple[str, str]]:
+        """Yield the language learnt from, and the language tested."""
+        for place, learnt in enumerate(self.learnt):
+            yield from ((learnt, tested) for tested in self.testing if not place or tested in (PIVOT, learnt))
+
+    def _figure(self, learnt: str, tested: str) -> str:
+        """Name a direction; by the language tested where but one is learnt from."""
+        return tested if len(self.learnt) == 1 else f"{learnt}>{tested}"
+
+    def _groups(self) -> dict[str, list[str]]:
+        """List the averages, each with its figures; those that would be empty are left out."""
+        first, *others = self.learnt
+        crossed = [self._figure(first, code) for code in self.testing if code != first]
+        if others:
+            back = [self._figure(code, PIVOT) for code in others]
+            groups = {f"xx>{PIVOT}": back, f"{PIVOT}>xx": crossed, "average": [*back, *crossed]}
+        else:
+            groups = {"other languages": crossed, "all": list(self.testing)}
+        return {name: members for name, members in groups.items() if members}
 
     def _scores(self, encode: Encode) -> dict[str, Scores]:
-        labels, texts = zip(*self.training[self.learnt], strict=True)
-        probe = Probe(encode(texts), labels)
+        probes = {code: self._probe(code, encode) for code in self.learnt}
+        return {
+            self._figure(learnt, tested): _right(probes[learnt], self.testing[tested], encode)
+            for learnt, tested in self._directions()
+        }
 
-        def score(rows: Labelled) -> Scores:
-            expected, asked = zip(*rows, strict=True)
-            return percentage(probe.label(encode(asked)) == np.asarray(expected))
+    def _probe(self, code: str, encode: Encode) -> Probe:
+        labels, texts = zip(*self.training[code], strict=True)
+        return Probe(encode(texts), labels, self.seed)
 
-        return {code: score(rows) for code, rows in self.testing.items()}
+
+def _right(probe: Probe, rows: Labelled, encode: Encode) -> Scores:
+    """Return how many rows get their label, in percent."""
+    expected, asked = zip(*rows, strict=True)
+    return percentage(probe.label(encode(asked)) == np.asarray(expected))

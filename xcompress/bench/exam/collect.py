@@ -1,9 +1,11 @@
 """Gathering the tests: the built-in set, a run's held-out translations, and the user's data."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from xcompress.bench.exam.agreement import Agreement
+from xcompress.bench.exam.classification import Classification
 from xcompress.bench.exam.data import Found, read_data
 from xcompress.bench.exam.exam import Exam
 from xcompress.bench.exam.languages import short, wanted
@@ -38,6 +40,7 @@ def collect(
     holdouts: Path | None = None,
     quick: bool = False,
     distractors: int = 0,
+    margin: bool = False,
     split: str = "dev",
 ) -> Exam:
     """Gather the tests.
@@ -48,6 +51,7 @@ def collect(
     :param quick: take fewer rows, so that about 1,500 sentences are encoded.
     :param distractors: sentences per language, from the plain text in `data`, among which translations have to be found
         too; at most 200,000.
+    :param margin: rank translations by the ratio margin instead of the cosine.
     :param split: the part that is tested where a set has parts: dev or test.
     :raises InputError: naming file and line, the formats when none is recognised, or the languages when none is left.
     """
@@ -57,6 +61,9 @@ def collect(
     if languages:
         own = [test.within(wanted(languages)) for test in own]
         _narrow(found, data, languages)
+    if margin:
+        _require_translations([*own, *found.tests])
+        own, found.tests = _by_margin(own), _by_margin(found.tests)
     if distractors and quick:
         found.notes.append("distractors are left out of a quick bench")
     elif distractors:
@@ -99,13 +106,26 @@ def _narrow(found: Found, data: Path | None, languages: Sequence[str]) -> None:
         found.notes.append(f"no test in {data} has {', '.join(missing)}")
 
 
+def _require_translations(tests: Sequence[Task]) -> None:
+    if not _retrieval(tests):
+        raise InputError("margin: there are no translations to find; give a folder with tatoeba.<xxx>-eng.<xxx> files")
+
+
+def _by_margin(tests: Sequence[Task]) -> list[Task]:
+    return [replace(test, margin=True) if isinstance(test, Retrieval) else test for test in tests]
+
+
+def _retrieval(tests: Sequence[Task]) -> list[Retrieval]:
+    return [test for test in tests if isinstance(test, Retrieval) and test.rows]
+
+
 def _distract(tests: Sequence[Task], found: Found, count: int) -> None:
     """Add each retrieval test among distractors.
 
     :raises InputError: when there are no translations, or no plain text.
     """
     pools = {language: sample(texts, count) for language, texts in found.plain.items()}
-    retrieval = [test for test in tests if isinstance(test, Retrieval) and test.rows]
+    retrieval = _retrieval(tests)
     asked = {language for test in retrieval for language in test.languages()}
     if not asked or PIVOT not in pools or not asked & set(pools):
         raise InputError(
@@ -123,6 +143,7 @@ def _distract(tests: Sequence[Task], found: Found, count: int) -> None:
 
 def _shorten(found: Found, own: Sequence[Task]) -> None:
     """Thin out the user's tests until they fit in a quick bench; what small ones leave of their share is for others."""
+    _learn_one_way(found)
     spent = len({text for test in own for text in test.sentences()})
     allowance = max(QUICK_DATA, QUICK_SENTENCES - spent)
     sizes = {number: len(set(test.sentences())) for number, test in enumerate(found.tests)}
@@ -133,6 +154,14 @@ def _shorten(found: Found, own: Sequence[Task]) -> None:
         if step > 1:
             found.tests[number] = test.every(step)
             found.notes.append(f"{test.name}: one row in {step} is used, as the bench is quick")
+
+
+def _learn_one_way(found: Found) -> None:
+    """Learn to classify from one language alone: each other one would be as many sentences again."""
+    for number, test in enumerate(found.tests):
+        if isinstance(test, Classification) and len(test.learnt) > 1:
+            found.tests[number] = test.one_way()
+            found.notes.append(f"{test.name}: learnt from {test.learnt[0]} alone, as the bench is quick")
 
 
 def _fallback(basics: Sequence[Task], found: Found) -> list[Task]:

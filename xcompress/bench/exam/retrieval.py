@@ -1,6 +1,6 @@
 """Translation retrieval: whether a sentence's nearest neighbour is its translation."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bench.exam.bootstrap import Scores, percentage
+from xcompress.bench.exam.groups import whole_groups
 from xcompress.bench.exam.marking import figures
 from xcompress.bench.exam.nearest import Vectors, block_rows, nearest, nearest_by_margin
 from xcompress.bench.results import Accuracy
@@ -58,11 +59,8 @@ class Retrieval:
 
     def mark(self, encode: Encode, base: Encode | None) -> Accuracy:
         """Count how often the nearest neighbour is the translation, in both directions."""
-        to_english, from_english = (
-            [direction(code) for code in self.pairs] for direction in (_to_english, _from_english)
-        )
-        groups = {f"xx>{PIVOT}": to_english, f"{PIVOT}>xx": from_english, "average": [*to_english, *from_english]}
-        single, averages = figures(self._scores(encode), self._scores(base) if base else None, groups)
+        own, reference = self._scores(encode), self._scores(base) if base else None
+        single, averages = figures(own, reference, _groups(self.pairs))
         metric = NEAREST.replace("neighbour", "neighbour by margin") if self.margin else NEAREST
         return Accuracy(self.name, "retrieval", metric, self.rows, single, averages)
 
@@ -101,6 +99,17 @@ def hits(
     found = (nearest_by_margin if margin else nearest)(encode(queries), blocks)
     right: NDArray[np.bool_] = found == np.array([place[text] for text in targets])
     return right
+
+
+def _groups(languages: Collection[str]) -> dict[str, list[str]]:
+    """List the averages, each with its figures: either direction, both, and both of the languages that papers group."""
+    to_english, from_english = ([direction(code) for code in languages] for direction in (_to_english, _from_english))
+    grouped = {
+        name: [direction(code) for direction in (_to_english, _from_english) for code in group]
+        for name, group in whole_groups(languages).items()
+    }
+    average = [*to_english, *from_english]
+    return {f"xx>{PIVOT}": to_english, f"{PIVOT}>xx": from_english, "average": average, **grouped}
 
 
 def _to_english(code: str) -> str:
