@@ -35,7 +35,7 @@ from xcompress.distill.hardware import has_bf16
 from xcompress.distill.initial import initial_student
 from xcompress.distill.materials import Materials
 from xcompress.distill.objectives import teacher_loss
-from xcompress.distill.pairs import PairBatches, write_tokens
+from xcompress.distill.pairs import Feeds, PairBatches, write_tokens
 from xcompress.distill.run import open_run
 from xcompress.distill.stages import SentenceVectors, sentence_loss
 from xcompress.distill.starting import PIECE_COUNTS
@@ -83,7 +83,7 @@ def prepare(run_folder: Path, steps: int, folder: Path) -> Task:
     name, stage = _stage(recipe, steps)
     recipe = recipe.model_copy(update={"stages": {name: stage}})
     with open_run(run_folder) as run:
-        materials = Materials(recipe, run, read_config(run_folder / "reference").hidden_size)
+        materials = Materials(recipe, run, read_config(run_folder / "reference").hidden_size, None)
         pairs = [materials.train[int(row)] for row in materials.drawn[name]]
         goal = materials.taught.goal(name)
         held_out = materials.holdout
@@ -109,8 +109,9 @@ def ours(task: Task, work: Path) -> Student:
     rows = np.arange(len(task.pairs))
     write_tokens(work / "tokens", task.pairs, rows, tokenizer, student.config)
     batches = PairBatches(work / "tokens", {"teacher_sources": task.goals}, student.config.pad_token_id)
-    model = SentenceVectors(student, every_depth=False)
-    train(Job("ours", task.stage, work, SEED, has_bf16()), model, sentence_loss(task.stage), batches)
+    model = SentenceVectors(student, task.stage)
+    feeds = Feeds({"translations": batches})
+    train(Job("ours", task.stage, work, SEED, has_bf16()), model, sentence_loss(task.stage), feeds)
     return student.eval()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from xcompress.corpus import gather
 from xcompress.corpus.build import HELD_OUT, SAMPLED, Report, build, corpus_file, origins_file
-from xcompress.corpus.filters import Limits
+from xcompress.corpus.filters import Limits, TokenLimit
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.split import rank, sentence_key
 from xcompress.corpus.store import PairFile
@@ -164,6 +164,17 @@ def test_every_pair_read_is_trained_on_held_out_or_counted_as_dropped(tmp_path: 
         {sentence_key(side) for pair in part for side in pair[:2]} for part in (corpus.holdout, corpus.train)
     )
     assert not held & trained
+
+
+def test_form_and_tokens_are_limits_like_others(tmp_path: Path) -> None:
+    quoted = [Pair(f"This is the “{n}” of many", f"Hier kommt „{n}“", "de", "") for n in range(8)]
+    longer = Pair("This is the one that has too many tokens", "Hier kommt das lange", "de", "")
+    same = Pair('This is the "3" of many', "Dasselbe noch einmal", "de", "")
+    source = table(tmp_path / "x.tsv", [*quoted, longer, same])
+    limits = Limits(form="nfkc", tokens=TokenLimit(8, lambda text: len(text.split())))
+    corpus = built(tmp_path / "out", [], [(source, "de", "x")], ["de"], limits=limits, holdout_sentences=0)
+    assert corpus.train == tuple((f'This is the "{n}" of many', f'Hier kommt "{n}"', "de") for n in range(8))
+    assert corpus.report.dropped == {"de": {"duplicate": 1, "over max_tokens": 1}}
 
 
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from xcompress.corpus.filters import Limits, clean, keep, same_key, why_dropped
+from xcompress.corpus.filters import OVER_TOKENS, Limits, TokenLimit, clean, keep, same_key, why_dropped
 from xcompress.corpus.pairs import Pair
 
 
@@ -63,6 +63,35 @@ def test_what_is_kept_comes_back_normalised() -> None:
         "Open the red door", "Die rote Tür öffnen"
     )
     assert clean(pair("&Open", "&Auf"), Limits()) == "too short"
+
+
+def test_pairs_are_kept_in_the_form_that_is_asked_for() -> None:
+    raw = pair("Press the “Pay now”-button – or wait…", "Auf „Jetzt zahlen“ drücken – oder warten…")
+    assert clean(raw, Limits()) == raw
+    assert clean(raw, Limits(form="nfkc")) == pair(
+        'Press the "Pay now"-button - or wait...', 'Auf "Jetzt zahlen" drücken - oder warten...'
+    )
+
+
+def test_the_form_does_not_decide_which_pairs_are_kept() -> None:
+    """In NFKC the signs would be < and |, which look like code."""
+    wide = pair("Open the door ＜now｜then＞ please", "Bitte die Tür ＜jetzt｜dann＞ öffnen")
+    assert why_dropped(wide, Limits()) is why_dropped(wide, Limits(form="nfkc")) is None
+
+
+@pytest.mark.parametrize("longer", ["source", "target"])
+def test_either_side_may_have_too_many_tokens(longer: str) -> None:
+    sides = {"source": "Wait for the late boat…", "target": "Auf das Boot warten", longer: "Wait for the last boat …"}
+    limited = Limits(tokens=TokenLimit(5, lambda text: len(text.split())))
+    assert why_dropped(pair(**sides), limited) == OVER_TOKENS
+    assert why_dropped(pair(**sides), Limits(tokens=TokenLimit(6, lambda text: len(text.split())))) is None
+
+
+def test_tokens_are_counted_in_the_form_that_is_kept() -> None:
+    raw = pair("Wait for the late boat…", "Auf das späte Boot warten…")
+    limit = TokenLimit(26, len)
+    assert why_dropped(raw, Limits(tokens=limit)) is None
+    assert why_dropped(raw, Limits(form="nfkc", tokens=limit)) == OVER_TOKENS
 
 
 def test_case_and_compatibility_forms_make_no_other_sentence() -> None:

@@ -1,6 +1,9 @@
+import sys
+import unicodedata
+
 import pytest
 
-from xcompress.corpus.normalise import is_visible, normalise, placeholders
+from xcompress.corpus.normalise import is_visible, normalise, one_sign, placeholders
 
 
 @pytest.mark.parametrize(
@@ -84,3 +87,27 @@ def test_a_plain_sentence_stays_and_twice_is_once() -> None:
     assert normalise(text) == text
     raw = "<p>&Hello, %s &amp; co.</p>"
     assert normalise(normalise(raw)) == normalise(raw)
+
+
+def test_one_sign_for_quotation_marks_hyphens_and_dashes() -> None:
+    german = "„So“, «sagte» ‘er’ ‹dort› – 3‑mal—„½ … ﬁn“"
+    assert one_sign(german) == """"So", "sagte" 'er' 'dort' - 3-mal-"1⁄2 ... fin\""""
+    assert one_sign("１２３　ｶﾞ a´b") == "123 ガ a \u0301b"
+    plain = "It's \"5\" o'clock - 3 − 2 「a」 ′ ʼ"
+    assert one_sign(plain) == plain
+
+
+def test_one_sign_covers_what_unicode_names_and_can_be_repeated() -> None:
+    for character in map(chr, range(sys.maxunicode + 1)):
+        name, category = unicodedata.name(character, ""), unicodedata.category(character)
+        if category == "Cn":
+            continue  # what a later Unicode defines
+        if category == "Pd":
+            assert one_sign(character) == "-", name
+        elif "QUOTATION MARK" in name and category != "Cf":
+            single = "SINGLE" in name or "POINTING ANGLE" in name
+            assert one_sign(character) == ("'" if single else '"'), name
+        elif one_sign(character) in ("-", '"', "'"):
+            assert name in ("APOSTROPHE", "FULLWIDTH APOSTROPHE"), name
+    once = one_sign("«a» – ‚b‘ ½ ´ ﬁ …")
+    assert one_sign(once) == once

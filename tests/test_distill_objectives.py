@@ -3,6 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from small_student import make_student
 from torch import Tensor
 from torch.autograd import gradcheck
 
@@ -15,7 +16,7 @@ from xcompress.distill.objectives import (
     embedding_loss,
     teacher_loss,
 )
-from xcompress.distill.stages import weighted_sum
+from xcompress.distill.stages import SentenceVectors, View, weighted_sum
 from xcompress.recipe import Stage
 
 N, D = 5, 7
@@ -84,7 +85,9 @@ def test_equation_9_is_a_cross_entropy_with_the_teachers_cosines_as_labels() -> 
 def test_equations_6_and_7_add_the_same_regression_to_the_contrast() -> None:
     stage = Stage(train="student", objectives={"teacher": 1, "contrast": 1}, steps=1)
     teacher, sources, targets = tensors(arrays(3))
-    loss = weighted_sum(stage.objectives, {"teacher_sources": teacher}, sources, targets)
+    model = SentenceVectors(make_student(), stage)
+    view = View(model, {}, {"teacher_sources": teacher}, torch.cat([sources, targets]), sources, targets)
+    loss = weighted_sum(stage.objectives, view)
     expected = contrast_loss(teacher, sources, targets) + teacher_loss(teacher, sources, targets)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
 

@@ -9,7 +9,7 @@ from xcompress.recipe.extending import bases_of
 from xcompress.recipe.shipped import shipped
 from xcompress.recipe.text import listed
 
-PAPER = {name: path for name, path in shipped().items() if name.startswith("paper/")}
+PAPER = {name: path for name, path in shipped().items() if name.startswith(("paper/xlmr_", "paper/minilm_"))}
 BASES = {"paper/xlmr_b128_ru3", "paper/minilm_b128_ru3"}
 TABLE = (Path(__file__).parents[1] / "recipes" / "paper" / "README.md").read_text(encoding="utf-8")
 EVERYTHING = ("ted2020", "wikimatrix", "europarl", "newscommentary")

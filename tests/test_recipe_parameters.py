@@ -8,8 +8,8 @@ import yaml
 
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
+from xcompress.recipe.encoders import Encoder, Shape
 from xcompress.recipe.parameters import Counts, count, parameters, shape_of
-from xcompress.recipe.schema import Encoder, Shape
 from xcompress.recipe.text import counts_json, recipe_text
 from xcompress.student import Student, StudentConfig
 

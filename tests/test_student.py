@@ -14,6 +14,7 @@ from xcompress.student import (
     encode,
     mean_pooling,
     pad,
+    set_dropout,
     shallower,
     token_ids,
 )
@@ -271,3 +272,26 @@ def test_the_student_itself_can_be_traced() -> None:
     program = torch.export.export(make_student(), (ids, mask), dynamic_shapes=(axes, axes))
     longer = pad([[0, *range(5, 15), 2]] * 3, 1)
     torch.testing.assert_close(program.module()(*longer)[1], make_student()(*longer)[1])
+
+
+def test_dropout_acts_in_training_alone_and_leaves_nothing_in_what_is_saved() -> None:
+    student, (ids, mask) = make_student(), pad([[0, 5, 6, 2], [0, 7, 2]], 1)
+    plain, names, sizes = student(ids, mask)[1], student.state_dict().keys(), student.sizes()
+    torch.testing.assert_close(student.train()(ids, mask)[1], plain, rtol=0, atol=0)
+    set_dropout(student, 0.5)
+    first, second = (student(ids, mask)[1] for _ in range(2))
+    assert not torch.allclose(first, second)
+    torch.testing.assert_close(student.eval()(ids, mask)[1], plain, rtol=0, atol=0)
+    assert (student.state_dict().keys(), student.sizes()) == (names, sizes)
+    set_dropout(student, 0)
+    torch.testing.assert_close(student.train()(ids, mask)[1], plain, rtol=0, atol=0)
+
+
+def test_dropout_stands_behind_embeddings_attention_and_feed_forward() -> None:
+    student = make_student().train()
+    set_dropout(student, 1 - 1e-9)  # all is zeroed, but for the residual paths
+    tokens = torch.randn(2, 4, 32)
+    layer = student.unit[0]
+    expected = layer.output_norm(layer.attention_norm(tokens))
+    torch.testing.assert_close(layer(tokens, torch.ones(2, 1, 1, 4, dtype=torch.bool)), expected)
+    assert not student.embeddings(torch.full((2, 4), 5)).any()

@@ -15,7 +15,13 @@ from xcompress.corpus.similarity import builtin
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.student import Student, StudentConfig, encode
-from xcompress.vocabulary_training import compose_rows, retrain, row_origins, train_tokenizer
+from xcompress.vocabulary_training import (
+    compose_rows,
+    retrain,
+    row_origins,
+    tokenizer_from_nothing,
+    train_tokenizer,
+)
 
 GERMAN = [
     "Der Zug kommt heute nicht.",
@@ -172,3 +178,64 @@ def test_a_size_below_the_characters_is_refused_and_one_above_is_kept_to(old: To
 def test_no_text_is_refused(old: Tokenizer) -> None:
     with pytest.raises(InputError, match="no text to train on"):
         train_tokenizer(old, [], 200)
+
+
+@pytest.fixture(scope="module")
+def fresh() -> Tokenizer:
+    return tokenizer_from_nothing(TEXTS, 400)
+
+
+def test_a_vocabulary_from_nothing_has_special_tokens_first_and_around_a_sentence(fresh: Tokenizer) -> None:
+    assert 300 < fresh.get_vocab_size() <= 400
+    assert [fresh.id_to_token(number) for number in range(5)] == SPECIAL
+    assert {number: token.content for number, token in fresh.get_added_tokens_decoder().items()} == dict(
+        enumerate(SPECIAL)
+    )
+    encoded = fresh.encode("Der Zug")
+    assert (encoded.ids[0], encoded.ids[-1]) == (0, 2)
+    assert fresh.encode("Der <mask>").ids[-2] == 4
+    assert fresh.encode("").ids == [0, 2]
+
+
+def test_text_is_normalised_and_its_spaces_are_collapsed(fresh: Tokenizer) -> None:
+    plain = fresh.encode("Der Zug kommt").ids
+    assert fresh.encode("  Ｄer \t Zug\u00a0 kommt\n").ids == plain
+    assert fresh.decode(plain) == "Der Zug kommt"
+    assert Tokenizer.from_str(fresh.to_str()).encode("Der Zug kommt").ids == plain
+
+
+def mixed_pieces(tokenizer: Tokenizer) -> list[str]:
+    pieces = [piece.removeprefix("\u2581") for piece in tokenizer.get_vocab() if piece not in SPECIAL]
+    return [piece for piece in pieces if len({character.isalpha() for character in piece}) > 1]
+
+
+def test_no_piece_joins_letters_with_signs_or_digits(old: Tokenizer) -> None:
+    texts = [text.replace(" ", ", ") for text in TEXTS]
+    made = tokenizer_from_nothing(texts, 900)
+    assert not mixed_pieces(made) and sum(len(piece) > 2 for piece in made.get_vocab()) > 100
+    assert mixed_pieces(train_tokenizer(old, texts, 900))
+
+
+def test_held_out_text_in_seen_characters_has_no_unknown_piece(fresh: Tokenizer) -> None:
+    assert unknown_rate(fresh, [*TEXTS, *HELD_OUT, "{[~]}", "ÄÖÜ"]) == 0
+    assert unknown_rate(fresh, ["字"]) > 0
+
+
+def test_the_rarest_characters_are_left_out() -> None:
+    texts = ["Das Wasser ist ruhig und der Hafen leer. " * 200] * 50
+    pieces = tokenizer_from_nothing([*texts, "Wasser 字 Wasser ß"], 150).get_vocab()
+    assert "r" in pieces and not {"字", "ß"} & pieces.keys()
+    assert {"字", "ß"} <= tokenizer_from_nothing([*texts[:1], "Wasser 字 Wasser ß"], 150).get_vocab().keys()
+
+
+def test_a_vocabulary_from_nothing_is_that_of_its_texts_in_any_order(fresh: Tokenizer) -> None:
+    assert tokenizer_from_nothing(TEXTS[::-1], 400).to_str() == fresh.to_str()
+    assert tokenizer_from_nothing(GERMAN * 9, 400).to_str() != fresh.to_str()
+
+
+def test_a_vocabulary_from_nothing_needs_text_and_room_for_its_characters() -> None:
+    for nothing in ([], ["", " "]):
+        with pytest.raises(InputError, match="no text to train on"):
+            tokenizer_from_nothing(nothing, 400)
+    with pytest.raises(InputError, match=r"vocabulary\.size: 50 is less than the \d+ special tokens"):
+        tokenizer_from_nothing(GERMAN, 50)

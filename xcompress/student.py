@@ -130,6 +130,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(0.0)
         self.offset = config.position_offset
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -140,7 +141,7 @@ class Embeddings(nn.Module):
         places = self.position(torch.arange(input_ids.shape[1], device=input_ids.device) + self.offset)
         if self.token_type is not None:
             places = places + self.token_type.weight[0]
-        return self.norm(words + places)  # type: ignore[no-any-return]
+        return self.dropout(self.norm(words + places))  # type: ignore[no-any-return]
 
 
 class RelativeBias(nn.Module):
@@ -190,6 +191,7 @@ class Layer(nn.Module):
         self.intermediate = nn.Linear(width, config.intermediate_size)
         self.output = nn.Linear(config.intermediate_size, width)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(0.0)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Map token vectors (N, L, H) to (N, L, H).
@@ -197,9 +199,10 @@ class Layer(nn.Module):
         :param mask: True where a token may be looked at, (N, 1, 1, L); or what is added to the attention scores,
             (N, heads, L, L).
         """
-        attended = self.attention_norm(tokens + self.attention_output(self._attend(tokens, mask)))
-        expanded = functional.gelu(self.intermediate(attended))
-        return self.output_norm(attended + self.output(expanded))  # type: ignore[no-any-return]
+        context = self.attention_output(self._attend(tokens, mask))
+        attended = self.attention_norm(tokens + self.dropout(context))
+        expanded = self.output(functional.gelu(self.intermediate(attended)))
+        return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
 
     def _attend(self, tokens: Tensor, mask: Tensor) -> Tensor:
         batch, length, width = tokens.shape
@@ -273,7 +276,7 @@ class Student(nn.Module):
 
     def sizes(self) -> dict[str, int]:
         """Count parameters by part: word, projection, position, token_type, norm, relative, encoder, head."""
-        parts = {name: module for name, module in self.embeddings.named_children()}
+        parts = {name: module for name, module in self.embeddings.named_children() if name != "dropout"}
         rest = {"relative": self.relative, "encoder": self.unit, "head": self.head}
         parts |= {name: module for name, module in rest.items() if module is not None}
         return {name: sum(weight.numel() for weight in module.parameters()) for name, module in parts.items()}
@@ -324,6 +327,17 @@ def shallower(student: Student, recurrences: int) -> Student:
         made = Student(student.config.at_depth(recurrences))
     made.load_state_dict(student.state_dict(), assign=True)
     return made.train(student.training)
+
+
+def set_dropout(student: Student, share: float) -> None:
+    """Set the share of components that are zeroed while the student trains; none when it is made or read.
+
+    They are those behind the embeddings' norm, the attention's output and the feed-forward layer's output, as in BERT.
+    In eval mode nothing is zeroed, and nothing of it is saved.
+    """
+    for module in student.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share
 
 
 def _initialise(module: nn.Module) -> None:

@@ -1,12 +1,14 @@
-"""Train a new Unigram vocabulary on some text, and compose its rows of the word table from those of an old one."""
+"""Train a Unigram vocabulary on text: from nothing, or in place of an old one, from whose rows its own are composed."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 
 from xcompress import console
@@ -16,6 +18,15 @@ from xcompress.vocabulary import rebuilt, with_table
 
 MARK = "\u2581"
 """Stands for a space in pieces that begin a word."""
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+"""Special tokens of a vocabulary from nothing, by id."""
+_LETTERS = Regex(rf"{MARK}?[\p{{L}}\p{{M}}]+")
+"""A word, or what of it stands between signs and digits."""
+_COVERAGE = 0.99999
+"""Share of a text's characters that a vocabulary from nothing can spell; the rarest are left out.
+
+SentencePiece covers 0.9995, at which whole letters of a language are lost, such as those of loan words and names.
+"""
 _ASCII = frozenset(map(chr, range(33, 127)))
 _PENALTY = 1e-4
 _DECIMALS = 3
@@ -33,17 +44,87 @@ def train_tokenizer(old: Tokenizer, texts: Iterable[str], size: int) -> Tokenize
     """
     described = json.loads(old.to_str())
     _check_kind(described)
-    special = _special_tokens(described)
     normalised = _normalised(old, texts)
     characters = set(chain.from_iterable(normalised))
     alphabet = _alphabet(old, characters)
-    _check_size(size, len(special) + len(alphabet), bool(characters))
-    unknown = {ord(character): " " for character in characters - alphabet}
-    cleaned = (text.translate(unknown) for text in normalised)
-    trained = _trained(old, cleaned, _trainer(described, special, alphabet, size))
-    room = size - len(special)
-    new_ids = {old.token_to_id(token): number for number, token in enumerate(special)}
-    return rebuilt(described, [*trained[: len(special)], *_cut(_canonical(trained[len(special) :]), room)], new_ids)
+    _check_size(size, described, alphabet, bool(characters))
+    return _with_new_pieces(described, _spelled(normalised, characters - alphabet), alphabet, old.pre_tokenizer, size)
+
+
+def tokenizer_from_nothing(texts: Sequence[str], size: int) -> Tokenizer:
+    """Train a Unigram vocabulary on the texts alone, as SentencePiece does (Kudo, 2018).
+
+    Text is brought to NFKC and its spaces are collapsed; a mark stands for the space in front of a word. No piece joins
+    letters with signs or digits, so that a word is the same piece in front of a comma. Ids 0 ... 4 are `SPECIAL`, and a
+    sentence stands between `<s>` and `</s>`. Pieces are the characters of the texts but the rarest, in capitals and
+    small, printable ASCII, and what training finds. The same texts give the same tokenizer.
+
+    :param texts: read twice, so that they need not be in memory.
+    :param size: how many pieces there are at most, special tokens among them.
+    :raises InputError: when there is no text, or the size does not hold its characters.
+    """
+    blank = _blank()
+    described = json.loads(blank.to_str())
+    counts = Counter(chain.from_iterable(_in_words(blank, texts)))
+    alphabet = _either_case(_common(counts)) | _ASCII | {MARK}
+    _check_size(size, described, alphabet, bool(counts))
+    splitter = pre_tokenizers.Sequence([blank.pre_tokenizer, pre_tokenizers.Split(_LETTERS, "isolated")])
+    spelled = _spelled(_in_words(blank, texts), counts.keys() - alphabet)
+    return _with_new_pieces(described, spelled, alphabet, splitter, size)
+
+
+def _blank() -> Tokenizer:
+    """Return a tokenizer that is all that one from nothing is, but has no piece."""
+    tokenizer = Tokenizer(models.Unigram([(token, 0.0) for token in SPECIAL], unk_id=SPECIAL.index("<unk>")))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(list(SPECIAL))
+    around = [(token, SPECIAL.index(token)) for token in ("<s>", "</s>")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=around)
+    return tokenizer
+
+
+def _in_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[str]:
+    """Yield each text normalised, with one space between words."""
+    for text in texts:
+        yield " ".join(tokenizer.normalizer.normalize_str(text).split())
+
+
+def _common(counts: Mapping[str, int]) -> set[str]:
+    """Choose the most frequent characters, until they make up `_COVERAGE` of the text."""
+    wanted = _COVERAGE * sum(counts.values())
+    chosen: set[str] = set()
+    for character, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])):
+        if wanted <= 0:
+            break
+        chosen.add(character)
+        wanted -= count
+    return chosen - {" "}
+
+
+def _spelled(texts: Iterable[str], unknown: AbstractSet[str]) -> Iterator[str]:
+    """Yield the texts with a space for each character that is not to be a piece."""
+    spaces = {ord(character): " " for character in unknown}
+    return (text.translate(spaces) for text in texts)
+
+
+def _with_new_pieces(
+    described: dict[str, Any],
+    texts: Iterable[str],
+    alphabet: set[str],
+    splitter: pre_tokenizers.PreTokenizer,
+    size: int,
+) -> Tokenizer:
+    """Train pieces on the texts, and return the described tokenizer with them behind its special tokens.
+
+    :param splitter: no piece reaches across the parts into which it splits a text.
+    """
+    special = _special_tokens(described)
+    trained = _trained(splitter, texts, _trainer(described, list(special.values()), alphabet, size))
+    pieces = _cut(_canonical(trained[len(special) :]), size - len(special))
+    new_ids = {old_id: number for number, old_id in enumerate(special)}
+    return rebuilt(described, [*trained[: len(special)], *pieces], new_ids)
 
 
 def _check_kind(described: dict[str, Any]) -> None:
@@ -56,7 +137,8 @@ def _check_kind(described: dict[str, Any]) -> None:
         )
 
 
-def _check_size(size: int, needed: int, has_text: bool) -> None:
+def _check_size(size: int, described: dict[str, Any], alphabet: set[str], has_text: bool) -> None:
+    needed = len(_special_tokens(described)) + len(alphabet)
     if not has_text:
         raise InputError("vocabulary.method train: there is no text to train on; name some under corpus")
     if size < needed:
@@ -67,16 +149,21 @@ def _check_size(size: int, needed: int, has_text: bool) -> None:
 
 def _alphabet(old: Tokenizer, characters: set[str]) -> set[str]:
     """Choose the characters that become pieces: those seen, either case of them, and ASCII, where the old one knows."""
-    either_case = {case for character in characters for case in (character, character.lower(), character.upper())}
-    single = {character for character in either_case if len(character) == 1}
-    return {character for character in single | _ASCII if old.token_to_id(character) is not None} | {MARK}
+    wanted = _either_case(characters) | _ASCII
+    return {character for character in wanted if old.token_to_id(character) is not None} | {MARK}
 
 
-def _special_tokens(described: dict[str, Any]) -> list[str]:
+def _either_case(characters: set[str]) -> set[str]:
+    cases = {case for character in characters for case in (character, character.lower(), character.upper())}
+    return {case for case in cases if len(case) == 1}
+
+
+def _special_tokens(described: dict[str, Any]) -> dict[int, str]:
+    """Return the special tokens in the order of their ids."""
     added = {token["id"]: token["content"] for token in described["added_tokens"]}
     model = described["model"]
     unknown = {} if model["unk_id"] is None else {model["unk_id"]: model["vocab"][model["unk_id"]][0]}
-    return [token for _, token in sorted((added | unknown).items())]
+    return dict(sorted((added | unknown).items()))
 
 
 def _normalised(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
@@ -95,9 +182,11 @@ def _trainer(described: dict[str, Any], special: list[str], alphabet: set[str], 
     )
 
 
-def _trained(old: Tokenizer, texts: Iterable[str], trainer: trainers.UnigramTrainer) -> list[tuple[str, float]]:
+def _trained(
+    splitter: pre_tokenizers.PreTokenizer, texts: Iterable[str], trainer: trainers.UnigramTrainer
+) -> list[tuple[str, float]]:
     blank = Tokenizer(models.Unigram())
-    blank.pre_tokenizer = old.pre_tokenizer
+    blank.pre_tokenizer = splitter
     blank.train_from_iterator(texts, trainer)
     return [(piece, score) for piece, score in json.loads(blank.to_str())["model"]["vocab"]]
 

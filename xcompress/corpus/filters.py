@@ -2,9 +2,11 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from xcompress.corpus.normalise import PLACEHOLDER, normalise, placeholders
+from xcompress.corpus.normalise import PLACEHOLDER, normalise, one_sign, placeholders
 from xcompress.corpus.pairs import Pair
 
 _CODE = re.compile(r"://|\bwww\.|[{}\\<>|=^~]|\w_\w|\w\(\)|\S@\S|\w\.\w+\.\w|(?<!\S)--?\w|%[A-Za-z(]")
@@ -28,6 +30,15 @@ _SCRIPTS = {
 }
 _LONGEST = 2000
 """Characters of a side beyond which it is no sentence and not looked at: clean-up takes quadratic time on some junk."""
+OVER_TOKENS = "over max_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimit:
+    """How many tokens a side may have, and who counts them."""
+
+    most: int
+    count: Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,8 @@ class Limits:
         Korean character counts as three.
     :param min_letters: share of letters among a side's visible characters.
     :param max_placeholders: inserted values in the English side.
+    :param form: Unicode form in which a pair is kept; nfkc comes with `one_sign`. All limits but `tokens` look at nfc.
+    :param tokens: of each side, in the form in which it is kept; no limit when None.
     """
 
     min_words: int = 4
@@ -49,6 +62,8 @@ class Limits:
     min_letters: float = 0.6
     min_script: float = 0.5
     max_placeholders: int = 3
+    form: Literal["nfc", "nfkc"] = "nfc"
+    tokens: TokenLimit | None = None
 
 
 def keep(pair: Pair, limits: Limits) -> bool:
@@ -69,7 +84,18 @@ def clean(pair: Pair, limits: Limits) -> Pair | str:
     if max(len(pair.source), len(pair.target)) > _LONGEST:
         return "too long"
     plain = Pair(normalise(pair.source), normalise(pair.target), pair.language, pair.origin)
-    return _why_dropped(pair, plain, limits) or plain
+    return _why_dropped(pair, plain, limits) or _in_form(plain, limits)
+
+
+def _in_form(plain: Pair, limits: Limits) -> Pair | str:
+    """Give a pair that is worth learning from its form, unless a side then has too many tokens."""
+    kept = plain
+    if limits.form == "nfkc":
+        kept = replace(plain, source=one_sign(plain.source), target=one_sign(plain.target))
+    tokens = limits.tokens
+    if tokens and any(tokens.count(side) > tokens.most for side in (kept.source, kept.target)):
+        return OVER_TOKENS
+    return kept
 
 
 def _why_dropped(raw: Pair, plain: Pair, limits: Limits) -> str | None:

@@ -39,6 +39,17 @@ _INVISIBLE = re.compile(f"[{_MARKS}]")
 _STRAY_JOINER = re.compile(f"(?<![\u0250-\U0010ffff])[{_JOINERS}]+")
 _VISIBLE = re.compile(rf"[^\s{_MARKS}{_JOINERS}]")
 _LABEL_WORDS = 6
+_DOUBLE_QUOTES = (
+    "\u00ab\u00bb\u201c\u201d\u201e\u201f\u275d\u275e\u2760\u2e42\u301d\u301e\u301f\U0001f676\U0001f677\U0001f678"
+)
+_SINGLE_QUOTES = "\u2018\u2019\u201a\u201b\u2039\u203a\u275b\u275c\u275f\u276e\u276f"
+_DASHES = (
+    "\u058a\u05be\u1400\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u2e5d"
+    "\u301c\u3030\u30a0\U00010d6e\U00010ead"
+)
+_ONE_SIGN = str.maketrans(
+    dict.fromkeys(_DOUBLE_QUOTES, '"') | dict.fromkeys(_SINGLE_QUOTES, "'") | dict.fromkeys(_DASHES, "-")
+)
 
 
 def normalise(text: str) -> str:
@@ -52,6 +63,16 @@ def normalise(text: str) -> str:
     text = _FORMAT_CODE.sub(PLACEHOLDER, _without_mnemonics(text)).replace("%%", "%")
     text = _STRAY_JOINER.sub("", _INVISIBLE.sub("", text))
     return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def one_sign(text: str) -> str:
+    """Bring a sentence into NFKC, with one double and one single quotation mark, and one sign for hyphens and dashes.
+
+    As calibrated similarity prepares its text (section 4.1), which does not list the signs: here quotation marks are
+    the characters that Unicode names so, and hyphens and dashes those of its category Pd. Brackets that quote, primes,
+    apostrophes that count as letters and the minus sign are none of them.
+    """
+    return " ".join(unicodedata.normalize("NFKC", text).translate(_ONE_SIGN).split())
 
 
 def is_visible(text: str) -> bool:

@@ -19,7 +19,7 @@ class DevScores:
     """Scores by language, in percent."""
 
     spearman: Mapping[str, float]
-    """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences."""
+    """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences; empty if no T."""
     retrieval: Mapping[str, float]
     """How often the nearest neighbour is the translation, mean of both directions."""
     sts: Mapping[str, float]
@@ -27,7 +27,8 @@ class DevScores:
 
     def means(self) -> dict[str, float]:
         """Average each kind of score over languages, STS over groups of language pairs."""
-        means = {"spearman": fmean(self.spearman.values()), "retrieval": fmean(self.retrieval.values())}
+        kinds = {"spearman": self.spearman, "retrieval": self.retrieval}
+        means = {kind: fmean(scores.values()) for kind, scores in kinds.items() if scores}
         return means | {f"sts {group}": figure for group, figure in averages(self.sts).items()}
 
 
@@ -45,7 +46,8 @@ def dev_scores(vectors_of: VectorsOf, materials: Materials) -> DevScores:
     agreement, retrieval = {}, {}
     for language, pairs in sorted(by_language.items()):
         left, right = np.stack([rows[pair.source] for pair in pairs]), np.stack([rows[pair.target] for pair in pairs])
-        agreement[language] = _agreement(materials.teacher([pair.source for pair in pairs]), left, right)
+        if materials.recipe.teacher:
+            agreement[language] = _agreement(materials.teacher([pair.source for pair in pairs]), left, right)
         retrieval[language] = retrieval_accuracy(left, right)
     graded = materials.graded
     return DevScores(agreement, retrieval, score(vectors_of, graded) if graded else {})

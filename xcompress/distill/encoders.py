@@ -22,7 +22,7 @@ from xcompress.files import hash_of, read_json
 from xcompress.importing import import_encoder
 from xcompress.python_code import PYTHON
 from xcompress.recipe import Encoder, Teacher
-from xcompress.recipe.schema import CONFIG_KEYS
+from xcompress.recipe.encoders import CONFIG_KEYS
 from xcompress.sources import check, fingerprint, resolve
 from xcompress.st_folder import pooling_of
 from xcompress.student import MODEL_TYPE, Student, StudentConfig

@@ -40,6 +40,24 @@ class Goal:
         """Return the vectors (n, D) of n pairs, by number."""
         return self.change(self.vectors.rows(self.rows[list(pairs)]))
 
+    def release(self) -> None:
+        """Give back the memory of what was read."""
+        self.vectors.release()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number for each of N pairs."""
+
+    values: NDArray[np.float32] | NDArray[np.int64]
+
+    def take(self, pairs: Sequence[int]) -> NDArray[np.float32] | NDArray[np.int64]:
+        """Return the numbers (n,) of n pairs."""
+        return self.values[list(pairs)]
+
+    def release(self) -> None:
+        """Do nothing: they are in memory."""
+
 
 class Sentences(Lazy[str]):
     """One side of some pairs."""

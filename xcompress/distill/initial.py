@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from xcompress.distill.objectives import embedding_loss
 from xcompress.errors import InputError
-from xcompress.recipe import StudentPart
+from xcompress.recipe import Recipe, StudentPart
 from xcompress.student import Student, StudentConfig, pad, token_ids
 
 _FACTORS = ("word", "projection")
@@ -77,6 +77,29 @@ def student_config(assistant: StudentConfig, part: StudentPart) -> StudentConfig
         bottleneck=part.bottleneck,
         max_tokens=part.max_tokens,
         prefix="",
+    )
+
+
+def config_from_nothing(recipe: Recipe, pieces: int, pad_token_id: int) -> StudentConfig:
+    """Return the shape of a student that no assistant lends its layers to.
+
+    :param pieces: V, rows of the word table.
+    """
+    part = recipe.student
+    assert part.hidden and part.heads and part.intermediate  # the recipe's checks made sure of it
+    return StudentConfig(
+        vocab_size=pieces,
+        hidden_size=part.hidden,
+        num_attention_heads=part.heads,
+        intermediate_size=part.intermediate,
+        unit_layers=part.unit_layers,
+        recurrences=part.recurrences or 1,
+        bottleneck=part.bottleneck,
+        max_position_embeddings=part.max_tokens,
+        type_vocab_size=0,
+        pad_token_id=pad_token_id,
+        normalize=recipe.normalizes,
+        max_tokens=part.max_tokens,
     )
 
 

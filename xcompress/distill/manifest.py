@@ -71,8 +71,8 @@ def _models(recipe: Recipe) -> Mapping[str, object]:
     parts = {
         "teacher": recipe.teacher,
         "assistant": assistant,
-        "unit_from": assistant.unit_from,
-        "rows_from": assistant.rows_from,
+        "unit_from": assistant and assistant.unit_from,
+        "rows_from": assistant and assistant.rows_from,
     }
     return {name: {"source": part.source, "hash": encoder_fingerprint(part)} for name, part in parts.items() if part}
 

@@ -8,25 +8,28 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from xcompress import __version__
 from xcompress.console import tracked
 from xcompress.corpus.build import HOLDOUT, TRAIN, build, corpus_file, origins_file
-from xcompress.corpus.filters import Limits
+from xcompress.corpus.filters import Limits, TokenLimit
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.similarity import GradedSet, read_folder
 from xcompress.corpus.store import PairFile
 from xcompress.distill.encoders import encoder_fingerprint, open_encoder, unit_length
 from xcompress.distill.goals import Change, Rows, Sentences, Side, VectorTable, unchanged
 from xcompress.distill.initial import least_squares_head
+from xcompress.distill.labelled import Labelled
 from xcompress.distill.pairs import draw
 from xcompress.distill.run import Run, Step
+from xcompress.distill.stages import feeds_of
 from xcompress.distill.targets import VectorStore
 from xcompress.distill.widths import principal_axes
 from xcompress.errors import InputError
 from xcompress.lazy import Joined
 from xcompress.python_code import PYTHON
-from xcompress.recipe import Encoder, Recipe, Stage
+from xcompress.recipe import CorpusPart, Encoder, Recipe, Stage, Teacher
 from xcompress.sources import fingerprint, resolve
 
 FITTED_ON = 5000
@@ -37,15 +40,18 @@ SIDES: tuple[Side, Side] = ("source", "target")
 class Materials:
     """The corpus step and, from it, pairs and vectors; nothing is read or computed before it is asked for."""
 
-    def __init__(self, recipe: Recipe, run: Run, width: int) -> None:
+    def __init__(self, recipe: Recipe, run: Run, width: int, reference: Step | None) -> None:
         """Run the corpus step.
 
-        :param width: H of the encoder that lends the layers.
+        :param width: H of the student.
+        :param reference: the step with the encoder that lends the layers, if any.
         """
         self.recipe = recipe
         self.width = width
         self.store = VectorStore(run.vectors)
-        self.corpus = _corpus_step(recipe, run)
+        self.corpus = _corpus_step(recipe, run, reference)
+        self.labelled = Labelled()
+        """What the run reads once the start is there."""
 
     @cached_property
     def train(self) -> Sequence[Pair]:
@@ -60,7 +66,7 @@ class Materials:
     @cached_property
     def stages(self) -> Mapping[str, Stage]:
         """The stages by name, with epochs turned into steps."""
-        pairs = {name: sum(map(len, self._readable(stage))) for name, stage in self.recipe.stages.items()}
+        pairs = {name: self._pairs_of(stage) for name, stage in self.recipe.stages.items()}
         return {
             name: stage.model_copy(update={"steps": stage.steps_on(pairs[name]), "epochs": None})
             for name, stage in self.recipe.stages.items()
@@ -72,7 +78,13 @@ class Materials:
         return {
             name: draw(self._readable(stage), stage.steps_on(0) * stage.batch_size, self.recipe.seed_of(name))
             for name, stage in self.stages.items()
+            if "translations" in feeds_of(stage)
         }
+
+    def drawn_labelled(self, stage: str, kind: str) -> Rows:
+        """Return the rows of the labelled pairs of a kind that a stage sees, as many as it sees translations."""
+        whole, step = self.labelled.kinds[kind], self.stages[stage]
+        return draw([np.arange(len(whole.pairs))], step.steps_on(0) * step.batch_size, self.recipe.seed_of(stage))
 
     def sentences(self, stage: str, side: Side) -> Sentences:
         """Return one side of the pairs that a stage sees."""
@@ -93,18 +105,24 @@ class Materials:
         return read_folder(resolve(dev.sts)).within(["en", *self.recipe.languages]).every(dev.every)
 
     @cached_property
-    def teacher_key(self) -> str:
-        """A hash of the teacher and of how its vectors are used."""
-        return encoder_fingerprint(self.recipe.teacher)
+    def teacher_key(self) -> str | None:
+        """A hash of the teacher and of how its vectors are used; None without one."""
+        return encoder_fingerprint(self.recipe.teacher) if self.recipe.teacher else None
 
     @cached_property
     def taught(self) -> VectorTable:
         """The teacher's vectors of the English sentences of `holdout`, `fitted_on` and each stage that needs them."""
         groups: dict[str, Sequence[str]] = {"holdout": Sentences(self.holdout, "source"), "fitted_on": self.fitted_on}
         groups |= {name: self.sentences(name, "source") for name, stage in self.stages.items() if stage.needs_teacher}
-        table = self._table(self.recipe.teacher, "teacher", self.teacher_key, groups)
-        table.change = self._fitting(table, normalize=self.recipe.teacher.normalize)
+        table = self._table(self.required_teacher, "teacher", encoder_fingerprint(self.required_teacher), groups)
+        table.change = self._fitting(table, normalize=self.required_teacher.normalize)
         return table
+
+    @property
+    def required_teacher(self) -> Teacher:
+        """The teacher, where something learns from it: the recipe's own checks made sure that there is one."""
+        assert self.recipe.teacher is not None
+        return self.recipe.teacher
 
     @cached_property
     def teacher(self) -> Callable[[Sequence[str]], NDArray[np.float32]]:
@@ -118,6 +136,7 @@ class Materials:
         With `widths: head` they are mapped to the teacher's space: x W + b by least squares on `fitted_on`.
         """
         part = self.recipe.assistant
+        assert part is not None  # the recipe's checks made sure of it
         groups: dict[str, Sequence[str]] = {"fitted_on": self.fitted_on}
         if part.source.startswith(PYTHON):
             texts = [text for pair in self.holdout for text in (pair.source, pair.target)]
@@ -126,12 +145,12 @@ class Materials:
             if "assistant" in stage.objectives:
                 groups |= {f"{name} {side}": self.sentences(name, side) for side in SIDES}
         table = self._table(part, "assistant", encoder_fingerprint(part), groups)
-        if self.recipe.widths == "head":
+        if self.recipe.widths == "head" and self.recipe.teacher:
             head = least_squares_head(table.by_text("fitted_on")(self.fitted_on), self.teacher(self.fitted_on))
             weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
             table.change = lambda vectors: vectors @ weight.T + bias
         else:
-            table.change = self._fitting(table, normalize=self.recipe.teacher.normalize)
+            table.change = self._fitting(table, normalize=self.recipe.normalizes)
         return table
 
     def _table(self, part: Encoder, key: str, hashed: str, groups: Mapping[str, Sequence[str]]) -> VectorTable:
@@ -154,6 +173,13 @@ class Materials:
             return unchanged
         axes = principal_axes(table.by_text("fitted_on")(self.fitted_on), self.width)
         return lambda vectors: unit_length(vectors @ axes.T) if normalize else vectors @ axes.T
+
+    def _pairs_of(self, stage: Stage) -> int:
+        """Count what one epoch of a stage is: its translations, or its labelled pairs where it reads no others."""
+        feeds = feeds_of(stage)
+        if "translations" in feeds:
+            return sum(map(len, self._readable(stage)))
+        return max(len(self.labelled.kinds[kind].pairs) for kind in feeds)
 
     def _of_languages(self) -> list[Rows]:
         """Return the rows of `train` that each language has."""
@@ -185,28 +211,42 @@ class Materials:
             yield PairFile(corpus_file(self.corpus.folder, part, language), language)
 
 
-def _corpus_step(recipe: Recipe, run: Run) -> Step:
+def _corpus_step(recipe: Recipe, run: Run, reference: Step | None) -> Step:
     part = recipe.corpus
+    counted_by = reference if part.max_tokens else None
     key = {
         "version": __version__,
         "corpus": part.model_dump(),
         "files": [fingerprint(reference) for reference in (*part.catalogues, *(tsv.source for tsv in part.tsv))],
         "languages": recipe.languages,
         "seed": recipe.seed,
+        "tokenizer": counted_by.key if counted_by else None,
     }
-    return run.step("corpus", key, lambda folder: _build_corpus(recipe, folder), together=False)
+    return run.step("corpus", key, lambda folder: _build_corpus(recipe, folder, counted_by), together=False)
 
 
-def _build_corpus(recipe: Recipe, folder: Path) -> Mapping[str, object]:
+def _build_corpus(recipe: Recipe, folder: Path, counted_by: Step | None) -> Mapping[str, object]:
     part = recipe.corpus
     report = build(
         folder,
         [(reference, resolve(reference)) for reference in tracked(part.catalogues, "catalogues: fetched")],
         [(resolve(tsv.source), tsv.language, tsv.name or Path(tsv.source).name) for tsv in part.tsv],
         recipe.languages,
-        limits=Limits(min_words=part.min_words, max_words=part.max_words, max_ratio=part.max_ratio),
+        limits=_limits(part, counted_by),
         holdout_sentences=part.holdout,
         seed=recipe.seed,
         max_pairs=part.max_pairs,
     )
     return asdict(report)
+
+
+def _limits(part: CorpusPart, counted_by: Step | None) -> Limits:
+    tokens = TokenLimit(part.max_tokens, _token_counts(counted_by)) if part.max_tokens and counted_by else None
+    return Limits(part.min_words, part.max_words, part.max_ratio, form=part.form, tokens=tokens)
+
+
+def _token_counts(reference: Step) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a sentence, special ones among them."""
+    tokenizer = Tokenizer.from_file(str(reference.folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    return lambda text: len(tokenizer.encode(text).ids)

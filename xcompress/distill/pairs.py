@@ -4,6 +4,7 @@ Everything that grows with the corpus is an array on disk or eight bytes a pair.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,14 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from xcompress.corpus.pairs import Pair
-from xcompress.distill.goals import Goal, Rows, Sentences
+from xcompress.distill.goals import Column, Goal, Rows, Sentences
+from xcompress.distill.words import Words, choose, cover, distributions
 from xcompress.files import release, whole_folder
+from xcompress.recipe import WordTask
 from xcompress.student import StudentConfig, pad, token_ids
 
+Ids = NDArray[np.int32]
+"""Token ids of one sentence."""
 CHUNK = 16_384
 BATCHES_SORTED_TOGETHER = 50
 BATCHES_PER_RELEASE = 500
@@ -80,14 +85,42 @@ class TokenFile:
         raw.unlink()
 
 
+@dataclass(frozen=True)
+class WordGoals:
+    """The words that a stage predicts, and for which objectives."""
+
+    words: Words
+    tasks: tuple[WordTask, ...]
+
+    def __call__(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], rows: Sequence[int]
+    ) -> tuple[list[Ids], dict[str, Tensor]]:
+        """Return 2N sentences as the model reads them, and label distributions for each task.
+
+        One word of each pair is masked, unless all that is asked for is reconstruction. The distributions are
+        `<task>_ids` and `<task>_weights`, both (2N, K).
+        """
+        chosen = choose(sources, targets, rows, self.words)
+        labels: dict[str, Tensor] = {}
+        for task in self.tasks:
+            ids, weights = distributions(task, sources, targets, chosen, self.words)
+            labels |= {f"{task}_ids": torch.from_numpy(ids), f"{task}_weights": torch.from_numpy(weights)}
+        if self.tasks != ("reconstruction",):
+            sources, targets = cover(sources, targets, chosen, self.words)
+        return [*sources, *targets], labels
+
+
 class PairBatches:
     """Makes batches: from N pair numbers to 2N sentences, sources first, with the goals of each pair."""
 
-    def __init__(self, folder: Path, goals: Mapping[str, Goal], pad_token_id: int) -> None:
+    def __init__(
+        self, folder: Path, goals: Mapping[str, Goal | Column], pad_token_id: int, words: WordGoals | None = None
+    ) -> None:
         self.sources = TokenFile(folder, "sources")
         self.targets = TokenFile(folder, "targets")
         self.goals = goals
         self.pad_token_id = pad_token_id
+        self.words = words
         self._made = 0
 
     def __len__(self) -> int:
@@ -100,12 +133,13 @@ class PairBatches:
         return np.maximum(self.sources.lengths, self.targets.lengths)
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        """Return input_ids and attention_mask, (2N, L), and each goal as (N, D)."""
-        sides = [side[row] for side in (self.sources, self.targets) for row in rows]
+        """Return input_ids and attention_mask, (2N, L), and each goal as (N, D), or (N,) of a column."""
+        sources, targets = ([side[row] for row in rows] for side in (self.sources, self.targets))
+        sides, labels = self.words(sources, targets, rows) if self.words else ([*sources, *targets], {})
         input_ids, attention_mask = pad(sides, self.pad_token_id)  # type: ignore[arg-type]
         goals = {name: torch.from_numpy(goal.take(rows)) for name, goal in self.goals.items()}
         self._release_now_and_then()
-        return {"input_ids": input_ids, "attention_mask": attention_mask, **goals}
+        return {"input_ids": input_ids, "attention_mask": attention_mask, **goals, **labels}
 
     def _release_now_and_then(self) -> None:
         self._made += 1
@@ -113,7 +147,28 @@ class PairBatches:
             self.sources.release()
             self.targets.release()
             for goal in self.goals.values():
-                goal.vectors.release()
+                goal.release()
+
+
+class Feeds:
+    """Batches of several kinds of pairs, side by side: a step sees one of each."""
+
+    def __init__(self, feeds: Mapping[str, PairBatches]) -> None:
+        self.feeds = feeds
+        self._first = next(iter(feeds.values()))
+
+    def __len__(self) -> int:
+        """Return the number of pairs, which is the same for all."""
+        return len(self._first)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """What pairs of the first kind are padded to; it is they that stand in batches of like length."""
+        return self._first.lengths
+
+    def __call__(self, rows: Sequence[int]) -> dict[str, dict[str, Tensor]]:
+        """Return the batch of each kind, by its name."""
+        return {name: batches(rows) for name, batches in self.feeds.items()}
 
 
 def write_tokens(folder: Path, pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig) -> None:

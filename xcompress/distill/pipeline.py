@@ -16,21 +16,32 @@ from transformers import set_seed
 from xcompress import __version__
 from xcompress.distill import workers
 from xcompress.distill.dev import dev_scores
-from xcompress.distill.encoders import encoder_fingerprint
-from xcompress.distill.goals import Goal, VectorTable
+from xcompress.distill.encoders import encoder_fingerprint, open_encoder
+from xcompress.distill.goals import Column, Goal, VectorTable
 from xcompress.distill.hardware import fast_inference, has_bf16
-from xcompress.distill.initial import embedding_errors, initial_student, student_config
+from xcompress.distill.initial import config_from_nothing, embedding_errors, initial_student, student_config
+from xcompress.distill.labelled import Labelled, labelled_step
 from xcompress.distill.manifest import MANIFEST, write_manifest
 from xcompress.distill.materials import SIDES, Materials
-from xcompress.distill.pairs import PairBatches, write_tokens
+from xcompress.distill.pairs import Feeds, PairBatches, write_tokens
 from xcompress.distill.run import Run, Step, open_run
-from xcompress.distill.stages import SentenceVectors, TokenVectors, check_depths, embedding_loss, sentence_loss
+from xcompress.distill.stages import (
+    Feed,
+    SentenceVectors,
+    TokenVectors,
+    after_step,
+    check_depths,
+    embedding_loss,
+    feeds_of,
+    sentence_loss,
+    word_goals,
+)
 from xcompress.distill.starting import PIECE_COUNTS, reference_step, start_step
 from xcompress.distill.targets import VectorsOf, vectors_of
 from xcompress.distill.trainer import Job, Loss, Scoring, share_of, train
 from xcompress.files import read_json, whole_folder
-from xcompress.recipe import Recipe, Stage
-from xcompress.student import Student, StudentConfig, encode, read_config, shallower
+from xcompress.recipe import ON_LABELS, Recipe, Stage
+from xcompress.student import Student, StudentConfig, encode, read_config, set_dropout, shallower
 
 
 def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
@@ -43,10 +54,11 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
     """
     with open_run(folder) as run:
         reference = reference_step(recipe, run)
-        config = read_config(reference.folder)
-        _refuse_impossible(recipe, student_config(config, recipe.student))
-        materials = Materials(recipe, run, config.hidden_size)
+        shape = _shape(recipe, reference)
+        _refuse_impossible(recipe, shape)
+        materials = Materials(recipe, run, shape.hidden_size, reference)
         start = start_step(recipe, run, materials, reference)
+        materials.labelled = _labelled(recipe, run, materials, start)
         stages = _Stages(recipe, run, materials, start, boards=folder / "tensorboard" if tensorboard else None)
         for number, name in enumerate(recipe.stages, 1):
             stages.run_stage(number, name)
@@ -54,6 +66,23 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
             _finish(recipe, run, stages)
         workers.wait()
     return folder
+
+
+def _shape(recipe: Recipe, reference: Step | None) -> StudentConfig:
+    if reference:
+        return student_config(read_config(reference.folder), recipe.student)
+    return config_from_nothing(recipe, recipe.vocabulary.size, 0)
+
+
+def _labelled(recipe: Recipe, run: Run, materials: Materials, start: Step) -> Labelled:
+    """Read the labelled pairs; the teacher, or the encoder before training, tells which sentences are near."""
+
+    def vectors(texts: Sequence[str]) -> NDArray[np.float32]:
+        if recipe.teacher:
+            return open_encoder(recipe.teacher, "teacher")(texts)
+        return vectors_of("encoder before training", *Student.load(start.folder))(texts)
+
+    return labelled_step(recipe, run, vectors, materials.teacher_key or start.key)
 
 
 def _refuse_impossible(recipe: Recipe, student: StudentConfig) -> None:
@@ -72,8 +101,8 @@ class _Stages:
         self.materials = materials
         self.start = start
         self.boards = boards
-        self.assistant = start
-        self.student: Step | None = None
+        self.assistant = start if recipe.assistant else None
+        self.student = None if recipe.assistant else start
 
     def run_stage(self, number: int, name: str) -> None:
         """Run one stage, or reuse it."""
@@ -82,8 +111,9 @@ class _Stages:
             "version": __version__,
             "corpus": self.materials.corpus.key,
             "teacher": self.materials.teacher_key,
-            "assistant": self.assistant.key,
-            "advice": encoder_fingerprint(self.recipe.assistant) if self._is_advised(stage) else None,
+            "assistant": self.assistant.key if self.assistant else None,
+            "advice": self._advice_key(stage),
+            "labelled": self.materials.labelled.key if set(ON_LABELS) & set(stage.objectives) else None,
             "student": self._student_key(stage),
             "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}),
             "seed": self.recipe.seed_of(name),
@@ -102,8 +132,13 @@ class _Stages:
             return None
         return self.student.key if self.student else self.recipe.student.model_dump()
 
+    def _advice_key(self, stage: Stage) -> str | None:
+        part = self.recipe.assistant
+        return encoder_fingerprint(part) if part and self._is_advised(stage) else None
+
     def _is_advised(self, stage: Stage) -> bool:
-        return "assistant" in stage.objectives and self.recipe.assistant.gives_only_vectors
+        part = self.recipe.assistant
+        return part is not None and "assistant" in stage.objectives and part.gives_only_vectors
 
     def _build(self, name: str, stage: Stage, work: Path, folder: Path) -> Mapping[str, object]:
         set_seed(self.recipe.seed_of(name))
@@ -113,9 +148,11 @@ class _Stages:
             facts["untrained"] = self._scores("untrained student", model, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_before"] = self._embedding_errors(model, tokenizer)
-        batches = PairBatches(self._tokens(name, model, tokenizer, work), self._goals(name), model.config.pad_token_id)
-        trained, loss = self._trained(stage, model)
-        course = train(self._job(name, stage, model, tokenizer, work), trained, loss, batches)
+        feeds = Feeds({feed: self._feed(name, feed, model, tokenizer, work) for feed in feeds_of(stage)})
+        trained, loss = self._trained(name, stage, model)
+        set_dropout(model, stage.dropout)
+        job = self._job(name, stage, model, tokenizer, work)
+        course = train(job, trained, loss, feeds, after_step(stage, trained))
         model.eval().save(folder, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_after"] = self._embedding_errors(model, tokenizer)["start"]
@@ -137,12 +174,19 @@ class _Stages:
             board=self.boards / name if self.boards else None,
         )
 
-    def _tokens(self, name: str, model: Student, tokenizer: Tokenizer, work: Path) -> Path:
-        folder = work / "tokens"
+    def _feed(self, name: str, feed: Feed, model: Student, tokenizer: Tokenizer, work: Path) -> PairBatches:
+        folder, pad, words = work / f"tokens-{feed}", model.config.pad_token_id, None
+        goals: Mapping[str, Goal | Column]
+        if feed == "translations":
+            pairs, rows, goals = self.materials.train, self.materials.drawn[name], self._goals(name)
+            words = word_goals(name, self.materials.stages[name], tokenizer, self.recipe.seed_of(name))
+        else:
+            labelled, rows = self.materials.labelled.kinds[feed], self.materials.drawn_labelled(name, feed)
+            pairs, goals = labelled.pairs, labelled.goal(feed, rows)
         if workers.is_main():
-            write_tokens(folder, self.materials.train, self.materials.drawn[name], tokenizer, model.config)
+            write_tokens(folder, pairs, rows, tokenizer, model.config)
         workers.wait()
-        return folder
+        return PairBatches(folder, goals, pad, words)
 
     def _goals(self, name: str) -> dict[str, Goal]:
         stage = self.materials.stages[name]
@@ -156,26 +200,32 @@ class _Stages:
     def _assistant_table(self, name: str) -> VectorTable:
         """Encode both sides of a stage's pairs with the trained assistant."""
         groups = {f"{name} {side}": self.materials.sentences(name, side) for side in SIDES}
-        store = self.materials.store
+        store, trained = self.materials.store, self.required_assistant
 
         def opened() -> VectorsOf:
-            return vectors_of("assistant", *Student.load(self.assistant.folder))
+            return vectors_of("assistant", *Student.load(trained.folder))
 
-        return VectorTable(groups, lambda texts: store.vectors("assistant", self.assistant.key, texts, opened))
+        return VectorTable(groups, lambda texts: store.vectors("assistant", trained.key, texts, opened))
 
     def _open(self, stage: Stage) -> tuple[Student, Tokenizer]:
         if stage.train == "assistant":
-            return Student.load(self.assistant.folder)
+            return Student.load(self.required_assistant.folder)
         if self.student:
             return Student.load(self.student.folder)
-        assistant, tokenizer = Student.load(self.assistant.folder)
+        assistant, tokenizer = Student.load(self.required_assistant.folder)
         return initial_student(assistant, self.recipe.student, np.load(self.start.folder / PIECE_COUNTS)), tokenizer
 
-    def _trained(self, stage: Stage, model: Student) -> tuple[nn.Module, Loss]:
+    def _trained(self, name: str, stage: Stage, model: Student) -> tuple[nn.Module, Loss]:
         if stage.train == "embeddings":
-            goal = Student.load(self.assistant.folder)[0].embeddings
+            goal = Student.load(self.required_assistant.folder)[0].embeddings
             return TokenVectors(model.embeddings), embedding_loss(goal)
-        return SentenceVectors(model, every_depth=stage.depth_weights is not None), sentence_loss(stage)
+        return SentenceVectors(model, stage), sentence_loss(stage, f"stages.{name}")
+
+    @property
+    def required_assistant(self) -> Step:
+        """The assistant, where something learns from it: the recipe's own checks made sure that there is one."""
+        assert self.assistant is not None
+        return self.assistant
 
     def _scoring(self, model: Student, tokenizer: Tokenizer) -> Scoring | None:
         steps = self.recipe.dev.steps
@@ -189,7 +239,7 @@ class _Stages:
         return Scoring(steps, lambda: dev_scores(vectors, self.materials).means())
 
     def _embedding_errors(self, model: Student, tokenizer: Tokenizer) -> dict[str, float]:
-        assistant, _ = Student.load(self.assistant.folder)
+        assistant, _ = Student.load(self.required_assistant.folder)
         texts = [pair.target for pair in self.materials.holdout]
         return embedding_errors(assistant, model.cpu(), tokenizer, texts)
 
@@ -216,7 +266,8 @@ def _finish(recipe: Recipe, run: Run, stages: _Stages) -> None:
     ):
         return
     finished.unlink(missing_ok=True)
-    for name, step in (("assistant", stages.assistant), ("student", stages.student)):
+    results = {"assistant": stages.assistant, "student": stages.student}
+    for name, step in ((name, step) for name, step in results.items() if step):
         with whole_folder(run.folder / name) as temporary:
             shutil.copytree(step.folder, temporary, dirs_exist_ok=True, copy_function=_link)
     write_manifest(run.folder, recipe, run.steps, stages.student)

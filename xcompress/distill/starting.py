@@ -6,42 +6,46 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
+from transformers import set_seed
 
 from xcompress import __version__
 from xcompress.corpus.words import read_words, with_capitals
 from xcompress.distill.dev import dev_scores
 from xcompress.distill.encoders import encoder_fingerprint, import_layers, locate
 from xcompress.distill.goals import Sentences
-from xcompress.distill.initial import least_squares_head, pooled, with_head
+from xcompress.distill.initial import config_from_nothing, least_squares_head, pooled, with_head
 from xcompress.distill.materials import SIDES, Materials
 from xcompress.distill.run import Run, Step
-from xcompress.distill.targets import vectors_of
+from xcompress.distill.targets import VectorsOf, vectors_of
 from xcompress.errors import InputError
 from xcompress.lazy import Joined
 from xcompress.metrics import cosines
 from xcompress.python_code import PYTHON
-from xcompress.recipe import Recipe
+from xcompress.recipe import Assistant, Recipe
 from xcompress.sources import resolve
-from xcompress.student import Student
+from xcompress.student import Student, StudentConfig
 from xcompress.vocabulary import kept_pieces, piece_counts, trim, with_table
-from xcompress.vocabulary_training import retrain
+from xcompress.vocabulary_training import retrain, tokenizer_from_nothing
 
 PIECE_COUNTS = "piece_counts.npy"
+PAD = "<pad>"
 
 
-def reference_step(recipe: Recipe, run: Run) -> Step:
+def reference_step(recipe: Recipe, run: Run) -> Step | None:
     """Open the encoder that lends its layers as it comes, whole and without a head; `bench` measures against it."""
-    lenders = {"unit": recipe.assistant.donor, "rows": recipe.assistant.rows_from}
+    part = recipe.assistant
+    if part is None:
+        return None
+    lenders = {"unit": part.donor, "rows": part.rows_from}
     key = {
         "version": __version__,
         "max_tokens": recipe.student.max_tokens,
         **{name: encoder_fingerprint(part) for name, part in lenders.items() if part},
     }
-    return run.step("reference", key, lambda folder: _open_lenders(recipe, folder), together=False)
+    return run.step("reference", key, lambda folder: _open_lenders(recipe, part, folder), together=False)
 
 
-def _open_lenders(recipe: Recipe, folder: Path) -> Mapping[str, object]:
-    part = recipe.assistant
+def _open_lenders(recipe: Recipe, part: Assistant, folder: Path) -> Mapping[str, object]:
     donor_key = "assistant.unit_from" if part.unit_from else "assistant"
     max_tokens = recipe.student.max_tokens
     student, tokenizer = import_layers(part.donor, locate(part.donor, donor_key), donor_key, max_tokens)
@@ -58,21 +62,39 @@ def _open_lenders(recipe: Recipe, folder: Path) -> Mapping[str, object]:
     return {"sizes": student.sizes()}
 
 
-def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step) -> Step:
+def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step | None) -> Step:
     """Give the encoder the student's vocabulary and fit its head, by least squares, to the teacher's vectors.
 
-    The head is fitted without the prefix, and from here on no model in the run needs one.
+    The head is fitted without the prefix, and from here on no model in the run needs one. Without an encoder the step
+    holds the student itself, with a vocabulary trained on the text and random weights.
     """
     key = {
         "version": __version__,
         "corpus": materials.corpus.key,
-        "assistant": reference.key,
+        "assistant": reference.key if reference else recipe.student.model_dump(),
         "teacher": materials.teacher_key,
         "vocabulary": recipe.vocabulary.model_dump(),
         "widths": recipe.widths,
+        "normalize": recipe.normalizes,
         "seed": recipe.seed,
     }
+    if reference is None:
+        return run.step("start", key, lambda folder: _build_from_nothing(recipe, materials, folder))
     return run.step("start", key, lambda folder: _build_start(recipe, materials, reference, folder))
+
+
+def _build_from_nothing(recipe: Recipe, materials: Materials, folder: Path) -> Mapping[str, object]:
+    tokenizer = tokenizer_from_nothing(_text(materials), recipe.vocabulary.size)
+    set_seed(recipe.seed)
+    config = config_from_nothing(recipe, tokenizer.get_vocab_size(), tokenizer.token_to_id(PAD))
+    if recipe.teacher and recipe.widths == "head":
+        config = replace(config, head_size=materials.taught.vectors.shape[1])
+    student = Student(config).eval()
+    student.save(folder, tokenizer)
+    return {
+        "vocabulary": {"before": 0, "after": student.config.vocab_size},
+        "dev": asdict(dev_scores(vectors_of("student before training", student, tokenizer), materials)),
+    }
 
 
 def _build_start(recipe: Recipe, materials: Materials, reference: Step, folder: Path) -> Mapping[str, object]:
@@ -83,25 +105,36 @@ def _build_start(recipe: Recipe, materials: Materials, reference: Step, folder: 
     encoder.save(folder, tokenizer)
     np.save(folder / PIECE_COUNTS, piece_counts(tokenizer, _text(materials), encoder.config.vocab_size))
     vectors = vectors_of("encoder before training", encoder, tokenizer)
-    held_out = sorted({pair.source for pair in materials.holdout})
     return {
         "vocabulary": {"before": full.config.vocab_size, "after": encoder.config.vocab_size},
-        "widths": {
-            "by": recipe.widths,
-            "teacher": materials.taught.vectors.shape[1],
-            "encoder": encoder.config.hidden_size,
-            "student": encoder.config.dimension,
-        },
-        "held_out_cosine_to_teacher": float(cosines(vectors(held_out), materials.teacher(held_out)).mean()),
+        **_beside_teacher(recipe, materials, encoder.config, vectors),
         "as_it_comes": asdict(as_it_comes),
         **_advice(materials),
         "dev": asdict(dev_scores(vectors, materials)),
     }
 
 
+def _beside_teacher(
+    recipe: Recipe, materials: Materials, encoder: StudentConfig, vectors: VectorsOf
+) -> dict[str, object]:
+    if recipe.teacher is None:
+        return {}
+    held_out = sorted({pair.source for pair in materials.holdout})
+    return {
+        "widths": {
+            "by": recipe.widths,
+            "teacher": materials.taught.vectors.shape[1],
+            "encoder": encoder.hidden_size,
+            "student": encoder.dimension,
+        },
+        "held_out_cosine_to_teacher": float(cosines(vectors(held_out), materials.teacher(held_out)).mean()),
+    }
+
+
 def _advice(materials: Materials) -> dict[str, object]:
     """Score an assistant that is a function from sentences to vectors."""
-    if not materials.recipe.assistant.source.startswith(PYTHON):
+    part = materials.recipe.assistant
+    if part is None or not part.source.startswith(PYTHON):
         return {}
     return {"assistant": asdict(dev_scores(materials.advised.by_text("scored"), materials))}
 
@@ -127,9 +160,10 @@ def _with_vocabulary(
 def _in_the_teachers_space(encoder: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
     recipe = materials.recipe
     bare = pooled(encoder)
-    goals = materials.teacher(materials.fitted_on)  # refuses unlike widths, where they are to be equal
-    if recipe.widths == "head":
-        vectors = vectors_of("encoder", bare, tokenizer)(materials.fitted_on)
-        bare = with_head(bare, least_squares_head(vectors, goals))
-    bare.config = replace(bare.config, normalize=recipe.teacher.normalize)
+    if recipe.teacher:
+        goals = materials.teacher(materials.fitted_on)  # refuses unlike widths, where they are to be equal
+        if recipe.widths == "head":
+            vectors = vectors_of("encoder", bare, tokenizer)(materials.fitted_on)
+            bare = with_head(bare, least_squares_head(vectors, goals))
+    bare.config = replace(bare.config, normalize=recipe.normalizes)
     return bare

@@ -24,7 +24,8 @@ def show(folder: Path) -> None:
     """Print the tables of a finished run."""
     described = read_json(folder / "manifest.json")
     table(f"{folder}: steps; dev scores are means over languages", head(described), rows(described))
-    table("dev scores by language: agreement / translations found", language_head(described), language_rows(described))
+    kinds = " / ".join(what for kind, what in SCORES.items() if kind in described["dev"])
+    table(f"dev scores by language: {kinds}", language_head(described), language_rows(described))
     say(MEANING)
     say(f"student: {folder / 'student'}; next: xcompress export --onnx --quantize")
 
@@ -50,11 +51,14 @@ def language_head(described: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def language_rows(described: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a row per scored model, `agreement / translations found` for each language."""
+    """Yield a row per scored model, `agreement / translations found` for each language, or what there is of them."""
     for name, _, dev in _scored(described):
         if dev:
-            pairs = [(dev["spearman"].get(one), dev["retrieval"].get(one)) for one in _languages(described)]
-            yield (name, *("" if left is None else f"{left:.0f} / {right:.0f}" for left, right in pairs))
+            yield (name, *(_of_language(dev, language) for language in _languages(described)))
+
+
+def _of_language(dev: Dev, language: str) -> str:
+    return " / ".join(f"{dev[kind][language]:.0f}" for kind in SCORES if language in dev[kind])
 
 
 def _languages(described: Mapping[str, Any]) -> list[str]:

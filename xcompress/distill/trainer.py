@@ -1,13 +1,15 @@
 """transformers' Trainer with our objectives: what a step computes, what is saved, and what is shown."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import AdamW, Optimizer
@@ -18,12 +20,30 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from xcompress.console import Ticker, bar
 from xcompress.distill import workers
-from xcompress.distill.pairs import LikeLengths, PairBatches
+from xcompress.distill.lars import Lars
+from xcompress.distill.pairs import LikeLengths
 from xcompress.errors import InputError
 from xcompress.recipe import Stage
 
 Batch = Mapping[str, Tensor]
-Loss = Callable[[nn.Module, Batch], Tensor]
+Loss = Callable[[nn.Module, Mapping[str, Batch]], Tensor]
+"""Maps a model and the batches of a step, by kind, to a scalar."""
+AfterStep = Callable[[int, int], None]
+"""Told the steps done, and all steps of the stage."""
+
+
+class Batches(Protocol):
+    """Makes the batches of a step from numbers of pairs."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each pair, so that those of like length stand together."""
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+
+    def __call__(self, rows: Sequence[int]) -> Mapping[str, Batch]:
+        """Return the batches of some pairs, by kind."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +62,7 @@ CHECKPOINTS_KEPT = 2
 class _ObjectiveTrainer(Trainer):
     """A Trainer whose loss is a function of the model and a batch."""
 
-    def __init__(self, loss: Loss, stage: Stage, batches: PairBatches, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, loss: Loss, stage: Stage, batches: Batches, **options: Any) -> None:  # noqa: ANN401
         numbers: Any = range(len(batches))
         super().__init__(train_dataset=numbers, data_collator=batches, **options)
         self.loss = loss
@@ -50,22 +70,33 @@ class _ObjectiveTrainer(Trainer):
         self.lengths = batches.lengths
 
     def compute_loss(
-        self, model: nn.Module, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Tensor | None = None
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | None = None,
     ) -> Tensor:
         return self.loss(model, inputs)
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         if self.optimizer is None:
             assert isinstance(self.model, nn.Module)
-            self.optimizer = AdamW(_parameter_groups(self.model, self.stage), fused=True)
+            self.optimizer = _optimizer(self.model, self.stage)
         return self.optimizer
 
     def _get_train_sampler(self, *_: object, **__: object) -> Sampler[int]:
         return LikeLengths(self.lengths, self.stage.batch_size, self.args.seed)
 
 
+def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:
+    groups = list(_parameter_groups(model, stage))
+    if stage.optimizer == "lars":
+        return Lars(groups, lr=stage.learning_rate, momentum=stage.momentum)
+    return AdamW([{key: group[key] for key in group if key != "adapt"} for group in groups], fused=True)
+
+
 def _parameter_groups(model: nn.Module, stage: Stage) -> Iterator[dict[str, Any]]:
-    """Split the weights that learn: the word table with its own rate, vectors without weight decay, the others."""
+    """Split the weights that learn: the word table with its own rate, matrices, and vectors without weight decay."""
     table: list[nn.Parameter] = []
     matrices: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
@@ -75,9 +106,9 @@ def _parameter_groups(model: nn.Module, stage: Stage) -> Iterator[dict[str, Any]
         group = table if name.endswith("word.weight") else matrices if weight.ndim > 1 else vectors
         group.append(weight)
     table_rate = stage.table_learning_rate or stage.learning_rate
-    yield {"params": table, "lr": table_rate, "weight_decay": 0.0}
-    yield {"params": matrices, "lr": stage.learning_rate, "weight_decay": stage.weight_decay}
-    yield {"params": vectors, "lr": stage.learning_rate, "weight_decay": 0.0}
+    yield {"params": table, "lr": table_rate, "weight_decay": 0.0, "adapt": True}
+    yield {"params": matrices, "lr": stage.learning_rate, "weight_decay": stage.weight_decay, "adapt": True}
+    yield {"params": vectors, "lr": stage.learning_rate, "weight_decay": 0.0, "adapt": False}
 
 
 class _Show(TrainerCallback):
@@ -100,6 +131,16 @@ class _Show(TrainerCallback):
         workers.wait()
         if state.is_world_process_zero:
             (Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+
+
+class _AfterStep(TrainerCallback):
+    """Calls a function after each step, before anything is saved."""
+
+    def __init__(self, function: AfterStep) -> None:
+        self.function = function
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        self.function(state.global_step, state.max_steps)
 
 
 class _Score(TrainerCallback):
@@ -139,7 +180,7 @@ class Job:
     """Folder of TensorBoard logs."""
 
 
-def train(job: Job, model: nn.Module, loss: Loss, batches: PairBatches) -> Course:
+def train(job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: AfterStep | None = None) -> Course:
     """Train the model in place, going on from the newest complete checkpoint of the job.
 
     :param loss: maps the model and one of `batches` to a scalar.
@@ -152,7 +193,7 @@ def train(job: Job, model: nn.Module, loss: Loss, batches: PairBatches) -> Cours
             model=model,
             args=_arguments(job, steps),
             batches=batches,
-            callbacks=[_Show(ticker), *([_Score(job.scoring)] if job.scoring else []), *_boards(job.board)],
+            callbacks=[*_callbacks(job, ticker, after_step), *_boards(job.board)],
         )
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
         trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
@@ -163,6 +204,14 @@ def train(job: Job, model: nn.Module, loss: Loss, batches: PairBatches) -> Cours
         [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
         [entry for entry in log if "dev" in entry],
     )
+
+
+def _callbacks(job: Job, ticker: Ticker, after_step: AfterStep | None) -> Iterator[TrainerCallback]:
+    if after_step:
+        yield _AfterStep(after_step)
+    yield _Show(ticker)
+    if job.scoring:
+        yield _Score(job.scoring)
 
 
 def _boards(folder: Path | None) -> Iterator[TrainerCallback]:

@@ -1,29 +1,41 @@
 """A recipe: one YAML file that says what is distilled from what, on which text, in which stages."""
 
 from xcompress.recipe.budgets import Budgets
+from xcompress.recipe.encoders import Assistant, Encoder, Teacher
 from xcompress.recipe.loading import load_recipe
 from xcompress.recipe.schema import (
-    Assistant,
+    ON_LABELS,
+    ON_TEACHER,
+    ON_WORDS,
+    Augment,
+    CorpusPart,
     Dev,
-    Encoder,
+    LabelledPart,
     ObjectiveName,
     Recipe,
     Stage,
     StudentPart,
-    Teacher,
     VocabularyPart,
+    WordTask,
 )
 
 __all__ = [
+    "ON_LABELS",
+    "ON_TEACHER",
+    "ON_WORDS",
     "Assistant",
+    "Augment",
     "Budgets",
+    "CorpusPart",
     "Dev",
     "Encoder",
+    "LabelledPart",
     "ObjectiveName",
     "Recipe",
     "Stage",
     "StudentPart",
     "Teacher",
     "VocabularyPart",
+    "WordTask",
     "load_recipe",
 ]

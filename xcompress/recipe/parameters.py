@@ -1,11 +1,12 @@
 """How many parameters a recipe's models have, counted from sizes alone: no weights, no network, no PyTorch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xcompress.errors import InputError
 from xcompress.files import read_json
-from xcompress.recipe.schema import CONFIG_KEYS, Encoder, Recipe, Shape, StudentPart
+from xcompress.recipe.encoders import CONFIG_KEYS, Encoder, Shape
+from xcompress.recipe.schema import Recipe, StudentPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ def parameters(recipe: Recipe) -> Parameters:
     :raises InputError: when the student's shape cannot be made from the assistant's.
     """
     part = recipe.assistant
+    if part is None:
+        return Parameters(None, _from_nothing(recipe), ())
     donor_key = "assistant" + (".unit_from" if part.unit_from else "")
     shape = shape_of(part.donor)
     table = shape_of(part.rows_from) if part.rows_from else shape
@@ -115,7 +118,7 @@ def shape_of(encoder: Encoder) -> Shape | None:
 
 
 def _head(recipe: Recipe) -> tuple[int | None, list[str]]:
-    if recipe.widths != "head":
+    if recipe.widths != "head" or recipe.teacher is None:
         return 0, []
     teacher = shape_of(recipe.teacher)
     if teacher:
@@ -130,6 +133,22 @@ def _vocabulary(recipe: Recipe, rows: int, notes: list[str]) -> int:
     if recipe.vocabulary.method == "trim":
         notes.append(f"student: all {rows:,} pieces; how many trimming leaves is known once the text is read")
     return rows
+
+
+def _from_nothing(recipe: Recipe) -> Counts:
+    """Count a student that starts from nothing, whose sizes are all in the recipe."""
+    part = recipe.student
+    shape = Shape(
+        vocabulary=recipe.vocabulary.size,
+        hidden=part.hidden or 1,
+        layers=part.unit_layers,
+        heads=part.heads or 1,
+        intermediate=part.intermediate or 1,
+        positions=part.max_tokens,
+    )
+    head, _ = _head(recipe)
+    counted = count(shape, recurrences=part.recurrences or 1, bottleneck=part.bottleneck, head=head)
+    return replace(counted, token_type=0)
 
 
 def _student(part: StudentPart, shape: Shape, head: int | None) -> Counts:

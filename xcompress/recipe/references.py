@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator
 
-from xcompress.recipe.schema import Encoder, Recipe
+from xcompress.recipe.encoders import Encoder
+from xcompress.recipe.schema import Recipe
 
 
 def encoders(recipe: Recipe) -> Iterator[tuple[str, Encoder]]:
     """Yield the recipe's encoders, by key."""
     part = recipe.assistant
-    yield "teacher", recipe.teacher
-    yield "assistant", part
-    for name, encoder in (("unit_from", part.unit_from), ("rows_from", part.rows_from)):
-        if encoder:
-            yield f"assistant.{name}", encoder
+    named = {
+        "teacher": recipe.teacher,
+        "assistant": part,
+        "assistant.unit_from": part and part.unit_from,
+        "assistant.rows_from": part and part.rows_from,
+    }
+    yield from ((key, encoder) for key, encoder in named.items() if encoder)
 
 
 def files(recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -24,6 +27,9 @@ def files(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield f"{key}.sentences", encoder.sentences_source
     yield from ((f"corpus.catalogues.{row}", reference) for row, reference in enumerate(recipe.corpus.catalogues))
     yield from ((f"corpus.tsv.{row}.source", tsv.source) for row, tsv in enumerate(recipe.corpus.tsv))
+    for kind in ("entailment", "graded"):
+        references = getattr(recipe.labelled, kind)
+        yield from ((f"labelled.{kind}.{row}", reference) for row, reference in enumerate(references))
     yield from (("vocabulary.words", reference) for reference in recipe.vocabulary.word_lists(recipe.languages))
     if recipe.dev.sts:
         yield "dev.sts", recipe.dev.sts

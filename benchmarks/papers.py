@@ -1,0 +1,230 @@
+"""Measure claims of the two papers on aligning languages at a small scale: train every variant, score it on dev sets.
+
+    python benchmarks/papers.py DATA [--part moving dual together] [--runs runs/papers] [--only NAME ...]
+
+DATA holds parallel/<corpus>.en-<xx>.tsv.xz, nli/xnli.en.{dev,test}.tsv.xz, stsb-multi-mt/, tatoeba/ and
+classification/sib200/. Finished variants are kept, an interrupted one goes on where it stopped.
+`benchmarks/papers_report.py` writes the results into benchmarks/papers.md.
+"""
+
+import argparse
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from xcompress.bench.exam.classification import Classification
+from xcompress.bench.exam.marking import Task
+from xcompress.bench.exam.reading import read_labelled, read_tatoeba
+from xcompress.bench.exam.retrieval import Retrieval
+from xcompress.bench.exam.similarity import Similarity
+from xcompress.corpus.similarity import read_folder
+from xcompress.distill import distill
+from xcompress.files import write_json
+from xcompress.recipe import load_recipe
+from xcompress.student import Student, encode
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+SCORES = "scores.json"
+LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
+CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "wmt-news", "tico19", "desktop")
+NOT_BORROWED = ("run.json", "student", "assistant", "work", SCORES, ".*")
+STS_EVERY = 3
+PROBE_SEEDS = range(5)
+
+ALIGN_STEPS = 300
+DECAYS = {"small": 0.967, "right": 0.9967, "large": 0.99967, "frozen": 1.0}
+"""tau at the first step. The paper's 0.99999 over 105,000 steps is 1 - 1.05 / steps, and ten times more and less."""
+DUAL_STEPS = 250
+DUAL_VOCABULARY = 16_000
+DUAL_PAIRS = ("de", "fr")
+FULL = {"unified": 1, "alignment": 2, "similarity": 2}
+TASKS: Mapping[str, tuple[Mapping[str, float], int]] = {
+    "full": (FULL, 2),
+    "layers1": (FULL, 1),
+    "layers4": (FULL, 4),
+    "masked": ({"masked_word": 1}, 2),
+    "reconstruction": ({"reconstruction": 1}, 2),
+    "unified": ({"unified": 1}, 2),
+    "unified+align": ({"unified": 1, "alignment": 2}, 2),
+}
+"""Objectives and layers of each variant of the dual transformer: tables 5, 6 and 7 of its paper."""
+
+Overrides = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run: a name, the shipped recipe it changes, the changes, and whose finished steps it starts from."""
+
+    name: str
+    recipe: str
+    overrides: Overrides
+    languages: Sequence[str] = LANGUAGES
+    base: str | None = None
+    tests: Sequence[str] = ("sts", "tatoeba")
+    before: tuple[str, str] | None = None
+    """A name, and the step whose model is scored under it, too."""
+
+
+def moving(data: Path) -> Iterator[Variant]:
+    """Yield table 4 of calibrated similarity: how slowly the teacher moves."""
+    nli = [str(data / "nli" / f"xnli.en.{part}.tsv.xz") for part in ("dev", "test")]
+    for name, decay in DECAYS.items():
+        yield Variant(
+            f"moving-{name}",
+            "calibrated_similarity_from_labels.yaml",
+            {
+                **_text(data, LANGUAGES, 20_000),
+                "labelled.entailment": nli,
+                "labelled.graded": [str(data / "stsb-multi-mt" / "stsb-en-train.csv.xz")],
+                "stages.align.steps": ALIGN_STEPS,
+                "stages.align.moving_decay": decay,
+            },
+            base="moving-small",
+            before=("moving-before", "2-grade") if name == "small" else None,
+        )
+
+
+def dual(data: Path) -> Iterator[Variant]:
+    """Yield tables 5, 6 and 7 of the lightweight dual transformer, for each pair of languages."""
+    for language in DUAL_PAIRS:
+        for name, (objectives, layers) in TASKS.items():
+            yield Variant(
+                f"dual-{language}-{name}",
+                "lightweight_dual.yaml",
+                {
+                    **_text(data, (language,), 150_000),
+                    "vocabulary.size": DUAL_VOCABULARY,
+                    "student.unit_layers": layers,
+                    "stages.dual.objectives": dict(objectives),
+                    "stages.dual.steps": DUAL_STEPS,
+                },
+                languages=(language,),
+                base=f"dual-{language}-full",
+                tests=("tatoeba", "sib200"),
+            )
+
+
+STEPS = {"assistant": 400, "embedding": 60, "imitation": 150, "contrast": 200}
+LAST = {
+    "mcl": {"teacher": 1, "contrast": 1},
+    "teacher-alone": {"teacher": 1},
+    "moving-beside": {"teacher": 1, "moving_teacher": 384},
+    "moving-alone": {"moving_teacher": 384},
+}
+"""Objectives of stage 4; moving_teacher is a mean over 384 components, the others are sums."""
+
+
+def together(data: Path) -> Iterator[Variant]:
+    """Yield what no paper has: the moving teacher in place of MCL, the generative task beside stage 3."""
+    steps: Overrides = {f"stages.{name}.steps": count for name, count in STEPS.items()}
+    common = {**_text(data, LANGUAGES, 20_000), **steps}
+    for name, objectives in LAST.items():
+        changes = {**common, "stages.contrast.objectives": objectives, "stages.contrast.moving_decay": 0.995}
+        yield Variant(f"together-{name}", "minilm_ru3.yaml", changes, base="together-mcl")
+    for name, more in {"vocabulary": {}, "vocabulary+words": {"unified": 0.05}}.items():
+        changes = {
+            **common,
+            "vocabulary.method": "train",
+            "vocabulary.size": 30_000,
+            "stages.imitation.objectives": {"assistant": 1, **more},
+        }
+        yield Variant(f"together-{name}", "minilm_ru3.yaml", changes, base="together-vocabulary")
+
+
+PARTS = {"moving": moving, "dual": dual, "together": together}
+
+
+def _text(data: Path, languages: Sequence[str], most: int) -> Overrides:
+    tsv = [
+        {"source": str(path), "language": language}
+        for language in languages
+        for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in CORPORA)
+        if path.exists()
+    ]
+    return {"languages": list(languages), "corpus.catalogues": [], "corpus.tsv": tsv, "corpus.max_pairs": most}
+
+
+def run(variant: Variant, data: Path, runs: Path) -> None:
+    """Train a variant, starting from the finished steps of its base, and score it."""
+    folder, base = runs / variant.name, runs / (variant.base or variant.name)
+    if (folder / SCORES).exists():
+        return
+    if base.exists() and not folder.exists():
+        shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_BORROWED))
+    changes = {"name": variant.name, **variant.overrides}
+    written = [
+        f"{key}={yaml.safe_dump(value, default_flow_style=True, sort_keys=False)}" for key, value in changes.items()
+    ]
+    distill(load_recipe(RECIPES / variant.recipe, written), folder)
+    if variant.before:
+        name, step = variant.before
+        (runs / name).mkdir(exist_ok=True)
+        write_json(runs / name / SCORES, scores(folder / step, variant, data))
+    write_json(folder / SCORES, scores(folder / "student", variant, data))
+
+
+def scores(folder: Path, variant: Variant, data: Path) -> dict[str, dict[str, float]]:
+    """Score a student: the averages and figures of each test."""
+    student, tokenizer = Student.load(folder)
+    found = {}
+    for name in variant.tests:
+        test = _test(name, data).within(frozenset(["en", *variant.languages]))
+        texts = sorted(set(test.sentences()))
+        rows = dict(zip(texts, encode(student, tokenizer, texts), strict=True))
+        marks = [_marks(one, rows) for one in _seeded(test)]
+        found[name] = {key: fmean(mark[key] for mark in marks) for key in marks[0]}
+        if len(marks) > 1:
+            found[f"{name}, spread"] = {key: _spread([mark[key] for mark in marks]) for key in marks[0]}
+    return found
+
+
+def _seeded(test: Task) -> list[Task]:
+    """Return a test once for each seed, where it has one."""
+    return [replace(test, seed=seed) for seed in PROBE_SEEDS] if isinstance(test, Classification) else [test]
+
+
+def _marks(test: Task, rows: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
+    marked = test.mark(lambda wanted: np.stack([rows[text] for text in wanted]), None)
+    assert marked  # there is a mark wherever there are rows
+    return {key: figure.value for key, figure in (marked.figures | marked.averages).items()}
+
+
+def _spread(values: Sequence[float]) -> float:
+    return max(values) - min(values)
+
+
+@cache
+def _test(name: str, data: Path) -> Task:
+    if name == "sts":
+        return Similarity(read_folder(data / "stsb-multi-mt").every(STS_EVERY))
+    if name == "tatoeba":
+        return Retrieval(name, next(iter(read_tatoeba(data / "tatoeba").values())))
+    folder = data / "classification" / "sib200"
+    return Classification(name, read_labelled(folder, "train"), read_labelled(folder, "test"))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the variants that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--part", nargs="*", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
+    parser.add_argument("--only", nargs="*", help="names of variants")
+    given = parser.parse_args(arguments)
+    for part in given.part:
+        for variant in PARTS[part](given.data):
+            if not given.only or variant.name in given.only:
+                run(variant, given.data, given.runs)
+
+
+if __name__ == "__main__":
+    main()
