@@ -44,6 +44,7 @@ DECAYS = {"small": 0.967, "right": 0.9967, "large": 0.99967, "frozen": 1.0}
 """tau at the first step. The paper's 0.99999 over 105,000 steps is 1 - 1.05 / steps, and ten times more and less."""
 DUAL_STEPS = 250
 DUAL_VOCABULARY = 16_000
+DUAL_WORDS = 14
 DUAL_PAIRS = ("de", "fr")
 FULL = {"unified": 1, "alignment": 2, "similarity": 2}
 TASKS: Mapping[str, tuple[Mapping[str, float], int]] = {
@@ -102,6 +103,7 @@ def dual(data: Path) -> Iterator[Variant]:
                 "lightweight_dual.yaml",
                 {
                     **_text(data, (language,), 150_000),
+                    "corpus.max_words": DUAL_WORDS,
                     "vocabulary.size": DUAL_VOCABULARY,
                     "student.unit_layers": layers,
                     "stages.dual.objectives": dict(objectives),

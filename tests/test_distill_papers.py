@@ -1,5 +1,6 @@
 """Recipes of the other two papers, small: without a teacher, without an assistant, and everything together."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ WHOLE_ENCODER = (
     "widths=equal",
     "student={unit_layers: 4, recurrences: 1, bottleneck: null, max_tokens: 40, normalize: false}",
 )
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
 LABELS = ("entailment", "neutral", "contradiction")
 
 
@@ -62,11 +64,13 @@ def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
         grade="objectives: {graded: 1}, steps: 30, learning_rate: 1.0e-3",
         align="objectives: {moving_teacher: 1}, steps: 30, optimizer: lars, learning_rate: 0.2, moving_decay: 0.97",
     )
-    recipe = small_recipe(tmp_path, *WHOLE_ENCODER, *write_labelled(tmp_path / "labelled"), three)
+    more = f"labelled.augment={{cross_encoder: {tmp_path / 'assistant'}, epochs: 1, neighbours: 2}}"
+    recipe = small_recipe(tmp_path, *WHOLE_ENCODER, *write_labelled(tmp_path / "labelled"), more, three)
     run = distill(recipe, tmp_path / "run")
     described = read_json(run / "manifest.json")
     assert list(described["steps"]) == ["reference", "corpus", "start", "labelled", "1-entail", "2-grade", "3-align"]
-    assert described["steps"]["labelled"]["facts"]["graded"] > 100
+    labelled = described["steps"]["labelled"]["facts"]
+    assert labelled["graded"] > 100 and labelled["added_by_cross_encoder"] > 100
     assert set(described["models"]) == {"assistant"} and "spearman" not in described["dev"]
     for step in ("2-grade", "3-align"):
         assert fmean(losses(run, step)[-3:]) < fmean(losses(run, step)[:3]), step
@@ -133,13 +137,26 @@ def test_a_moving_teacher_and_dropout_go_on_exactly_after_kills(tmp_path: Path) 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run([*command, str(whole)], check=True, capture_output=True)
     for name in ("corpus", "start"):  # a trained vocabulary is not the same in every process
-        (killed / name).parent.mkdir(exist_ok=True)
-        subprocess.run(["cp", "-r", str(whole / name), str(killed / name)], check=True)
+        shutil.copytree(whole / name, killed / name)
     for least in (1, 3):
         _kill_after_checkpoints(command, killed, least)
     subprocess.run([*command, str(killed)], check=True, capture_output=True)
     assert losses(killed, "1-dual") == losses(whole, "1-dual")
     assert sha256_of(killed / "student/model.safetensors") == sha256_of(whole / "student/model.safetensors")
+
+
+def test_two_workers_have_the_loss_of_one_at_the_same_batch(tmp_path: Path) -> None:
+    objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
+    one = stages(dual=f"objectives: {objectives}, steps: 40, learning_rate: 3.0e-3, moving_decay: 0.9")
+    recipe = str(write_recipe(tmp_path / "recipe"))
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    command = ["xcompress", "distill", recipe, *FROM_NOTHING, one, "precision=float32", "--run-folder"]
+    subprocess.run([sys.executable, "-m", *command, str(alone)], check=True, capture_output=True)
+    for name in ("corpus", "start"):
+        shutil.copytree(alone / name, together / name)
+    subprocess.run([*TORCHRUN, *command, str(together)], check=True, capture_output=True)
+    assert read_json(together / "manifest.json")["machine"]["workers"] == 2
+    assert losses(together, "1-dual") == pytest.approx(losses(alone, "1-dual"), rel=1e-3)
 
 
 def _kill_after_checkpoints(command: list[str], run: Path, least: int) -> None:

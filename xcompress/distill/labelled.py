@@ -1,18 +1,20 @@
 """English pairs with labels as stages read them: gathered once, with those that a cross-encoder adds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.labelled import Entailment, GradedPair, read_entailment, read_graded
+from xcompress.corpus.normalise import one_sign
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.similarity import PIVOT
 from xcompress.distill.augment import cross_encoder, grade, neighbour_pairs
 from xcompress.distill.encoders import locate
 from xcompress.distill.goals import Column
+from xcompress.distill.hardware import has_bf16
 from xcompress.distill.run import Run, Step
 from xcompress.distill.targets import VectorsOf
 from xcompress.files import read_json, write_json
@@ -54,6 +56,7 @@ def labelled_step(recipe: Recipe, run: Run, vectors: VectorsOf, vectors_key: str
         return Labelled()
     key = {
         "files": {kind: [fingerprint(reference) for reference in getattr(part, kind)] for kind in KINDS},
+        "form": recipe.corpus.form,
         "augment": part.augment.model_dump() if part.augment else None,
         "cross_encoder": fingerprint(part.augment.cross_encoder) if part.augment else None,
         "vectors": vectors_key if part.augment else None,
@@ -72,9 +75,18 @@ def _read(step: Step, kind: str) -> LabelledPairs:
 
 def _build(recipe: Recipe, vectors: VectorsOf, folder: Path) -> Mapping[str, object]:
     part = recipe.labelled
-    relations = [one for reference in part.entailment for one in read_entailment(resolve(reference))]
-    graded = [one for reference in part.graded for one in read_graded(resolve(reference))]
-    added = _augmented(part.augment, graded, vectors, recipe.seed) if part.augment else []
+    form = one_sign if recipe.corpus.form == "nfkc" else str
+    relations = [
+        replace(one, premise=form(one.premise), hypothesis=form(one.hypothesis))
+        for reference in part.entailment
+        for one in read_entailment(resolve(reference))
+    ]
+    graded = [
+        replace(one, first=form(one.first), second=form(one.second))
+        for reference in part.graded
+        for one in read_graded(resolve(reference))
+    ]
+    added = _augmented(part.augment, graded, vectors, recipe) if part.augment else []
     write_json(folder / "entailment.json", [_entailment_row(one) for one in relations])
     write_json(folder / "graded.json", [_graded_row(one) for one in (*graded, *added)])
     return {"entailment": len(relations), "graded": len(graded), "added_by_cross_encoder": len(added)}
@@ -88,9 +100,10 @@ def _graded_row(one: GradedPair) -> tuple[str, str, float]:
     return one.first, one.second, round(one.score, 6)
 
 
-def _augmented(part: Augment, graded: Sequence[GradedPair], vectors: VectorsOf, seed: int) -> Sequence[GradedPair]:
+def _augmented(part: Augment, graded: Sequence[GradedPair], vectors: VectorsOf, recipe: Recipe) -> Sequence[GradedPair]:
     sentences = sorted({text for one in graded for text in (one.first, one.second)})
     known = [(one.first, one.second) for one in graded]
     pairs = neighbour_pairs(sentences, vectors(sentences), known, part.neighbours)
     located = locate(Encoder(source=part.cross_encoder, sha256=part.sha256), "labelled.augment")
-    return grade(cross_encoder(located, graded, part.epochs, seed), pairs)
+    bf16 = has_bf16() and recipe.precision == "auto"
+    return grade(cross_encoder(located, graded, part.epochs, recipe.seed, bf16=bf16), pairs)
