@@ -37,9 +37,10 @@ from xcompress.distill.materials import Materials
 from xcompress.distill.objectives import teacher_loss
 from xcompress.distill.pairs import Feeds, PairBatches, write_tokens
 from xcompress.distill.run import open_run
-from xcompress.distill.stages import SentenceVectors, sentence_loss
+from xcompress.distill.stages import sentence_loss
 from xcompress.distill.starting import PIECE_COUNTS
 from xcompress.distill.trainer import Job, train
+from xcompress.distill.views import SentenceVectors
 from xcompress.recipe import Recipe, Stage, load_recipe
 from xcompress.student import Student, encode, read_config
 

@@ -16,7 +16,7 @@ from xcompress.distill.objectives import (
     embedding_loss,
     teacher_loss,
 )
-from xcompress.distill.stages import SentenceVectors, View, weighted_sum
+from xcompress.distill.views import SentenceVectors, View, weighted_sum
 from xcompress.recipe import Stage
 
 N, D = 5, 7

@@ -15,7 +15,8 @@ from small_student import make_student
 from xcompress.corpus.similarity import builtin
 from xcompress.distill import distill
 from xcompress.distill.collapse import CollapseError
-from xcompress.distill.stages import SentenceVectors, after_step, sentence_loss
+from xcompress.distill.stages import after_step, sentence_loss
+from xcompress.distill.views import SentenceVectors
 from xcompress.errors import InputError
 from xcompress.files import read_json, sha256_of
 from xcompress.recipe import Stage

@@ -27,7 +27,6 @@ from xcompress.distill.pairs import Feeds, PairBatches, write_tokens
 from xcompress.distill.run import Run, Step, open_run
 from xcompress.distill.stages import (
     Feed,
-    SentenceVectors,
     TokenVectors,
     after_step,
     check_depths,
@@ -39,6 +38,7 @@ from xcompress.distill.stages import (
 from xcompress.distill.starting import PIECE_COUNTS, reference_step, start_step
 from xcompress.distill.targets import VectorsOf, vectors_of
 from xcompress.distill.trainer import Job, Loss, Scoring, share_of, train
+from xcompress.distill.views import SentenceVectors
 from xcompress.files import read_json, whole_folder
 from xcompress.recipe import ON_LABELS, Recipe, Stage
 from xcompress.student import Student, StudentConfig, encode, read_config, set_dropout, shallower
