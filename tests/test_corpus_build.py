@@ -93,6 +93,21 @@ def test_the_origin_of_each_training_pair_is_kept_beside_it(tmp_path: Path) -> N
         assert Counter(report.origins[number] for number in numbers) == counts
 
 
+def test_one_origin_may_have_fewer_pairs_than_the_others(tmp_path: Path) -> None:
+    files = {
+        name: table(
+            tmp_path / name, [Pair(f"{name} number {n} is here", f"{name} Nummer {n} da", "de", "") for n in range(9)]
+        )
+        for name in ("few.tsv", "all.tsv")
+    }
+    tsv = [(path, "de", name) for name, path in files.items()]
+    corpus = built(
+        tmp_path / "out", [], tsv, ["de"], holdout_sentences=0, most={("de", "few.tsv"): 4, ("nl", "all.tsv"): 1}
+    )
+    assert corpus.report.train == {"de": {"few.tsv": 4, "all.tsv": 9}}
+    assert corpus.report.dropped["de"][SAMPLED] == 5
+
+
 def test_the_cap_is_per_language_and_repeatable(tmp_path: Path) -> None:
     corpus = made(tmp_path, holdout_sentences=0, max_pairs=3)
     assert corpus.report.train == {"de": {"app": 3}, "nl": {"doors": 3}}

@@ -68,6 +68,7 @@ def build(
     holdout_sentences: int = 1000,
     seed: int = 0,
     max_pairs: int | None = None,
+    most: Mapping[tuple[str, str], int] | None = None,
 ) -> Report:
     """Gather pairs into a corpus: train.<language>.tsv and holdout.<language>.tsv, read with `PairFile`.
 
@@ -79,6 +80,7 @@ def build(
     :param languages: ISO 639-1 codes of the translations; earlier sources win where a sentence is translated twice.
     :param holdout_sentences: English sentences kept out of training.
     :param max_pairs: training pairs per language; more are sampled down, to the same sentences in each language.
+    :param most: training pairs of an origin, by language and origin; more are sampled down first.
     :raises InputError: when a file cannot be read or a language is left without pairs.
     """
     tallies: list[Tally] = []
@@ -86,7 +88,7 @@ def build(
     with TemporaryDirectory(prefix=".gathered.", dir=folder) as temporary:
         pairs = _sources(catalogues, [one for one in tsv if one[1] in languages], languages, tallies)
         gathered = gather(pairs, Path(temporary), limits or Limits(), seed)
-        parts = _parts(gathered, holdout_sentences, max_pairs)
+        parts = _parts(gathered, holdout_sentences, max_pairs, most or {})
         _refuse_empty(languages, gathered, parts)
         for language in tracked(sorted(parts), "corpus: languages written"):
             lines = gathered.languages[language]
@@ -111,16 +113,30 @@ def _sources(
             yield from read_tsv(path, language, origin, tallies[-1], ticker.advance)
 
 
-def _parts(gathered: Gathered, holdout_sentences: int, max_pairs: int | None) -> dict[str, Parts]:
+def _parts(
+    gathered: Gathered, holdout_sentences: int, max_pairs: int | None, most: Mapping[tuple[str, str], int]
+) -> dict[str, Parts]:
     """Split and cap; count what that leaves out."""
     sides = {language: lines.sides for language, lines in gathered.languages.items()}
     parts = {}
     for language, whole in split(sides, holdout_sentences).items():
-        train = _capped(whole.train, sides[language].source, max_pairs)
+        train = _thinned(gathered, language, whole.train, most)
+        train = _capped(train, sides[language].source, max_pairs)
         parts[language] = Parts(train, whole.holdout)
         gathered.drop(language, HELD_OUT, int(np.count_nonzero(~(whole.train | whole.holdout))))
         gathered.drop(language, SAMPLED, int(np.count_nonzero(whole.train & ~train)))
     return parts
+
+
+def _thinned(gathered: Gathered, language: str, train: Mask, most: Mapping[tuple[str, str], int]) -> Mask:
+    """Sample down the origins that have more pairs than they may."""
+    lines = gathered.languages[language]
+    origin, thinned = np.frombuffer(lines.origin, np.uint32), train.copy()
+    for name, number in gathered.origins.items():
+        if (language, name) in most:
+            own = train & (origin == number)
+            thinned &= ~own | _capped(own, lines.sides.source, most[language, name])
+    return thinned
 
 
 def _capped(train: Mask, source: Ranks, max_pairs: int | None) -> Mask:

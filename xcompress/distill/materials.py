@@ -29,7 +29,7 @@ from xcompress.distill.widths import principal_axes
 from xcompress.errors import InputError
 from xcompress.lazy import Joined
 from xcompress.python_code import PYTHON
-from xcompress.recipe import CorpusPart, Encoder, Recipe, Stage, Teacher
+from xcompress.recipe import CorpusPart, Encoder, Recipe, Stage, Teacher, Tsv
 from xcompress.sources import fingerprint, resolve
 
 FITTED_ON = 5000
@@ -230,14 +230,19 @@ def _build_corpus(recipe: Recipe, folder: Path, counted_by: Step | None) -> Mapp
     report = build(
         folder,
         [(reference, resolve(reference)) for reference in tracked(part.catalogues, "catalogues: fetched")],
-        [(resolve(tsv.source), tsv.language, tsv.name or Path(tsv.source).name) for tsv in part.tsv],
+        [(resolve(tsv.source), tsv.language, _origin(tsv)) for tsv in part.tsv],
         recipe.languages,
         limits=_limits(part, counted_by),
         holdout_sentences=part.holdout,
         seed=recipe.seed,
         max_pairs=part.max_pairs,
+        most={(tsv.language, _origin(tsv)): tsv.max_pairs for tsv in part.tsv if tsv.max_pairs},
     )
     return asdict(report)
+
+
+def _origin(tsv: Tsv) -> str:
+    return tsv.name or Path(tsv.source).name
 
 
 def _limits(part: CorpusPart, counted_by: Step | None) -> Limits:

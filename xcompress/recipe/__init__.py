@@ -15,6 +15,7 @@ from xcompress.recipe.schema import (
     Recipe,
     Stage,
     StudentPart,
+    Tsv,
     VocabularyPart,
     WordTask,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Stage",
     "StudentPart",
     "Teacher",
+    "Tsv",
     "VocabularyPart",
     "WordTask",
     "load_recipe",

@@ -48,6 +48,8 @@ class Tsv(Part):
     """The language of the second column."""
     name: Name | None = None
     """The corpus it belongs to, for the stages that name what they read; files of several languages may share one."""
+    max_pairs: Positive | None = None
+    """At most this many training pairs of this corpus in this language."""
 
 
 class CorpusPart(Part):
