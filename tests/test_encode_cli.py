@@ -13,8 +13,10 @@ import typer
 from small_student import SENTENCES, bundle
 from typer.testing import CliRunner, Result
 
-from xcompress.encode_cli import default_bundle, embed, search
+from xcompress import released
+from xcompress.encode_cli import embed, search
 from xcompress.errors import InputError
+from xcompress.released import default_bundle
 from xcompress.runtime import Encoder
 
 app = typer.Typer()
@@ -25,6 +27,7 @@ app.command()(search)
 @pytest.fixture(autouse=True)
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(released, "MODELS", tmp_path / "none")  # what comes with the package would be the default
     return tmp_path
 
 

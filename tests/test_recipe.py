@@ -4,8 +4,9 @@ import pytest
 
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
+from xcompress.recipe.shipped import shipped
 
-SHIPPED = sorted((Path(__file__).parents[1] / "recipes").rglob("*.yaml"))
+SHIPPED = sorted(shipped().values())
 MINILM = next(path for path in SHIPPED if path.name == "minilm_ru3.yaml")
 
 

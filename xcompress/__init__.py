@@ -1,16 +1,17 @@
 """xcompress: small, fast multilingual sentence encoders, with the loss measured.
 
-`from xcompress import Encoder` opens an exported bundle. The verbs have a folder each: `xcompress.distill.distill`,
-`xcompress.export.export` and `xcompress.bench.bench`.
+`from xcompress import Encoder` opens an exported bundle, `Encoder.released("small")` one that comes with the package.
+The verbs have a folder each: `xcompress.distill.distill`, `xcompress.export.export` and `xcompress.bench.bench`.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from xcompress.released import released_names as released_names
     from xcompress.runtime import Encoder as Encoder
 
 __version__ = "0.1.0"
-__all__ = ["Encoder", "__version__"]
+__all__ = ["Encoder", "__version__", "released_names"]
 
 
 def __getattr__(name: str) -> object:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> object:
         from xcompress.runtime import Encoder
 
         return Encoder
+    if name == "released_names":
+        from xcompress.released import released_names
+
+        return released_names
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,6 +11,7 @@ from xcompress import __version__
 from xcompress.bench_cli import bench
 from xcompress.encode_cli import embed, search
 from xcompress.export_cli import export
+from xcompress.models_cli import models
 from xcompress.recipe_cli import app as recipe_commands
 from xcompress.trim_cli import trim
 
@@ -145,5 +146,5 @@ def _show_plan(recipe: "Recipe", folder: Path, json: bool) -> None:
         show(planned)
 
 
-for command in (export, bench, trim, embed, search):
+for command in (export, bench, trim, embed, search, models):
     app.command()(command)

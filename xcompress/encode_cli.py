@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from xcompress.errors import InputError
+from xcompress.released import find_bundle, newest_bundle, released_names
 
 if TYPE_CHECKING:
     from xcompress.runtime import Encoder, Precision, Vectors
@@ -23,7 +24,15 @@ _SHOWN = 4
 
 Line = tuple[int, str]
 """Number of a line, from 1, and its text."""
-Model = Annotated[Path | None, typer.Option("--model", "-m", help="Bundle; the newest one in runs/ when not given.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A bundle's folder, or the name of a released model (xcompress models); without it the released one, or "
+        "the newest of runs/ where none is.",
+    ),
+]
 PrecisionName = Annotated[str, typer.Option(help="auto, or a graph of the bundle: int8, int4, fp16, fp32.")]
 Threads = Annotated[int | None, typer.Option(help="Threads; onnxruntime's own choice when not given.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
@@ -98,21 +107,20 @@ def search(
         _show_found(file, query, found)
 
 
-def default_bundle() -> Path:
-    """Return the bundle to use when none is named: the newest of `runs/*/bundle*`.
-
-    :raises InputError: when there is none, with the next step.
-    """
-    manifests = sorted(Path("runs").glob("*/bundle*/manifest.json"), key=lambda file: file.stat().st_mtime)
-    if not manifests:
-        raise InputError("runs: no bundle here; name one with --model, or make one with `xcompress export`")
-    return manifests[-1].parent
-
-
-def _open(model: Path | None, precision: str, threads: int | None) -> "Encoder":
+def _open(model: str | None, precision: str, threads: int | None) -> "Encoder":
     from xcompress.runtime import Encoder
 
-    return Encoder(model or default_bundle(), precision=cast("Precision", precision), threads=threads)
+    _tell_of_own(model)
+    return Encoder(find_bundle(model), precision=cast("Precision", precision), threads=threads)
+
+
+def _tell_of_own(model: str | None) -> None:
+    """Say so where the default is taken and there is a bundle that the user may have meant."""
+    own, names = newest_bundle(), released_names()
+    if model is None and names and own:
+        from xcompress.console import say
+
+        say(f"model: {names[0]}, which comes with xcompress; for your newest bundle add --model {own}")
 
 
 def _given_texts(texts: Sequence[str], source: str | None) -> list[str]:

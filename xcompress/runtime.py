@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import onnxruntime
@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from xcompress.bundle_check import check_bundle, external_files, graphs_of, inside, read_manifest
 from xcompress.errors import InputError
+from xcompress.released import DEFAULT, released_folder
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
 Vectors = NDArray[np.float32]
@@ -60,6 +61,17 @@ class Encoder:
         _check_graph(folder / graph, self.session, self.dimension)
         self._inputs = {entry.name for entry in self.session.get_inputs()}
         _return_memory()
+
+    @classmethod
+    def released(
+        cls, name: str = DEFAULT, *, precision: Precision = "auto", threads: int | None = None, check: bool = True
+    ) -> Self:
+        """Open a model that comes with xcompress.
+
+        :param name: one of `released_names()`.
+        :raises InputError: when there is none of that name, with those that there are.
+        """
+        return cls(released_folder(name), precision=precision, threads=threads, check=check)
 
     @property
     def manifest(self) -> Mapping[str, Any]:

@@ -3,13 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from xcompress.export.release_card import release_limits, release_rows, release_text
+
+CARD = "README.md"
+"""The card's file in a bundle."""
+
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 tags: [sentence-transformers, onnx, feature-extraction, sentence-similarity]
-{languages_header}---
+{header}---
 
-# {source}
+# {title}
 
 A sentence encoder for CPUs: text in, vectors of {dimension} numbers out. {normalized}
 Made with xcompress {xcompress} from `{source}`.
@@ -23,15 +28,15 @@ Made with xcompress {xcompress} from `{source}`.
 | longest text | {max_tokens} tokens; longer texts are cut |
 | prefix | {prefix} |
 {files}
-{scores}
+{scores}{release}
 ## How to load
 
 With xcompress (needs only numpy, tokenizers and onnxruntime):
 
 ```python
-from xcompress.runtime import Encoder
+from xcompress import Encoder
 
-encoder = Encoder("path/to/this/folder")
+encoder = {opened}
 vectors = encoder.encode(["A first sentence.", "Ein zweiter Satz."])
 print(encoder.similarity(vectors, vectors))
 ```
@@ -69,32 +74,51 @@ vectors = session.run(["sentence_embedding"], feeds)[0]
 - Texts beyond {max_tokens} tokens are cut. Other languages than those it was trained for may work badly or not at all.
 - The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
   Weights are chosen so that the 16-bit sums of x86 CPUs without them cannot overflow; no other CPU was tried.
-
+{limits}
 ## Checked at export
 
 {checks}
 """
 
 
+_WRITTEN_HERE = ("files", "languages", "prefix", "release")
+
+
 def model_card(manifest: Mapping[str, Any]) -> str:
-    """Write the card; every figure in it is one of the manifest."""
+    """Write the card; every figure in it is one of the manifest.
+
+    Where the manifest has an entry `release`, as released models have, it also says on what the model was trained, how
+    it scores and what it is bad at.
+    """
+    release = manifest.get("release")
     bottleneck = manifest["bottleneck"]
     codes = list(manifest["languages"])
     graphs = [name for name in manifest["files"] if name.endswith(".onnx")]
     return _CARD.format(
-        **{name: value for name, value in manifest.items() if name not in ("files", "languages", "prefix")},
+        **{name: value for name, value in manifest.items() if name not in _WRITTEN_HERE},
         languages=", ".join(codes) or "not recorded",
-        languages_header=f"language: [{', '.join(codes)}]\n" if codes else "",
+        header=_header(codes, release),
+        title=f"xcompress {release['name']}" if release else manifest["source"],
+        opened=f'Encoder.released("{release["name"]}")' if release else 'Encoder("path/to/this/folder")',
         normalized="They have unit length." if manifest["normalize"] else "They are not normalised.",
         table_width=bottleneck["width"] if bottleneck else manifest["hidden_size"],
         prefix=f"`{manifest['prefix']}`" if manifest["prefix"] else "none",
         prefix_text=manifest["prefix"],
         applied=_applied(manifest["recurrences"], manifest["student_recurrences"]),
         files="\n".join(f"| {name} | {manifest['files'][name]['bytes'] / 1e6:.1f} MB |" for name in graphs),
-        scores=_scores(manifest.get("dev")),
+        scores=release_rows(manifest) if release else _scores(manifest.get("dev")),
+        release=release_text(release) if release else "",
+        limits=release_limits(release) if release else "",
         graph=max(graphs, key=len),
         checks=_checks(manifest),
     )
+
+
+def _header(codes: list[str], release: Mapping[str, Any] | None) -> str:
+    """Write what hubs read of languages and licence."""
+    languages = [f"language: [{', '.join(codes)}]"] if codes else []
+    licence = [f"license: {release['licence'].lower()}"] if release else []
+    return "".join(f"{line}\n" for line in [*licence, *languages])
 
 
 def _applied(recurrences: int, trained: int) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from xcompress.errors import InputError
 
 LIST_COMMAND = "xcompress recipe list"
+DATA = ".data.yaml"
 
 
 def shipped_folder() -> Path:
@@ -15,9 +16,13 @@ def shipped_folder() -> Path:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the files of all shipped recipes by name, such as `paper/xlmr_b128_ru3`."""
+    """Return the files of all shipped recipes by name, such as `paper/xlmr_b128_ru3`.
+
+    A `.data.yaml` beside a recipe describes its text and models, and is none.
+    """
     folder = shipped_folder()
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+    files = (path for path in sorted(folder.rglob("*.yaml")) if not path.name.endswith(DATA))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}
 
 
 def find_recipe(reference: Path | str) -> Path:
