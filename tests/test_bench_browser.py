@@ -22,7 +22,6 @@ from test_clients import node_packages  # noqa: F401 - a fixture
 from xcompress.bench.browser import BrowserWorker, Tools, check_browser, emulated, parity
 from xcompress.bench.browser import tools as tools_module
 from xcompress.bench.browser.parity import unpacked
-from xcompress.bench.browser.server import Server
 from xcompress.bench.browser.tokens import Tokens, by_length
 from xcompress.bench.process import WorkerFailed
 from xcompress.errors import InputError
@@ -30,6 +29,8 @@ from xcompress.export import export
 from xcompress.export.options import Options
 from xcompress.files import sha256_of
 from xcompress.runtime import Encoder
+from xcompress.web.onnxruntime_web import RUNTIME
+from xcompress.web.server import Server
 
 IDS = [[0, 5, 6, 2]]
 BATCH = [[0, *[7] * 98, 2]] * 16
@@ -188,11 +189,11 @@ def test_an_error_in_the_page_is_one_line_and_leaves_it_alive(worker: BrowserWor
 
 
 def test_no_request_leaves_the_machine(worker: BrowserWorker) -> None:
-    served = {"page.html", "page.js", "ort", "bundle"}
+    served = {"page.html", "page.js", "graph.js", "ort", "bundle"}
     for address in worker.requests:
         assert address.startswith(worker.address + "/")
         assert address.removeprefix(worker.address).split("/")[1] in served
-    assert len(worker.requests) == 6, "page, its script, three files of the runtime, the graph"
+    assert len(worker.requests) == 7, "page, its two scripts, three files of the runtime, the graph"
 
 
 def test_the_page_may_ask_its_own_server_alone(worker: BrowserWorker) -> None:
@@ -322,7 +323,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def make_package(folder: Path, lacking: str = "") -> Path:
     (folder / "dist").mkdir(parents=True)
-    for name in set(tools_module.RUNTIME) - {lacking}:
+    for name in set(RUNTIME) - {lacking}:
         (folder / "dist" / name).write_text("")
     (folder / "package.json").write_text('{"version": "1.99.0"}')
     return folder

@@ -9,6 +9,7 @@ import typer
 
 from xcompress import __version__
 from xcompress.bench_cli import bench
+from xcompress.demo_cli import demo
 from xcompress.encode_cli import embed, search
 from xcompress.export_cli import export
 from xcompress.models_cli import models
@@ -146,5 +147,5 @@ def _show_plan(recipe: "Recipe", folder: Path, json: bool) -> None:
         show(planned)
 
 
-for command in (export, bench, trim, embed, search, models):
+for command in (export, bench, trim, embed, search, models, demo):
     app.command()(command)

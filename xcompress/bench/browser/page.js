@@ -1,7 +1,7 @@
 // Run a bundle's graph with onnxruntime-web. Times are in seconds, taken here; memory is in bytes.
 
-const OPTIONS = { executionProviders: ["wasm"], enableCpuMemArena: false, enableMemPattern: false, logSeverityLevel: 4 };
-const OUTPUT = "sentence_embedding";
+import { OPTIONS, feedsOf, importRuntime, vectorsOf } from "/graph.js";
+
 // A module of one function that makes a vector of 16 bytes: a browser without SIMD does not find it valid.
 const SIMD = Uint8Array.of(
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11,
@@ -41,25 +41,6 @@ async function timed(work) {
   return [(performance.now() - start) / 1000, result];
 }
 
-/** Make the graph's inputs of token ids, (N, L) with L that of the longest row. */
-function feedsOf(rows, pad) {
-  const shape = [rows.length, Math.max(...rows.map((row) => row.length))];
-  const ids = new BigInt64Array(shape[0] * shape[1]).fill(BigInt(pad));
-  const mask = new BigInt64Array(ids.length);
-  rows.forEach((row, number) => {
-    row.forEach((id, column) => {
-      ids[number * shape[1] + column] = BigInt(id);
-    });
-    mask.fill(1n, number * shape[1], number * shape[1] + row.length);
-  });
-  const all = { input_ids: ids, attention_mask: mask, token_type_ids: new BigInt64Array(ids.length) };
-  return Object.fromEntries(session.inputNames.map((name) => [name, new ort.Tensor("int64", all[name], shape)]));
-}
-
-async function vectorsOf(feeds) {
-  return (await session.run(feeds, [OUTPUT]))[OUTPUT];
-}
-
 function base64(numbers) {
   const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
   let text = "";
@@ -84,9 +65,7 @@ const answers = {
   async runtime({ script, folder }) {
     const bytes = Uint8Array.from(atob(SMALLEST), (letter) => letter.charCodeAt(0));
     const [seconds, smallest] = await timed(async () => {
-      ort = await import(script);
-      Object.assign(ort.env.wasm, { numThreads: 1, proxy: false, wasmPaths: folder });
-      ort.env.logLevel = "fatal";
+      ort = await importRuntime(script, { wasmPaths: folder });
       return ort.InferenceSession.create(bytes, OPTIONS);
     });
     await smallest.release();
@@ -103,23 +82,23 @@ const answers = {
 
   /** Encode rows of token ids as one batch; padding is masked. */
   async encode({ rows, pad }) {
-    const [seconds, vectors] = await timed(() => vectorsOf(feedsOf(rows, pad)));
+    const [seconds, vectors] = await timed(() => vectorsOf(session, feedsOf(ort, session, rows, pad)));
     return { seconds, vectors: base64(vectors.data), shape: vectors.dims };
   },
 
   /** Time calls on one batch after some that are not timed. */
   async time({ rows, calls, warm }) {
-    const feeds = feedsOf(rows, 0);
-    for (let call = 0; call < warm; call += 1) await vectorsOf(feeds);
+    const feeds = feedsOf(ort, session, rows, 0);
+    for (let call = 0; call < warm; call += 1) await vectorsOf(session, feeds);
     const seconds = [];
-    for (let call = 0; call < calls; call += 1) seconds.push((await timed(() => vectorsOf(feeds)))[0]);
+    for (let call = 0; call < calls; call += 1) seconds.push((await timed(() => vectorsOf(session, feeds)))[0]);
     return { seconds };
   },
 
   /** Time all batches, one after the other. */
   async throughput({ batches, pad }) {
     const [seconds] = await timed(async () => {
-      for (const rows of batches) await vectorsOf(feedsOf(rows, pad));
+      for (const rows of batches) await vectorsOf(session, feedsOf(ort, session, rows, pad));
     });
     return { seconds };
   },

@@ -1,6 +1,5 @@
 """What a bench in a browser needs and xcompress does not install: playwright, a Chromium, onnxruntime-web."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -9,13 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from xcompress.errors import InputError
+from xcompress.web.onnxruntime_web import find_package, runtime_files, version_of
 
 CHROME_PATH = "CHROME_PATH"
-ONNXRUNTIME_WEB = "XCOMPRESS_ONNXRUNTIME_WEB"
-SCRIPT = "ort.wasm.min.mjs"
-"""The module that the page imports: WebAssembly alone, without graphics."""
-RUNTIME = (SCRIPT, "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
-"""Files of dist/ that the page loads; the runtime has SIMD, and one thread if told so."""
 
 _NAMES = (
     "chromium",
@@ -50,7 +45,7 @@ class Tools:
     @property
     def runtime(self) -> dict[str, Path]:
         """The files of onnxruntime-web that the page loads, by name."""
-        return {name: self.onnxruntime_web / "dist" / name for name in RUNTIME}
+        return runtime_files(self.onnxruntime_web)
 
 
 def check_browser(browser: str | Path | None = None, onnxruntime_web: str | Path | None = None) -> Tools:
@@ -64,10 +59,10 @@ def check_browser(browser: str | Path | None = None, onnxruntime_web: str | Path
     """
     faults = [] if find_spec("playwright") else ["the Python package playwright: pip install 'xcompress[browser]'"]
     program = _tried(lambda: _find_browser(browser), faults)
-    package = _tried(lambda: _find_package(onnxruntime_web), faults)
+    package = _tried(lambda: find_package(onnxruntime_web), faults)
     if program is None or package is None or faults:
         raise InputError(f"--device wasm: not everything is installed; needed: {'; '.join(faults)}")
-    return Tools(program, package, _version(package))
+    return Tools(program, package, version_of(package))
 
 
 def _tried(find: Callable[[], Path], faults: list[str]) -> Path | None:
@@ -92,33 +87,3 @@ def _find_browser(asked: str | Path | None) -> Path:
     raise LookupError(
         f"a Chromium: install chromium or Google Chrome with the system's packages, or give its path in {CHROME_PATH}"
     )
-
-
-def _find_package(asked: str | Path | None) -> Path:
-    named = asked or os.environ.get(ONNXRUNTIME_WEB)
-    if named:
-        return _complete(Path(named))
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        package = folder / "node_modules" / "onnxruntime-web"
-        if package.is_dir():
-            return _complete(package)
-    raise LookupError(
-        "onnxruntime-web: npm install onnxruntime-web, here, or elsewhere with the path of its "
-        f"node_modules/onnxruntime-web in {ONNXRUNTIME_WEB}"
-    )
-
-
-def _complete(package: Path) -> Path:
-    lacking = [name for name in RUNTIME if not (package / "dist" / name).is_file()]
-    if lacking:
-        what = f"{package} has no dist/{lacking[0]}"
-        raise LookupError(f"onnxruntime-web 1.20 or later ({what}): npm install onnxruntime-web@latest")
-    return package.resolve()
-
-
-def _version(package: Path) -> str:
-    try:
-        return str(json.loads((package / "package.json").read_bytes())["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "unknown"

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 
 from xcompress.bench.browser.page import Page
 from xcompress.bench.browser.parity import agreement, sample, unpacked
-from xcompress.bench.browser.server import Server
 from xcompress.bench.browser.tokens import Tokens, by_length
-from xcompress.bench.browser.tools import SCRIPT, Tools, check_browser
+from xcompress.bench.browser.tools import Tools, check_browser
 from xcompress.bench.process import PATIENCE, WorkerFailed
 from xcompress.bench.work import work_of_bundle
 from xcompress.bundle_check import check_bundle, external_files, graphs_of, read_manifest
 from xcompress.errors import InputError, XCompressError
+from xcompress.web import GRAPH_SCRIPT
+from xcompress.web.onnxruntime_web import SCRIPT
+from xcompress.web.server import Server
 
 SLOW_DOWN = 4.0
 """Times that a phone's processor is slower, unless asked otherwise."""
@@ -64,7 +66,7 @@ class BrowserWorker:
         self._timed_out = self._closed = False
         self._tokens: Tokens | None = None
         self._bare = self._peak = self._dimension = 0
-        page = {f"/{name}": _HERE / name for name in ("page.html", "page.js")}
+        page = {f"/{name}": _HERE / name for name in ("page.html", "page.js")} | {"/graph.js": GRAPH_SCRIPT}
         self._server = Server(page | {f"/ort/{name}": file for name, file in tools.runtime.items()})
         # playwright's objects belong to one thread, and one thread cannot hold two of its event loops
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")

@@ -11,34 +11,42 @@ from urllib.parse import urlsplit
 
 HOST = "127.0.0.1"
 _TYPES = {
+    ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json; charset=utf-8",
     ".mjs": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
 }
 """A browser compiles WebAssembly while it arrives only if it has the right type."""
+POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+"""Of a page that shows nothing: it may ask its own server alone."""
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-"""The policy lets the page ask this server alone; isolated from other origins, it gets a clock of 5 microseconds."""
+"""A page that is isolated from other origins gets a clock of 5 microseconds."""
 
 
 class Server(ThreadingHTTPServer):
-    """Serve files on a free port of 127.0.0.1 until closed.
+    """Serve files on a port of 127.0.0.1 until closed.
 
     :param files: by path, such as `/page.html`.
+    :param port: 0 takes a free one.
+    :param policy: what the pages may ask for, as a Content-Security-Policy.
+    :raises OSError: when the port is taken.
     """
 
     daemon_threads = True
 
-    def __init__(self, files: Mapping[str, Path]) -> None:
-        super().__init__((HOST, 0), _Handler)
+    def __init__(self, files: Mapping[str, Path], *, port: int = 0, policy: str = POLICY) -> None:
+        super().__init__((HOST, port), _Handler)
         self.files = dict(files)
+        self.headers = {"Content-Security-Policy": policy, **HEADERS}
         self._thread = Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 
@@ -77,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("Content-Type", _TYPES.get(file.suffix, "application/octet-stream"))
             self.send_header("Content-Length", str(file.stat().st_size))
-            for name, value in HEADERS.items():
+            for name, value in self.server.headers.items():
                 self.send_header(name, value)
             self.end_headers()
             shutil.copyfileobj(content, self.wfile, 1 << 20)
