@@ -303,7 +303,9 @@ def test_the_command_writes_and_says_where(tmp_path: Path, package: Path, monkey
 def test_the_command_serves_until_it_is_stopped(tmp_path: Path, package: Path) -> None:
     environment = {**os.environ, ONNXRUNTIME_WEB: str(package)}
     command = [sys.executable, "-m", "xcompress", "demo", str(tmp_path / "site"), "--model", str(bundle())]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
     running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
+    signal.signal(signal.SIGINT, before)
     try:
         assert running.stderr is not None
         address = next(line for line in running.stderr if "http://" in line).split()[0]

@@ -22,7 +22,10 @@ class WorkerFailed(XCompressError):
 
 
 class Asked(Protocol):
-    """What holds one subject, wherever it runs: a process here or on another host, or a browser."""
+    """What holds one subject, wherever it runs: a process here or on another host, or a browser.
+
+    Use it as a context, so that nothing is left running.
+    """
 
     def ask(self, do: str, **request: object) -> dict[str, Any]:
         """Send one request and wait for its reply.
@@ -33,9 +36,17 @@ class Asked(Protocol):
     def close(self) -> None:
         """Stop it; closing twice does nothing."""
 
+    def __enter__(self) -> Self:
+        """Return the worker itself."""
+        return self
 
-class Worker:
-    """A process that holds one subject; use it as a context, so that no process is left behind.
+    def __exit__(self, *exception: object) -> None:
+        """Stop it."""
+        self.close()
+
+
+class Worker(Asked):
+    """A process that holds one subject.
 
     :param command: what to start, by default a worker on this machine.
     :param patience: seconds that a request may take.
@@ -91,14 +102,6 @@ class Worker:
         self._process.kill()
         self._process.communicate()
         self._log.close()
-
-    def __enter__(self) -> Self:
-        """Return the worker itself."""
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Stop the process."""
-        self.close()
 
     def _give_up(self) -> None:
         self._timed_out = True

@@ -29,6 +29,7 @@ RUNNER = (
     "files.py",
     "external_data.py",
     "bundle_check.py",
+    "released.py",
     "runtime.py",
     "bench/__init__.py",
     "bench/worker.py",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from threading import Timer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -15,7 +15,7 @@ from xcompress.bench.browser.page import Page
 from xcompress.bench.browser.parity import agreement, sample, unpacked
 from xcompress.bench.browser.tokens import Tokens, by_length
 from xcompress.bench.browser.tools import Tools, check_browser
-from xcompress.bench.process import PATIENCE, WorkerFailed
+from xcompress.bench.process import PATIENCE, Asked, WorkerFailed
 from xcompress.bench.work import work_of_bundle
 from xcompress.bundle_check import check_bundle, external_files, graphs_of, read_manifest
 from xcompress.errors import InputError, XCompressError
@@ -32,7 +32,7 @@ _GOODBYE = 5.0
 """Seconds that a browser has to end by itself."""
 
 
-class BrowserWorker:
+class BrowserWorker(Asked):
     """A page of its own browser that holds one bundle; use it as a context, so that no process is left behind.
 
     The graph runs in the page, with one thread; text becomes tokens outside of it, with the bundle's own tokenizer, and
@@ -118,14 +118,6 @@ class BrowserWorker:
         timer.cancel()
         self._thread.shutdown()
         self._server.close()
-
-    def __enter__(self) -> Self:
-        """Return the worker itself."""
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """End the browser."""
-        self.close()
 
     def _give_up(self) -> None:
         self._timed_out = True
