@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -76,6 +78,23 @@ def test_the_student_starts_with_the_first_layers_and_the_head_of_the_assistant(
     assert student.head is not None and model.head is not None
     assert torch.equal(student.head.weight, model.head.weight)
     assert student.sizes()["word"] == 400 * 8
+
+
+def test_the_student_takes_the_layers_that_it_names() -> None:
+    model = assistant(4)
+    part = StudentPart(unit_layers=2, layers=(2, 4), recurrences=1, bottleneck=None)
+    student = initial_student(model, part, np.ones(400, dtype=np.int64))
+    for place, layer in enumerate((1, 3)):
+        for name, weight in model.unit[layer].state_dict().items():
+            assert torch.equal(student.unit[place].state_dict()[name], weight), name
+
+
+def test_layers_of_a_recurrent_assistant_are_counted_in_its_depth() -> None:
+    model = Student(replace(assistant(2).config, recurrences=3))
+    part = StudentPart(unit_layers=4, layers=(1, 2, 3, 6), recurrences=1, bottleneck=None)
+    student = initial_student(model, part, np.ones(400, dtype=np.int64))
+    lent = [model.unit[place].output.weight for place in (0, 1, 0, 1)]
+    assert all(torch.equal(layer.output.weight, weight) for layer, weight in zip(student.unit, lent, strict=True))
 
 
 def test_without_a_bottleneck_the_table_is_the_assistants() -> None:

@@ -36,6 +36,8 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("stages.contrast.stpes=3", "unknown key stages.contrast.stpes; did you mean steps?"),
         ("quantum=1", "unknown key quantum; known keys are name, seed, "),
         ("stages.contrast.steps=-3", "stages.contrast.steps: Input should be greater than 0, got -3"),
+        ("student.layers=[1, 4]", "student: layers: names 2 layers, and unit_layers is 3; make them equal"),
+        ("student.layers=[4, 1, 2]", r"student: layers: \[4, 1, 2\] are not in ascending order; sort them, each once"),
         ("student.bottleneck=wide", "student.bottleneck: Input should be a valid integer.* got 'wide'"),
         ("stages.assistant.objectives={}", "stages.assistant: objectives is empty; name at least one"),
         ("stages.imitation.objectives={teachr: 1}", "stages.imitation.objectives.teachr"),

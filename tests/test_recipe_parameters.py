@@ -96,6 +96,16 @@ def test_a_trained_vocabulary_has_its_own_size_and_a_trimmed_one_is_unknown() ->
     assert "all 250,002 pieces; how many trimming leaves is known once the text is read" in trimmed.notes[0]
 
 
+def test_a_trimmed_vocabulary_may_have_a_size() -> None:
+    trimmed = parameters(load_recipe(XLMR, ["vocabulary.method=trim", "vocabulary.size=30000"]))
+    assert trimmed.student is not None and trimmed.student.word == 30_000 * 128
+    assert "30,000 pieces; trimming may leave fewer, or a few more" in trimmed.notes[0]
+
+
+def test_named_layers_are_counted() -> None:
+    assert student_of("student.unit_layers=4", "student.layers=[1, 4, 7, 12]").encoder == 4 * student_of().encoder // 3
+
+
 def test_the_head_is_as_wide_as_the_teacher() -> None:
     shape = "{vocabulary: 9, hidden: 384, layers: 6, heads: 12, intermediate: 9}"
     assert student_of("widths=head", f"teacher.shape={shape}").head == 768 * 384 + 384
@@ -125,6 +135,7 @@ def test_layers_and_rows_may_come_from_other_encoders() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("student.layers=[1, 2, 13]", "student.layers: there is no layer 13, the assistant has 12; take others"),
         ("student.unit_layers=5", "unit_layers: 5 does not divide the assistant's 12 layers; choose 1, 2, 3, 4, 6, 12"),
         ("student={unit_layers: 13, recurrences: 1}", "13 is more than the assistant's 12 layers"),
         ("student.bottleneck=768", "bottleneck: 768 is not below the assistant's width 768"),

@@ -52,6 +52,18 @@ def test_characters_that_were_seen_can_still_be_spelled(unigram: Tokenizer) -> N
     assert "<unk>" not in pieces(trimmed, "gnitset")
 
 
+def test_the_most_frequent_pieces_are_kept_and_every_character(unigram: Tokenizer) -> None:
+    texts = [GERMAN[0]] * 30 + GERMAN[1:]
+    frequent = len(set(unigram.encode(GERMAN[0], add_special_tokens=False).ids))
+    seen, few = kept_pieces(unigram, texts), kept_pieces(unigram, texts, frequent)
+    assert kept_pieces(unigram, texts, 10_000) == seen
+    assert set(few) < set(seen)
+    trimmed = trim_tokenizer(unigram, few)
+    assert pieces(trimmed, GERMAN[0]) == pieces(unigram, GERMAN[0])
+    assert len(pieces(trimmed, GERMAN[1])) > len(pieces(unigram, GERMAN[1]))
+    assert "<unk>" not in pieces(trimmed, GERMAN[1])
+
+
 def test_vectors_of_kept_text_are_unchanged(unigram: Tokenizer) -> None:
     torch.manual_seed(0)
     config = StudentConfig(

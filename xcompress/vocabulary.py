@@ -44,16 +44,19 @@ def described_by(tokenizer: Tokenizer) -> dict[str, Any]:
     return json.loads(tokenizer.to_str())  # type: ignore[no-any-return]
 
 
-def kept_pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
+def kept_pieces(tokenizer: Tokenizer, texts: Sequence[str], size: int | None = None) -> list[int]:
     """Choose the pieces to keep, as ascending ids.
 
     Kept are special tokens, pieces seen in the texts, and each seen character as a piece of its own, so that a new
     word of the same language can always be spelled; with BPE also the pieces that merges go through.
+
+    :param size: of the pieces seen, how many of the most frequent ones are kept at most; None keeps all.
     """
     described = described_by(tokenizer)
     check_kind(described)
     spelling = Spelling.of(described)
-    seen = set(np.flatnonzero(piece_counts(tokenizer, texts, piece_rows(tokenizer))).tolist())
+    counts = piece_counts(tokenizer, texts, piece_rows(tokenizer))
+    seen = set(np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)][:size].tolist())
     characters = {character for text in texts for character in text}
     singles = {tokenizer.token_to_id(form) for character in characters for form in spelling.forms(character)}
     return sorted(closed(described, required(described) | seen | (singles - {None})))

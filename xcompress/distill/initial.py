@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from xcompress.distill.objectives import embedding_loss
 from xcompress.errors import InputError
 from xcompress.recipe import Recipe, StudentPart
+from xcompress.recipe.parameters import check_layers
 from xcompress.student import Student, StudentConfig, pad, token_ids
 
+_UNIT = "unit."
 _FACTORS = ("word", "projection")
 _BOTTLENECK = ("embeddings.word.weight", "embeddings.projection.weight")
 
@@ -68,8 +70,9 @@ def recurrences_of(layers: int, unit_layers: int) -> int:
 def student_config(assistant: StudentConfig, part: StudentPart) -> StudentConfig:
     """Derive the student's shape from the assistant's.
 
-    :raises InputError: when M does not divide the assistant's layers, or B is not below H.
+    :raises InputError: when M does not divide the assistant's layers, or B is not below H, or a layer is not there.
     """
+    check_layers(part, assistant.depth)
     return replace(
         assistant,
         unit_layers=part.unit_layers,
@@ -104,14 +107,16 @@ def config_from_nothing(recipe: Recipe, pieces: int, pad_token_id: int) -> Stude
 
 
 def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.int64]) -> Student:
-    """Make the untrained student: the assistant's first M layers, its head, and its table cut down to the bottleneck.
+    """Make the untrained student: M of the assistant's layers, its head, and its table cut down to the bottleneck.
 
     :param counts: how often each of the V pieces stands in the text, (V,).
     :raises InputError: when the shape is impossible.
     """
     student = Student(student_config(assistant.config, part))
-    kept = student.state_dict().keys()
-    state = {name: weight for name, weight in assistant.state_dict().items() if name in kept}
+    state = {name: weight for name, weight in assistant.state_dict().items() if not name.startswith(_UNIT)}
+    for number, layer in enumerate(part.layers or range(1, part.unit_layers + 1)):
+        lent = assistant.unit[(layer - 1) % assistant.config.unit_layers].state_dict()
+        state |= {f"{_UNIT}{number}.{name}": weight for name, weight in lent.items()}
     if part.bottleneck and part.initial_table == "random":
         state |= {name: weight for name, weight in student.state_dict().items() if name in _BOTTLENECK}
     elif part.bottleneck:

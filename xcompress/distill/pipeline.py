@@ -71,7 +71,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
 def _shape(recipe: Recipe, reference: Step | None) -> StudentConfig:
     if reference:
         return student_config(read_config(reference.folder), recipe.student)
-    return config_from_nothing(recipe, recipe.vocabulary.size, 0)
+    return config_from_nothing(recipe, recipe.vocabulary.trained_size, 0)
 
 
 def _labelled(recipe: Recipe, run: Run, materials: Materials, start: Step) -> Labelled:

@@ -84,7 +84,7 @@ def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step |
 
 
 def _build_from_nothing(recipe: Recipe, materials: Materials, folder: Path) -> Mapping[str, object]:
-    tokenizer = tokenizer_from_nothing(_text(materials), recipe.vocabulary.size)
+    tokenizer = tokenizer_from_nothing(_text(materials), recipe.vocabulary.trained_size)
     set_seed(recipe.seed)
     config = config_from_nothing(recipe, tokenizer.get_vocab_size(), tokenizer.token_to_id(PAD))
     if recipe.teacher and recipe.widths == "head":
@@ -150,11 +150,11 @@ def _with_vocabulary(
     if part.method == "keep":
         return full, tokenizer
     if part.method == "train":
-        return retrain(full, tokenizer, _text(materials), part.size)
+        return retrain(full, tokenizer, _text(materials), part.trained_size)
     words: list[str] = []
     for reference in part.word_lists(recipe.languages):
         words += with_capitals(read_words(resolve(reference), part.words_per_language))
-    return trim(full, tokenizer, kept_pieces(tokenizer, Joined([_text(materials), words])))
+    return trim(full, tokenizer, kept_pieces(tokenizer, Joined([_text(materials), words]), part.size))
 
 
 def _in_the_teachers_space(encoder: Student, tokenizer: Tokenizer, materials: Materials) -> Student:

@@ -128,8 +128,13 @@ def _head(recipe: Recipe) -> tuple[int | None, list[str]]:
 
 def _vocabulary(recipe: Recipe, rows: int, notes: list[str]) -> int:
     if recipe.vocabulary.method == "train":
-        notes.append(f"student: {recipe.vocabulary.size:,} pieces, the most that the trained vocabulary may have")
-        return recipe.vocabulary.size
+        most = recipe.vocabulary.trained_size
+        notes.append(f"student: {most:,} pieces, the most that the trained vocabulary may have")
+        return most
+    if recipe.vocabulary.method == "trim" and recipe.vocabulary.size:
+        most = min(recipe.vocabulary.size, rows)
+        notes.append(f"student: {most:,} pieces; trimming may leave fewer, or a few more for single characters")
+        return most
     if recipe.vocabulary.method == "trim":
         notes.append(f"student: all {rows:,} pieces; how many trimming leaves is known once the text is read")
     return rows
@@ -139,7 +144,7 @@ def _from_nothing(recipe: Recipe) -> Counts:
     """Count a student that starts from nothing, whose sizes are all in the recipe."""
     part = recipe.student
     shape = Shape(
-        vocabulary=recipe.vocabulary.size,
+        vocabulary=recipe.vocabulary.trained_size,
         hidden=part.hidden or 1,
         layers=part.unit_layers,
         heads=part.heads or 1,
@@ -151,7 +156,18 @@ def _from_nothing(recipe: Recipe) -> Counts:
     return replace(counted, token_type=0)
 
 
+def check_layers(part: StudentPart, depth: int) -> None:
+    """Refuse layers that the assistant does not have.
+
+    :param depth: how many it has.
+    :raises InputError: when one is not there.
+    """
+    if part.layers and part.layers[-1] > depth:
+        raise InputError(f"student.layers: there is no layer {part.layers[-1]}, the assistant has {depth}; take others")
+
+
 def _student(part: StudentPart, shape: Shape, head: int | None) -> Counts:
+    check_layers(part, shape.layers)
     if part.unit_layers > shape.layers:
         raise InputError(
             f"student.unit_layers: {part.unit_layers} is more than the assistant's {shape.layers} layers; take fewer"

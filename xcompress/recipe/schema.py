@@ -34,6 +34,8 @@ ON_WORDS: tuple[WordTask, ...] = ("masked_word", "reconstruction", "unified")
 """Objectives that predict words of the vocabulary."""
 ON_LABELS = ("entailment", "graded")
 """Objectives on the labelled English pairs of `labelled`; all others are on translations."""
+TRAINED_SIZE = 50_000
+"""Pieces of a trained vocabulary, where a recipe names no number."""
 Weight = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -114,11 +116,17 @@ class VocabularyPart(Part):
     method: Literal["keep", "trim", "train"] = "trim"
     """keep the assistant's; trim it to the pieces that the languages use; or train a new one on the recipe's text, each
     of whose rows is composed from those of the assistant's table, where there is an assistant."""
-    size: Positive = 50_000
-    """Of a trained vocabulary: its number of pieces, at most."""
+    size: Positive | None = None
+    """Number of pieces, at most: of a trained vocabulary, 50,000 when null; of a trimmed one, the most frequent, and
+    beside them the characters of the text; null keeps all that are seen."""
     words: str | None = None
     """Reference to word lists, with {language} in it: text with a word a line, or wordfreq's .msgpack.gz."""
     words_per_language: Positive = 20_000
+
+    @property
+    def trained_size(self) -> int:
+        """Number of pieces, at most, of a trained vocabulary."""
+        return self.size or TRAINED_SIZE
 
     def word_lists(self, languages: Sequence[str]) -> list[str]:
         """Return references to the word lists that are read, English first."""
@@ -131,7 +139,9 @@ class StudentPart(Part):
     """S: the shape of the student."""
 
     unit_layers: Positive = 3
-    """|RU|: the first layers of the assistant that become the recurrent unit; must divide its number of layers."""
+    """|RU|: how many layers of the assistant become the recurrent unit; must divide its number of layers."""
+    layers: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
+    """Which layers of the assistant these are, counted from 1 and in ascending order; null takes the first ones."""
     recurrences: Positive | None = None
     """R: how often the unit is applied; null means layers of the assistant / unit_layers, or 1 without an assistant."""
     hidden: Positive | None = None
@@ -146,6 +156,18 @@ class StudentPart(Part):
     initial_table: Literal["svd", "random"] = "svd"
     """Where the bottlenecked table starts: the truncated SVD of the assistant's table, or random values."""
     max_tokens: Positive = 128
+
+    @model_validator(mode="after")
+    def _names_as_many_layers(self) -> "StudentPart":
+        if self.layers is None:
+            return self
+        if len(self.layers) != self.unit_layers:
+            raise ValueError(
+                f"layers: names {len(self.layers)} layers, and unit_layers is {self.unit_layers}; make them equal"
+            )
+        if list(self.layers) != sorted(set(self.layers)):
+            raise ValueError(f"layers: {list(self.layers)} are not in ascending order; sort them, each once")
+        return self
 
     @property
     def sizes(self) -> dict[str, int | None]:
@@ -303,6 +325,8 @@ class Recipe(Part):
         missing = [name for name, value in self.student.sizes.items() if not value]
         if self.assistant and given:
             raise ValueError(f"student.{given[0]}: an assistant lends its layers as they are; leave one out")
+        if not self.assistant and self.student.layers:
+            raise ValueError("student.layers: there is no assistant to lend them; give one, or leave layers out")
         if not self.assistant and missing:
             raise ValueError(f"student.{missing[0]}: needed without an assistant; give it, or an assistant")
         if not self.assistant and self.vocabulary.method != "train":
