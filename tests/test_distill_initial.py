@@ -7,22 +7,29 @@ from small_student import make_student, make_tokenizer
 
 from xcompress.distill.initial import (
     embedding_errors,
+    headless,
     initial_student,
     least_squares_head,
-    pooled,
     recurrences_of,
     truncated_svd,
     with_head,
 )
 from xcompress.errors import InputError
 from xcompress.recipe import StudentPart
-from xcompress.student import Student, StudentConfig, encode
+from xcompress.student import Student, encode
 
 SENTENCES = ["the boat is late", "a red boat waits near the old bridge", "rain", "der Zug kommt heute nicht"]
 
 
 def assistant(layers: int = 4) -> Student:
     return make_student(unit_layers=layers, recurrences=1, bottleneck=None)
+
+
+def plain(model: Student) -> Student:
+    """Return the same encoder without a prefix."""
+    other = Student(replace(model.config, prefix=""))
+    other.load_state_dict(model.state_dict())
+    return other
 
 
 def test_least_squares_finds_a_linear_map_and_its_offset() -> None:
@@ -44,10 +51,8 @@ def test_least_squares_does_not_amplify_noise_in_a_direction_without_variance() 
 
 def test_a_fitted_head_brings_the_assistant_to_its_goals() -> None:
     model, tokenizer = assistant(), make_tokenizer()
-    plain = Student(StudentConfig(**{**vars(model.config), "head_size": None}))
-    plain.load_state_dict({name: weight for name, weight in model.state_dict().items() if "head" not in name})
+    bare = headless(model)
     goals = np.eye(4, 5, dtype=np.float32)
-    bare = pooled(plain)
     fitted = with_head(bare, least_squares_head(encode(bare, tokenizer, SENTENCES), goals))
     np.testing.assert_allclose(encode(fitted, tokenizer, SENTENCES), goals, atol=1e-3)
 
@@ -97,13 +102,23 @@ def test_layers_of_a_recurrent_assistant_are_counted_in_its_depth() -> None:
     assert all(torch.equal(layer.output.weight, weight) for layer, weight in zip(student.unit, lent, strict=True))
 
 
+@pytest.mark.parametrize("bottleneck", [8, 24, None])
+def test_a_bottlenecked_assistant_lends_its_whole_table(bottleneck: int | None) -> None:
+    model = make_student(unit_layers=2, recurrences=1, bottleneck=8)
+    part = StudentPart(unit_layers=2, bottleneck=bottleneck)
+    student = initial_student(model, part, np.ones(400, dtype=np.int64))
+    tokenizer = make_tokenizer()
+    assert student.config.bottleneck == bottleneck
+    np.testing.assert_allclose(
+        encode(student, tokenizer, SENTENCES), encode(plain(model), tokenizer, SENTENCES), atol=1e-5
+    )
+
+
 def test_without_a_bottleneck_the_table_is_the_assistants() -> None:
     model = assistant(4)
     student = initial_student(model, StudentPart(unit_layers=4, bottleneck=None), np.ones(400, dtype=np.int64))
     tokenizer = make_tokenizer()
-    plain = Student(StudentConfig(**{**vars(model.config), "prefix": ""}))
-    plain.load_state_dict(model.state_dict())
-    assert np.array_equal(encode(student, tokenizer, SENTENCES), encode(plain, tokenizer, SENTENCES))
+    assert np.array_equal(encode(student, tokenizer, SENTENCES), encode(plain(model), tokenizer, SENTENCES))
 
 
 def test_svd_starts_below_a_random_table_in_equation_3() -> None:

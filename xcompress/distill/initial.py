@@ -46,6 +46,14 @@ def pooled(student: Student) -> Student:
     return plain
 
 
+def headless(student: Student) -> Student:
+    """Return the same encoder, sharing its weights, with pooled vectors of its last layer, not normalised."""
+    plain = Student(replace(student.config, normalize=False, prefix="", head_size=None))
+    own = plain.state_dict().keys()
+    plain.load_state_dict({name: weight for name, weight in student.state_dict().items() if name in own}, assign=True)
+    return plain
+
+
 def with_head(assistant: Student, head: nn.Linear) -> Student:
     """Return the assistant with a linear head in front of its pooling."""
     extended = Student(replace(assistant.config, head_size=head.out_features))
@@ -106,6 +114,7 @@ def config_from_nothing(recipe: Recipe, pieces: int, pad_token_id: int) -> Stude
     )
 
 
+@torch.no_grad()
 def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.int64]) -> Student:
     """Make the untrained student: M of the assistant's layers, its head, and its table cut down to the bottleneck.
 
@@ -113,17 +122,26 @@ def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.in
     :raises InputError: when the shape is impossible.
     """
     student = Student(student_config(assistant.config, part))
-    state = {name: weight for name, weight in assistant.state_dict().items() if not name.startswith(_UNIT)}
+    made = (*_BOTTLENECK, _UNIT)
+    state = {name: weight for name, weight in assistant.state_dict().items() if not name.startswith(made)}
     for number, layer in enumerate(part.layers or range(1, part.unit_layers + 1)):
         lent = assistant.unit[(layer - 1) % assistant.config.unit_layers].state_dict()
         state |= {f"{_UNIT}{number}.{name}": weight for name, weight in lent.items()}
     if part.bottleneck and part.initial_table == "random":
         state |= {name: weight for name, weight in student.state_dict().items() if name in _BOTTLENECK}
-    elif part.bottleneck:
-        factors = truncated_svd(state[_BOTTLENECK[0]], part.bottleneck, counts)
-        state |= dict(zip(_BOTTLENECK, factors, strict=True))
+    else:
+        state |= _table(assistant, part.bottleneck, counts)
     student.load_state_dict(state)
     return student
+
+
+def _table(assistant: Student, bottleneck: int | None, counts: NDArray[np.int64]) -> dict[str, Tensor]:
+    """Return the assistant's word table by name, cut down to the bottleneck where there is one."""
+    words = assistant.embeddings
+    table = words.word.weight if words.projection is None else words.projection(words.word.weight)
+    if bottleneck is None:
+        return {_BOTTLENECK[0]: table}
+    return dict(zip(_BOTTLENECK, truncated_svd(table, bottleneck, counts), strict=True))
 
 
 def embedding_errors(

@@ -93,8 +93,13 @@ class Materials:
     @cached_property
     def fitted_on(self) -> list[str]:
         """English training sentences that the head or the principal axes are fitted on."""
+        return sorted({pair.source for pair in self.fitted_pairs})
+
+    @cached_property
+    def fitted_pairs(self) -> list[Pair]:
+        """The pairs that these sentences are from."""
         rows = draw(self._of_languages(), FITTED_ON, self.recipe.seed)
-        return sorted(set(Sentences(self.train, "source", rows)))
+        return [self.train[row] for row in rows]
 
     @cached_property
     def graded(self) -> GradedSet | None:

@@ -35,7 +35,7 @@ from xcompress.distill.stages import (
     sentence_loss,
     word_goals,
 )
-from xcompress.distill.starting import PIECE_COUNTS, reference_step, start_step
+from xcompress.distill.starting import PIECE_COUNTS, fit_head, reference_step, start_step
 from xcompress.distill.targets import VectorsOf, vectors_of
 from xcompress.distill.trainer import Job, Loss, Scoring, share_of, train
 from xcompress.distill.views import SentenceVectors
@@ -213,7 +213,10 @@ class _Stages:
         if self.student:
             return Student.load(self.student.folder)
         assistant, tokenizer = Student.load(self.required_assistant.folder)
-        return initial_student(assistant, self.recipe.student, np.load(self.start.folder / PIECE_COUNTS)), tokenizer
+        student = initial_student(assistant, self.recipe.student, np.load(self.start.folder / PIECE_COUNTS))
+        if student.head and student.config.depth < assistant.config.depth and self.recipe.teacher:
+            student = fit_head(student, tokenizer, self.materials)
+        return student, tokenizer
 
     def _trained(self, name: str, stage: Stage, model: Student) -> tuple[nn.Module, Loss]:
         if stage.train == "embeddings":

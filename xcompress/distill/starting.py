@@ -13,7 +13,7 @@ from xcompress.corpus.words import read_words, with_capitals
 from xcompress.distill.dev import dev_scores
 from xcompress.distill.encoders import encoder_fingerprint, import_layers, locate
 from xcompress.distill.goals import Sentences
-from xcompress.distill.initial import config_from_nothing, least_squares_head, pooled, with_head
+from xcompress.distill.initial import config_from_nothing, headless, least_squares_head, pooled, with_head
 from xcompress.distill.materials import SIDES, Materials
 from xcompress.distill.run import Run, Step
 from xcompress.distill.targets import VectorsOf, vectors_of
@@ -157,12 +157,26 @@ def _with_vocabulary(
     return trim(full, tokenizer, kept_pieces(tokenizer, Joined([_text(materials), words]), part.size))
 
 
+def fit_head(student: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
+    """Fit a student's head by least squares to the teacher's vectors, on both sides of the pairs that they are of.
+
+    That of the assistant is made for its last layer, which a student with fewer layers does not reach.
+    """
+    pairs = materials.fitted_pairs
+    texts = [getattr(pair, side) for side in SIDES for pair in pairs]
+    goals = np.tile(materials.teacher([pair.source for pair in pairs]), (len(SIDES), 1))
+    vectors = vectors_of("student before training", headless(student), tokenizer)(texts)
+    student.load_state_dict(with_head(headless(student), least_squares_head(vectors, goals)).state_dict())
+    return student
+
+
 def _in_the_teachers_space(encoder: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
     recipe = materials.recipe
     bare = pooled(encoder)
     if recipe.teacher:
         goals = materials.teacher(materials.fitted_on)  # refuses unlike widths, where they are to be equal
         if recipe.widths == "head":
+            bare = headless(encoder)
             vectors = vectors_of("encoder", bare, tokenizer)(materials.fitted_on)
             bare = with_head(bare, least_squares_head(vectors, goals))
     bare.config = replace(bare.config, normalize=recipe.normalizes)
