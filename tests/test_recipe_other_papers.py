@@ -14,7 +14,8 @@ from xcompress.recipe.text import listed
 
 NAMES = ("calibrated_similarity", "lightweight_dual")
 PAPER = {name: path for name, path in shipped().items() if re.match(rf"paper/({'|'.join(NAMES)})", name)}
-COMPLETE = ("calibrated_similarity_from_labels", "lightweight_dual", *(f"paper/{name}" for name in NAMES))
+FULL_SCALE = ("paper/calibrated_similarity_xlmr", "paper/lightweight_dual_fr")
+COMPLETE = ("calibrated_similarity_from_labels", "lightweight_dual", *FULL_SCALE)
 README = Path(__file__).parents[1] / "recipes" / "paper" / "README.md"
 HEADINGS = {"vocabulary:", "student:", "stages:", "  dual:", "  tsv:"}
 FIGURE = re.compile(r"\b\d\d\.\d\b")
@@ -44,10 +45,10 @@ def test_the_readme_names_all_of_them_and_no_others() -> None:
 
 @pytest.mark.parametrize("override", [name for name in rows() if "=" in name])
 def test_overrides_of_the_readme_are_understood(override: str) -> None:
-    recipe = next(name for name in NAMES if ("align" in override) == (name == "calibrated_similarity"))
-    if "objectives" in override or override.startswith("student"):
-        recipe = "lightweight_dual"
-    changed, plain = load_recipe(f"paper/{recipe}", [override]), load_recipe(f"paper/{recipe}")
+    calibrated, dual = FULL_SCALE
+    is_dual = "objectives" in override or override.startswith("student") or "align" not in override
+    recipe = dual if is_dual else calibrated
+    changed, plain = load_recipe(recipe, [override]), load_recipe(recipe)
     assert changed.hash != plain.hash
 
 
@@ -71,7 +72,7 @@ def test_every_key_has_a_comment_but_headings_items_of_lists_and_references(name
 
 
 def test_calibrated_similarity_at_full_scale_has_the_printed_settings() -> None:
-    recipe = load_recipe("paper/calibrated_similarity")
+    recipe = load_recipe("paper/calibrated_similarity_xlmr")
     corpus, align = recipe.corpus, recipe.stages["align"]
     assert (len(recipe.languages), corpus.form, corpus.max_tokens, corpus.max_pairs) == (14, "nfkc", 128, 2_000_000)
     assert {tsv.language for tsv in corpus.tsv} == set(recipe.languages)
@@ -89,7 +90,7 @@ def test_calibrated_similarity_at_full_scale_has_the_printed_settings() -> None:
 
 
 def test_the_small_teacher_moves_about_as_far_in_its_stage_as_the_printed_one() -> None:
-    printed, small = (load_recipe(name).stages["align"] for name in ("paper/calibrated_similarity", NAMES[0]))
+    printed, small = (load_recipe(name).stages["align"] for name in (FULL_SCALE[0], NAMES[0]))
     left = [
         sum(1 - decay_at(step, stage.steps or 0, stage.moving_decay) for step in range(stage.steps or 0))
         for stage in (printed, small)
@@ -106,7 +107,7 @@ def test_calibrated_similarity_without_labels_is_its_second_phase() -> None:
     assert load_recipe("calibrated_similarity_from_labels", given).labelled.entailment == ("a.tsv", "b.tsv")
 
 
-@pytest.mark.parametrize("name", ["lightweight_dual", "paper/lightweight_dual"])
+@pytest.mark.parametrize("name", ["lightweight_dual", "paper/lightweight_dual_fr"])
 def test_the_dual_transformer_has_the_printed_shape_and_objectives(name: str) -> None:
     recipe = load_recipe(name)
     student, dual = recipe.student, recipe.stages["dual"]
@@ -121,7 +122,7 @@ def test_the_dual_transformer_has_the_printed_shape_and_objectives(name: str) ->
 
 @pytest.mark.parametrize(("language", "epochs", "warmup"), [("fr", 12, 3), ("de", 12, 3), ("es", 12, 3), ("it", 30, 6)])
 def test_the_dual_transformer_of_each_language_is_as_long_as_printed(language: str, epochs: int, warmup: int) -> None:
-    recipe = load_recipe(f"paper/lightweight_dual{'' if language == 'fr' else f'_{language}'}")
+    recipe = load_recipe(f"paper/lightweight_dual_{language}")
     assert recipe.languages == (language,) == tuple(tsv.language for tsv in recipe.corpus.tsv)
     assert recipe.stages["dual"].epochs == epochs
     assert recipe.stages["dual"].warmup * epochs == pytest.approx(warmup)
