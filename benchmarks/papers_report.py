@@ -34,7 +34,7 @@ PRINTED_DUAL = {
     "masked": (75.0, 78.7, 85.0, 85.3),
     "reconstruction": (84.2, 81.2, 89.5, 90.8),
     "unified": (85.1, 82.4, 89.8, 90.6),
-    "unified+align": (84.1, 81.9, 89.9, 90.4),
+    "unified-align": (84.1, 81.9, 89.9, 90.4),
 }
 """Tables 5 (1 and 4 layers), 6 and 7 for English-French: documents en>fr and fr>en, retrieval en>fr and fr>en."""
 MOVING_NAMES = {
@@ -49,7 +49,7 @@ DUAL_NAMES = {
     "masked": "masked word alone",
     "reconstruction": "reconstruction alone",
     "unified": "unified alone",
-    "unified+align": "unified + align",
+    "unified-align": "unified + align",
 }
 TOGETHER_NAMES = {
     "mcl": "stage 4 with MCL, as shipped",
@@ -57,7 +57,7 @@ TOGETHER_NAMES = {
     "moving-beside": "stage 4, eq. 6 and the moving teacher in place of MCL",
     "moving-alone": "stage 4, the moving teacher alone",
     "vocabulary": "new vocabulary of 30,000 pieces",
-    "vocabulary+words": "the same, with the generative task beside stage 3 (weight 0.05)",
+    "vocabulary-words": "the same, with the generative task beside stage 3 (weight 0.05)",
 }
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,16 @@ def test_every_equation_has_a_row(heading: str, equations: range) -> None:
 
 def test_there_are_enough_places_to_look_at() -> None:
     assert len(PLACES) > 30
+
+
+def test_the_recipe_of_every_variant_loads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    papers = import_module("papers")
+    (tmp_path / "parallel").mkdir()
+    for language in papers.LANGUAGES:
+        (tmp_path / "parallel" / f"anki.en-{language}.tsv.xz").touch()
+    variants = [variant for part in papers.PARTS.values() for variant in part(tmp_path)]
+    assert len({variant.name for variant in variants}) == len(variants)
+    for variant in variants:
+        assert papers.recipe_of(variant).name == variant.name
+        assert variant.base is None or variant.base in {other.name for other in variants}
