@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 import xcompress
 from xcompress import released
+from xcompress.bench.subjects import find_subjects
 from xcompress.bundle_check import check_bundle, read_manifest
 from xcompress.encode_cli import embed, search
 from xcompress.errors import InputError
@@ -63,6 +64,19 @@ def test_a_released_model_is_opened_by_name(installed: Path) -> None:
     expected = Encoder(bundle()).encode(SENTENCES)
     np.testing.assert_array_equal(Encoder.released().encode(SENTENCES), expected)
     assert Encoder.released("small", precision="fp32").precision == "fp32"
+
+
+def test_bench_finds_released_models_by_name(installed: Path) -> None:
+    place(installed / "small", release={"name": "small"})
+    place(installed / "tiny", release={"name": "tiny"})
+    found = find_subjects(["tiny"], "small", steps=False)
+    assert {one.name: one.source for one in found.subjects} == {
+        "small, ONNX int8": str(installed / "small"),
+        "tiny, ONNX int8": str(installed / "tiny"),
+        "tiny, ONNX fp32": str(installed / "tiny"),
+    }
+    place(Path("tiny"))
+    assert [one.source for one in find_subjects(["tiny"]).subjects][-1] == "tiny"
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(installed: Path) -> None:

@@ -17,8 +17,8 @@ def bench(
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Bundles, side by side; the newest one when not given. Other models may stand beside them, named as "
-            "for --reference. label=bundle gives it a name in the report."
+            help="Bundles, side by side, or released models (xcompress models); the newest bundle when not given. "
+            "Other models may stand beside them, named as for --reference. label=bundle gives it a name in the report."
         ),
     ] = None,
     device: Annotated[

@@ -11,6 +11,7 @@ from xcompress.bench.results import Kind
 from xcompress.bundle_check import graphs_of, inside, read_manifest
 from xcompress.errors import InputError
 from xcompress.python_code import PYTHON
+from xcompress.released import released_folder, released_names
 
 RUN_REFERENCE = "assistant as it comes, PyTorch"
 NONE = "-"
@@ -73,23 +74,29 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     Of a single bundle every graph is measured, and the models of its run; beside others, the graph that each opens by
     default. What cannot be read among others is a subject that is broken.
 
-    :param named: bundles; also students, encoders and `python:package.module:name`, as for the reference; each may have
-        a name for the report in front, `name=reference`.
+    :param named: bundles, released models by name; also students, encoders and `python:package.module:name`, as for the
+        reference; each may have a name for the report in front, `name=reference`.
     :param reference: what to compare with, in place of the assistant of the bundles' run.
     :param steps: whether the models between the reference and a single bundle are measured, too.
     :raises InputError: when nothing can be read, there is nothing, or two subjects have one name.
     """
-    names = [str(name) for name in dict.fromkeys(named)] or [str(_newest())]
+    names = list(dict.fromkeys(_path_of(str(name)) for name in named)) or [str(_newest())]
     bundles = [_opened(Path(name)) for name in names if _is_bundle(name) and (len(names) == 1 or _opens(name))]
     alone = len(names) == 1
     subjects = [one for name in names for one in _named(name, bundles, alone=alone)]
     found = Found([], None, bundles)
-    first = [_whole_or_broken(str(reference))] if reference else _run_reference(found.run)
+    first = [_whole_or_broken(_path_of(str(reference)))] if reference else _run_reference(found.run)
     others = _of_run(found.run) if alone and steps else []
     every = _distinct([*first, *others, *subjects])
     if alone and subjects[0].broken:
         raise InputError(subjects[0].broken)
     return Found(every, every[0].name if first else None, bundles)
+
+
+def _path_of(name: str) -> str:
+    """Return the folder of a released model that is named; anything else as it stands."""
+    is_released = name in released_names() and not Path(name).exists()
+    return str(released_folder(name)) if is_released else name
 
 
 def _named(name: str, bundles: Sequence[Bundle], *, alone: bool) -> list[Subject]:
@@ -154,8 +161,9 @@ def _opened(folder: Path) -> Bundle:
 
 def _of_bundle(bundle: Bundle, *, alone: bool) -> list[Subject]:
     graphs = graphs_of(bundle.folder, bundle.manifest)
-    chosen = list(reversed(graphs)) if alone else [bundle.manifest.get("precision") or next(iter(graphs))]
-    source = bundle.manifest.get("source") or bundle.folder.name
+    manifest = bundle.manifest
+    chosen = list(reversed(graphs)) if alone else [manifest.get("precision") or next(iter(graphs))]
+    source = manifest.get("release", {}).get("name") or manifest.get("source") or bundle.folder.name
     return [_graph(bundle, f"{source}, ONNX {name}", name, graphs[name]) for name in chosen if name in graphs]
 
 
