@@ -39,8 +39,8 @@ NOT_BORROWED = ("run.json", "student", "assistant", "work", SCORES, ".*")
 STS_EVERY = 3
 PROBE_SEEDS = range(5)
 
-ALIGN_STEPS = 300
-DECAYS = {"small": 0.967, "right": 0.9967, "large": 0.99967, "frozen": 1.0}
+ALIGN_STEPS = 200
+DECAYS = {"small": 0.95, "right": 0.995, "large": 0.9995, "frozen": 1.0}
 """tau at the first step. The paper's 0.99999 over 105,000 steps is 1 - 1.05 / steps, and ten times more and less."""
 DUAL_STEPS = 600
 DUAL_BATCH = 48
@@ -120,7 +120,7 @@ def dual(data: Path) -> Iterator[Variant]:
             )
 
 
-STEPS = {"assistant": 400, "embedding": 60, "imitation": 150, "contrast": 200}
+STEPS = {"assistant": 250, "embedding": 60, "imitation": 120, "contrast": 150}
 LAST = {
     "mcl": {"teacher": 1, "contrast": 1},
     "teacher-alone": {"teacher": 1},
