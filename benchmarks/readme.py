@@ -2,14 +2,17 @@
 
     python benchmarks/readme.py demo runs/minilm_ru3      # what `make demo` printed
     python benchmarks/readme.py peers runs/peers          # what benchmarks/peers.py measured, with its picture
+    python benchmarks/readme.py models                    # sizes and dev scores of the released models
 
-Reads bench.json, and of a run manifest.json, which `xcompress distill` and `xcompress bench` wrote.
+Reads bench.json, and of a run manifest.json, which `xcompress distill` and `xcompress bench` wrote; of released models
+what their cards say.
 """
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from xcompress.bench.figures import write_pngs
 from xcompress.bench.results import Accuracy, Report, Result
@@ -17,10 +20,17 @@ from xcompress.bench.tables import NONE, grids, measured_on
 from xcompress.console import markdown_table
 from xcompress.distill.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
+from xcompress.models_cli import listed
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 PICTURES = {False: "peers.png", True: "peers-dark.png"}
+DEV = {
+    "stsb-multi-mt": {"monolingual": "one language", "en-xx": "English with another"},
+    "tatoeba": {"average": "translations found"},
+    "held-out translations": {"average": "found"},
+}
+"""Averages of the dev sets that stand in the README, and what they are called there."""
 PEERS = (
     "subject",
     "disk, MB",
@@ -36,13 +46,37 @@ PEERS = (
 
 def main() -> None:
     """Replace what stands between the markers."""
-    what, folder = sys.argv[1], Path(sys.argv[2])
-    write: Callable[[Path, Report], str] = {"demo": _demo, "peers": _peers}[what]
+    what, *folders = sys.argv[1:]
     begin, end = f"<!-- {what}: begin, written by benchmarks/readme.py -->", f"<!-- {what}: end -->"
-    report = Report.from_json((folder / "bench.json").read_text(encoding="utf-8"))
     before, rest = README.read_text(encoding="utf-8").split(begin)
-    after = rest.split(end)[1]
-    write_text(README, f"{before}{begin}\n{write(folder, report)}\n{end}{after}")
+    text = _models() if what == "models" else _measured(what, Path(folders[0]))
+    write_text(README, f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+
+
+def _measured(what: str, folder: Path) -> str:
+    write: Callable[[Path, Report], str] = {"demo": _demo, "peers": _peers}[what]
+    return write(folder, Report.from_json((folder / "bench.json").read_text(encoding="utf-8")))
+
+
+def _models() -> str:
+    sets = {test["test"]: test for one in listed() for test in _scores(one)}
+    columns = [(test, name) for test, names in DEV.items() if test in sets for name in names]
+    head = ["model", "MB", "numbers", *(f"{test}, {DEV[test][name]}" for test, name in columns)]
+    rows = [
+        [
+            one["name"],
+            f"{one['bytes'] / 1e6:.1f}",
+            str(one["dimension"]),
+            *(f"{one['dev'][t][n]:.1f}" for t, n in columns),
+        ]
+        for one in listed()
+    ]
+    legend = "; ".join(f"{name}: {sets[name]['metric']}, {sets[name]['rows']} rows" for name in DEV if name in sets)
+    return f"{markdown_table(head, rows)}\n\n{legend}."
+
+
+def _scores(model: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return list(read_json(Path(model["folder"]) / "manifest.json")["release"]["scores"])
 
 
 def _demo(run: Path, report: Report) -> str:

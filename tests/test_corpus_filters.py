@@ -87,6 +87,20 @@ def test_either_side_may_have_too_many_tokens(longer: str) -> None:
     assert why_dropped(pair(**sides), Limits(tokens=TokenLimit(6, lambda text: len(text.split())))) is None
 
 
+def test_only_texts_that_may_be_too_long_are_counted() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    limit = TokenLimit(26, count)
+    assert limit.admits("Wait for the boat") and limit.admits("x" * 22) and counted == []
+    assert limit.admits("x" * 26) and not limit.admits("x" * 27)
+    assert not limit.admits("\ufdfa" * 9 + "x" * 20)  # a ligature of eighteen letters
+    assert len(counted) == 3
+
+
 def test_tokens_are_counted_in_the_form_that_is_kept() -> None:
     raw = pair("Wait for the late boat…", "Auf das späte Boot warten…")
     limit = TokenLimit(26, len)

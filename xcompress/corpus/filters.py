@@ -31,6 +31,8 @@ _SCRIPTS = {
 _LONGEST = 2000
 """Characters of a side beyond which it is no sentence and not looked at: clean-up takes quadratic time on some junk."""
 OVER_TOKENS = "over max_tokens"
+_FRAME = 4
+"""Special tokens and marks in front of and behind a text, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,14 @@ class TokenLimit:
 
     most: int
     count: Callable[[str], int]
+
+    def admits(self, text: str) -> bool:
+        """Tell whether a text is short enough; it is counted where its length leaves a doubt.
+
+        No tokenizer makes more tokens than its compatibility form has bytes, beside those that frame a text.
+        """
+        at_most = len(unicodedata.normalize("NFKC", text).encode()) + _FRAME
+        return at_most <= self.most or self.count(text) <= self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,7 @@ def _in_form(plain: Pair, limits: Limits) -> Pair | str:
     if limits.form == "nfkc":
         kept = replace(plain, source=one_sign(plain.source), target=one_sign(plain.target))
     tokens = limits.tokens
-    if tokens and any(tokens.count(side) > tokens.most for side in (kept.source, kept.target)):
+    if tokens and not all(map(tokens.admits, (kept.source, kept.target))):
         return OVER_TOKENS
     return kept
 
