@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import yaml
 from small_student import SENTENCES, bundle
+from small_vocabularies import MAKERS, make, sentences
+from tokenizers import Tokenizer
 
 from xcompress.bundle_check import check_bundle, read_manifest
 from xcompress.errors import GateError, InputError
@@ -28,7 +30,7 @@ from xcompress.export.provenance import (
     table_file,
     text_read,
 )
-from xcompress.export.release import describe_scores, release_facts, write_release
+from xcompress.export.release import describe_scores, pack_tokenizer, release_facts, write_release
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.runtime import Encoder
 
@@ -88,6 +90,17 @@ def test_one_graph_and_its_card_are_released(run: Path, table: Table) -> None:
     np.testing.assert_array_equal(Encoder(folder).encode(SENTENCES), Encoder(bundle()).encode(SENTENCES))
     assert (folder / "tokenizer.json").stat().st_size < 0.8 * (bundle() / "tokenizer.json").stat().st_size
     assert (folder / "README.md").read_text() == model_card(manifest)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_packed_tokenizer_gives_the_same_ids(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    make(kind).save(str(file), pretty=True)
+    size = file.stat().st_size
+    pack_tokenizer(file)
+    assert file.stat().st_size < 0.8 * size
+    packed, texts = Tokenizer.from_file(str(file)), sentences()
+    assert [one.ids for one in packed.encode_batch(texts)] == [one.ids for one in make(kind).encode_batch(texts)]
 
 
 def test_the_card_says_what_it_was_made_of(run: Path, table: Table) -> None:

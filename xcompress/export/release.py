@@ -7,6 +7,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from xcompress.bundle_check import MANIFEST, check_bundle, external_files, graphs_of, read_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.bundle import list_files
@@ -110,14 +112,20 @@ def _copied(bundle: Path, folder: Path, manifest: Mapping[str, Any]) -> dict[str
         if name in kept or not name.startswith("onnx/"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(bundle / name, folder / name)
-    _pack(folder / TOKENIZER)
+    pack_tokenizer(folder / TOKENIZER)
     left_out = ("files", "graphs", "dev")
     return {key: value for key, value in manifest.items() if key not in left_out} | {"graphs": {precision: graph}}
 
 
-def _pack(file: Path) -> None:
-    """Write JSON without the spaces and line ends that take nearly half of a tokenizer's file."""
+def pack_tokenizer(file: Path) -> None:
+    """Write JSON without the spaces, line ends and digits that take more than half of a tokenizer's file.
+
+    Scores of Unigram pieces were float32 when they were trained, and are written with as many digits as these have.
+    """
     described = json.loads(file.read_text(encoding="utf-8"))
+    model = described["model"]
+    if model["type"] == "Unigram":
+        model["vocab"] = [[piece, float(str(np.float32(score)))] for piece, score in model["vocab"]]
     write_text(file, json.dumps(described, ensure_ascii=False, separators=(",", ":")))
 
 
