@@ -17,7 +17,7 @@ lint: $(VENV)/test.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-readme: $(VENV)/demo.installed  ## write the demo's figures into README.md
+readme: $(VENV)/demo.installed  ## write the demo's figures into benchmarks/demo.md
 	$(BIN)/python benchmarks/readme.py demo $(RUN)
 
 $(VENV)/demo.installed: pyproject.toml constraints.txt

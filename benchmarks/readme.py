@@ -1,4 +1,4 @@
-"""Write figures into README.md, each between two markers.
+"""Write figures into README.md and, of the demo, into benchmarks/demo.md, each between two markers.
 
     python benchmarks/readme.py demo runs/minilm_ru3      # what `make demo` printed
     python benchmarks/readme.py peers runs/peers          # what benchmarks/peers.py measured, with its picture
@@ -24,6 +24,7 @@ from xcompress.models_cli import listed
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
+DEMO = HERE / "demo.md"
 PICTURES = {False: "peers.png", True: "peers-dark.png"}
 DEV = {
     "stsb-multi-mt": {"monolingual": "one language", "en-xx": "English with another"},
@@ -48,9 +49,10 @@ def main() -> None:
     """Replace what stands between the markers."""
     what, *folders = sys.argv[1:]
     begin, end = f"<!-- {what}: begin, written by benchmarks/readme.py -->", f"<!-- {what}: end -->"
-    before, rest = README.read_text(encoding="utf-8").split(begin)
+    page = DEMO if what == "demo" else README
+    before, rest = page.read_text(encoding="utf-8").split(begin)
     text = _models() if what == "models" else _measured(what, Path(folders[0]))
-    write_text(README, f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+    write_text(page, f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
 
 
 def _measured(what: str, folder: Path) -> str:
