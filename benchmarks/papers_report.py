@@ -92,7 +92,7 @@ def _dual(runs: Path) -> str:
         head = ["trained with", *(f"{test}, {way}" for test, way in columns), *(["printed"] * 4 if printed else [])]
         table = markdown_table(head, _rows(runs, f"dual-{language}", DUAL_NAMES, columns, printed))
         parts.append(table)
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, "In brackets: range over five seeds of the linear probe."])
 
 
 def _together(runs: Path) -> str:
@@ -114,9 +114,16 @@ def _rows(
             say(f"{file.parent}: not run, left out")
             continue
         scores: Scores = read_json(file)
-        found = [scores.get(test, {}).get(figure) for test, figure in columns]
         theirs = printed.get(name, ())
-        yield (label, *(NONE if one is None else f"{one:.1f}" for one in found), *(f"{one:.1f}" for one in theirs))
+        yield (label, *(_cell(scores, test, figure) for test, figure in columns), *(f"{one:.1f}" for one in theirs))
+
+
+def _cell(scores: Scores, test: str, figure: str) -> str:
+    """Return a figure, and in brackets its range over seeds where there are several."""
+    value, spread = (scores.get(name, {}).get(figure) for name in (test, f"{test}, spread"))
+    if value is None:
+        return NONE
+    return f"{value:.1f}" if spread is None else f"{value:.1f} ({spread:.1f})"
 
 
 if __name__ == "__main__":
