@@ -37,6 +37,7 @@ PRINTED_DUAL = {
     "unified-align": (84.1, 81.9, 89.9, 90.4),
 }
 """Tables 5 (1 and 4 layers), 6 and 7 for English-French: documents en>fr and fr>en, retrieval en>fr and fr>en."""
+PRINTED_HEADS = ("printed: MLDoc, en>fr", "fr>en", "XSR, en>fr", "fr>en")
 MOVING_NAMES = {
     "before": "after phase 1",
     **{name: f"tau {'too ' if name in ('small', 'large') else ''}{name}, {decay:g}" for name, decay in DECAYS.items()},
@@ -89,7 +90,7 @@ def _dual(runs: Path) -> str:
         ways = (f"en>{language}", f"{language}>en")
         columns = [(test, way) for test in ("sib200", "tatoeba") for way in ways]
         printed = PRINTED_DUAL if language == "fr" else {}
-        head = ["trained with", *(f"{test}, {way}" for test, way in columns), *(["printed"] * 4 if printed else [])]
+        head = ["trained with", *(f"{test}, {way}" for test, way in columns), *(PRINTED_HEADS if printed else [])]
         table = markdown_table(head, _rows(runs, f"dual-{language}", DUAL_NAMES, columns, printed))
         parts.append(table)
     return "\n\n".join([*parts, "In brackets: range over five seeds of the linear probe."])
