@@ -2,7 +2,7 @@
 
     python benchmarks/papers_report.py [--runs runs/papers]
 
-Variants that have not been run are left out, and said.
+Variants that have not been run are left out, and said; a table none of whose variants is there stays as it is.
 """
 
 import argparse
@@ -69,7 +69,8 @@ def main() -> None:
     runs = parser.parse_args().runs
     tables: dict[str, Callable[[Path], str]] = {"moving": _moving, "dual": _dual, "together": _together}
     for name, make in tables.items():
-        _write(name, make(runs))
+        if any(runs.glob(f"{name}-*/{SCORES}")):
+            _write(name, make(runs))
 
 
 def _write(name: str, text: str) -> None:
