@@ -48,6 +48,17 @@ def test_fewer_recurrences() -> None:
         prepared(Options(recurrences=4))
 
 
+def test_positions_behind_the_longest_text_are_left_out_and_vectors_stay() -> None:
+    whole, found = student(), prepared(Options(max_tokens=16))
+    assert found.student.embeddings.position.weight.shape[0] == whole.config.position_offset + 16
+    assert found.student.config.max_tokens == 16
+    texts = ["der Zug kommt", "rain"]
+    np.testing.assert_array_equal(encode(found.student, make("unigram"), texts), encode(whole, make("unigram"), texts))
+    for impossible in (2, 129):
+        with pytest.raises(InputError, match=f"max_tokens: {impossible} asked for, .* choose 3 to 128"):
+            prepared(Options(max_tokens=impossible))
+
+
 def test_a_vocabulary_for_languages_gives_the_same_vectors_of_their_words() -> None:
     whole = student()
     found = prepared(Options(languages=("de", "en")))

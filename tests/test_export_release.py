@@ -260,10 +260,10 @@ def test_a_recipe_that_nobody_could_find_is_refused() -> None:
             "xcompress export runs/a --precision int4 --target wasm --recurrences 2 --dim 64 --gate 0.0 --no-ort",
         ),
         (
-            Options(languages=("de", "en"), external_data=True, text=(Path("my text"),)),
+            Options(languages=("de", "en"), max_tokens=64, external_data=True, text=(Path("my text"),)),
             "mine",
-            "xcompress export runs/a --precision int8 --languages de,en --external-data --text 'my text' "
-            "--output runs/a/mine",
+            "xcompress export runs/a --precision int8 --languages de,en --max-tokens 64 --external-data "
+            "--text 'my text' --output runs/a/mine",
         ),
     ],
 )

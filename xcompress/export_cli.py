@@ -45,6 +45,9 @@ def export(
     vocabulary: Annotated[
         int | None, typer.Option(help="Trim it to so many pieces at most; with --languages or --text.")
     ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Cut texts at so many tokens, and leave out the positions behind them.")
+    ] = None,
     dim: Annotated[int | None, typer.Option(help="Shorten the vectors to so many numbers.")] = None,
     shorten: Annotated[
         Shortening, typer.Option(help="By principal axes, or (for models trained for it) by the first numbers.")
@@ -109,6 +112,7 @@ def export(
         bottleneck=bottleneck,
         languages=tuple(code.strip() for code in (languages or "").split(",") if code.strip()),
         vocabulary=vocabulary,
+        max_tokens=max_tokens,
         dimension=dim,
         shorten=shorten,
         external_data=external_data,

@@ -53,6 +53,8 @@ class Options:
     """Trim the vocabulary to these."""
     vocabulary: int | None = None
     """Trim it to so many pieces at most."""
+    max_tokens: int | None = None
+    """Cut texts at so many tokens, and leave out the positions behind them."""
     dimension: int | None = None
     """Shorten the vectors to so many numbers."""
     shorten: Shortening = "pca"

@@ -1,4 +1,4 @@
-"""The student as it is to be exported: at its depth, with its vocabulary, its vectors as long as asked for."""
+"""The student as it is to be exported: depth, vocabulary, longest text, and length of its vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from xcompress import console
 from xcompress.export.dimension import shortened
 from xcompress.export.options import Options
-from xcompress.student import Student, shallower
+from xcompress.student import Student, for_shorter_texts, shallower
 from xcompress.trimming.choice import choose_pieces
 from xcompress.trimming.run import count
 from xcompress.vocabulary import trim
@@ -35,6 +35,8 @@ def prepare(
     changes: dict[str, Any] = {}
     if options.recurrences is not None:
         student = shallower(student, options.recurrences)
+    if options.max_tokens is not None:
+        student = for_shorter_texts(student, options.max_tokens)
     if options.languages or options.vocabulary:
         student, tokenizer, changes["vocabulary"] = _trimmed(student, tokenizer, options)
     if options.dimension:
