@@ -170,7 +170,7 @@ class TestThoseThatAreThere:
         folder = released_folder(name)
         check_bundle(folder, read_manifest(folder), everything=True)
         vectors = Encoder.released(name).encode(["The train is late.", "Der Zug hat Verspätung.", "I like soup."])
-        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.1
+        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
 
     @pytest.mark.parametrize("name", THERE)
     def test_each_is_as_small_as_its_name_promises(self, name: str) -> None:
