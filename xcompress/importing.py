@@ -26,9 +26,11 @@ from xcompress.st_folder import (
     read_pipeline,
     weights_file,
 )
-from xcompress.student import FEWEST, MODEL_TYPE, Pooling, Student, StudentConfig
+from xcompress.student import MODEL_TYPE, Pooling, Student, StudentConfig
 
 __all__ = ["check_files", "files_of", "import_encoder", "is_student", "pooling_of"]
+FEWEST = 3
+"""Tokens of the shortest text: one between those that begin and end it."""
 _READ = ("*.json", "model.safetensors")
 _VOCABULARIES = ("vocab.txt", "sentencepiece.bpe.model", "vocab.json", "spiece.model", "tokenizer.model")
 

@@ -26,8 +26,6 @@ MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
 PARTS = ("model.safetensors", "config.json", "tokenizer.json")
 """The files that make up a student."""
-FEWEST = 3
-"""Tokens of the shortest text: one between those that begin and end it."""
 FARTHEST = 128
 """Tokens this far apart, or farther, share the last bucket of a relative attention bias."""
 _OPENS_IN_SENTENCE_TRANSFORMERS = {
@@ -328,25 +326,6 @@ def shallower(student: Student, recurrences: int) -> Student:
     with torch.device("meta"):
         made = Student(student.config.at_depth(recurrences))
     made.load_state_dict(student.state_dict(), assign=True)
-    return made.train(student.training)
-
-
-def for_shorter_texts(student: Student, max_tokens: int) -> Student:
-    """Return a student of the same weights without the positions behind the first `max_tokens`, at which it cuts texts.
-
-    :raises InputError: when the student has fewer, or no text fits.
-    """
-    config, table = student.config, "embeddings.position.weight"
-    if not FEWEST <= max_tokens <= config.max_tokens:
-        raise InputError(
-            f"max_tokens: {max_tokens} asked for, the student cuts texts at {config.max_tokens}; choose {FEWEST} to "
-            f"{config.max_tokens}"
-        )
-    positions = config.position_offset + max_tokens
-    with torch.device("meta"):
-        made = Student(replace(config, max_tokens=max_tokens, max_position_embeddings=positions))
-    state = student.state_dict()
-    made.load_state_dict({**state, table: state[table][:positions]}, assign=True)
     return made.train(student.training)
 
 

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 from xcompress import console
 from xcompress.export.dimension import shortened
 from xcompress.export.options import Options
-from xcompress.student import Student, for_shorter_texts, shallower
+from xcompress.export.positions import for_shorter_texts
+from xcompress.student import Student, shallower
 from xcompress.trimming.choice import choose_pieces
 from xcompress.trimming.run import count
 from xcompress.vocabulary import trim
@@ -36,7 +37,9 @@ def prepare(
     if options.recurrences is not None:
         student = shallower(student, options.recurrences)
     if options.max_tokens is not None:
+        before = student.config.max_position_embeddings
         student = for_shorter_texts(student, options.max_tokens)
+        console.say(f"positions: {before} to {student.config.max_position_embeddings} rows")
     if options.languages or options.vocabulary:
         student, tokenizer, changes["vocabulary"] = _trimmed(student, tokenizer, options)
     if options.dimension:
