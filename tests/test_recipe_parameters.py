@@ -109,6 +109,9 @@ def test_named_layers_are_counted() -> None:
 def test_the_head_is_as_wide_as_the_teacher() -> None:
     shape = "{vocabulary: 9, hidden: 384, layers: 6, heads: 12, intermediate: 9}"
     assert student_of("widths=head", f"teacher.shape={shape}").head == 768 * 384 + 384
+    other = f"teacher={{source: one, shape: {shape}, beside: [{{source: another, shape: {shape}}}]}}"
+    assert student_of("widths=head", other, "teacher.normalize=true").head == 768 * (2 * 384) + 2 * 384
+    assert student_of("widths=head", other, "teacher.normalize=true", "teacher.dimensions=100").head == 768 * 100 + 100
     unknown = parameters(load_recipe(XLMR, ["widths=head"]))
     assert unknown.student is not None
     assert unknown.student.head is None

@@ -21,7 +21,7 @@ from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json
 from xcompress.importing import import_encoder
 from xcompress.python_code import PYTHON
-from xcompress.recipe import Encoder, Teacher
+from xcompress.recipe import Encoder, OneTeacher
 from xcompress.recipe.encoders import CONFIG_KEYS
 from xcompress.sources import check, fingerprint, resolve
 from xcompress.st_folder import pooling_of
@@ -37,7 +37,7 @@ def open_encoder(part: Encoder, key: str, missing: Path | None = None) -> Vector
     :raises InputError: when there is no such encoder, it is damaged, or the recipe does not fit it.
     """
     encoder = _vectors_only(part, key, missing) if part.gives_only_vectors else _model(part, key)
-    return Mapped(encoder, unit_length) if isinstance(part, Teacher) and part.normalize else encoder
+    return Mapped(encoder, unit_length) if isinstance(part, OneTeacher) and part.normalize else encoder
 
 
 def encoder_fingerprint(part: Encoder) -> str:
@@ -49,7 +49,7 @@ def encoder_fingerprint(part: Encoder) -> str:
     else:
         content = [fingerprint(part.source), fingerprint(part.tokenizer.source) if part.tokenizer else None]
     used = {"prefix": part.prefix, "pooling": part.pooling, "sha256": part.sha256}
-    return hash_of({"content": content, **used, "normalize": isinstance(part, Teacher) and part.normalize})
+    return hash_of({"content": content, **used, "normalize": isinstance(part, OneTeacher) and part.normalize})
 
 
 def locate(part: Encoder, key: str) -> Path:
@@ -170,7 +170,7 @@ def _imported(part: Encoder, path: Path, key: str) -> VectorsOf:
     student, tokenizer = import_layers(part, path, key)
     if _model_type(path) == MODEL_TYPE:
         student.config = replace(student.config, prefix=part.prefix or student.config.prefix)
-    elif isinstance(part, Teacher):
+    elif isinstance(part, OneTeacher):
         student.config = replace(student.config, normalize=part.normalize)
     return vectors_of(key, student, tokenizer)
 

@@ -98,6 +98,11 @@ class VectorTable:
         ends = np.cumsum([len(group) for group in groups.values()])
         self._places = dict(zip(groups, np.split(places, ends[:-1]), strict=True))
 
+    @property
+    def dimension(self) -> int:
+        """D' of what is learned."""
+        return int(self.change(self.vectors.rows([0])).shape[1])
+
     def goal(self, group: str) -> Goal:
         """Return the vectors of a group, one for each sentence in its order."""
         return Goal(self.vectors, self._places[group], self.change)

@@ -69,7 +69,7 @@ def _models(recipe: Recipe) -> Mapping[str, object]:
     """Name each encoder's source and a hash of it; the manifest says so of whatever gave vectors, layers or rows."""
     assistant = recipe.assistant
     parts = {
-        "teacher": recipe.teacher,
+        **(recipe.teacher.together if recipe.teacher else {}),
         "assistant": assistant,
         "unit_from": assistant and assistant.unit_from,
         "rows_from": assistant and assistant.rows_from,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,12 +24,13 @@ from xcompress.distill.labelled import Labelled
 from xcompress.distill.pairs import draw
 from xcompress.distill.run import Run, Step
 from xcompress.distill.stages import feeds_of
-from xcompress.distill.targets import VectorStore
+from xcompress.distill.targets import Vectors, VectorStore
+from xcompress.distill.teaching import stored_vectors, teacher_fingerprint
 from xcompress.distill.widths import principal_axes
 from xcompress.errors import InputError
 from xcompress.lazy import Joined
 from xcompress.python_code import PYTHON
-from xcompress.recipe import CorpusPart, Encoder, Recipe, Stage, Teacher, Tsv
+from xcompress.recipe import CorpusPart, Recipe, Stage, Teacher, Tsv
 from xcompress.sources import fingerprint, resolve
 
 FITTED_ON = 5000
@@ -112,15 +113,19 @@ class Materials:
     @cached_property
     def teacher_key(self) -> str | None:
         """A hash of the teacher and of how its vectors are used; None without one."""
-        return encoder_fingerprint(self.recipe.teacher) if self.recipe.teacher else None
+        return teacher_fingerprint(self.recipe.teacher) if self.recipe.teacher else None
 
     @cached_property
     def taught(self) -> VectorTable:
         """The teacher's vectors of the English sentences of `holdout`, `fitted_on` and each stage that needs them."""
         groups: dict[str, Sequence[str]] = {"holdout": Sentences(self.holdout, "source"), "fitted_on": self.fitted_on}
         groups |= {name: self.sentences(name, "source") for name, stage in self.stages.items() if stage.needs_teacher}
-        table = self._table(self.required_teacher, "teacher", encoder_fingerprint(self.required_teacher), groups)
-        table.change = self._fitting(table, normalize=self.required_teacher.normalize)
+        teacher = self.required_teacher
+        table = VectorTable(groups, stored_vectors(teacher, self.store))
+        if teacher.dimensions:
+            table.change = self._reduced(table, teacher.dimensions, teacher.normalize, "teacher.dimensions")
+        else:
+            table.change = self._fitting(table, normalize=teacher.normalize)
         return table
 
     @property
@@ -149,7 +154,12 @@ class Materials:
         for name, stage in self.stages.items():
             if "assistant" in stage.objectives:
                 groups |= {f"{name} {side}": self.sentences(name, side) for side in SIDES}
-        table = self._table(part, "assistant", encoder_fingerprint(part), groups)
+
+        def vectors(texts: Sequence[str]) -> Vectors:
+            opened = partial(open_encoder, part, "assistant")
+            return self.store.vectors("assistant", encoder_fingerprint(part), texts, opened)
+
+        table = VectorTable(groups, vectors)
         if self.recipe.widths == "head" and self.recipe.teacher:
             head = least_squares_head(table.by_text("fitted_on")(self.fitted_on), self.teacher(self.fitted_on))
             weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
@@ -157,11 +167,6 @@ class Materials:
         else:
             table.change = self._fitting(table, normalize=self.recipe.normalizes)
         return table
-
-    def _table(self, part: Encoder, key: str, hashed: str, groups: Mapping[str, Sequence[str]]) -> VectorTable:
-        return VectorTable(
-            groups, lambda texts: self.store.vectors(key, hashed, texts, lambda: open_encoder(part, key))
-        )
 
     def _fitting(self, table: VectorTable, normalize: bool) -> Change:
         """Return what makes vectors as wide as the assistant's, where the recipe asks for that.
@@ -174,9 +179,14 @@ class Materials:
                 f"widths: equal, but the vectors to learn have {width} components and the encoder {self.width}; "
                 "use head or pca"
             )
-        if self.recipe.widths != "pca" or width == self.width:
+        if self.recipe.widths != "pca":
             return unchanged
-        axes = principal_axes(table.by_text("fitted_on")(self.fitted_on), self.width)
+        return self._reduced(table, self.width, normalize, "widths: pca")
+
+    def _reduced(self, table: VectorTable, width: int, normalize: bool, key: str) -> Change:
+        if table.vectors.shape[1] == width:
+            return unchanged
+        axes = principal_axes(table.by_text("fitted_on")(self.fitted_on), width, key)
         return lambda vectors: unit_length(vectors @ axes.T) if normalize else vectors @ axes.T
 
     def _pairs_of(self, stage: Stage) -> int:

@@ -16,7 +16,7 @@ from transformers import set_seed
 from xcompress import __version__
 from xcompress.distill import workers
 from xcompress.distill.dev import dev_scores
-from xcompress.distill.encoders import encoder_fingerprint, open_encoder
+from xcompress.distill.encoders import encoder_fingerprint
 from xcompress.distill.goals import Column, Goal, VectorTable
 from xcompress.distill.hardware import fast_inference, has_bf16
 from xcompress.distill.initial import config_from_nothing, embedding_errors, initial_student, student_config
@@ -37,6 +37,7 @@ from xcompress.distill.stages import (
 )
 from xcompress.distill.starting import PIECE_COUNTS, fit_head, reference_step, start_step
 from xcompress.distill.targets import VectorsOf, vectors_of
+from xcompress.distill.teaching import open_teacher
 from xcompress.distill.trainer import Job, Loss, Scoring, share_of, train
 from xcompress.distill.views import SentenceVectors
 from xcompress.files import read_json, whole_folder
@@ -79,7 +80,7 @@ def _labelled(recipe: Recipe, run: Run, materials: Materials, start: Step) -> La
 
     def vectors(texts: Sequence[str]) -> NDArray[np.float32]:
         if recipe.teacher:
-            return open_encoder(recipe.teacher, "teacher")(texts)
+            return open_teacher(recipe.teacher)(texts)
         return vectors_of("encoder before training", *Student.load(start.folder))(texts)
 
     return labelled_step(recipe, run, vectors, materials.teacher_key or start.key)

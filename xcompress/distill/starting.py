@@ -88,7 +88,7 @@ def _build_from_nothing(recipe: Recipe, materials: Materials, folder: Path) -> M
     set_seed(recipe.seed)
     config = config_from_nothing(recipe, tokenizer.get_vocab_size(), tokenizer.token_to_id(PAD))
     if recipe.teacher and recipe.widths == "head":
-        config = replace(config, head_size=materials.taught.vectors.shape[1])
+        config = replace(config, head_size=materials.taught.dimension)
     student = Student(config).eval()
     student.save(folder, tokenizer)
     return {

@@ -11,22 +11,24 @@ from xcompress.errors import InputError
 BLOCK = 8192
 
 
-def principal_axes(vectors: NDArray[np.floating] | Vectors, width: int) -> NDArray[np.float32]:
+def principal_axes(
+    vectors: NDArray[np.floating] | Vectors, width: int, key: str = "widths: pca"
+) -> NDArray[np.float32]:
     """Find the axes on which vectors have the largest second moment, (width, D), orthonormal, the largest first.
 
     They are the top eigenvectors of M = sum over i of x_i x_i^T, and minimise sum over i of |x_i - A^T A x_i|^2. This
     is PCA without centring: cosines are taken about the origin, and a shift would change them.
 
     :param vectors: rows x_i, (N, D).
+    :param key: the recipe's key that asks for it, for error texts.
     :raises InputError: when the vectors are narrower than `width`, or fewer.
     """
     count, dimension = vectors.shape
     if width > dimension:
-        raise InputError(f"widths: pca cannot widen vectors of width {dimension} to {width}; use `widths: head`")
+        raise InputError(f"{key} cannot widen vectors of width {dimension} to {width}; ask for {dimension} or fewer")
     if count < width:
         raise InputError(
-            f"widths: pca needs {width} sentences or more for {width} axes, and there are {count}; "
-            "add text, or use `widths: head`"
+            f"{key} needs {width} sentences or more for {width} axes, and there are {count}; add text, or ask for fewer"
         )
     moment = np.zeros((dimension, dimension), dtype=np.float64)
     for block in _blocks(vectors):

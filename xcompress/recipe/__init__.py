@@ -1,7 +1,7 @@
 """A recipe: one YAML file that says what is distilled from what, on which text, in which stages."""
 
 from xcompress.recipe.budgets import Budgets
-from xcompress.recipe.encoders import Assistant, Encoder, Teacher
+from xcompress.recipe.encoders import Assistant, Encoder, OneTeacher, Teacher
 from xcompress.recipe.loading import load_recipe
 from xcompress.recipe.schema import (
     ON_LABELS,
@@ -32,6 +32,7 @@ __all__ = [
     "Encoder",
     "LabelledPart",
     "ObjectiveName",
+    "OneTeacher",
     "Recipe",
     "Stage",
     "StudentPart",

@@ -1,5 +1,6 @@
 """The encoders that a recipe names: where they are, what they must hash to, and which sizes they have."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -79,11 +80,34 @@ class Encoder(Part):
         return self.source.startswith(PYTHON) or self.source.endswith(".npy")
 
 
-class Teacher(Encoder):
-    """T: the encoder whose vectors of English sentences are learned."""
+class OneTeacher(Encoder):
+    """An encoder whose vectors of English sentences are learned, alone or beside those of others."""
 
     normalize: bool = True
     """Whether its vectors are scaled to unit length; the student's then are, too. The paper leaves them as they are."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Of its cosine in the weighted mean of the cosines of all teachers."""
+
+
+class Teacher(OneTeacher):
+    """T: the encoder whose vectors of English sentences are learned; others may stand beside it."""
+
+    beside: tuple[OneTeacher, ...] = ()
+    """Further teachers: what is learned are all their vectors side by side."""
+    dimensions: Positive | None = None
+    """Width that the vectors are reduced to, by PCA fitted on the training targets, before they are learned; all of it
+    when not given."""
+
+    @property
+    def together(self) -> Mapping[str, OneTeacher]:
+        """Itself and those beside it, by their keys in the recipe."""
+        return {"teacher": self, **{f"teacher.beside.{row}": other for row, other in enumerate(self.beside)}}
+
+    @model_validator(mode="after")
+    def _can_be_joined(self) -> "Teacher":
+        if self.beside and not all(one.normalize for one in self.together.values()):
+            raise ValueError("beside: several teachers are joined at unit length; leave out normalize: false")
+        return self
 
 
 class Assistant(Encoder):

@@ -120,10 +120,13 @@ def shape_of(encoder: Encoder) -> Shape | None:
 def _head(recipe: Recipe) -> tuple[int | None, list[str]]:
     if recipe.widths != "head" or recipe.teacher is None:
         return 0, []
-    teacher = shape_of(recipe.teacher)
-    if teacher:
-        return teacher.hidden, []
-    return None, ["head: its width is the teacher's, unknown until that is fetched; give teacher.shape"]
+    if recipe.teacher.dimensions:
+        return recipe.teacher.dimensions, []
+    shapes = {key: shape_of(teacher) for key, teacher in recipe.teacher.together.items()}
+    unknown = [key for key, shape in shapes.items() if shape is None]
+    if unknown:
+        return None, [f"head: its width is the teacher's, unknown until that is fetched; give {unknown[0]}.shape"]
+    return sum(shape.hidden for shape in shapes.values() if shape), []
 
 
 def _vocabulary(recipe: Recipe, rows: int, notes: list[str]) -> int:

@@ -10,7 +10,7 @@ def encoders(recipe: Recipe) -> Iterator[tuple[str, Encoder]]:
     """Yield the recipe's encoders, by key."""
     part = recipe.assistant
     named = {
-        "teacher": recipe.teacher,
+        **(recipe.teacher.together if recipe.teacher else {}),
         "assistant": part,
         "assistant.unit_from": part and part.unit_from,
         "assistant.rows_from": part and part.rows_from,

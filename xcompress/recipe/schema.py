@@ -307,6 +307,12 @@ class Recipe(Part):
         return self
 
     @model_validator(mode="after")
+    def _has_one_width(self) -> "Recipe":
+        if self.teacher and self.teacher.dimensions and self.widths != "head":
+            raise ValueError(f"teacher.dimensions: `widths: {self.widths}` says how wide targets are; leave one out")
+        return self
+
+    @model_validator(mode="after")
     def _has_what_stages_need(self) -> "Recipe":
         for name, stage in self.stages.items():
             where = f"stages.{name}.objectives"
