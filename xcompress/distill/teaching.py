@@ -42,17 +42,21 @@ class SideBySide(Vectors):
 
         :raises IndexError: when a number is not in 0 ... N - 1.
         """
-        return _joined([part.rows(indices) for part in self._parts], self._scales)
+        return joined([part.rows(indices) for part in self._parts], self._scales)
 
 
-def _joined(parts: Sequence[NDArray[np.float32]], scales: Sequence[float]) -> NDArray[np.float32]:
+def joined(parts: Sequence[NDArray[np.float32]], scales: Sequence[float]) -> NDArray[np.float32]:
+    """Return vectors of the same N texts, (N, D1), (N, D2), ..., side by side, each multiplied by its scale."""
     return np.hstack([np.float32(scale) * part for scale, part in zip(scales, parts, strict=True)])
 
 
-def scales(teacher: Teacher) -> list[float]:
-    """Return what each teacher's vectors are multiplied by, sqrt(w_i / sum of w)."""
-    weights = [one.weight for one in teacher.together.values()]
+def scales(weights: Sequence[float]) -> list[float]:
+    """Return what unit vectors of weights w_i are multiplied by, sqrt(w_i / sum of w)."""
     return [sqrt(weight / sum(weights)) for weight in weights]
+
+
+def _scales(teacher: Teacher) -> list[float]:
+    return scales([one.weight for one in teacher.together.values()])
 
 
 def teacher_fingerprint(teacher: Teacher) -> str:
@@ -60,7 +64,7 @@ def teacher_fingerprint(teacher: Teacher) -> str:
     hashes = [encoder_fingerprint(one) for one in teacher.together.values()]
     if not teacher.beside and teacher.dimensions is None:
         return hashes[0]
-    return hash_of({"vectors": hashes, "scales": scales(teacher), "dimensions": teacher.dimensions})
+    return hash_of({"vectors": hashes, "scales": _scales(teacher), "dimensions": teacher.dimensions})
 
 
 def open_teacher(teacher: Teacher) -> VectorsOf:
@@ -69,7 +73,7 @@ def open_teacher(teacher: Teacher) -> VectorsOf:
     :raises InputError: when one cannot be opened.
     """
     encoders = [open_encoder(one, key) for key, one in teacher.together.items()]
-    return lambda texts: _joined([encode(texts) for encode in encoders], scales(teacher))
+    return lambda texts: joined([encode(texts) for encode in encoders], _scales(teacher))
 
 
 def stored_vectors(teacher: Teacher, store: VectorStore) -> Callable[[Sequence[str]], Vectors]:
@@ -83,6 +87,6 @@ def stored_vectors(teacher: Teacher, store: VectorStore) -> Callable[[Sequence[s
             store.vectors(key, encoder_fingerprint(one), texts, partial(open_encoder, one, key))
             for key, one in teacher.together.items()
         ]
-        return SideBySide(parts, scales(teacher))
+        return SideBySide(parts, _scales(teacher))
 
     return vectors
