@@ -24,6 +24,7 @@ from xcompress.export.provenance import (
     changes,
     export_command,
     find_entry,
+    lineage,
     models_used,
     read_table,
     short_name,
@@ -90,6 +91,30 @@ def test_one_graph_and_its_card_are_released(run: Path, table: Table) -> None:
     np.testing.assert_array_equal(Encoder(folder).encode(SENTENCES), Encoder(bundle()).encode(SENTENCES))
     assert (folder / "tokenizer.json").stat().st_size < 0.8 * (bundle() / "tokenizer.json").stat().st_size
     assert (folder / "README.md").read_text() == model_card(manifest)
+
+
+def test_a_student_of_an_earlier_student_says_what_both_were_made_of(run: Path, table: Table, tmp_path: Path) -> None:
+    later = load_recipe("minilm_ru3", ["name=later", f"assistant.source={run / 'student'}"])
+    second = tmp_path / "later"
+    shutil.copytree(run, second)
+    (second / "recipe.yaml").write_text(yaml.safe_dump(later.model_dump(mode="json")))
+    train = {"de": {PRETIX: 200}, "es": {PRETIX: 50}}
+    facts = described(recipe_hash=later.hash, steps={"corpus": {"facts": {"train": train}}})
+    (second / "manifest.json").write_text(json.dumps(facts))
+    manifest = json.loads((second / "bundle" / "manifest.json").read_text())
+    (second / "bundle" / "manifest.json").write_text(json.dumps(manifest | {"recipe_hash": later.hash}))
+    assert lineage(run) == [run]
+    assert lineage(second) == [run, second]
+    made = release_facts(second, second / "bundle", table, name="small", recipe="minilm_ru3")
+    assert made["commands"][0] == "xcompress distill recipes/minilm_ru3.yaml"
+    assert made["commands"][1].startswith("xcompress distill recipes/minilm_ru3.yaml name=later assistant.source=")
+    roles = {model["role"]: model["title"] for model in made["models"]}
+    assert roles["assistant"] == "the student of an earlier command below"
+    assert roles["assistant of minilm_ru3"] == "multilingual-e5-small, 4 bits"
+    assert "teacher of minilm_ru3" not in roles, "the same teacher is listed once"
+    pairs = {text["name"]: text["pairs"] for text in made["text"]}
+    assert pairs["pretix"] == {"de": 300, "fr": 100, "es": 50}
+    assert pairs["wagtail"] == {"de": 20}
 
 
 @pytest.mark.parametrize("kind", MAKERS)

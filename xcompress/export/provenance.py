@@ -1,7 +1,7 @@
 """What a run's model was made from, in words for its card: text with counts and licences, models, commands."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,8 +12,10 @@ import yaml
 from pydantic import ValidationError
 
 from xcompress.archives import name_of_joined
+from xcompress.bundle_check import MANIFEST
 from xcompress.errors import InputError
 from xcompress.export.options import Options
+from xcompress.files import read_json
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.part import Part
 from xcompress.recipe.references import encoders
@@ -84,6 +86,44 @@ def short_name(reference: str) -> str:
 def find_entry(entries: Mapping[str, Entry], name: str) -> Entry | None:
     """Return the entry of a name: its own, or the first whose pattern it fits."""
     return entries.get(name) or next((entry for key, entry in entries.items() if fnmatchcase(name, key)), None)
+
+
+def lineage(run: Path) -> list[Path]:
+    """Return the runs whose students lent their layers to the next, the first trained first, and the run itself."""
+    assistant = load_recipe(run / "recipe.yaml").assistant
+    before = Path(assistant.source).parent if assistant else run
+    is_run = assistant is not None and Path(assistant.source).name == "student" and (before / MANIFEST).is_file()
+    return [*(lineage(before) if is_run else []), run]
+
+
+def text_of_all(runs: Sequence[Path], table: Table) -> list[dict[str, Any]]:
+    """List the text that runs could read, as `text_read` does for one; what several read is counted once.
+
+    :raises InputError: when a text is not in the table, or must not be read.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        for text in text_read(read_json(run / MANIFEST), load_recipe(run / "recipe.yaml"), table):
+            pairs = found.setdefault(text["name"], text)["pairs"]
+            pairs |= {language: max(count, pairs.get(language, 0)) for language, count in text["pairs"].items()}
+    return list(found.values())
+
+
+def models_of_all(runs: Sequence[Path], table: Table) -> list[dict[str, str]]:
+    """List the models that runs used, as `models_used` does for one, those of earlier runs under the run's name.
+
+    :raises InputError: when one is not in the table.
+    """
+    *earlier, last = (load_recipe(run / "recipe.yaml") for run in runs)
+    found = models_used(last, table)
+    for recipe in earlier:
+        known = {model["reference"] for model in found}
+        found += [
+            model | {"role": f"{model['role']} of {recipe.name}"}
+            for model in models_used(recipe, table)
+            if model["reference"] not in known
+        ]
+    return found
 
 
 def text_read(run: Mapping[str, Any], recipe: Recipe, table: Table) -> list[dict[str, Any]]:

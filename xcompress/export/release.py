@@ -13,9 +13,17 @@ from xcompress.bundle_check import MANIFEST, check_bundle, external_files, graph
 from xcompress.errors import GateError, InputError
 from xcompress.export.bundle import list_files
 from xcompress.export.card import CARD, model_card
-from xcompress.export.provenance import Table, changes, export_command, find_entry, models_used, text_read
+from xcompress.export.provenance import (
+    Table,
+    changes,
+    export_command,
+    find_entry,
+    lineage,
+    models_of_all,
+    text_of_all,
+)
 from xcompress.files import read_json, whole_folder, write_json, write_text
-from xcompress.recipe import load_recipe
+from xcompress.recipe import Recipe, load_recipe
 from xcompress.released import size_of
 from xcompress.runtime import Encoder
 
@@ -41,27 +49,34 @@ def release_facts(run: Path, bundle: Path, table: Table, *, name: str, recipe: s
             raise InputError(f"{bundle}: {key} is {manifest.get(key)}, {run} has {described.get(key)}; export it again")
     own = load_recipe(run / "recipe.yaml")
     shipped_as = recipe or own.name
+    *earlier, _ = runs = lineage(run)
     return {
         "name": name,
         "licence": table.licence,
         "recipe": shipped_as,
         "recipe_hash": described["recipe_hash"],
         "finished": described.get("finished"),
-        "commands": _commands(own.name, bundle, manifest, shipped_as, changes(shipped_as, own), name),
-        "text": text_read(described, own, table),
-        "models": models_used(own, table),
+        "commands": [
+            *(_distill(load_recipe(one / "recipe.yaml")) for one in earlier),
+            *_commands(own, bundle, manifest, shipped_as, name),
+        ],
+        "text": text_of_all(runs, table),
+        "models": models_of_all(runs, table),
         "limits": list(table.limits),
     }
 
 
-def _commands(
-    run: str, bundle: Path, manifest: Mapping[str, Any], recipe: str, changed: Sequence[str], name: str
-) -> list[str]:
-    folder = f"runs/{run}"
+def _distill(own: Recipe, recipe: str | None = None) -> str:
+    shipped_as = recipe or own.name
+    return " ".join(["xcompress distill", f"recipes/{shipped_as}.yaml", *map(quote, changes(shipped_as, own))])
+
+
+def _commands(own: Recipe, bundle: Path, manifest: Mapping[str, Any], recipe: str, name: str) -> list[str]:
+    folder = f"runs/{own.name}"
     other = [f"--bundle {folder}/{bundle.name}"] if bundle.name != "bundle" else []
-    shipped_as = [f"--recipe {recipe}"] if recipe != run else []
+    shipped_as = [f"--recipe {recipe}"] if recipe != own.name else []
     return [
-        " ".join(["xcompress distill", f"recipes/{recipe}.yaml", *map(quote, changed)]),
+        _distill(own, recipe),
         export_command(folder, bundle, manifest.get("options", {})),
         " ".join(["python benchmarks/release.py", folder, f"--name {name}", *other, *shipped_as, "--data DIR"]),
     ]
