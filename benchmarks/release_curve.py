@@ -1,6 +1,6 @@
 """Write what longer training brought the released models: dev scores against sentences seen, as table and picture.
 
-    python benchmarks/release_curve.py runs/release [runs/release_tiny ...]
+    python benchmarks/release_curve.py runs/release [runs/release_small ...]
 
 Reads what the runs noted while they trained (`dev.steps` in their recipes), and writes benchmarks/release.md and
 benchmarks/release.png. Nothing is trained or scored here.
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from xcompress.console import emit, markdown_table
 from xcompress.distill.dev import DevScores
+from xcompress.export.provenance import lineage
 from xcompress.files import read_json, write_text
 
 HERE = Path(__file__).parent
@@ -43,27 +44,41 @@ def main() -> None:
     """Read the runs, write the table and the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
-    points = [point for run in parser.parse_args().runs for point in course(read_json(run / "manifest.json"))]
+    points = [point for run in parser.parse_args().runs for point in course(run)]
     draw(points)
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     write_text(PAGE, f"{before}{BEGIN}\n{table(points)}\n{END}{rest.split(END)[1]}")
     emit(f"{PAGE}\n{PICTURE}")
 
 
-def course(manifest: Mapping[str, Any]) -> list[Point]:
-    """Return the points at which a run's student was scored, the untrained one first."""
-    points, seen = [], 0
+def course(run: Path) -> list[Point]:
+    """Return the points at which a run's student was scored, the untrained one first.
+
+    What the student that it came from had seen counts, too.
+    """
+    manifest = read_json(run / "manifest.json")
+    points, seen = [], sum(seen_in(read_json(earlier / "manifest.json")) for earlier in lineage(run)[:-1])
     for name, stage in manifest["recipe"]["stages"].items():
         facts = next(step["facts"] for key, step in manifest["steps"].items() if key.endswith(f"-{name}"))
-        a_step = SIDES * stage["batch_size"]
         if "untrained" in facts:
-            points.append(Point(manifest["name"], 0, DevScores(**facts["untrained"]).means()))
-        points += [Point(manifest["name"], seen + a_step * one["step"], one["dev"]) for one in facts["dev_course"]]
-        seen += a_step * stage["steps"]
+            points.append(Point(manifest["name"], seen, DevScores(**facts["untrained"]).means()))
+        for one in facts["dev_course"]:
+            points.append(Point(manifest["name"], seen + one["step"] * a_step(stage), one["dev"]))
+        seen += stage["steps"] * a_step(stage)
         points.append(Point(manifest["name"], seen, DevScores(**facts["dev"]).means()))
     return [
         point for point, after in zip(points, [*points[1:], None], strict=True) if not after or after.seen > point.seen
     ]
+
+
+def seen_in(manifest: Mapping[str, Any]) -> int:
+    """Return how many sentences a run saw."""
+    return sum(stage["steps"] * a_step(stage) for stage in manifest["recipe"]["stages"].values())
+
+
+def a_step(stage: Mapping[str, Any]) -> int:
+    """Return how many sentences a step of a stage sees."""
+    return SIDES * int(stage["batch_size"])
 
 
 def table(points: Sequence[Point]) -> str:
