@@ -97,7 +97,9 @@ def prepare(run_folder: Path, steps: int, folder: Path) -> Task:
 
 
 def _stage(recipe: Recipe, steps: int) -> tuple[str, Stage]:
-    name = next(name for name, stage in recipe.stages.items() if stage.train == "student" and stage.needs_teacher)
+    name = next(
+        name for name, stage in recipe.stages.items() if stage.train == "student" and "source" in stage.taught_sides
+    )
     length = {"steps": steps, "epochs": None, "checkpoint_steps": 10 * steps}
     as_theirs = {"objectives": {"teacher": 1.0}, "table_learning_rate": None, "weight_decay": 0.0}
     return name, recipe.stages[name].model_copy(update=length | as_theirs)

@@ -15,6 +15,7 @@ from xcompress.distill.objectives import (
     contrast_loss,
     embedding_loss,
     teacher_loss,
+    teacher_targets_loss,
 )
 from xcompress.distill.views import SentenceVectors, View, weighted_sum
 from xcompress.recipe import Stage
@@ -49,6 +50,12 @@ def test_equation_4_regresses_each_side_on_the_assistant() -> None:
     a_sources, a_targets, sources, targets = given = arrays(4)
     expected = sum(squared(a_sources[i], sources[i]) + squared(a_targets[i], targets[i]) for i in range(N)) / N
     assert assistant_loss(*tensors(given)).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_teacher_targets_regresses_targets_on_the_teachers_targets() -> None:
+    teacher, targets = given = arrays(2)
+    expected = sum(squared(teacher[i], targets[i]) for i in range(N)) / N
+    assert teacher_targets_loss(*tensors(given)).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_equation_5_compares_source_target_cosines_with_the_teachers() -> None:
@@ -101,7 +108,8 @@ def test_equation_3_averages_over_tokens_and_leaves_padding_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "count"), [(teacher_loss, 3), (assistant_loss, 4), (contrast_loss, 3), (contrast_ce_loss, 3)]
+    ("loss", "count"),
+    [(teacher_loss, 3), (teacher_targets_loss, 2), (assistant_loss, 4), (contrast_loss, 3), (contrast_ce_loss, 3)],
 )
 def test_gradients_are_right(loss: Callable[..., Tensor], count: int) -> None:
     assert gradcheck(loss, tuple(tensors(arrays(count))))

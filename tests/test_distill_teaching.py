@@ -6,14 +6,16 @@ from small_recipe import small_recipe
 
 from xcompress.distill.encoders import encoder_fingerprint, open_encoder, unit_length
 from xcompress.distill.goals import VectorTable
+from xcompress.distill.materials import Materials
 from xcompress.distill.pipeline import distill
+from xcompress.distill.run import open_run
 from xcompress.distill.targets import Vectors, VectorStore
 from xcompress.distill.teaching import SideBySide, open_teacher, stored_vectors, teacher_fingerprint
 from xcompress.distill.widths import principal_axes
 from xcompress.files import read_json
 from xcompress.metrics import cosine_matrix
-from xcompress.recipe import Recipe
-from xcompress.student import Student
+from xcompress.recipe import Recipe, load_recipe
+from xcompress.student import Student, encode
 
 TEXTS = ["The bakery opens at six.", "A fox sleeps.", "He left the key under the mat."]
 
@@ -72,6 +74,23 @@ def test_a_run_learns_what_both_say_in_the_width_that_was_asked_for(recipe: Reci
     assert {"teacher", "teacher.beside.0"} < manifest["models"].keys()
     assert manifest["steps"]["start"]["facts"]["widths"]["teacher"] == 64
     assert manifest["steps"]["start"]["facts"]["held_out_cosine_to_teacher"] > 0.5
+
+
+def test_targets_go_to_the_teachers_own_vectors_of_them(recipe: Recipe, tmp_path: Path) -> None:
+    contrast = recipe.stages["contrast"].model_copy(update={"objectives": {"teacher_targets": 1.0}})
+    assert contrast.taught_sides == ["target"]
+    folder = distill(recipe.model_copy(update={"stages": {**recipe.stages, "contrast": contrast}}), tmp_path / "run")
+    with open_run(folder) as run:
+        materials = Materials(load_recipe(folder / "recipe.yaml"), run, 32, None)
+        targets = list(materials.sentences("contrast", "target"))
+        goals = materials.taught_targets.goal("contrast").take(range(len(targets)))
+        assert recipe.teacher
+        np.testing.assert_allclose(goals, materials.taught.change(open_teacher(recipe.teacher)(targets)), atol=3e-3)
+    before, after = (
+        np.square(encode(*Student.load(folder / name), targets) - goals).sum(1).mean()
+        for name in ("3-imitation", "student")
+    )
+    assert after < before
 
 
 def test_a_table_knows_how_wide_its_changed_vectors_are() -> None:

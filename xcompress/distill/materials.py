@@ -119,7 +119,7 @@ class Materials:
     def taught(self) -> VectorTable:
         """The teacher's vectors of the English sentences of `holdout`, `fitted_on` and each stage that needs them."""
         groups: dict[str, Sequence[str]] = {"holdout": Sentences(self.holdout, "source"), "fitted_on": self.fitted_on}
-        groups |= {name: self.sentences(name, "source") for name, stage in self.stages.items() if stage.needs_teacher}
+        groups |= self._taught_of("source")
         teacher = self.required_teacher
         table = VectorTable(groups, stored_vectors(teacher, self.store))
         if teacher.dimensions:
@@ -127,6 +127,17 @@ class Materials:
         else:
             table.change = self._fitting(table, normalize=teacher.normalize)
         return table
+
+    @cached_property
+    def taught_targets(self) -> VectorTable:
+        """The teacher's vectors of the targets of each stage that needs them, changed as those of the sources are."""
+        table = VectorTable(self._taught_of("target"), stored_vectors(self.required_teacher, self.store))
+        table.change = self.taught.change
+        return table
+
+    def _taught_of(self, side: Side) -> dict[str, Sequence[str]]:
+        """Return one side of the stages that learn the teacher's vectors of it, by their names."""
+        return {name: self.sentences(name, side) for name, stage in self.stages.items() if side in stage.taught_sides}
 
     @property
     def required_teacher(self) -> Teacher:

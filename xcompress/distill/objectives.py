@@ -19,6 +19,11 @@ def teacher_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> T
     return squared_distance(teacher_sources, sources) + squared_distance(teacher_sources, targets)
 
 
+def teacher_targets_loss(teacher_targets: Tensor, targets: Tensor) -> Tensor:
+    """Mean |T(t) - X(t)|^2, half of eq. 4 with T in place of A: for a teacher that knows the target languages."""
+    return squared_distance(teacher_targets, targets)
+
+
 def assistant_loss(assistant_sources: Tensor, assistant_targets: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
     """Eq. 4: mean |A(s) - S(s)|^2 + mean |A(t) - S(t)|^2."""
     return squared_distance(assistant_sources, sources) + squared_distance(assistant_targets, targets)

@@ -191,7 +191,11 @@ class _Stages:
 
     def _goals(self, name: str) -> dict[str, Goal]:
         stage = self.materials.stages[name]
-        goals = {"teacher_sources": self.materials.taught.goal(name)} if stage.needs_teacher else {}
+        goals = {}
+        if "source" in stage.taught_sides:
+            goals["teacher_sources"] = self.materials.taught.goal(name)
+        if "target" in stage.taught_sides:
+            goals["teacher_targets"] = self.materials.taught_targets.goal(name)
         if "assistant" in stage.objectives:
             sources, targets = (f"{name} {side}" for side in SIDES)
             table = self.materials.advised if self._is_advised(stage) else self._assistant_table(name)

@@ -22,7 +22,15 @@ from xcompress.student import Embeddings, StudentConfig
 
 Feed = Literal["translations", "entailment", "graded"]
 """A kind of sentence pairs."""
-GATHERED = ("teacher_sources", "assistant_sources", "assistant_targets", "moving_sources", "labels", "scores")
+GATHERED = (
+    "teacher_sources",
+    "teacher_targets",
+    "assistant_sources",
+    "assistant_targets",
+    "moving_sources",
+    "labels",
+    "scores",
+)
 """What belongs to each pair of a batch, and is wanted of all workers."""
 MASKS = ("<mask>", "[MASK]")
 

@@ -1,6 +1,6 @@
 """What a recipe may say: each key with its type, its meaning, and what must fit together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Annotated, Literal, get_args
 
@@ -14,6 +14,7 @@ from xcompress.recipe.part import Part
 WordTask = Literal["masked_word", "reconstruction", "unified"]
 ObjectiveName = Literal[
     "teacher",
+    "teacher_targets",
     "contrast",
     "contrast_bool",
     "contrast_ce",
@@ -28,8 +29,11 @@ ObjectiveName = Literal[
     "alignment",
     "similarity",
 ]
-ON_TEACHER = ("teacher", "contrast", "contrast_bool", "contrast_ce")
-"""Objectives that regress on the teacher's vectors."""
+ON_TEACHER: Mapping[Literal["source", "target"], tuple[str, ...]] = {
+    "source": ("teacher", "contrast", "contrast_bool", "contrast_ce"),
+    "target": ("teacher_targets",),
+}
+"""Objectives that regress on the teacher's vectors, by the side of a pair whose vectors these are."""
 ON_WORDS: tuple[WordTask, ...] = ("masked_word", "reconstruction", "unified")
 """Objectives that predict words of the vocabulary."""
 ON_LABELS = ("entailment", "graded")
@@ -195,7 +199,8 @@ class Stage(Part):
     """Weighted sum of any of these.
 
     Multi-stage distillation: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5),
-    contrast_bool (eq. 8), contrast_ce (eq. 9). Calibrated similarity: moving_teacher (eq. 1 and 2), and on labelled
+    contrast_bool (eq. 8), contrast_ce (eq. 9). Of a teacher that knows the target languages: teacher_targets, its own
+    vectors of the targets. Calibrated similarity: moving_teacher (eq. 1 and 2), and on labelled
     English pairs entailment and graded. Lightweight dual transformer: masked_word (eq. 1), reconstruction (eq. 2 and
     3), unified (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6).
     """
@@ -235,9 +240,9 @@ class Stage(Part):
         return self.steps or ceil((self.epochs or 0) * pairs / self.batch_size)
 
     @property
-    def needs_teacher(self) -> bool:
-        """Whether an objective regresses on the teacher's vectors."""
-        return any(name in ON_TEACHER for name in self.objectives)
+    def taught_sides(self) -> list[Literal["source", "target"]]:
+        """The sides of a pair whose vectors by the teacher an objective regresses on."""
+        return [side for side, names in ON_TEACHER.items() if set(names) & set(self.objectives)]
 
     @property
     def needs_assistant(self) -> bool:
@@ -316,7 +321,7 @@ class Recipe(Part):
     def _has_what_stages_need(self) -> "Recipe":
         for name, stage in self.stages.items():
             where = f"stages.{name}.objectives"
-            if stage.needs_teacher and not self.teacher:
+            if stage.taught_sides and not self.teacher:
                 raise ValueError(f"{where}: learns from a teacher, and there is none; give teacher")
             if stage.needs_assistant and not self.assistant:
                 raise ValueError(f"stages.{name}: needs an assistant, and there is none; give assistant")
