@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from xcompress.console import emit, markdown_table
 from xcompress.distill.dev import DevScores
-from xcompress.export.provenance import lineage
+from xcompress.export.provenance import student_before
 from xcompress.files import read_json, write_text
 
 HERE = Path(__file__).parent
@@ -57,7 +57,7 @@ def course(run: Path) -> list[Point]:
     What the student that it came from had seen counts, too.
     """
     manifest = read_json(run / "manifest.json")
-    points, seen = [], sum(seen_in(read_json(earlier / "manifest.json")) for earlier in lineage(run)[:-1])
+    points, seen = [], seen_before(run)
     for name, stage in manifest["recipe"]["stages"].items():
         facts = next(step["facts"] for key, step in manifest["steps"].items() if key.endswith(f"-{name}"))
         if "untrained" in facts:
@@ -71,9 +71,15 @@ def course(run: Path) -> list[Point]:
     ]
 
 
-def seen_in(manifest: Mapping[str, Any]) -> int:
-    """Return how many sentences a run saw."""
-    return sum(stage["steps"] * a_step(stage) for stage in manifest["recipe"]["stages"].values())
+def seen_before(run: Path) -> int:
+    """Return how many sentences the student had seen that a run's came from."""
+    student = student_before(run)
+    if student is None:
+        return 0
+    stages = list(read_json(student.parent / "manifest.json")["recipe"]["stages"].values())
+    number = student.name.partition("-")[0]
+    until = int(number) if number.isdecimal() else len(stages)
+    return seen_before(student.parent) + sum(stage["steps"] * a_step(stage) for stage in stages[:until])
 
 
 def a_step(stage: Mapping[str, Any]) -> int:

@@ -24,6 +24,7 @@ from xcompress.sources import parse_wheel, parts_of
 
 Entry = TypeVar("Entry")
 _PACKED = re.compile(r"\.(xz|gz)$")
+_STAGE = re.compile(r"\d+-.+")
 _OF_LANGUAGE = re.compile(r"(?P<corpus>.+)\.en-[a-z]{2,3}\.tsv")
 
 
@@ -90,10 +91,16 @@ def find_entry(entries: Mapping[str, Entry], name: str) -> Entry | None:
 
 def lineage(run: Path) -> list[Path]:
     """Return the runs whose students lent their layers to the next, the first trained first, and the run itself."""
+    before = student_before(run)
+    return [*(lineage(before.parent) if before else []), run]
+
+
+def student_before(run: Path) -> Path | None:
+    """Return the folder of another run's student, at its end or after a stage, that lent a run its layers, if any."""
     assistant = load_recipe(run / "recipe.yaml").assistant
-    before = Path(assistant.source).parent if assistant else run
-    is_run = assistant is not None and Path(assistant.source).name == "student" and (before / MANIFEST).is_file()
-    return [*(lineage(before) if is_run else []), run]
+    folder = Path(assistant.source) if assistant else run
+    is_student = folder.name == "student" or _STAGE.fullmatch(folder.name)
+    return folder if is_student and (folder.parent / MANIFEST).is_file() else None
 
 
 def text_of_all(runs: Sequence[Path], table: Table) -> list[dict[str, Any]]:
