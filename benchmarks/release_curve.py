@@ -79,7 +79,7 @@ def seen_before(run: Path) -> int:
     stages = list(read_json(student.parent / "manifest.json")["recipe"]["stages"].values())
     number = student.name.partition("-")[0]
     until = int(number) if number.isdecimal() else len(stages)
-    return seen_before(student.parent) + sum(stage["steps"] * a_step(stage) for stage in stages[:until])
+    return seen_before(student.parent) + sum(int(stage["steps"]) * a_step(stage) for stage in stages[:until])
 
 
 def a_step(stage: Mapping[str, Any]) -> int:

@@ -38,7 +38,7 @@ def small(tmp_path: Path) -> Path:
 def unigram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Save a student whose vocabulary can be trimmed, to German or English words."""
     monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources._installed", lambda wheel: None)
+    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
     words = list(dict.fromkeys(word for texts in TEXT.values() for text in texts for word in text.split()))
     write_word_lists(tmp_path / "cache", {"de": words, "en": ["rain", "the", "boat"]})
     folder, tokenizer = tmp_path / "unigram", make("unigram")

@@ -18,7 +18,7 @@ KINDS = ["unigram", "wordpiece", "byte_level", "byte_fallback", "marked_ends"]
 @pytest.fixture(autouse=True)
 def word_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources._installed", lambda wheel: None)
+    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
     german = ["der", "zug", "kommt", "nicht", "heute", "hafen"]
     write_word_lists(tmp_path / "cache", {"de": german, "en": ["the", "train"]})
 

@@ -12,7 +12,7 @@ from xcompress.trimming.counts import count_file, count_words
 @pytest.fixture(autouse=True)
 def word_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources._installed", lambda wheel: None)
+    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
     german = ["der", "zug", "kommt", "nicht", "heute", "hafen"]
     write_word_lists(tmp_path / "cache", {"de": german, "en": ["the", "train"]})
 

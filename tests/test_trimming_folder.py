@@ -48,7 +48,7 @@ FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": F
 @pytest.fixture(autouse=True)
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources._installed", lambda wheel: None)
+    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
     write_word_lists(tmp_path / "cache", {"de": [word for text in GERMAN for word in text.lower().split()]})
     (tmp_path / "text.txt").write_text("\n".join(GERMAN), encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from xcompress.archives import name_of_joined
 from xcompress.bundle_check import MANIFEST
 from xcompress.errors import InputError
 from xcompress.export.options import Options
@@ -21,6 +20,7 @@ from xcompress.recipe.part import Part
 from xcompress.recipe.references import encoders
 from xcompress.recipe.shipped import shipped, shipped_folder
 from xcompress.sources import parse_wheel, parts_of
+from xcompress.sources.archives import name_of_joined
 
 Entry = TypeVar("Entry")
 _PACKED = re.compile(r"\.(xz|gz)$")

@@ -1,0 +1,64 @@
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from xcompress.errors import InputError
+from xcompress.sources import hub, resolve
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, snapshot: object, info: object = lambda *_, **__: None) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", info)
+
+
+def raising(error: Exception) -> object:
+    def call(*_: object, **__: object) -> str:
+        raise error
+
+    return call
+
+
+def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, raising(OSError("cached?\nno")), raising(ConnectionError("line\nline")))
+    with pytest.raises(InputError, match="could not be reached") as error:
+        resolve("org/name")
+    assert "\n" not in str(error.value) and "recipes/minilm_ru3.yaml" in str(error.value)
+
+
+def test_a_silent_network_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    stand_in(monkeypatch, raising(OSError()), lambda *_, **__: release.wait(30))
+    monkeypatch.setattr(hub, "SECONDS", 0.2)
+    start = time.monotonic()
+    with pytest.raises(InputError, match="no answer"):
+        resolve("org/name")
+    release.set()
+    assert time.monotonic() - start < 5
+
+
+def test_a_cached_snapshot_is_used_offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    stand_in(monkeypatch, lambda *_, local_files_only, **__: str(tmp_path), raising(AssertionError("went online")))
+    assert resolve("org/name@main") == tmp_path
+
+
+def test_a_partial_snapshot_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def snapshot(*_: object, local_files_only: bool, **__: object) -> str:
+        (tmp_path / "config.json").write_text("{}")
+        if not local_files_only:
+            (tmp_path / "model.safetensors").write_text("")
+        return str(tmp_path)
+
+    stand_in(monkeypatch, snapshot)
+    assert resolve("org/name") == tmp_path
+
+
+def test_a_model_without_safetensors_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    stand_in(monkeypatch, lambda *_, **__: str(tmp_path))
+    with pytest.raises(InputError, match="safetensors"):
+        resolve("org/name")

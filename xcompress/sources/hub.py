@@ -1,0 +1,87 @@
+"""Models of the Hugging Face hub: the local copy, else a download."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from xcompress import console
+from xcompress.errors import InputError
+
+OFFLINE_RECIPE = "recipes/minilm_ru3.yaml"
+SECONDS = 15.0
+"""How long the hub may take to answer at all."""
+FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "1_Pooling/*"]
+SKIPPED = ["*.bin", "*.onnx", "onnx/*", "openvino/*", "*.msgpack", "*.h5"]
+
+
+def from_hub(reference: str) -> Path:
+    """Return a hub id's snapshot: the local copy when it holds weights, else a download.
+
+    :raises InputError: when it cannot be had, or has no safetensors.
+    """
+    import huggingface_hub
+
+    name, _, revision = reference.partition("@")
+
+    def snapshot(local: bool) -> Path:
+        return Path(
+            huggingface_hub.snapshot_download(
+                name,
+                revision=revision or None,
+                allow_patterns=FILES,
+                ignore_patterns=SKIPPED,
+                local_files_only=local,
+                etag_timeout=10,
+            )
+        )
+
+    with suppress(Exception):  # not in the local cache, whatever the library raises for that
+        path = snapshot(local=True)
+        if _complete(path):
+            return path
+    try:
+        _within(SECONDS, lambda: huggingface_hub.HfApi().repo_info(name, revision=revision or None, timeout=10))
+        console.say(f"fetching {reference} from the hub")
+        path = snapshot(local=False)
+    except Exception as error:
+        raise InputError(_hub_reason(reference, error)) from error
+    if not _complete(path):
+        raise InputError(f"{reference}: has no config.json with *.safetensors weights (pickled weights are not read)")
+    return path
+
+
+def _complete(path: Path) -> bool:
+    return (path / "config.json").is_file() and any(path.rglob("*.safetensors"))
+
+
+def _within(seconds: float, action: Callable[[], object]) -> None:
+    """Run an action in a thread that is given up after some seconds: a silent firewall holds a socket for minutes."""
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            action()
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"no answer in {seconds:.0f} s")
+    if failures:
+        raise failures[0]
+
+
+def _hub_reason(reference: str, error: Exception) -> str:
+    kind = type(error).__name__
+    if kind == "GatedRepoError":
+        return f"{reference}: this model is gated; ask for access on its page, then run `hf auth login`"
+    if kind in ("RepositoryNotFoundError", "RevisionNotFoundError"):
+        return f"{reference}: neither a local path nor a model that the hub shows you; check the name, or log in"
+    reason = str(error) if isinstance(error, TimeoutError) else kind
+    return (
+        f"{reference}: no such local path, and as a hub id it could not be reached ({reason}); "
+        f"check the network, give a local folder, or use {OFFLINE_RECIPE}, which needs no hub"
+    )
