@@ -1,4 +1,5 @@
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -182,17 +183,21 @@ print(most_held() - before)
 
 
 def growth(loss: str, pairs: int) -> int:
-    """Return what a step adds to the most memory that a process of its own held, in KiB."""
+    """Return what a step adds to the most memory that a process of its own held, in KiB.
+
+    glibc is told to give back what is freed at once: what it keeps differs from run to run by more than a step needs.
+    """
     command = [sys.executable, "-c", GROWTH, loss, str(pairs), str(dual.__file__)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    return int(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
 
 def test_memory_does_not_grow_with_sentences_times_words() -> None:
     if not Path("/proc/self/status").is_file():
         pytest.skip("the system does not say how much memory a process held")
     plain, ours, ours_of_more = growth("plain", 256), growth("word_loss", 256), growth("word_loss", 512)
-    assert ours < plain / 3
-    assert ours_of_more < ours + plain / 10
+    assert ours < plain / 10
+    assert ours_of_more < ours + plain / 20
 
 
 def test_the_most_logits_at_one_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
