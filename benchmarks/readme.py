@@ -141,10 +141,14 @@ def _row(result: Result) -> list[str]:
         f"{disk:.1f}" if disk else NONE,
         f"{result.memory.resident / 1e6:.0f}" if result.memory else NONE,
         f"{result.start.total:.1f}" if result.start else NONE,
-        f"{1000 * speed.single:.1f}" if speed and speed.single else NONE,
+        _milliseconds(speed.single) if speed and speed.single else NONE,
         f"{speed.per_second:.0f}" if speed else NONE,
         *(_figure(result, kind, name) for kind, name in _COLUMNS),
     ]
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.{1 if seconds >= 1e-4 else 2}f}"
 
 
 _COLUMNS = (("similarity", "monolingual"), ("similarity", "en-xx"), ("retrieval", "average"))
