@@ -94,7 +94,7 @@ def test_one_graph_and_its_card_are_released(run: Path, table: Table) -> None:
     assert (folder / "README.md").read_text() == model_card(manifest)
 
 
-@pytest.mark.parametrize("student", ["student", "1-assistant"])
+@pytest.mark.parametrize("student", ["student", "1-contrast"])
 def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     run: Path, table: Table, tmp_path: Path, student: str
 ) -> None:

@@ -67,10 +67,6 @@ def _on_teacher(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Objective:
     return lambda view: loss(view.goals["teacher_sources"], view.sources, view.targets)
 
 
-def _on_teacher_targets(view: View) -> Tensor:
-    return objectives.teacher_targets_loss(view.goals["teacher_targets"], view.targets)
-
-
 def _on_assistant(view: View) -> Tensor:
     goals = view.goals["assistant_sources"], view.goals["assistant_targets"]
     return objectives.assistant_loss(*goals, view.sources, view.targets)
@@ -95,7 +91,7 @@ def _on_relations(view: View) -> Tensor:
 
 OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "teacher": _on_teacher(objectives.teacher_loss),
-    "teacher_targets": _on_teacher_targets,
+    "teacher_targets": lambda view: objectives.teacher_targets_loss(view.goals["teacher_targets"], view.targets),
     "contrast": _on_teacher(objectives.contrast_loss),
     "contrast_bool": _on_teacher(objectives.contrast_bool_loss),
     "contrast_ce": _on_teacher(objectives.contrast_ce_loss),

@@ -98,7 +98,9 @@ def lineage(run: Path) -> list[Path]:
 def student_before(run: Path) -> Path | None:
     """Return the folder of another run's student, at its end or after a stage, that lent a run its layers, if any."""
     assistant = load_recipe(run / "recipe.yaml").assistant
-    folder = Path(assistant.source) if assistant else run
+    if assistant is None:
+        return None
+    folder = Path(assistant.source)
     is_student = folder.name == "student" or _STAGE.fullmatch(folder.name)
     return folder if is_student and (folder.parent / MANIFEST).is_file() else None
 
