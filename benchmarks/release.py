@@ -61,9 +61,7 @@ def _arguments() -> argparse.Namespace:
 
 def _scores(run: Path, bundle: Path, data: Path, table: Table) -> list[dict[str, Any]]:
     """Score what a released model opens, on dev sets alone; sets that the table does not know are refused."""
-    holdouts = run / "corpus"
-    languages = list(read_manifest(bundle)["languages"])
-    exam = collect(data, languages, holdouts=holdouts if holdouts.is_dir() else None, split="dev")
+    exam = collect(data, list(read_manifest(bundle)["languages"]), run=run, split="dev")
     for note in exam.notes:
         warn(note)
     sentences = exam.sentences()

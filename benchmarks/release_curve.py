@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 
 from xcompress.console import emit, markdown_table
 from xcompress.distill.dev import DevScores
-from xcompress.export.provenance import student_before
 from xcompress.files import read_json, write_text
+from xcompress.lineage import student_before
+from xcompress.recipe import load_recipe
 
 HERE = Path(__file__).parent
 PAGE, PICTURE = HERE / "release.md", HERE / "release.png"
@@ -73,7 +74,7 @@ def course(run: Path) -> list[Point]:
 
 def seen_before(run: Path) -> int:
     """Return how many sentences the student had seen that a run's came from."""
-    student = student_before(run)
+    student = student_before(load_recipe(run / "recipe.yaml"))
     if student is None:
         return 0
     stages = list(read_json(student.parent / "manifest.json")["recipe"]["stages"].values())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from xcompress.bench.exam import collect
 from xcompress.bench.exam.agreement import Agreement
@@ -15,6 +16,7 @@ from xcompress.bench.exam.plain import pair_up, sample
 from xcompress.bench.exam.retrieval import Retrieval
 from xcompress.corpus.similarity import builtin
 from xcompress.errors import InputError
+from xcompress.recipe import load_recipe
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 CODES = {"de": "deu", "fr": "fra"}
@@ -138,15 +140,34 @@ def test_folders_of_the_same_name_are_told_apart(data: Path) -> None:
 
 
 def test_holdouts_without_data(tmp_path: Path) -> None:
-    put(tmp_path / "holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(150)])
-    put(tmp_path / "holdout.fr.tsv", [f"sentence {n}\tphrase {n}" for n in range(150)])
-    exam = collect(None, holdouts=tmp_path)
+    put(tmp_path / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(150)])
+    put(tmp_path / "corpus/holdout.fr.tsv", [f"sentence {n}\tphrase {n}" for n in range(150)])
+    exam = collect(None, run=tmp_path)
     expected = [("Similarity", "built-in"), ("Retrieval", "held-out translations"), ("Agreement", "built-in")]
     assert names(exam.tests) == expected
     assert exam.tests[1].rows == 100
-    assert collect(None, holdouts=tmp_path, quick=True).tests[1].rows == QUICK_PAIRS
-    assert collect(None, ["fr"], holdouts=tmp_path).tests[1].languages() == {"fr"}
+    assert collect(None, run=tmp_path, quick=True).tests[1].rows == QUICK_PAIRS
+    assert collect(None, ["fr"], run=tmp_path).tests[1].languages() == {"fr"}
     assert names(collect(None).tests) == [expected[0], expected[2]]
+
+
+def test_what_an_earlier_run_trained_on_is_not_held_out(tmp_path: Path) -> None:
+    """Its student lent layers to the run; spelling and side do not matter."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    put(second / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(9)])
+    put(second / "corpus/holdout.fr.tsv", ["sentence 3\tphrase 3", "sentence 4\tphrase 4"])
+    put(first / "corpus/train.de.tsv", ["Sentence 3!\tdritter Satz", "the seventh\tSATZ 7", "another\tanderer"])
+    put(first / "corpus/train.it.tsv", ["Satz 8.\totto"])
+    put(first / "manifest.json", ["{}"])
+    for run, lender in ((first, "anything"), (second, first / "student")):
+        recipe = load_recipe("minilm_ru3", [f"assistant.source={lender}"])
+        (run / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    exam = collect(None, run=second)
+    held_out = next(test for test in exam.tests if isinstance(test, Retrieval))
+    assert {code: {row[0][-1] for row in rows} for code, rows in held_out.pairs.items()} == {"de": set("012456")}
+    left_out = f"4 of 11 pairs were left out, as {first} trained on one of their sentences"
+    assert exam.notes == (f"held-out translations: {left_out}",)
+    assert collect(None, run=first).notes == ()
 
 
 def test_a_quick_exam_is_short(data: Path) -> None:
@@ -180,11 +201,11 @@ def test_distractors_come_from_plain_text(data: Path) -> None:
 
 def test_the_margin_ranks_every_retrieval(data: Path) -> None:
     put(data / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(5)])
-    exam = collect(data, margin=True, distractors=300, holdouts=data / "corpus")
+    exam = collect(data, margin=True, distractors=300, run=data)
     ranked = {test.name: test.margin for test in exam.tests if isinstance(test, Retrieval)}
     both = ("held-out translations", "tatoeba")
     assert ranked == dict.fromkeys([*both, *(f"{name} + 300 distractors" for name in both)], True)
-    assert names(exam.tests) == names(collect(data, distractors=300, holdouts=data / "corpus").tests)
+    assert names(exam.tests) == names(collect(data, distractors=300, run=data).tests)
     with pytest.raises(InputError, match="margin: there are no translations to find"):
         collect(data / "sts", margin=True)
 

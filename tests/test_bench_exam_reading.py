@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xcompress.bench.exam import collect
-from xcompress.bench.exam.reading import read_holdouts, read_labelled, read_sentences, read_tatoeba
+from xcompress.bench.exam.reading import read_holdouts, read_labelled, read_sentences, read_tatoeba, sample_pairs
 from xcompress.errors import InputError
 
 ROWS = "one\teins\ntwo\tzwei\nthree\tdrei\nfour\tvier\n"
@@ -24,19 +24,19 @@ def write(folder: Path, **files: str) -> Path:
 
 def test_holdouts_are_read_and_sampled_alike(tmp_path: Path) -> None:
     write(tmp_path, holdout_de_tsv=ROWS, holdout_fr_tsv="four\tquatre\nthree\ttrois\ntwo\tdeux\none\tun\n")
-    assert {code: len(rows) for code, rows in read_holdouts(tmp_path, 500).items()} == {"de": 4, "fr": 4}
-    sample = read_holdouts(tmp_path, 2)
+    assert {code: len(rows) for code, rows in read_holdouts(tmp_path).items()} == {"de": 4, "fr": 4}
+    sample = {code: sample_pairs(rows, 2) for code, rows in read_holdouts(tmp_path).items()}
     assert [row[0] for row in sample["de"]] == [row[0] for row in sample["fr"]], "the same English sentences"
 
 
 def test_repeated_sentences_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, holdout_de_tsv=ROWS + "one\tein\nfive\tvier\n")
-    assert len(read_holdouts(tmp_path, 500)["de"]) == 4
+    assert len(read_holdouts(tmp_path)["de"]) == 4
 
 
 def test_bad_holdout_lines_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holdout\.de\.tsv:2: 1 columns"):
-        read_holdouts(write(tmp_path, holdout_de_tsv="one\teins\ntwo\n"), 500)
+        read_holdouts(write(tmp_path, holdout_de_tsv="one\teins\ntwo\n"))
 
 
 def test_tatoeba_files_by_name_and_language(tmp_path: Path) -> None:

@@ -78,6 +78,26 @@ def test_the_word_table_may_be_anothers(with_pieces: str, recipe_file: Path, tmp
     assert torch.equal(reference.unit[0].output.weight, layers.unit[0].output.weight)
 
 
+def test_a_finished_student_lends_layers_and_head_to_the_whole_table_of_another(
+    with_pieces: str, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = with_pieces.removeprefix("assistant=")
+    lender = finite(run(recipe_file, tmp_path / "first", CONTRAST)[0])
+    assert lender.config.bottleneck and lender.config.bottleneck < lender.config.hidden_size
+    assistant = f"assistant={{source: {tmp_path}/first/run/student, rows_from: {rows}, shape: null, sha256: null}}"
+    finished, _ = run(recipe_file, tmp_path / "then", CONTRAST, "widths=equal", "corpus.holdout=60", assistant)
+    told = f"pairs are not scored, as {tmp_path}/first/run trained on one of their sentences"
+    assert told in " ".join(capsys.readouterr().err.split()), "it held out 40 sentences"
+    start, _ = Student.load(finished / "start")
+    reference, _ = Student.load(finished / "reference")
+    assert reference.config.bottleneck is None
+    table = import_encoder(tmp_path / "assistant")[0].embeddings.word.weight
+    assert torch.equal(reference.embeddings.word.weight, table)
+    assert torch.equal(start.unit[0].output.weight, lender.unit[0].output.weight)
+    assert torch.equal(start.head.weight, lender.head.weight)
+    assert finite(finished).config.bottleneck == lender.config.bottleneck
+
+
 def test_an_assistant_without_layers_needs_a_lender(recipe_file: Path) -> None:
     with pytest.raises(InputError, match="has no layers to lend; name an encoder in unit_from"):
         load_recipe(recipe_file, [IMITATION, "assistant={source: 'python:bag_of_words:encode'}"])

@@ -24,15 +24,14 @@ from xcompress.export.provenance import (
     changes,
     export_command,
     find_entry,
-    lineage,
     models_used,
     read_table,
     short_name,
-    student_before,
     table_file,
     text_read,
 )
 from xcompress.export.release import describe_scores, pack_tokenizer, release_facts, write_release
+from xcompress.lineage import lineage, student_before
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.runtime import Encoder
 
@@ -109,7 +108,7 @@ def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     (second / "bundle" / "manifest.json").write_text(json.dumps(manifest | {"recipe_hash": later.hash}))
     assert lineage(run) == [run]
     assert lineage(second) == [run, second]
-    assert student_before(second) == run / student
+    assert student_before(later) == run / student
     made = release_facts(second, second / "bundle", table, name="small", recipe="minilm_ru3")
     assert made["commands"][0] == "xcompress distill recipes/minilm_ru3.yaml"
     assert made["commands"][1].startswith("xcompress distill recipes/minilm_ru3.yaml name=later assistant.source=")

@@ -103,7 +103,10 @@ def trim(student: Student, tokenizer: Tokenizer, kept: Sequence[int]) -> tuple[S
 
 
 def with_table(student: Student, table: Tensor, pad_token_id: int) -> Student:
-    """Return the same encoder with another word table, (V', H)."""
-    changed = Student(replace(student.config, vocab_size=len(table), pad_token_id=pad_token_id))
-    changed.load_state_dict(student.state_dict() | {"embeddings.word.weight": table})
+    """Return the same encoder with another word table: (V', B) before its projection, or (V', H) in place of both."""
+    narrow = table.shape[1] == student.config.bottleneck
+    config = replace(student.config, vocab_size=len(table), pad_token_id=pad_token_id)
+    changed = Student(config if narrow else replace(config, bottleneck=None))
+    others = {name: weight for name, weight in student.state_dict().items() if name in changed.state_dict()}
+    changed.load_state_dict(others | {"embeddings.word.weight": table})
     return changed.eval()

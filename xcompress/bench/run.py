@@ -126,7 +126,7 @@ def _exam(found: Found, plan: Plan) -> Exam:
     return collect(
         plan.data,
         list(plan.languages) or shared,
-        holdouts=found.run / "corpus" if found.run else None,
+        run=found.run,
         quick=plan.quick,
         distractors=plan.distractors,
         margin=plan.margin,

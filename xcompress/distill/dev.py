@@ -33,11 +33,11 @@ class DevScores:
 
 
 def dev_scores(vectors_of: VectorsOf, materials: Materials) -> DevScores:
-    """Score a model on the held-out pairs.
+    """Score a model on the held-out pairs that nothing it comes from was trained on.
 
     :param vectors_of: maps texts to the model's vectors.
     """
-    holdout = materials.holdout
+    holdout = materials.unseen
     texts = sorted({text for pair in holdout for text in (pair.source, pair.target)})
     rows = dict(zip(texts, vectors_of(texts), strict=True))
     by_language: dict[str, list[Pair]] = {}

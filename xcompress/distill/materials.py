@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress import __version__
-from xcompress.console import tracked
+from xcompress.console import say, tracked
 from xcompress.corpus.build import HOLDOUT, TRAIN, build, corpus_file, origins_file
 from xcompress.corpus.filters import Limits, TokenLimit
 from xcompress.corpus.pairs import Pair
@@ -29,6 +29,7 @@ from xcompress.distill.teaching import stored_vectors, teacher_fingerprint
 from xcompress.distill.widths import principal_axes
 from xcompress.errors import InputError
 from xcompress.lazy import Joined
+from xcompress.lineage import runs_before, trained_on
 from xcompress.python_code import PYTHON
 from xcompress.recipe import CorpusPart, Recipe, Stage, Teacher, Tsv
 from xcompress.sources import fingerprint, resolve
@@ -63,6 +64,19 @@ class Materials:
     def holdout(self) -> list[Pair]:
         """Pairs held out."""
         return [pair for file in self._files(HOLDOUT) for pair in file]
+
+    @cached_property
+    def unseen(self) -> list[Pair]:
+        """Of the pairs held out, those that no earlier run trained on whose student lends its layers."""
+        earlier = runs_before(self.recipe)
+        seen = trained_on({text for pair in self.holdout for text in (pair.source, pair.target)}, earlier)
+        unseen = [pair for pair in self.holdout if seen.isdisjoint((pair.source, pair.target))]
+        if seen:
+            say(
+                f"{len(self.holdout) - len(unseen):,} of {len(self.holdout):,} held-out pairs are not scored, as "
+                f"{', '.join(map(str, earlier))} trained on one of their sentences"
+            )
+        return unseen
 
     @cached_property
     def stages(self) -> Mapping[str, Stage]:

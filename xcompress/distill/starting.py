@@ -119,7 +119,8 @@ def _beside_teacher(
 ) -> dict[str, object]:
     if recipe.teacher is None:
         return {}
-    held_out = sorted({pair.source for pair in materials.holdout})
+    held_out = sorted({pair.source for pair in materials.unseen})
+    cosine = float(cosines(vectors(held_out), materials.teacher(held_out)).mean()) if held_out else None
     return {
         "widths": {
             "by": recipe.widths,
@@ -127,7 +128,7 @@ def _beside_teacher(
             "encoder": encoder.hidden_size,
             "student": encoder.dimension,
         },
-        "held_out_cosine_to_teacher": float(cosines(vectors(held_out), materials.teacher(held_out)).mean()),
+        "held_out_cosine_to_teacher": cosine,
     }
 
 

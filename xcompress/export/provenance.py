@@ -24,7 +24,6 @@ from xcompress.sources.archives import name_of_joined
 
 Entry = TypeVar("Entry")
 _PACKED = re.compile(r"\.(xz|gz)$")
-_STAGE = re.compile(r"\d+-.+")
 _OF_LANGUAGE = re.compile(r"(?P<corpus>.+)\.en-[a-z]{2,3}\.tsv")
 
 
@@ -87,22 +86,6 @@ def short_name(reference: str) -> str:
 def find_entry(entries: Mapping[str, Entry], name: str) -> Entry | None:
     """Return the entry of a name: its own, or the first whose pattern it fits."""
     return entries.get(name) or next((entry for key, entry in entries.items() if fnmatchcase(name, key)), None)
-
-
-def lineage(run: Path) -> list[Path]:
-    """Return the runs whose students lent their layers to the next, the first trained first, and the run itself."""
-    before = student_before(run)
-    return [*(lineage(before.parent) if before else []), run]
-
-
-def student_before(run: Path) -> Path | None:
-    """Return the folder of another run's student, at its end or after a stage, that lent a run its layers, if any."""
-    assistant = load_recipe(run / "recipe.yaml").assistant
-    if assistant is None:
-        return None
-    folder = Path(assistant.source)
-    is_student = folder.name == "student" or _STAGE.fullmatch(folder.name)
-    return folder if is_student and (folder.parent / MANIFEST).is_file() else None
 
 
 def text_of_all(runs: Sequence[Path], table: Table) -> list[dict[str, Any]]:

@@ -18,11 +18,11 @@ from xcompress.export.provenance import (
     changes,
     export_command,
     find_entry,
-    lineage,
     models_of_all,
     text_of_all,
 )
 from xcompress.files import read_json, whole_folder, write_json, write_text
+from xcompress.lineage import lineage
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.released import size_of
 from xcompress.runtime import Encoder

@@ -11,11 +11,12 @@ from xcompress.bench.exam.exam import Exam
 from xcompress.bench.exam.languages import short, wanted
 from xcompress.bench.exam.marking import Task
 from xcompress.bench.exam.plain import sample
-from xcompress.bench.exam.reading import read_holdouts
+from xcompress.bench.exam.reading import read_holdouts, sample_pairs
 from xcompress.bench.exam.retrieval import Retrieval
 from xcompress.bench.exam.similarity import Similarity
 from xcompress.corpus.similarity import BUILTIN, PIVOT, builtin
 from xcompress.errors import InputError
+from xcompress.lineage import lineage, trained_on
 
 HOLDOUTS = "held-out translations"
 HOLDOUT_PAIRS = 100
@@ -37,7 +38,7 @@ def collect(
     data: Path | None,
     languages: Sequence[str] = (),
     *,
-    holdouts: Path | None = None,
+    run: Path | None = None,
     quick: bool = False,
     distractors: int = 0,
     margin: bool = False,
@@ -47,7 +48,8 @@ def collect(
 
     :param data: a folder with tests in any known format, at any depth.
     :param languages: keep what needs only these and English; everything when empty.
-    :param holdouts: a run's corpus folder, with `holdout.<lang>.tsv`.
+    :param run: a run folder, whose held-out translations are a test; those that earlier runs of its lineage trained on
+        are left out.
     :param quick: take fewer rows, so that about 1,500 sentences are encoded.
     :param distractors: sentences per language, from the plain text in `data`, among which translations have to be found
         too; at most 200,000.
@@ -57,7 +59,7 @@ def collect(
     """
     _check(distractors, split)
     found = read_data(data, split) if data else Found()
-    own = _own(holdouts, quick)
+    own: list[Task] = [Similarity(builtin().every(QUICK_STEP if quick else 1)), _held_out(run, quick, found.notes)]
     if languages:
         own = [test.within(wanted(languages)) for test in own]
         _narrow(found, data, languages)
@@ -81,11 +83,22 @@ def _check(distractors: int, split: str) -> None:
         raise InputError(f"distractors: {distractors:,}; choose 0 to {MOST_DISTRACTORS:,}")
 
 
-def _own(holdouts: Path | None, quick: bool) -> list[Task]:
-    """Return the built-in set and the held-out translations."""
-    graded = Similarity(builtin().every(QUICK_STEP if quick else 1))
-    pairs = read_holdouts(holdouts, QUICK_PAIRS if quick else HOLDOUT_PAIRS) if holdouts else {}
-    return [graded, Retrieval(HOLDOUTS, pairs)]
+def _held_out(run: Path | None, quick: bool, notes: list[str]) -> Retrieval:
+    """Return the held-out translations of a run; what was left out of them is noted."""
+    pairs = read_holdouts(run / "corpus") if run else {}
+    earlier = lineage(run)[:-1] if run and (run / "recipe.yaml").is_file() else []
+    seen = trained_on({text for rows in pairs.values() for row in rows for text in row}, earlier)
+    unseen = {language: [row for row in rows if seen.isdisjoint(row)] for language, rows in pairs.items()}
+    before, after = (sum(map(len, rows.values())) for rows in (pairs, unseen))
+    if after < before:
+        notes.append(
+            f"{HOLDOUTS}: {before - after:,} of {before:,} pairs were left out, as {', '.join(map(str, earlier))} "
+            "trained on one of their sentences"
+        )
+    most = QUICK_PAIRS if quick else HOLDOUT_PAIRS
+    return Retrieval(
+        HOLDOUTS, {language: sample_pairs(rows, most) for language, rows in unseen.items() if len(rows) > 1}
+    )
 
 
 def _narrow(found: Found, data: Path | None, languages: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """The files of tests, read strictly: what is not as it should be is named with file and line."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from xcompress.bench.exam.classification import Labelled
@@ -14,15 +14,21 @@ from xcompress.files import hash_of
 ENGLISH = "eng"
 
 
-def read_holdouts(folder: Path, most: int) -> dict[str, Translations]:
+def read_holdouts(folder: Path) -> dict[str, Translations]:
     """Read `holdout.<lang>.tsv` files of `english<TAB>translation`, by language.
 
-    :param most: rows kept per language; which ones depends on the English sentence alone, so that languages that share
-        sentences keep the same ones and those are encoded once.
     :raises InputError: naming file and line.
     """
-    found = {path.name.split(".")[1]: _holdout(path) for path in sorted(folder.glob("holdout.*.tsv"))}
-    return {language: _sample(rows, most) for language, rows in found.items() if len(rows) > 1}
+    return {path.name.split(".")[1]: tuple(_holdout(path)) for path in sorted(folder.glob("holdout.*.tsv"))}
+
+
+def sample_pairs(rows: Sequence[tuple[str, str]], most: int) -> Translations:
+    """Return some of the pairs.
+
+    :param most: how many at most; which ones depends on the English sentence alone, so that languages that share
+        sentences keep the same ones and those are encoded once.
+    """
+    return tuple(sorted(rows, key=lambda row: hash_of(row[0]))[:most])
 
 
 def read_tatoeba(folder: Path) -> dict[str, dict[str, Translations]]:
@@ -80,10 +86,6 @@ def _holdout(path: Path) -> list[tuple[str, str]]:
         english_seen.add(english)
         other_seen.add(other)
     return rows
-
-
-def _sample(rows: list[tuple[str, str]], most: int) -> Translations:
-    return tuple(sorted(rows, key=lambda row: hash_of(row[0]))[:most])
 
 
 def _aligned(code: str, files: dict[str, Path]) -> Translations:
