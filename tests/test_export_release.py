@@ -109,6 +109,8 @@ def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     assert lineage(run) == [run]
     assert lineage(second) == [run, second]
     assert student_before(later) == run / student
+    beside = ["assistant.source=elsewhere", f"assistant.unit_from={{source: {run / student}}}"]
+    assert student_before(load_recipe("minilm_ru3", beside)) == run / student, "who lends the layers counts"
     made = release_facts(second, second / "bundle", table, name="small", recipe="minilm_ru3")
     assert made["commands"][0] == "xcompress distill recipes/minilm_ru3.yaml"
     assert made["commands"][1].startswith("xcompress distill recipes/minilm_ru3.yaml name=later assistant.source=")

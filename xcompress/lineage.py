@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from xcompress.bundle_check import MANIFEST
+from xcompress.console import tracked
 from xcompress.corpus.build import TRAIN
 from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile
@@ -29,7 +30,7 @@ def student_before(recipe: Recipe) -> Path | None:
     assistant = recipe.assistant
     if assistant is None:
         return None
-    folder = Path(assistant.source)
+    folder = Path(assistant.donor.source)
     is_student = folder.name == "student" or _STAGE.fullmatch(folder.name)
     return folder if is_student and (folder.parent / MANIFEST).is_file() else None
 
@@ -43,6 +44,8 @@ def trained_on(texts: Iterable[str], runs: Sequence[Path]) -> set[str]:
     for text in texts if runs else ():
         spelled.setdefault(sentence_key(text), set()).add(text)
     files = [file for run in runs for file in sorted((run / "corpus").glob(f"{TRAIN}.*.tsv"))]
-    pairs = (pair for file in files for pair in PairFile(file, file.name.split(".")[1]))
-    seen = {key for pair in pairs for side in (pair.source, pair.target) if (key := sentence_key(side)) in spelled}
+    seen: set[str] = set()
+    for file in tracked(files, "earlier runs: files read"):
+        for pair in PairFile(file, file.name.split(".")[1]):
+            seen |= {sentence_key(pair.source), sentence_key(pair.target)} & spelled.keys()
     return {text for key in seen for text in spelled[key]}
