@@ -70,15 +70,17 @@ def write_graphs(run: Path, folder: Path) -> Iterator[tuple[str, Path]]:
     """Write the graphs that are compared; yield names and files."""
     source = find_source(run)
     student, tokenizer = source.open()
-    ranges = calibrate(student, tokenizer, calibration_text(source, source.languages))
-    for name, precision, recurrence in (
-        ("float32", "fp32", "unroll"),
-        (INT8, "int8", "unroll"),
-        ("int8, loop", "int8", "loop"),
-        ("int4 table", "int4", "unroll"),
-    ):
+    ranges = calibrate(student, tokenizer, calibration_text(source, source.languages), moments=True)
+    forms = {
+        "float32": form_of("fp32", "unroll", False, ranges),
+        INT8: form_of("int8", "unroll", False, ranges),
+        "int8, loop": form_of("int8", "loop", False, ranges),
+        "int4 table": form_of("int8", "unroll", False, ranges, "int4"),
+        "int4": form_of("int4", "unroll", False, ranges),
+    }
+    for name, form in forms.items():
         file = folder / name.replace(", ", "_").replace(" ", "_") / "model.onnx"
-        write_graph(student, form_of(precision, recurrence, False, ranges), file, external=False)  # type: ignore[arg-type]
+        write_graph(student, form, file, external=False)
         yield name, file
     yield from optimum_graphs(run, folder)
 

@@ -11,7 +11,7 @@ from xcompress.export.sites import sites
 from xcompress.student import Student, token_ids
 
 TEXTS = [*SENTENCES, *TEXT["de"]]
-SHORT = [*(text.split()[0] for text in TEXTS), ""]
+SHORT = [*dict.fromkeys(text.split()[0] for text in TEXTS), ""]
 
 
 def by_hand(student: Student, texts: list[str]) -> dict[str, Range]:
@@ -27,7 +27,7 @@ def by_hand(student: Student, texts: list[str]) -> dict[str, Range]:
         for ids in [*token_ids(make_tokenizer(), [*texts, *SHORT], student.config), *filter(None, bare)]:
             student(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.int64))
     whole = {name: torch.cat(inputs).numpy() for name, inputs in seen.items()}
-    return {name: Range(inputs.min(0), inputs.max(0)) for name, inputs in whole.items()}
+    return {name: Range(inputs.min(0), inputs.max(0), inputs.T @ inputs) for name, inputs in whole.items()}
 
 
 @pytest.mark.parametrize("size", [1, 3, 16])
@@ -44,6 +44,15 @@ def test_ranges_are_those_of_every_token_and_recurrence_without_padding(
         np.testing.assert_allclose(found[name].high, seen.high, atol=1e-5)
         assert found[name].low.shape == (len(sites(make_student(**changes))[name].weight),)
         assert found[name].low.dtype == np.float32
+        assert found[name].moments is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"head_activation": "tanh", "bottleneck": None}])
+def test_moments_are_sums_over_every_token_and_recurrence_without_padding(changes: dict[str, object]) -> None:
+    found = calibrate(make_student(**changes), make_tokenizer(), TEXTS, moments=True)
+    for name, seen in by_hand(make_student(**changes), TEXTS).items():
+        assert seen.moments is not None
+        np.testing.assert_allclose(found[name].moments, seen.moments, atol=1e-4 * np.abs(seen.moments).max())
 
 
 def test_later_recurrences_count() -> None:

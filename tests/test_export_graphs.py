@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,11 @@ def test_forms_of_the_precisions() -> None:
     assert form_of("fp32", "loop", True, {}) == Form("loop", True)
     assert form_of("fp16", "unroll", False, {}) == Form("unroll", False, "fp16", Products(halved=True))
     ranges = ranges_of()
-    for precision in ("int8", "int4"):
-        form = form_of(precision, "loop", False, ranges)
-        assert form == Form("loop", False, precision, Products(None, ranges=ranges))
+    products = Products(None, ranges=ranges)
+    assert form_of("int8", "loop", False, ranges) == Form("loop", False, "int8", products)
+    assert form_of("int8", "loop", False, ranges, "int4") == Form("loop", False, "int4", products)
+    assert form_of("int4", "loop", False, ranges) == Form("loop", False, "int4", replace(products, bits=4))
+    assert form_of("int4", "loop", False, ranges, "int8") == Form("loop", False, "int8", replace(products, bits=4))
 
 
 def test_other_levels_change_nothing_else() -> None:

@@ -101,7 +101,8 @@ def test_every_precision_becomes_a_bundle_that_opens(precision: str, external: b
         assert manifest["calibrated_on"] == (0 if precision == "fp16" else len(CALIBRATED))
     if external:
         assert external_locations(made / own) == {f"{Path(own).name}_data"}
-        assert (made / own).stat().st_size < (made / f"{own}_data").stat().st_size
+        stored = sum(len(one.raw_data) for one in onnx.load(made / own, load_external_data=False).graph.initializer)
+        assert stored < (made / f"{own}_data").stat().st_size
     check_close(made)
     check_close(made, precision="fp32")
 
@@ -143,7 +144,18 @@ def test_the_runtimes_own_format_is_opened_where_it_is_asked_for(small: Path, ex
 
 
 def test_the_runtimes_own_format_with_a_table_in_4_bits(small: Path) -> None:
-    check_close(export(small, options=Options(precision="int4", target="mobile")))
+    made = export(small, options=Options(table="int4", target="mobile"))
+    assert manifest_of(made)["graphs"] == {"int8": "onnx/model_quantized.ort"}
+    check_close(made)
+
+
+@pytest.mark.parametrize(("ort", "end"), [(None, "onnx"), (True, "ort")])
+def test_4_bits_are_not_turned_into_the_runtimes_own_format_unless_asked_to(
+    small: Path, ort: bool | None, end: str
+) -> None:
+    made = export(small, options=Options(precision="int4", target="mobile", ort=ort))
+    assert manifest_of(made)["graphs"] == {"int4": f"onnx/model_q4.{end}"}
+    check_close(made, precision="int4")
 
 
 def test_the_runtimes_own_format_of_the_float32_graph(small: Path) -> None:
@@ -180,8 +192,8 @@ def test_precision_auto_raises_what_spoils_the_scores(
 ) -> None:
     measured = making.calibrate
 
-    def narrow(*given: Any) -> dict[str, Any]:  # noqa: ANN401
-        found = measured(*given)
+    def narrow(*given: Any, **also: Any) -> dict[str, Any]:  # noqa: ANN401
+        found = measured(*given, **also)
         bad = found["unit.1.attention_output"]
         return found | {"unit.1.attention_output": replace(bad, low=bad.low / 1e4, high=bad.high / 1e4)}
 

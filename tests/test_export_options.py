@@ -16,6 +16,9 @@ from xcompress.export.options import TARGETS, Options, Settings
         ({"target": "gpu"}, "target: 'gpu' is unknown; choose cpu, mobile or wasm"),
         ({"recurrence": "spiral"}, "recurrence: 'spiral' is unknown; choose unroll or loop"),
         ({"bottleneck": "cut"}, "bottleneck: 'cut' is unknown; choose auto, keep or fold"),
+        ({"table": "int2"}, "table: 'int2' is unknown; choose auto, int8 or int4"),
+        ({"table": "int4", "precision": "fp16"}, "table: int4 beside precision fp16; choose precision int8 or int4"),
+        ({"table": "int8", "precision": "fp32"}, "table: int8 beside precision fp32; choose precision int8 or int4"),
         ({"shorten": "random"}, "shorten: 'random' is unknown; choose pca or slice"),
         ({"vocabulary": 0, "languages": ("de",)}, "vocabulary: 0 is less than 1; give at least 1"),
         ({"dimension": 0}, "dimension: 0 is less than 2; give at least 2"),
@@ -43,6 +46,8 @@ def test_targets_settings_and_what_replaces_them() -> None:
     assert Options().settings() == Settings("unroll", ort=False, float32=True)
     assert Options(target="mobile").settings() == Settings("loop", ort=True, float32=False)
     assert Options(target="wasm").settings() == Settings("loop", ort=False, float32=False)
+    assert Options(target="mobile", precision="int4").settings() == Settings("loop", ort=False, float32=False)
+    assert Options(target="mobile", precision="int4", ort=True).settings().ort
     own = Options(target="mobile", recurrence="unroll", ort=False).settings()
     assert own == Settings("unroll", ort=False, float32=False)
     assert Options(recurrence="loop", ort=True).settings() == Settings("loop", ort=True, float32=True)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from xcompress.export.products import (
     Range,
     Scaling,
     Site,
+    int4_weights,
     int8_weights,
     scaling_of,
 )
@@ -106,6 +109,57 @@ def test_pairs_of_products_fit_16_bits() -> None:
         values = np.abs(int8_weights(weight).values.astype(int))
         assert 255 * (values[:-1] + values[1:]).max() < 2**15
         assert values.max() <= 127
+
+
+def test_pairs_of_products_of_4_bit_weights_fit_16_bits() -> None:
+    generator = np.random.default_rng(1)
+    random = generator.normal(size=(512, 200)) * np.exp(generator.normal(size=(512, 1)))
+    for weight in (random, -np.abs(random), np.full((32, 20), -1e30), np.eye(32)):
+        found = int4_weights(weight.astype(np.float32))
+        assert found.blocks is not None
+        values = np.abs(found.values.astype(int))
+        assert 255 * (values[:-1] + values[1:]).max() < 2**15
+        assert np.isfinite(found.scales).all()
+
+
+def test_4_bit_weights_are_off_by_a_step_of_their_block_at_most() -> None:
+    weight = made_site(width=64).weight
+    found = int4_weights(weight)
+    largest = np.repeat(np.abs(weight.reshape(2, 32, OUT)).max(1), 32, 0)
+    off = np.abs(found.values * found.scales - weight)
+    assert (off <= 1.1 * largest / 8).all()
+    assert off.mean() < 0.04 * largest.mean()
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(40, 20), (48, 21)])
+def test_weights_of_other_shapes_stay_int8(inputs: int, outputs: int) -> None:
+    weight = np.random.default_rng(2).normal(size=(inputs, outputs)).astype(np.float32)
+    found, plain = int4_weights(weight), int8_weights(weight)
+    assert found.blocks is None
+    np.testing.assert_array_equal(found.values, plain.values)
+
+
+@pytest.mark.parametrize("level", ["static", "token"])
+def test_products_in_4_bits_are_computed_as_those_in_8(level: Level) -> None:
+    site, values = made_site(width=400), tokens(width=400)
+    values[..., 17] *= 60
+    ranges = {site.name: range_of(values)}
+    exact = values @ site.weight + site.bias
+    off = [np.abs(product(Products(level, ranges=ranges, bits=bits), site, values) - exact).mean() for bits in (8, 4)]
+    assert off[0] < off[1] < 0.1 * np.abs(exact).mean()
+
+
+def test_weights_are_fitted_to_the_inputs_that_were_seen() -> None:
+    site, generator = made_site(), np.random.default_rng(3)
+    values = (generator.normal(size=(1, 300, 6)) @ generator.normal(size=(6, WIDTH))).astype(np.float32)
+    plain = range_of(values)
+    fitted = replace(plain, moments=values[0].T @ values[0])
+    exact = values @ site.weight + site.bias
+    off = [
+        np.abs(product(Products("token", ranges={site.name: seen}, bits=4), site, values) - exact).mean()
+        for seen in (fitted, plain)
+    ]
+    assert off[0] < 0.5 * off[1]
 
 
 @pytest.mark.parametrize("bias", [True, False])

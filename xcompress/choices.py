@@ -3,6 +3,7 @@
 from typing import Literal
 
 Precision = Literal["fp32", "fp16", "int8", "int4", "auto"]
+Table = Literal["auto", "int8", "int4"]
 Target = Literal["cpu", "mobile", "wasm"]
 Recurrence = Literal["unroll", "loop"]
 Bottleneck = Literal["auto", "keep", "fold"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xcompress.choices import Bottleneck, Format, Precision, Recurrence, Shortening, Target
+from xcompress.choices import Bottleneck, Format, Precision, Recurrence, Shortening, Table, Target
 from xcompress.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ def export(
     precision: Annotated[
         Precision | None,
         typer.Option(
-            help="fp32; fp16 (stored in half, computed in float32); int8; int4 (word table in 4 bits, the rest int8); "
+            help="fp32; fp16 (stored in half, computed in float32); int8; int4 (stored in 4 bits, computed in int8); "
             "auto (int8, and higher where --gate asks for it)."
         ),
     ] = None,
+    table: Annotated[Table, typer.Option(help="Word table in int8 or int4; auto: as the precision.")] = "auto",
     target: Annotated[
         Target,
         typer.Option(
@@ -71,7 +72,10 @@ def export(
         bool, typer.Option("--external-data", help="Weights beside the graph, memory-mapped: least memory.")
     ] = False,
     ort: Annotated[
-        bool | None, typer.Option("--ort/--no-ort", help="Also write onnxruntime's own format; the target decides.")
+        bool | None,
+        typer.Option(
+            "--ort/--no-ort", help="Also write onnxruntime's own format (4 bits become 8); the target decides."
+        ),
     ] = None,
     format: Annotated[
         Format, typer.Option(help="onnx, or hf: a standard checkpoint that transformers opens without xcompress.")
@@ -106,6 +110,7 @@ def export(
 
     options = Options(
         precision=_precision(quantize, precision),
+        table=table,
         target=target,
         recurrence=recurrence,
         recurrences=recurrences,

@@ -14,7 +14,8 @@ from torch import nn
 
 from xcompress.choices import Recurrence
 from xcompress.errors import InputError
-from xcompress.export.products import Floats, Products, Site, store_weights
+from xcompress.export.blocks import Floats
+from xcompress.export.products import Products, Site, store_weights
 from xcompress.export.sites import floats, sites
 from xcompress.export.tables import TableKind, look_up
 from xcompress.export.writer import CONTRIB, Writer

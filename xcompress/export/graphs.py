@@ -1,12 +1,14 @@
 """The graphs of a bundle: which there are, how they are written, and where they lie."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import onnx
 import onnxruntime
 
-from xcompress.choices import Bottleneck, Recurrence
+from xcompress.choices import Bottleneck, Recurrence, Table
 from xcompress.export.graph import Form, build
 from xcompress.export.products import Level, Products, Range
 from xcompress.student import Student, StudentConfig
@@ -24,19 +26,25 @@ _WORTH_FOLDING = 1_000_000
 """Bytes of float32 that folding may add to save one small product."""
 
 
-def form_of(precision: str, recurrence: Recurrence, fold: bool, ranges: Mapping[str, Range]) -> Form:
-    """Return the form of a graph in some precision."""
+def form_of(
+    precision: str, recurrence: Recurrence, fold: bool, ranges: Mapping[str, Range], table: Table = "auto"
+) -> Form:
+    """Return the form of a graph in some precision.
+
+    :param table: how the word table is stored beside products in int8.
+    """
     if precision == "fp32":
         return Form(recurrence, fold)
     if precision == "fp16":
         return Form(recurrence, fold, "fp16", Products(halved=True))
-    return Form(recurrence, fold, "int4" if precision == "int4" else "int8", Products(None, ranges=ranges))
+    bits: Literal[4, 8] = 4 if precision == "int4" else 8
+    kind: Literal["int4", "int8"] = table if table != "auto" else "int4" if bits == 4 else "int8"
+    return Form(recurrence, fold, kind, Products(None, ranges=ranges, bits=bits))
 
 
 def with_levels(form: Form, levels: Mapping[str, Level]) -> Form:
     """Return the form with some products at other levels."""
-    products = Products(form.products.default, levels, form.products.ranges, form.products.halved)
-    return Form(form.recurrence, form.fold, form.table, products)
+    return replace(form, products=replace(form.products, levels=levels))
 
 
 def folds(config: StudentConfig, asked: Bottleneck) -> tuple[bool, str]:

@@ -116,7 +116,7 @@ class Making:
 
     def _form(self, precision: str, ranges: Mapping[str, Range]) -> Form:
         fold, _ = folds(self.prepared.student.config, self.asked.bottleneck)
-        return form_of(precision, self.asked.settings().recurrence, fold, ranges)
+        return form_of(precision, self.asked.settings().recurrence, fold, ranges, self.asked.table)
 
     def _checked(self, precision: str, form: Form) -> dict[str, Any]:
         """Write a graph and compare it with PyTorch; where there is ORT format, that is what is compared."""
@@ -133,7 +133,8 @@ class Making:
     def _smaller(self) -> tuple[Trial, dict[str, Any]]:
         """Calibrate, and choose each product's precision; return the form found, and more for the manifest."""
         sentences = [] if self.precision == "fp16" else self._calibration()
-        ranges = calibrate(self.prepared.student, self.prepared.tokenizer, sentences) if sentences else {}
+        student, tokenizer, fitted = self.prepared.student, self.prepared.tokenizer, self.precision == "int4"
+        ranges = calibrate(student, tokenizer, sentences, moments=fitted) if sentences else {}
         trial = Trial(self.prepared, self._form(self.precision, ranges))
         found: dict[str, Any] = {"calibrated_on": len(sentences)}
         if self.asked.precision == "auto":

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import get_args
 
-from xcompress.choices import Bottleneck, Precision, Recurrence, Shortening, Target
+from xcompress.choices import Bottleneck, Precision, Recurrence, Shortening, Table, Target
 from xcompress.errors import InputError
 
 
@@ -33,6 +33,15 @@ TARGETS: dict[Target, Settings] = {
 }
 
 
+_CHOICES = {
+    "precision": Precision,
+    "table": Table,
+    "target": Target,
+    "bottleneck": Bottleneck,
+    "shorten": Shortening,
+}
+
+
 @dataclass(frozen=True)
 class Options:
     """What is asked of an export.
@@ -41,8 +50,10 @@ class Options:
     """
 
     precision: Precision = "int8"
-    """fp32; fp16: stored in half, computed in float32; int8; int4: the word table in 4 bits, products in int8; auto:
-    int8, with products in higher precision where the gate asks for it."""
+    """fp32; fp16: stored in half, computed in float32; int8; int4: stored in 4 bits, computed in int8; auto: int8, with
+    products in higher precision where the gate asks for it."""
+    table: Table = "auto"
+    """How the word table is stored beside products in int8: as they are, in int8, or in 4 bits."""
     target: Target = "cpu"
     recurrence: Recurrence | None = None
     recurrences: int | None = None
@@ -62,15 +73,18 @@ class Options:
     external_data: bool = False
     """Store weights in a file beside the graph, which is memory-mapped."""
     ort: bool | None = None
+    """Also write onnxruntime's own format. It holds weights as they are computed with, 4 bits as 8: targets ask for it
+    with other precisions alone."""
     gate: float | None = None
     """Points of Spearman that no language pair may lose."""
     text: tuple[Path, ...] = ()
     """Files of sentences to calibrate and verify on, and to trim by."""
 
     def __post_init__(self) -> None:
-        choices = {"precision": Precision, "target": Target, "bottleneck": Bottleneck, "shorten": Shortening}
-        for name, kind in choices.items():
+        for name, kind in _CHOICES.items():
             _check_choice(name, getattr(self, name), get_args(kind))
+        if self.table != "auto" and self.precision in ("fp32", "fp16"):
+            raise InputError(f"table: {self.table} beside precision {self.precision}; choose precision int8 or int4")
         if self.recurrence is not None:
             _check_choice("recurrence", self.recurrence, get_args(Recurrence))
         for name, least in (("vocabulary", 1), ("dimension", 2)):
@@ -86,7 +100,8 @@ class Options:
     def settings(self) -> Settings:
         """Return the target's settings with what was asked for in their place."""
         own = TARGETS[self.target]
-        return replace(own, recurrence=self.recurrence or own.recurrence, ort=own.ort if self.ort is None else self.ort)
+        ort = own.ort and self.precision != "int4" if self.ort is None else self.ort
+        return replace(own, recurrence=self.recurrence or own.recurrence, ort=ort)
 
     def described(self) -> dict[str, object]:
         """Return what was asked for as JSON knows it."""

@@ -4,7 +4,8 @@
             are brought closer together, and their weights changed by as much (SmoothQuant, Xiao et al., 2023)
     token   each token's vector has a scale of its own, found while running: more precise, and slower
 
-In both a vector does not depend on what else is in its batch. Weights are int8 with a scale per output channel.
+In both a vector does not depend on what else is in its batch. Weights are int8 with a scale per output channel; those
+stored in 4 bits become int8 when the graph is opened.
 """
 
 from collections.abc import Mapping
@@ -13,16 +14,18 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
 
+from xcompress.export.blocks import Blocks, Floats, block_of, int4_blocks
+from xcompress.export.rounding import compensated
 from xcompress.export.writer import CONTRIB, Writer
 
 Level = Literal["static", "token", "fp32"]
-Floats = NDArray[np.float32]
 
 PAIR_STEPS = 127
 """What the sizes of two int8 weights in neighbouring rows come to at most, before they are rounded: x86 without int8
 dot products adds two products in 16 bits, and 255 x 128 fits them."""
+_INT4_ROOM = 127 / 125
+"""How much larger scales are for weights in 4 bits, whose steps are rounded, too."""
 GELU_LEAST = -0.17
 """GELU never gives less (-0.16997)."""
 _TINY = 1e-9
@@ -58,6 +61,8 @@ class Range:
 
     low: Floats
     high: Floats
+    moments: Floats | None = None
+    """X^T X (in, in) of the inputs X, where weights in 4 bits are to be fitted to them."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ class Weights:
 
     values: NDArray[np.int8]
     scales: Floats
+    blocks: Blocks | None = None
+    """Stored in place of the values, which are made of them."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,8 @@ class Products:
     """By site, for those at level static."""
     halved: bool = False
     """Whether float32 weights are stored as float16."""
+    bits: Literal[4, 8] = 8
+    """That int8 weights take in the file; where their shape forbids 4 they take 8."""
 
     def level(self, site: Site) -> Level:
         """Return a site's level. By default, inputs that reach far on one side alone are scaled by token."""
@@ -101,7 +110,7 @@ class Products:
             return [self._static(writer, tokens, site)]
         bias = [] if site.bias is None else [writer.constant(f"{site.name}.bias", site.bias)]
         if level == "token":
-            return [_by_token(writer, tokens, site), *bias]
+            return [_by_token(writer, tokens, site, self.weights(site)), *bias]
         return [writer.node("MatMul", tokens, self.stored(writer, site.name, site.weight)), *bias]
 
     def product(self, writer: Writer, tokens: str, site: Site) -> str:
@@ -111,12 +120,7 @@ class Products:
 
     def stored(self, writer: Writer, name: str, weight: Floats) -> str:
         """Store a float32 weight, and return the name of its float32 values."""
-        if not self.halved:
-            return writer.constant(name, weight)
-        if not writer.has(f"{name}.half"):
-            half = writer.constant(f"{name}.half", weight.astype(np.float16))
-            writer.root.node("Cast", half, name=name, to=TensorProto.FLOAT)
-        return name
+        return writer.from_half(name, weight.astype(np.float16)) if self.halved else writer.constant(name, weight)
 
     def quantised(self, writer: Writer, tokens: str, site: Site) -> tuple[str, str, str]:
         """Write the quantisation of a static site's inputs; return the names of uint8 inputs, scale and zero."""
@@ -128,9 +132,15 @@ class Products:
         return writer.node("QuantizeLinear", tokens, scale, zero), scale, zero
 
     def weights(self, site: Site) -> Weights:
-        """Return the int8 weights of a static site."""
-        smooth = scaling_of(self.ranges[site.name]).smooth
-        return int8_weights(site.weight if smooth is None else site.weight * smooth[:, None])
+        """Return a site's int8 weights, at the level that it has."""
+        found = self.ranges.get(site.name)
+        smooth = scaling_of(self.ranges[site.name]).smooth if self.level(site) == "static" else None
+        smooth = np.ones(len(site.weight), dtype=np.float32) if smooth is None else smooth
+        weight = site.weight * smooth[:, None]
+        if self.bits == 8:
+            return int8_weights(weight)
+        moments = None if found is None or found.moments is None else found.moments / np.outer(smooth, smooth)
+        return int4_weights(weight, moments)
 
     def _static(self, writer: Writer, tokens: str, site: Site) -> str:
         inputs, scale, zero = self.quantised(writer, tokens, site)
@@ -139,7 +149,7 @@ class Products:
         return writer.node("MatMulIntegerToFloat", inputs, names[0], scale, names[1], zero, *bias, domain=CONTRIB)
 
 
-def _by_token(writer: Writer, tokens: str, site: Site) -> str:
+def _by_token(writer: Writer, tokens: str, site: Site, weights: Weights) -> str:
     """Write x W with a scale for each token: its largest value, or its largest absolute value."""
     lowest = site.least
     zero, steps = (128, 127) if lowest is None else (_LOW_STEPS, 255 - _LOW_STEPS)
@@ -150,7 +160,6 @@ def _by_token(writer: Writer, tokens: str, site: Site) -> str:
     spread = writer.node("Mul", tokens, writer.node("Div", writer.number(steps), largest))
     zero_point = writer.constant(f"uint8_{zero}", np.uint8(zero))
     inputs = writer.node("QuantizeLinear", spread, writer.number(1), zero_point)
-    weights = int8_weights(site.weight)
     values, scales = store_weights(writer, site, weights, 1 / steps)
     product = writer.node("MatMulIntegerToFloat", inputs, values, writer.number(1), scales, zero_point, domain=CONTRIB)
     return writer.node("Mul", product, largest)
@@ -163,9 +172,28 @@ def int8_weights(weight: Floats) -> Weights:
     return Weights(np.rint(weight / scales).astype(np.int8), scales)
 
 
+def int4_weights(weight: Floats, moments: Floats | None = None) -> Weights:
+    """Return int8 weights that can be made of 4 bits each, or those of `int8_weights` where the shape forbids it.
+
+    :param weight: (in, out).
+    :param moments: (in, in) of inputs, for which products are to stay; without them the weights are, one by one.
+    """
+    block = block_of(len(weight))
+    if block is None or weight.shape[1] % 2:
+        return int8_weights(weight)
+    largest = np.maximum(np.abs(weight).max(0), np.finfo(np.float32).tiny)
+    rows = np.ascontiguousarray((weight / largest).T)
+    values, steps = int4_blocks(rows, block) if moments is None else compensated(rows, moments, block)
+    near: Floats = np.multiply(values, np.repeat(steps, block, 1), dtype=np.float32)
+    scales = int8_weights(near.T).scales * np.float32(_INT4_ROOM)
+    blocks = Blocks.of(values.T, steps.T / scales)
+    return Weights(blocks.weights(), scales * largest, blocks)
+
+
 def store_weights(writer: Writer, site: Site, weights: Weights, factor: Floats | float = 1.0) -> tuple[str, str]:
     """Store values, and scales times a factor by output channel; return their names."""
-    values = writer.constant(f"{site.name}.values", weights.values)
+    name = f"{site.name}.values"
+    values = writer.constant(name, weights.values) if weights.blocks is None else weights.blocks.write(writer, name)
     return values, writer.constant(f"{site.name}.scales", (weights.scales * factor).astype(np.float32))
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from xcompress.export.products import GELU_LEAST, Floats, Site
+from xcompress.export.blocks import Floats
+from xcompress.export.products import GELU_LEAST, Site
 from xcompress.student import Layer, Student
 
 

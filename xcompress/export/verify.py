@@ -59,7 +59,7 @@ class Bounds:
 
     @classmethod
     def of(cls, precision: str) -> "Bounds":
-        """Return the bounds of a precision: int8, int4 (a table in 4 bits, products in 8) or fp16.
+        """Return the bounds of a precision: int8, int4 or fp16.
 
         :raises InputError: when the precision is none of these.
         """

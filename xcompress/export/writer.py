@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 20
 """The first one with Gelu as one operator."""
@@ -17,7 +17,7 @@ _IR_VERSION = 10
 """The first one with 4-bit tensors."""
 
 
-Attribute = int | float | list[int] | onnx.GraphProto
+Attribute = int | float | str | list[int] | onnx.GraphProto
 
 
 class Writer:
@@ -53,6 +53,12 @@ class Writer:
     def constant(self, name: str, value: NDArray[Any] | np.generic) -> str:
         """Store a constant, unless one of that name is stored; return its name."""
         return self.stored(numpy_helper.from_array(np.asarray(value), name)) if not self.has(name) else name
+
+    def from_half(self, name: str, value: NDArray[np.float16]) -> str:
+        """Store float16 numbers once, and return the name of their float32 values, which runtimes make at load."""
+        if not self.has(f"{name}.half"):
+            self.root.node("Cast", self.constant(f"{name}.half", value), name=name, to=TensorProto.FLOAT)
+        return name
 
     def stored(self, tensor: onnx.TensorProto) -> str:
         """Store a tensor under its name and return that."""

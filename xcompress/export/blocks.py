@@ -1,0 +1,88 @@
+"""Numbers in 4 bits: blocks of them share a scale, whose sign lets the block's largest number be -8 exactly."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from xcompress.export.writer import Writer
+
+Floats = NDArray[np.float32]
+
+BLOCKS = (32, 16)
+"""How many numbers share a scale: the first of these that divides the width of a row, or the inputs of a product."""
+_PARTS = 8
+"""Of an int8 weight, in which steps are stored; 8 steps are at most 127, so a step is at most 127 of them."""
+
+
+def block_scales(blocks: NDArray[np.floating]) -> NDArray[np.float16]:
+    """Return the scale of each block (..., block): its largest number in size is -8 of them."""
+    extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)
+    return (extreme[..., 0] / -8).astype(np.float16)
+
+
+def rounded(numbers: NDArray[np.floating], scales: NDArray[np.float16]) -> NDArray[np.int8]:
+    """Return the values in -8 ... 7 that come nearest to numbers, times a scale each."""
+    steps = np.where(scales == 0, 1, scales).astype(np.float32)
+    values: NDArray[np.int8] = np.clip(np.rint(numbers / steps), -8, 7).astype(np.int8)
+    return values
+
+
+def int4_blocks(rows: Floats, block: int) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """Return values (V, W) in -8 ... 7 and scales (V, W / block); value times scale is about the number."""
+    blocks = rows.reshape(len(rows), -1, block)
+    scales = block_scales(blocks)
+    return rounded(blocks, scales[..., None]).reshape(rows.shape), scales
+
+
+def packed(first: NDArray[np.int8], second: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Return two arrays of values in -8 ... 7 as one of bytes, value + 8 of the first in the low halves."""
+    low, high = ((values + 8).astype(np.uint8) for values in (first, second))
+    return np.bitwise_or(low, np.left_shift(high, 4), dtype=np.uint8)
+
+
+def block_of(width: int) -> int | None:
+    """Return how many of so many numbers share a scale, or None where they cannot be stored in 4 bits."""
+    return next((size for size in BLOCKS if width % size == 0), None)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Weights (in, out) in int8 as values in 4 bits times the step of their block."""
+
+    values: NDArray[np.int8]
+    """(in, out), in -8 ... 7; out is even."""
+    steps: NDArray[np.int8]
+    """(in / block, out), in eighths."""
+
+    @classmethod
+    def of(cls, values: NDArray[np.int8], steps: Floats) -> "Blocks":
+        """Store steps (in / block, out) of at most 127 / 8."""
+        return cls(values, np.rint(steps * _PARTS).astype(np.int8))
+
+    def weights(self) -> NDArray[np.int8]:
+        """Return round(value * step), (in, out)."""
+        found = self.values * (np.repeat(self.steps, len(self.values) // len(self.steps), 0) / np.float32(_PARTS))
+        return np.rint(found).astype(np.int8)
+
+    def write(self, writer: Writer, name: str) -> str:
+        """Store the values, two a byte, and write what makes int8 of them; runtimes do so once, when they open a graph.
+
+        :returns: the name of the weights.
+        """
+        if writer.has(f"{name}.packed"):
+            return name
+        rows, half = len(self.values), self.values.shape[1] // 2
+        both = writer.constant(f"{name}.packed", packed(self.values[:, :half], self.values[:, half:]))
+        root, steps = writer.root, writer.constant(f"{name}.steps", self.steps[:, None])
+        steps = root.node("Mul", root.node("Cast", steps, to=TensorProto.FLOAT), writer.number(1 / _PARTS))
+        low = root.node("BitwiseAnd", both, writer.constant("uint8_15", np.uint8(15)))
+        high = root.node("BitShift", both, writer.constant("uint8_4", np.uint8(4)), direction="RIGHT")
+        raised = root.node("Cast", root.node("Concat", low, high, axis=1), to=TensorProto.FLOAT)
+        values = root.node("Reshape", root.node("Sub", raised, writer.number(8)), self._shape(writer))
+        found = root.node("Reshape", root.node("Mul", values, steps), writer.integers(rows, 2 * half))
+        return root.node("Cast", root.node("Round", found), name=name, to=TensorProto.INT8)
+
+    def _shape(self, writer: Writer) -> str:
+        return writer.integers(len(self.steps), len(self.values) // len(self.steps), self.values.shape[1])
