@@ -8,27 +8,27 @@ from xcompress.export.blocks import Blocks, block_of, block_scales, packed, roun
 from xcompress.export.writer import Writer
 
 
-def blocks(inputs: int = 64, outputs: int = 6, block: int = 16) -> Blocks:
+def blocks(outputs: int = 10, inputs: int = 64, block: int = 16) -> Blocks:
     generator = np.random.default_rng(inputs)
-    values = generator.integers(-8, 8, (inputs, outputs)).astype(np.int8)
-    return Blocks.of(values, generator.uniform(-127 / 8, 127 / 8, (inputs // block, outputs)).astype(np.float32))
+    values = generator.integers(-8, 8, (outputs, inputs)).astype(np.int8)
+    return Blocks.of(values, generator.uniform(-127 / 8, 127 / 8, (outputs, inputs // block)).astype(np.float32))
 
 
 def opened(made: Blocks) -> tuple[NDArray[np.int8], dict[str, NDArray[np.generic]], Writer]:
     """Return the weights as onnxruntime makes them, what is stored, and the writer."""
     writer = Writer()
     writer.node("Identity", made.write(writer, "w"), name="found")
-    shape = list(made.values.shape)
+    shape = list(made.values.shape[::-1])
     model = writer.model([], [helper.make_tensor_value_info("found", TensorProto.INT8, shape)])
-    assert not kinds_as_run(model)["Round"], "weights are made once, when the graph is opened"
+    assert not kinds_as_run(model)["QLinearConv"], "weights are made once, when the graph is opened"
     return ran(model, {})[0], {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}, writer
 
 
 def test_onnxruntime_makes_the_same_weights_of_the_file() -> None:
     made = blocks()
     found, stored, writer = opened(made)
-    np.testing.assert_array_equal(found, made.weights())
-    assert (found.dtype, stored["w.packed"].shape, stored["w.steps"].shape) == (np.int8, (64, 3), (4, 1, 6))
+    np.testing.assert_array_equal(found, made.weights().T)
+    assert (found.dtype, stored["w.packed"].shape, stored["w.steps"].shape) == (np.int8, (1, 40, 8), (40, 1, 1))
     assert (stored["w.packed"].dtype, stored["w.steps"].dtype) == (np.uint8, np.int8)
     nodes = len(writer.nodes)
     assert made.write(writer, "w") == "w"
@@ -38,7 +38,7 @@ def test_onnxruntime_makes_the_same_weights_of_the_file() -> None:
 def test_weights_are_values_times_the_step_of_their_block_in_eighths() -> None:
     made = blocks()
     for row, column in np.ndindex(made.values.shape):
-        exact = int(made.values[row, column]) * int(made.steps[row // 16, column]) / 8
+        exact = int(made.values[row, column]) * int(made.steps[row, column // 16]) / 8
         assert abs(int(made.weights()[row, column]) - exact) <= 0.5
     assert np.abs(made.weights().astype(int)).max() <= 127
 

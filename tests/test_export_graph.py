@@ -11,6 +11,7 @@ from small_student import CONFIG, make_student, make_tokenizer
 
 from xcompress.errors import InputError
 from xcompress.export import graph
+from xcompress.export.blocks import block_of
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import Form, build
 from xcompress.export.graphs import form_of
@@ -107,8 +108,8 @@ def test_unrolled_and_looped_give_equal_vectors(precision: str) -> None:
 
 
 def at_work(model: onnx.ModelProto) -> int:
-    """Count the nodes without those that turn 4 bits into int8 once, 12 for each weight."""
-    return len(model.graph.node) - 12 * kinds(model.graph)["Round"]
+    """Count the nodes without the seven for each weight that turn 4 bits into int8 once."""
+    return len(model.graph.node) - 7 * kinds(model.graph)["QLinearConv"]
 
 
 def test_a_unit_applied_once_needs_no_loop() -> None:
@@ -119,13 +120,13 @@ def test_a_unit_applied_once_needs_no_loop() -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_weight_is_stored_once(precision: str, recurrence: graph.Recurrence) -> None:
     student, model = make_student(), small(precision, recurrence)
-    parts = 2 if precision == "int4" else 1  # values of 4 bits in a byte
-    tables = [(400, 16 // parts), (160 - 2, 32)]
     shapes = [site.weight.shape for site in sites(student).values()]
-    expected = sorted([*tables, *((inputs, outputs // parts) for inputs, outputs in shapes)])
-    stored = [shape for _, shape, _ in sizes(model) if len(shape) == 2 and shape[1] > 1]
-    scales = [(400, 1)] if precision == "int4" else []  # one block in each row of 16
-    assert sorted([*stored, *scales]) == sorted([*expected, *scales])
+    expected = [(400, 16), (160 - 2, 32), *shapes]
+    if precision == "int4":  # two values a byte, in blocks of 32 or 16
+        blocks = [(shape[0] * shape[1], block_of(shape[0]) or 1) for shape in shapes]
+        expected = [(400, 8), (160 - 2, 32), *((1, size // block, block // 2) for size, block in blocks)]
+    stored = [shape for _, shape, _ in sizes(model) if len(shape) > 1 and shape[-1] > 1]
+    assert sorted(stored) == sorted(expected)
     assert not [node for node in model.graph.node if node.op_type == "Constant"]
     for node in model.graph.node:
         for attribute in node.attribute:
@@ -236,7 +237,7 @@ def test_nodes_of_the_quantised_graphs_as_onnxruntime_runs_them(
         "Gelu": depth,
         "ReduceMax": depth,
         "Gather": tables,
-        "Round": 0,
+        "QLinearConv": 0,
         "GatherBlockQuantized": int(precision == "int4"),
         "Loop": int(recurrence == "loop"),
         "DequantizeLinear": 0,

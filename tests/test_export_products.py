@@ -21,7 +21,7 @@ from xcompress.export.products import (
 )
 from xcompress.export.writer import Writer
 
-WIDTH, OUT = 48, 20
+WIDTH, OUT = 48, 32
 Floats = NDArray[np.float32]
 
 
@@ -113,8 +113,8 @@ def test_pairs_of_products_fit_16_bits() -> None:
 
 def test_pairs_of_products_of_4_bit_weights_fit_16_bits() -> None:
     generator = np.random.default_rng(1)
-    random = generator.normal(size=(512, 200)) * np.exp(generator.normal(size=(512, 1)))
-    for weight in (random, -np.abs(random), np.full((32, 20), -1e30), np.eye(32)):
+    random = generator.normal(size=(512, 192)) * np.exp(generator.normal(size=(512, 1)))
+    for weight in (random, -np.abs(random), np.full((32, 31), -1e30), np.eye(32)):
         found = int4_weights(weight.astype(np.float32))
         assert found.blocks is not None
         values = np.abs(found.values.astype(int))
@@ -131,7 +131,7 @@ def test_4_bit_weights_are_off_by_a_step_of_their_block_at_most() -> None:
     assert off.mean() < 0.04 * largest.mean()
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(40, 20), (48, 21)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(40, 32), (24, 20)])
 def test_weights_of_other_shapes_stay_int8(inputs: int, outputs: int) -> None:
     weight = np.random.default_rng(2).normal(size=(inputs, outputs)).astype(np.float32)
     found, plain = int4_weights(weight), int8_weights(weight)
@@ -146,7 +146,7 @@ def test_products_in_4_bits_are_computed_as_those_in_8(level: Level) -> None:
     ranges = {site.name: range_of(values)}
     exact = values @ site.weight + site.bias
     off = [np.abs(product(Products(level, ranges=ranges, bits=bits), site, values) - exact).mean() for bits in (8, 4)]
-    assert off[0] < off[1] < 0.1 * np.abs(exact).mean()
+    assert off[0] < off[1] < 0.15 * np.abs(exact).mean()
 
 
 def test_weights_are_fitted_to_the_inputs_that_were_seen() -> None:

@@ -11,7 +11,7 @@ from xcompress.export.writer import Writer
 Floats = NDArray[np.float32]
 
 BLOCKS = (32, 16)
-"""How many numbers share a scale: the first of these that divides the width of a row, or the inputs of a product."""
+"""How many numbers of a row share a scale: the first of these that divides its width."""
 _PARTS = 8
 """Of an int8 weight, in which steps are stored; 8 steps are at most 127, so a step is at most 127 of them."""
 
@@ -49,40 +49,49 @@ def block_of(width: int) -> int | None:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Weights (in, out) in int8 as values in 4 bits times the step of their block."""
+    """Weights (out, in) in int8 as values in 4 bits times a step, one for each block of inputs."""
 
     values: NDArray[np.int8]
-    """(in, out), in -8 ... 7; out is even."""
+    """(out, in), in -8 ... 7."""
     steps: NDArray[np.int8]
-    """(in / block, out), in eighths."""
+    """(out, in / block), in eighths."""
 
     @classmethod
     def of(cls, values: NDArray[np.int8], steps: Floats) -> "Blocks":
-        """Store steps (in / block, out) of at most 127 / 8."""
+        """Store steps (out, in / block) of at most 127 / 8."""
         return cls(values, np.rint(steps * _PARTS).astype(np.int8))
 
+    @property
+    def block(self) -> int:
+        """How many values share a step."""
+        return int(self.values.shape[1] // self.steps.shape[1])
+
     def weights(self) -> NDArray[np.int8]:
-        """Return round(value * step), (in, out)."""
-        found = self.values * (np.repeat(self.steps, len(self.values) // len(self.steps), 0) / np.float32(_PARTS))
+        """Return round(value * step), (out, in)."""
+        found = self.values * (np.repeat(self.steps, self.block, 1) / np.float32(_PARTS))
         return np.rint(found).astype(np.int8)
 
     def write(self, writer: Writer, name: str) -> str:
-        """Store the values, two a byte, and write what makes int8 of them; runtimes do so once, when they open a graph.
+        """Store values and steps, and write what makes int8 of them; runtimes do so once, when they open a graph.
 
-        :returns: the name of the weights.
+        A convolution with one weight for each channel multiplies blocks by their steps, and never leaves int8: what a
+        runtime works out when it opens a graph stays in memory until all of it is done.
+
+        :returns: the name of the weights (in, out).
         """
         if writer.has(f"{name}.packed"):
             return name
-        rows, half = len(self.values), self.values.shape[1] // 2
-        both = writer.constant(f"{name}.packed", packed(self.values[:, :half], self.values[:, half:]))
-        root, steps = writer.root, writer.constant(f"{name}.steps", self.steps[:, None])
-        steps = root.node("Mul", root.node("Cast", steps, to=TensorProto.FLOAT), writer.number(1 / _PARTS))
+        root, blocks = writer.root, self.values.reshape(-1, self.block)
+        both = writer.constant(f"{name}.packed", packed(*np.split(blocks, 2, 1))[None])
         low = root.node("BitwiseAnd", both, writer.constant("uint8_15", np.uint8(15)))
         high = root.node("BitShift", both, writer.constant("uint8_4", np.uint8(4)), direction="RIGHT")
-        raised = root.node("Cast", root.node("Concat", low, high, axis=1), to=TensorProto.FLOAT)
-        values = root.node("Reshape", root.node("Sub", raised, writer.number(8)), self._shape(writer))
-        found = root.node("Reshape", root.node("Mul", values, steps), writer.integers(rows, 2 * half))
-        return root.node("Cast", root.node("Round", found), name=name, to=TensorProto.INT8)
+        raised = root.node("Cast", root.node("Concat", low, high, axis=2), to=TensorProto.INT8)
+        found = root.node("QLinearConv", *self._factors(writer, name, raised), group=len(blocks))
+        return root.node("Transpose", root.node("Reshape", found, writer.integers(*self.values.shape)), name=name)
 
-    def _shape(self, writer: Writer) -> str:
-        return writer.integers(len(self.steps), len(self.values) // len(self.steps), self.values.shape[1])
+    def _factors(self, writer: Writer, name: str, raised: str) -> list[str]:
+        """Name what is multiplied, each with its scale and zero, and those of the product."""
+        zero, one = writer.constant("int8_0", np.int8(0)), writer.number(1)
+        steps = writer.constant(f"{name}.steps", self.steps.reshape(-1, 1, 1))
+        raised_zero = writer.constant("int8_8", np.int8(8))
+        return [raised, one, raised_zero, steps, one, zero, writer.number(_PARTS), zero]

@@ -179,15 +179,15 @@ def int4_weights(weight: Floats, moments: Floats | None = None) -> Weights:
     :param moments: (in, in) of inputs, for which products are to stay; without them the weights are, one by one.
     """
     block = block_of(len(weight))
-    if block is None or weight.shape[1] % 2:
+    if block is None:
         return int8_weights(weight)
     largest = np.maximum(np.abs(weight).max(0), np.finfo(np.float32).tiny)
     rows = np.ascontiguousarray((weight / largest).T)
     values, steps = int4_blocks(rows, block) if moments is None else compensated(rows, moments, block)
     near: Floats = np.multiply(values, np.repeat(steps, block, 1), dtype=np.float32)
     scales = int8_weights(near.T).scales * np.float32(_INT4_ROOM)
-    blocks = Blocks.of(values.T, steps.T / scales)
-    return Weights(blocks.weights(), scales * largest, blocks)
+    blocks = Blocks.of(values, steps / scales[:, None])
+    return Weights(blocks.weights().T, scales * largest, blocks)
 
 
 def store_weights(writer: Writer, site: Site, weights: Weights, factor: Floats | float = 1.0) -> tuple[str, str]:
