@@ -313,3 +313,16 @@ def test_halved_weights_are_stored_as_float16_and_turned_into_float32_once_outsi
     values = tokens()
     expected = values @ site.weight.astype(np.float16).astype(np.float32) + site.bias
     np.testing.assert_allclose(product(writes, site, values), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("level", ["static", "token"])
+def test_weights_of_a_product_that_is_written_twice_are_found_once(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Products, "weights", lambda _, site: asked.append(site.name) or int4_weights(site.weight))
+    writer, site = Writer(), made_site()
+    writes = Products(level, ranges={site.name: range_of(tokens())}, bits=4)
+    stored = [(writes.product(writer, "x", site), len(writer._constants)) for _ in range(2)]
+    assert asked == ["site"]
+    assert stored[0][1] == stored[1][1]

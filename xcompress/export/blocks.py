@@ -79,8 +79,6 @@ class Blocks:
 
         :returns: the name of the weights (in, out).
         """
-        if writer.has(f"{name}.packed"):
-            return name
         root, blocks = writer.root, self.values.reshape(-1, self.block)
         both = writer.constant(f"{name}.packed", packed(*np.split(blocks, 2, 1))[None])
         low = root.node("BitwiseAnd", both, writer.constant("uint8_15", np.uint8(15)))

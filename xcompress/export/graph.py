@@ -15,7 +15,7 @@ from torch import nn
 from xcompress.choices import Recurrence
 from xcompress.errors import InputError
 from xcompress.export.blocks import Floats
-from xcompress.export.products import Products, Site, store_weights
+from xcompress.export.products import Products, Site
 from xcompress.export.sites import floats, sites
 from xcompress.export.tables import TableKind, look_up
 from xcompress.export.writer import CONTRIB, Writer
@@ -191,7 +191,7 @@ class _Encoder:
         unscaled = np.ones(3 * width, dtype=np.float32)
         unscaled[:width] = np.sqrt(width // heads)
         assert site.bias is not None
-        values, scales = store_weights(writer, site, self.products.weights(site), unscaled)
+        values, scales = self.products.store_int8(writer, site, unscaled)
         bias = writer.constant(f"{site.name}.bias", site.bias * unscaled)
         inputs, scale, zero = self.products.quantised(writer, tokens, site)
         given = (inputs, values, bias, scale, scales, visible, zero)

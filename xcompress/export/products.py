@@ -110,7 +110,7 @@ class Products:
             return [self._static(writer, tokens, site)]
         bias = [] if site.bias is None else [writer.constant(f"{site.name}.bias", site.bias)]
         if level == "token":
-            return [_by_token(writer, tokens, site, self.weights(site)), *bias]
+            return [self._by_token(writer, tokens, site), *bias]
         return [writer.node("MatMul", tokens, self.stored(writer, site.name, site.weight)), *bias]
 
     def product(self, writer: Writer, tokens: str, site: Site) -> str:
@@ -142,27 +142,38 @@ class Products:
         moments = None if found is None or found.moments is None else found.moments / np.outer(smooth, smooth)
         return int4_weights(weight, moments)
 
+    def store_int8(self, writer: Writer, site: Site, factor: Floats | float = 1.0) -> tuple[str, str]:
+        """Store a site's int8 weights, and their scales times a factor by output channel, once; return their names."""
+        values, scales = f"{site.name}.values", f"{site.name}.scales"
+        if not writer.has(scales):
+            found = self.weights(site)
+            writer.constant(scales, (found.scales * factor).astype(np.float32))
+            if found.blocks is None:
+                writer.constant(values, found.values)
+            else:
+                found.blocks.write(writer, values)
+        return values, scales
+
     def _static(self, writer: Writer, tokens: str, site: Site) -> str:
         inputs, scale, zero = self.quantised(writer, tokens, site)
-        names = store_weights(writer, site, self.weights(site))
+        names = self.store_int8(writer, site)
         bias = [] if site.bias is None else ["", writer.constant(f"{site.name}.bias", site.bias)]
         return writer.node("MatMulIntegerToFloat", inputs, names[0], scale, names[1], zero, *bias, domain=CONTRIB)
 
-
-def _by_token(writer: Writer, tokens: str, site: Site, weights: Weights) -> str:
-    """Write x W with a scale for each token: its largest value, or its largest absolute value."""
-    lowest = site.least
-    zero, steps = (128, 127) if lowest is None else (_LOW_STEPS, 255 - _LOW_STEPS)
-    least_scale = _TINY if lowest is None else -lowest * steps / _LOW_STEPS
-    reached = tokens if lowest is not None else writer.node("Abs", tokens)
-    largest = writer.node("ReduceMax", reached, writer.integers(-1), keepdims=1)
-    largest = writer.node("Max", largest, writer.number(least_scale))
-    spread = writer.node("Mul", tokens, writer.node("Div", writer.number(steps), largest))
-    zero_point = writer.constant(f"uint8_{zero}", np.uint8(zero))
-    inputs = writer.node("QuantizeLinear", spread, writer.number(1), zero_point)
-    values, scales = store_weights(writer, site, weights, 1 / steps)
-    product = writer.node("MatMulIntegerToFloat", inputs, values, writer.number(1), scales, zero_point, domain=CONTRIB)
-    return writer.node("Mul", product, largest)
+    def _by_token(self, writer: Writer, tokens: str, site: Site) -> str:
+        """Write x W with a scale for each token: its largest value, or its largest absolute value."""
+        lowest = site.least
+        zero, steps = (128, 127) if lowest is None else (_LOW_STEPS, 255 - _LOW_STEPS)
+        least_scale = _TINY if lowest is None else -lowest * steps / _LOW_STEPS
+        reached = tokens if lowest is not None else writer.node("Abs", tokens)
+        largest = writer.node("ReduceMax", reached, writer.integers(-1), keepdims=1)
+        largest = writer.node("Max", largest, writer.number(least_scale))
+        spread = writer.node("Mul", tokens, writer.node("Div", writer.number(steps), largest))
+        zero_point = writer.constant(f"uint8_{zero}", np.uint8(zero))
+        inputs = writer.node("QuantizeLinear", spread, writer.number(1), zero_point)
+        values, scales = self.store_int8(writer, site, 1 / steps)
+        terms = (inputs, values, writer.number(1), scales, zero_point)
+        return writer.node("Mul", writer.node("MatMulIntegerToFloat", *terms, domain=CONTRIB), largest)
 
 
 def int8_weights(weight: Floats) -> Weights:
@@ -188,13 +199,6 @@ def int4_weights(weight: Floats, moments: Floats | None = None) -> Weights:
     scales = int8_weights(near.T).scales * np.float32(_INT4_ROOM)
     blocks = Blocks.of(values, steps / scales[:, None])
     return Weights(blocks.weights().T, scales * largest, blocks)
-
-
-def store_weights(writer: Writer, site: Site, weights: Weights, factor: Floats | float = 1.0) -> tuple[str, str]:
-    """Store values, and scales times a factor by output channel; return their names."""
-    name = f"{site.name}.values"
-    values = writer.constant(name, weights.values) if weights.blocks is None else weights.blocks.write(writer, name)
-    return values, writer.constant(f"{site.name}.scales", (weights.scales * factor).astype(np.float32))
 
 
 def scaling_of(found: Range) -> Scaling:
