@@ -6,13 +6,24 @@ from xcompress import console
 def test_a_log_gets_a_line_with_an_eta_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter([0.0, 1.0, 20.0, 21.0])
+    clock = iter([0.0, 0.0, 1.0, 20.0, 21.0])
     monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
     ticker = console.LineTicker("training", 40)
     ticker.advance(2)
     ticker.advance(8, note="loss 0.5")
     ticker.advance(1)
     assert capsys.readouterr().err.strip() == "training 10/40 loss 0.5 ETA 60 s"
+
+
+def test_the_eta_of_work_that_goes_on_is_of_the_steps_done_now(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 0.0, 5.0, 25.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    ticker = console.LineTicker("training", 4000)
+    ticker.start_at(2000)
+    ticker.advance(10)
+    assert capsys.readouterr().err.strip() == "training 2010/4000 ETA 3980 s"
 
 
 def test_what_users_named_is_not_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:

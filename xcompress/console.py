@@ -71,6 +71,9 @@ def bar(what: str, total: int) -> Iterator["Ticker"]:
 class Ticker(Protocol):
     """Moves one progress display."""
 
+    def start_at(self, done: int) -> None:
+        """Count `done` steps as done before, so that the ETA is of those done now."""
+
     def advance(self, steps: int = 1, note: str = "") -> None:
         """Move by `steps` and show `note` beside it."""
 
@@ -82,6 +85,10 @@ class BarTicker:
         self._progress = progress
         self._task = progress.add_task(escape(what), total=total, note="")
 
+    def start_at(self, done: int) -> None:
+        """Count `done` steps as done before, so that the ETA is of those done now."""
+        self._progress.update(self._task, completed=done)
+
     def advance(self, steps: int = 1, note: str = "") -> None:
         """Move the bar by `steps` and show `note` beside it."""
         self._progress.update(self._task, advance=steps, note=escape(note))
@@ -91,17 +98,23 @@ class LineTicker:
     """Prints a line every few seconds, for logs."""
 
     def __init__(self, what: str, total: int) -> None:
-        self._what, self._total, self._done = what, total, 0
-        self._started = self._shown = time.monotonic()
+        self._what, self._total = what, total
+        self._shown = time.monotonic()
+        self.start_at(0)
+
+    def start_at(self, done: int) -> None:
+        """Count `done` steps as done before, so that the ETA is of those done now."""
+        self._before = self._done = done
+        self._started = time.monotonic()
 
     def advance(self, steps: int = 1, note: str = "") -> None:
         """Count `steps`; print how far it is when the last line is some seconds old."""
         self._done += steps
         now = time.monotonic()
-        if now - self._shown < SECONDS_BETWEEN_LINES or not self._done:
+        if now - self._shown < SECONDS_BETWEEN_LINES or self._done == self._before:
             return
         self._shown = now
-        left = (now - self._started) / self._done * (self._total - self._done)
+        left = (now - self._started) / (self._done - self._before) * (self._total - self._done)
         say(f"{self._what} {self._done}/{self._total} {note + ' ' if note else ''}ETA {left:.0f} s")
 
 

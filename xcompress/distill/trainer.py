@@ -119,6 +119,10 @@ class _Show(TrainerCallback):
         self.shown = 0
         self.note = ""
 
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        self.shown = state.global_step
+        self.ticker.start_at(self.shown)
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         self.ticker.advance(state.global_step - self.shown, self.note)
         self.shown = state.global_step
