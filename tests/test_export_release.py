@@ -123,6 +123,33 @@ def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     assert pairs["wagtail"] == {"de": 20}
 
 
+def test_a_students_teacher_belongs_to_its_lineage_and_one_that_taught_and_lent_is_there_once(
+    run: Path, tmp_path: Path
+) -> None:
+    source = f"{{source: {run / 'student'}}}"
+    runs = {
+        "taught": [f"teacher={source}"],
+        "beside": [f"teacher.beside=[{source}]"],
+        "both": [f"teacher={source}", f"assistant={source}"],
+        "last": [
+            f"teacher={{source: {tmp_path / 'taught/student'}}}",
+            f"assistant={{source: {tmp_path / 'both/student'}}}",
+        ],
+    }
+    for name, keys in runs.items():
+        (tmp_path / name).mkdir()
+        recipe = load_recipe("minilm_ru3", [f"name={name}", *keys])
+        (tmp_path / name / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+        (tmp_path / name / "manifest.json").write_text("{}")
+    found = {name: [one.name for one in lineage(tmp_path / name)] for name in runs}
+    assert found == {
+        "taught": ["minilm_ru3", "taught"],
+        "beside": ["minilm_ru3", "beside"],
+        "both": ["minilm_ru3", "both"],
+        "last": ["minilm_ru3", "taught", "both", "last"],
+    }
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_packed_tokenizer_gives_the_same_ids(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"

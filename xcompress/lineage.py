@@ -1,4 +1,4 @@
-"""Runs that follow each other: the student of one lends its layers to the next."""
+"""Runs that follow each other: the student of one teaches the next, or lends it layers."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,28 +9,30 @@ from xcompress.console import tracked
 from xcompress.corpus.build import TRAIN
 from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile
-from xcompress.recipe import Recipe, load_recipe
+from xcompress.recipe import Encoder, Recipe, load_recipe
+from xcompress.recipe.references import encoders
 
 _STAGE = re.compile(r"\d+-.+")
 
 
 def lineage(run: Path) -> list[Path]:
-    """Return the runs whose students lent their layers to the next, the first trained first, and the run itself."""
+    """Return the runs whose students taught or lent to the next, the first trained first, and the run itself."""
     return [*runs_before(load_recipe(run / "recipe.yaml")), run]
 
 
 def runs_before(recipe: Recipe) -> list[Path]:
-    """Return the runs whose students lent their layers to the next, and the last of them to the recipe's."""
-    before = student_before(recipe)
-    return lineage(before.parent) if before else []
+    """Return the runs whose students taught or lent to the next, and the last of them to the recipe's."""
+    own = [folder.parent for _, encoder in encoders(recipe) if (folder := _student(encoder))]
+    return list(dict.fromkeys(run for one in own for run in lineage(one)))
 
 
 def student_before(recipe: Recipe) -> Path | None:
     """Return the folder of another run's student, at its end or after a stage, that lends its layers, if any."""
-    assistant = recipe.assistant
-    if assistant is None:
-        return None
-    folder = Path(assistant.donor.source)
+    return _student(recipe.assistant.donor) if recipe.assistant else None
+
+
+def _student(encoder: Encoder) -> Path | None:
+    folder = Path(encoder.source)
     is_student = folder.name == "student" or _STAGE.fullmatch(folder.name)
     return folder if is_student and (folder.parent / MANIFEST).is_file() else None
 
