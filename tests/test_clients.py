@@ -21,7 +21,7 @@ import torch
 from small_student import make_student
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from xcompress.export import export
+from xcompress.export import Options, export
 from xcompress.export.verify import real_sentences
 from xcompress.files import whole_folder
 from xcompress.metrics import cosines
@@ -46,8 +46,10 @@ TEXTS = [
 KINDS = {"plain": {"head_size": None}, "head": {"head_size": 24}}
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 HERE = Path(__file__).parent
-GRAPHS = {"int8": "onnx/model_quantized.onnx", "fp32": "onnx/model.onnx"}
-DTYPES = {"int8": "q8", "fp32": "fp32"}
+GRAPHS = {"int8": "onnx/model_quantized.onnx", "int4": "onnx/model_q4.onnx", "fp32": "onnx/model.onnx"}
+DTYPES = {"int8": "q8", "int4": "q4", "fp32": "fp32"}
+Bundles = dict[tuple[str, str], Path]
+"""By kind of student and precision."""
 Vectors = np.ndarray
 
 
@@ -69,7 +71,7 @@ def make_tokenizer() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     place, made = tmp_path_factory.mktemp("clients"), {}
     for kind, changes in KINDS.items():
         (place / kind).mkdir()
@@ -77,14 +79,15 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         with torch.no_grad():
             student.embeddings.word.weight.mul_(100)  # so that other tokens give clearly other vectors
         student.save(place / kind, make_tokenizer())
-        made[kind] = export(place / kind)
+        made[kind, "int8"] = made[kind, "fp32"] = export(place / kind)
+        made[kind, "int4"] = export(place / kind, place / f"{kind}-int4", options=Options(precision="int4"))
     return made
 
 
 @pytest.fixture(params=[(kind, precision) for kind in KINDS for precision in GRAPHS], ids="-".join)
-def opened(request: pytest.FixtureRequest, bundles: dict[str, Path]) -> tuple[Path, str]:
-    kind, precision = request.param
-    return bundles[kind], precision
+def opened(request: pytest.FixtureRequest, bundles: Bundles) -> tuple[Path, str]:
+    _, precision = request.param
+    return bundles[request.param], precision
 
 
 @pytest.fixture(autouse=True)
@@ -116,13 +119,13 @@ def check(found: Vectors, expected: Vectors) -> None:
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-4)
 
 
-def test_the_texts_are_what_they_should_be(bundles: dict[str, Path]) -> None:
-    tokenizer = open_tokenizer(bundles["plain"])
+def test_the_texts_are_what_they_should_be(bundles: Bundles) -> None:
+    tokenizer = open_tokenizer(bundles["plain", "fp32"])
     lengths = [len(line.ids) for line in map(tokenizer.encode, TEXTS)]
     assert (min(lengths), max(lengths)) == (2, 128)
     tokenizer.no_truncation()
     assert len(tokenizer.encode(TEXTS[-1]).ids) > 200
-    vectors = plain_vectors(bundles["plain"], "fp32")[[*range(9), 11]]
+    vectors = plain_vectors(bundles["plain", "fp32"], "fp32")[[*range(9), 11]]
     assert (vectors @ vectors.T - np.eye(len(vectors))).max() < 0.99
 
 
@@ -200,11 +203,11 @@ def _install(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def node_vectors(
-    bundles: dict[str, Path], node_packages: Path, tmp_path_factory: pytest.TempPathFactory
+    bundles: Bundles, node_packages: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[list[float]]]:
     place = tmp_path_factory.mktemp("node")
-    folders = [str(bundle) for bundle in bundles.values()]
-    work = {"folders": folders, "dtypes": list(DTYPES.values()), "texts": TEXTS}
+    opened = [(str(bundle), DTYPES[precision]) for (_, precision), bundle in bundles.items()]
+    work = {"opened": opened, "texts": TEXTS}
     (place / "question.json").write_text(json.dumps(work))
     script = str(HERE / "clients/feature_extraction.mjs")
     command = ["node", script, str(place / "question.json"), str(place / "answer.json")]
@@ -224,17 +227,17 @@ def test_transformers_js(opened: tuple[Path, str], node_vectors: dict[str, list[
     check(found[:-1], plain_vectors(bundle, precision)[:-1])
 
 
-def test_no_client_changed_the_folder(bundles: dict[str, Path]) -> None:
+def test_no_client_changed_the_folder(bundles: Bundles) -> None:
     for bundle in bundles.values():
         listed = json.loads((bundle / "manifest.json").read_text())["files"]
         found = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file()}
         assert found == {*listed, "manifest.json"}
 
 
-def test_optimum_exports_a_student(bundles: dict[str, Path], tmp_path: Path) -> None:
+def test_optimum_exports_a_student(bundles: Bundles, tmp_path: Path) -> None:
     pytest.importorskip("optimum.exporters.onnx", reason="optimum-onnx is not installed")
     transformers = pytest.importorskip("transformers")
-    student = bundles["head"].with_name("head")
+    student = bundles["head", "fp32"].with_name("head")
     paths = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "onnx", "--model", str(student)]
     done = subprocess.run(
