@@ -144,6 +144,9 @@ def test_a_moving_teacher_and_dropout_go_on_exactly_after_kills(tmp_path: Path) 
     subprocess.run([*command, str(killed)], check=True, capture_output=True)
     assert losses(killed, "1-dual") == losses(whole, "1-dual")
     assert sha256_of(killed / "student/model.safetensors") == sha256_of(whole / "student/model.safetensors")
+    times = [read_json(run / "1-dual/step.json") for run in (whole, killed)]
+    assert times[0]["facts"]["seconds_before"] == 0
+    assert times[1]["seconds"] > times[1]["facts"]["seconds_before"] > 0, "what the killed ones did counts"
 
 
 def test_two_workers_have_the_loss_of_one_at_the_same_batch(tmp_path: Path) -> None:

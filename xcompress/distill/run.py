@@ -24,7 +24,7 @@ _TOLD = ("version", "widths", "precision", "vocabulary.method", "stage.train")
 Key = Mapping[str, object]
 """What a step depends on, by name; a change of any value makes the step run again."""
 Build = Callable[[Path], Mapping[str, object]]
-"""Fills a folder and returns facts worth keeping."""
+"""Fills a folder and returns facts worth keeping; `seconds_before` is the time that an earlier call spent on it."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Run:
         self._forget_checkpoints(name, but=self.work(name, key))
         started = time.monotonic()
         with whole_folder(self.folder / name) as temporary:
-            facts = dict(build(temporary))
-            seconds = round(time.monotonic() - started, 1)
+            facts: dict[str, Any] = dict(build(temporary))
+            seconds = round(time.monotonic() - started + facts.get("seconds_before", 0), 1)
             write_json(temporary / STEP, {"key": _flat(key), "seconds": seconds, "facts": facts})
         self._forget_checkpoints(name)
         say(f"{name}: done in {seconds:.0f} s")

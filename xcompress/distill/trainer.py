@@ -1,6 +1,7 @@
 """transformers' Trainer with our objectives: what a step computes, what is saved, and what is shown."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from xcompress.distill import workers
 from xcompress.distill.lars import Lars
 from xcompress.distill.pairs import LikeLengths
 from xcompress.errors import InputError
+from xcompress.files import write_text
 from xcompress.recipe import Stage
 
 Batch = Mapping[str, Tensor]
@@ -55,7 +57,7 @@ class Scoring:
 
 
 COMPLETE = "complete"
-"""A checkpoint holds an empty file of this name once all its other files are written."""
+"""A checkpoint holds a file of this name once all its others are written: how many seconds training took up to it."""
 CHECKPOINTS_KEPT = 2
 
 
@@ -112,14 +114,16 @@ def _parameter_groups(model: nn.Module, stage: Stage) -> Iterator[dict[str, Any]
 
 
 class _Show(TrainerCallback):
-    """Moves a progress bar with the loss beside it, and marks each checkpoint as complete."""
+    """Moves a progress bar with the loss beside it."""
 
     def __init__(self, ticker: Ticker) -> None:
         self.ticker = ticker
         self.shown = 0
         self.note = ""
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         self.shown = state.global_step
         self.ticker.start_at(self.shown)
 
@@ -131,10 +135,18 @@ class _Show(TrainerCallback):
         if state.log_history and "loss" in state.log_history[-1]:
             self.note = f"loss {state.log_history[-1]['loss']:.4f}"
 
+
+class _Mark(TrainerCallback):
+    """Marks each checkpoint as complete, with the seconds of training that led to it."""
+
+    def __init__(self, seconds_before: float) -> None:
+        self.counted_from = time.monotonic() - seconds_before
+
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         workers.wait()
         if state.is_world_process_zero:
-            (Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+            marker = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE
+            write_text(marker, f"{time.monotonic() - self.counted_from:.1f}")
 
 
 class _AfterStep(TrainerCallback):
@@ -166,6 +178,8 @@ class Course:
     """`step` and `loss`, the mean of the steps since the last entry."""
     dev_course: list[dict[str, Any]]
     """`step` and `dev`, scores after that step."""
+    seconds_before: float
+    """Of training that an earlier call did, up to the checkpoint that this one went on from."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +204,8 @@ def train(job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: 
     :param loss: maps the model and one of `batches` to a scalar.
     """
     steps = len(batches) // job.stage.batch_size
+    checkpoint = newest_checkpoint(job.work)
+    seconds_before = _seconds_until(checkpoint)
     with bar(job.name, steps) as ticker:
         trainer = _ObjectiveTrainer(
             loss,
@@ -197,16 +213,17 @@ def train(job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: 
             model=model,
             args=_arguments(job, steps),
             batches=batches,
-            callbacks=[*_callbacks(job, ticker, after_step), *_boards(job.board)],
+            callbacks=[*_callbacks(job, ticker, after_step), _Mark(seconds_before), *_boards(job.board)],
         )
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
         trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
         with _attention():
-            trainer.train(resume_from_checkpoint=newest_checkpoint(job.work))
+            trainer.train(resume_from_checkpoint=checkpoint)
     log = trainer.state.log_history
     return Course(
         [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
         [entry for entry in log if "dev" in entry],
+        seconds_before,
     )
 
 
@@ -237,6 +254,10 @@ def newest_checkpoint(work: Path) -> str | None:
     """Return the newest complete checkpoint in the folder; one that a kill left half-written does not count."""
     complete = [marker.parent for marker in work.glob(f"checkpoint-*/{COMPLETE}")]
     return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
+
+
+def _seconds_until(checkpoint: str | None) -> float:
+    return float((Path(checkpoint) / COMPLETE).read_text(encoding="utf-8") or 0) if checkpoint else 0.0
 
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:
