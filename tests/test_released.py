@@ -19,6 +19,7 @@ from xcompress.errors import InputError
 from xcompress.export.card import model_card
 from xcompress.export.release import CODE, MOST, WHEEL
 from xcompress.models_cli import models
+from xcompress.recipe import load_recipe
 from xcompress.released import find_bundle, released_folder, released_names, size_of
 from xcompress.runtime import Encoder
 
@@ -180,6 +181,11 @@ class TestThoseThatAreThere:
     def test_each_card_is_what_its_manifest_says(self, name: str) -> None:
         manifest = read_manifest(released_folder(name))
         assert (released_folder(name) / "README.md").read_text(encoding="utf-8") == model_card(manifest)
+
+    @pytest.mark.parametrize("name", THERE)
+    def test_each_was_trained_by_the_recipe_that_its_card_names(self, name: str) -> None:
+        made = read_manifest(released_folder(name))["release"]
+        assert load_recipe(made["recipe"]).hash == made["recipe_hash"]
 
     def test_together_they_fit_in_the_package(self) -> None:
         assert sum(size_of(released_folder(name)) for name in THERE) <= WHEEL - CODE
