@@ -17,11 +17,11 @@ from typing import Any
 
 import yaml
 
-from xcompress.corpus.similarity import averages, read_folder, score
-from xcompress.distill import distill
+from xcompress.corpus.graded import averages, read_folder, score
+from xcompress.distillation.pipeline import distill
 from xcompress.files import write_json
+from xcompress.modeling.student import Student, encode, shallower
 from xcompress.recipe import load_recipe
-from xcompress.student import Student, encode, shallower
 
 DEPTHS = "depths.json"
 BASE = Path(__file__).parent.parent / "recipes" / "minilm_ru3.yaml"

@@ -103,7 +103,7 @@ def serve(graph: str, way: Mapping[str, Any]) -> dict[str, float]:
     """Open a graph in this process and return what it took."""
     import numpy as np
     import onnxruntime
-    import tokenizers  # noqa: F401 - the imports are those of xcompress.runtime
+    import tokenizers  # noqa: F401 - the imports are those of xcompress.bundle.encoder
 
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the highest mark starts again from here
     bare, bare_parts = status("VmRSS"), mapped()

@@ -25,18 +25,18 @@ import numpy as np
 import onnxruntime
 import torch
 
-from xcompress.bench.devices import all_threads, describe
 from xcompress.bench.latency import Effort, Latency, Shape, summarise, take_turns
-from xcompress.bench.onnx_model import prepared
-from xcompress.bench.work import SIDE, peak_graph
+from xcompress.bench.machine import all_threads, describe
+from xcompress.bench.workers.onnx_model import prepared
+from xcompress.bench.workers.work import SIDE, peak_graph
 from xcompress.console import emit, markdown_table
 from xcompress.export.calibrate import calibrate
-from xcompress.export.graphs import form_of, write_graph
+from xcompress.export.graph import form_of, write_graph
 from xcompress.export.hf import export_hf
-from xcompress.export.sentences import calibration_text
-from xcompress.export.sites import sites
+from xcompress.export.matmul import sites
 from xcompress.export.source import find_source
-from xcompress.student import Student
+from xcompress.export.text import calibration_text
+from xcompress.modeling.student import Student
 
 PLACES = ((Shape(1, 16), 1), (Shape(1, 128), None), (Shape(32, 32), None))
 """Shapes with their threads; None takes all."""

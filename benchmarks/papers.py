@@ -20,16 +20,16 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from xcompress.bench.exam.classification import Classification
-from xcompress.bench.exam.marking import Task
-from xcompress.bench.exam.reading import read_labelled, read_tatoeba
-from xcompress.bench.exam.retrieval import Retrieval
-from xcompress.bench.exam.similarity import Similarity
-from xcompress.corpus.similarity import read_folder
-from xcompress.distill import distill
+from xcompress.bench.eval.classification import Classification
+from xcompress.bench.eval.reading import read_labelled, read_tatoeba
+from xcompress.bench.eval.retrieval import Retrieval
+from xcompress.bench.eval.similarity import Similarity
+from xcompress.bench.eval.task import Task
+from xcompress.corpus.graded import read_folder
+from xcompress.distillation.pipeline import distill
 from xcompress.files import write_json
+from xcompress.modeling.student import Student, encode
 from xcompress.recipe import Recipe, load_recipe
-from xcompress.student import Student, encode
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 SCORES = "scores.json"

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from peer_models import OPTIMUM_FOLDER
 
-from xcompress.bench import Plan, bench
-from xcompress.bench.figures import write_pngs
-from xcompress.bench.html import html
-from xcompress.bench.run import write
+from xcompress.bench.report.figures import write_pngs
+from xcompress.bench.report.html import html
+from xcompress.bench.run import Plan, bench, write
 from xcompress.console import emit, warn
 from xcompress.errors import XCompressError
-from xcompress.export import Options, export
+from xcompress.export.config import Options
+from xcompress.export.exporter import export
 from xcompress.export.hf import export_hf
 from xcompress.files import write_text
 

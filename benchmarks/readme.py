@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xcompress.bench.figures import write_pngs
+from xcompress.bench.report.figures import write_pngs
+from xcompress.bench.report.tables import NONE, grids, measured_on
 from xcompress.bench.results import Accuracy, Report, Result
-from xcompress.bench.tables import NONE, grids, measured_on
+from xcompress.cli.models import listed
 from xcompress.console import markdown_table
-from xcompress.distill.summary import MEANING, head, language_head, language_rows, rows
+from xcompress.distillation.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
-from xcompress.models_cli import listed
 
 HERE = Path(__file__).parent
 SPREAD = "calls spread by more than 15%"

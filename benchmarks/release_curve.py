@@ -15,10 +15,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from xcompress.console import emit, markdown_table
-from xcompress.distill.dev import DevScores
+from xcompress.distillation.dev import DevScores
 from xcompress.files import read_json, write_text
-from xcompress.lineage import student_before
 from xcompress.recipe import load_recipe
+from xcompress.recipe.lineage import student_before
 
 HERE = Path(__file__).parent
 PAGE, PICTURE = HERE / "release.md", HERE / "release.png"

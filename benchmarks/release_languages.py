@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from xcompress.console import emit, markdown_table
-from xcompress.corpus.similarity import averages
+from xcompress.corpus.graded import averages
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_text
-from xcompress.lineage import student_before
 from xcompress.recipe import load_recipe
+from xcompress.recipe.lineage import student_before
 
 PAGE = Path(__file__).parent / "release.md"
 BEGIN, END = "<!-- languages: begin, written by benchmarks/release_languages.py -->", "<!-- languages: end -->"

@@ -23,10 +23,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from xcompress.console import bar, table
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
-from xcompress.distill.goals import Goal, Sentences, distinct
-from xcompress.distill.pairs import LikeLengths, PairBatches, draw, write_tokens
-from xcompress.distill.targets import Vectors
-from xcompress.student import StudentConfig
+from xcompress.distillation.data.batches import LikeLengths, PairBatches, draw, write_tokens
+from xcompress.distillation.data.targets import Goal, Sentences, distinct
+from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.modeling.student import StudentConfig
 
 WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
 WIDTH = 384

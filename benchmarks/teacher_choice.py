@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.console import emit, markdown_table
-from xcompress.corpus.similarity import read_folder, score
-from xcompress.distill.encoders import open_encoder
-from xcompress.distill.targets import VectorsOf
-from xcompress.distill.teaching import joined, scales
-from xcompress.distill.widths import principal_axes
+from xcompress.corpus.graded import read_folder, score
+from xcompress.distillation.initialization import principal_axes
+from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.distillation.teachers.ensemble import joined, scales
+from xcompress.distillation.teachers.vectors import VectorsOf
 from xcompress.recipe import OneTeacher, load_recipe
 
 ENGLISH = "en-en"

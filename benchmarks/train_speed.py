@@ -30,19 +30,18 @@ from transformers import set_seed
 
 from xcompress.console import emit, table
 from xcompress.corpus.pairs import Pair
-from xcompress.distill.goals import Goal
-from xcompress.distill.hardware import has_bf16
-from xcompress.distill.initial import initial_student
-from xcompress.distill.materials import Materials
-from xcompress.distill.objectives import teacher_loss
-from xcompress.distill.pairs import Feeds, PairBatches, write_tokens
-from xcompress.distill.run import open_run
-from xcompress.distill.stages import sentence_loss
-from xcompress.distill.starting import PIECE_COUNTS
-from xcompress.distill.trainer import Job, train
-from xcompress.distill.views import SentenceVectors
+from xcompress.distillation.assistant import PIECE_COUNTS
+from xcompress.distillation.data.batches import Feeds, PairBatches, write_tokens
+from xcompress.distillation.data.targets import Goal
+from xcompress.distillation.hardware import has_bf16
+from xcompress.distillation.initialization import initial_student
+from xcompress.distillation.losses.multi_stage import teacher_loss
+from xcompress.distillation.losses.stage import SentenceVectors, sentence_loss
+from xcompress.distillation.materials import Materials
+from xcompress.distillation.run_folder import open_run
+from xcompress.distillation.trainer import Job, train
+from xcompress.modeling.student import Student, encode, read_config
 from xcompress.recipe import Recipe, Stage, load_recipe
-from xcompress.student import Student, encode, read_config
 
 SEED = 1
 OURS = "xcompress"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_student import SENTENCES, bundle
 
-from xcompress.runtime import Encoder
+from tests.helpers import ROOT
+from tests.helpers.student import SENTENCES, bundle
+from xcompress.bundle.encoder import Encoder
 
-ROOT = Path(__file__).parents[1]
 ABSENT = ("torch", "transformers", "onnx", "scipy", "sentence_transformers")
 SNIPPET = f"""
 import importlib.util, json, sys

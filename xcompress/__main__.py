@@ -1,5 +1,5 @@
 """`python -m xcompress` is the command line."""
 
-from xcompress.cli import main
+from xcompress.cli.main import main
 
 main()

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from xcompress.bench.devices import Machine
+from xcompress.bench.machine import Machine
 from xcompress.errors import InputError
 
 SCHEMA = 2

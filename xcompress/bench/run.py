@@ -15,18 +15,18 @@ import numpy as np
 
 import xcompress
 from xcompress import console
-from xcompress.bench.exam import Exam, collect
+from xcompress.bench.devices.device import Station, Wishes, check_device, open_station
+from xcompress.bench.eval import Exam, collect
 from xcompress.bench.latency import FULL, QUICK, SHAPES, Effort, Shape, real_batches, speedup, spread, take_turns
-from xcompress.bench.peaks import Peaks
-from xcompress.bench.process import Worker, WorkerFailed
+from xcompress.bench.measurement import Batches, Seat
+from xcompress.bench.peak import Peaks
+from xcompress.bench.report.notes import failures, load_warnings, noise_warnings, notes_of
+from xcompress.bench.report.tables import markdown
 from xcompress.bench.results import SCHEMA, Report, Result, Size, Throughput
-from xcompress.bench.seats import Batches, Seat
-from xcompress.bench.stations import Station, Wishes, check_device, open_station
 from xcompress.bench.subjects import Found, Subject, find_subjects
-from xcompress.bench.tables import markdown
-from xcompress.bench.words import failures, load_warnings, noise_warnings, notes_of
+from xcompress.bench.workers.client import Worker, WorkerFailed
 from xcompress.console import Ticker
-from xcompress.corpus.similarity import builtin
+from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
 from xcompress.files import sha256_of, write_text
 

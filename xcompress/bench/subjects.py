@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.bench.results import Kind
-from xcompress.bundle_check import graphs_of, inside, read_manifest
+from xcompress.bundle.integrity import graphs_of, inside, read_manifest
+from xcompress.bundle.released import released_folder, released_names
 from xcompress.errors import InputError
-from xcompress.python_code import PYTHON
-from xcompress.released import released_folder, released_names
+from xcompress.sources.python_code import PYTHON
 
 RUN_REFERENCE = "assistant as it comes, PyTorch"
 NONE = "-"
@@ -196,8 +196,8 @@ def _encoder(reference: str) -> Subject:
     """Find a student or foreign encoder; its weights are opened where they are measured, not here."""
     try:
         from xcompress.export.source import find_source
-        from xcompress.importing import tokenizer_file
-        from xcompress.st_folder import folders_of
+        from xcompress.modeling.load import tokenizer_file
+        from xcompress.modeling.st_folder import folders_of
     except ImportError as error:
         raise InputError(
             f"{reference}: needs PyTorch ({error}); pip install 'xcompress[export]', or name a bundle"

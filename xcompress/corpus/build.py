@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from xcompress import files
 from xcompress.console import bar, tracked
+from xcompress.corpus.bad_lines import Tally
 from xcompress.corpus.catalogues import read_catalogues
-from xcompress.corpus.faults import Tally
 from xcompress.corpus.filters import Limits
 from xcompress.corpus.gather import Gathered, gather
 from xcompress.corpus.pairs import Pair, read_tsv

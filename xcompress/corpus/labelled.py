@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from xcompress.console import warn
-from xcompress.corpus.faults import EMPTY, BadLineError, Tally
+from xcompress.corpus.bad_lines import EMPTY, BadLineError, Tally
+from xcompress.corpus.lines import text_lines
 from xcompress.corpus.normalise import is_visible
-from xcompress.corpus.text import text_lines
 from xcompress.errors import InputError
 
 RELATIONS = ("entailment", "neutral", "contradiction")

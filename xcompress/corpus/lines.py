@@ -1,4 +1,4 @@
-"""The lines of a text file, plain or compressed, of which none is ever held in memory beyond a bound."""
+"""The lines of a text file that has to be in order: decoded, and with the line number in every complaint."""
 
 import gzip
 import lzma
@@ -65,3 +65,26 @@ def _unpacked(file: IO[bytes], suffix: str) -> IO[bytes]:
     if suffix == ".gz":
         return cast(IO[bytes], gzip.open(file, "rb"))
     return cast(IO[bytes], lzma.open(file, "rb")) if suffix == ".xz" else file
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, plain or compressed by suffix (.gz, .xz), line breaks kept.
+
+    A byte order mark at the start is passed over.
+
+    :raises InputError: naming the line that is not UTF-8 or is too long, or after which the file is damaged.
+    """
+    try:
+        for number, line in enumerate(read_lines(path), 1):
+            yield _decoded(f"{path}:{number}", line).removeprefix("\ufeff" if number == 1 else "")
+    except BrokenOffError as error:
+        raise InputError(f"{path}: cannot be read ({error}); copy the file again") from error
+
+
+def _decoded(where: str, line: bytes) -> str:
+    if len(line) > LONGEST:
+        raise InputError(f"{where}: longer than {LONGEST:,} bytes; this is no file of one sentence a line")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: not UTF-8 ({error.reason}); convert the file") from error

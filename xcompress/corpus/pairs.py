@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xcompress.console import warn
-from xcompress.corpus.faults import BadLineError, Tally, columns_of
+from xcompress.corpus.bad_lines import BadLineError, Tally, columns_of
 from xcompress.corpus.lines import BrokenOffError, read_lines
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.pairs import Pair
+from xcompress.corpus.sequences import Lazy
 from xcompress.errors import InputError
 from xcompress.files import release, whole_file
-from xcompress.lazy import Lazy
 
 _ROWS_PER_RELEASE = 2000
 _CHUNK = 1 << 24

@@ -6,7 +6,8 @@ Large files are packed with gzip and unpacked in the page, so that any web serve
 import gzip
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,14 +15,70 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bundle_check import external_files, graphs_of
-from xcompress.demo.known import check_tokenizer
+from xcompress.bundle.encoder import Encoder, Vectors
+from xcompress.bundle.integrity import external_files, graphs_of
 from xcompress.demo.text import DemoText, Sentence, own_text, packaged_text
 from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
-from xcompress.runtime import Encoder, Vectors
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BINARY, SCRIPT, find_package, runtime_files, version_of
+
+KNOWN: Mapping[str, AbstractSet[str]] = {
+    "normalizer": {
+        "Sequence",
+        "Precompiled",
+        "Replace",
+        "Prepend",
+        "Strip",
+        "Lowercase",
+        "StripAccents",
+        "NFC",
+        "NFD",
+        "NFKC",
+        "NFKD",
+        "BertNormalizer",
+    },
+    "pre_tokenizer": {
+        "Sequence",
+        "Whitespace",
+        "WhitespaceSplit",
+        "BertPreTokenizer",
+        "Punctuation",
+        "Digits",
+        "Split",
+        "Metaspace",
+        "ByteLevel",
+    },
+    "model": {"Unigram", "WordPiece", "BPE", "WordLevel"},
+    "post_processor": {"Sequence", "TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"},
+}
+"""The parts of tokenizer.json and their kinds, as page/tokenizer/ has them."""
+_LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
+
+
+def check_tokenizer(file: Path, described: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer that the page could not do.
+
+    :param file: its tokenizer.json, for the message.
+    :param described: what is in it.
+    :raises InputError: naming the first part that is not known.
+    """
+    for part, kinds in KNOWN.items():
+        for kind in _kinds(part, described.get(part)):
+            if kind not in kinds:
+                raise InputError(
+                    f"{file}: its {part} is {kind}, which the demo's page cannot do "
+                    f"(it can do {', '.join(sorted(kinds))}); choose another bundle with --model"
+                )
+
+
+def _kinds(part: str, described: Mapping[str, Any] | None) -> Iterator[str]:
+    if described is None:
+        return
+    yield str(described.get("type"))
+    for inner in described.get(_LISTS.get(part, ""), ()):
+        yield from _kinds(part, inner)
+
 
 DESCRIPTION = "demo.json"
 """What the page reads first; it lists what was written, and only that is ever replaced."""

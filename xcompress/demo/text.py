@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-from xcompress.corpus.similarity import DATA
-from xcompress.corpus.text import text_lines
+from xcompress.corpus.graded import DATA
+from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
 
 MOST = 20_000

@@ -7,9 +7,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from xcompress.export.products import Range
-from xcompress.export.sites import floats, sites
-from xcompress.student import Student, pad, token_ids
+from xcompress.export.matmul import Range, floats, sites
+from xcompress.modeling.student import Student, pad, token_ids
 
 BATCH = 16
 

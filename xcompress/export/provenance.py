@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from xcompress.bundle_check import MANIFEST
+from xcompress.bundle.integrity import MANIFEST
 from xcompress.errors import InputError
-from xcompress.export.options import Options
+from xcompress.export.config import Options
 from xcompress.files import read_json
 from xcompress.recipe import Recipe, load_recipe
-from xcompress.recipe.part import Part
-from xcompress.recipe.references import encoders
+from xcompress.recipe.encoders import Part
 from xcompress.recipe.shipped import shipped, shipped_folder
+from xcompress.recipe.validation import encoders
 from xcompress.sources import parse_wheel, parts_of
 from xcompress.sources.archives import name_of_joined
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from xcompress.bundle_check import MANIFEST, check_bundle, external_files, graphs_of, read_manifest
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.integrity import MANIFEST, check_bundle, external_files, graphs_of, read_manifest
+from xcompress.bundle.released import size_of
 from xcompress.errors import GateError, InputError
-from xcompress.export.bundle import list_files
 from xcompress.export.card import CARD, model_card
+from xcompress.export.folder import list_files
 from xcompress.export.provenance import (
     Table,
     changes,
@@ -22,10 +24,8 @@ from xcompress.export.provenance import (
     text_of_all,
 )
 from xcompress.files import read_json, whole_folder, write_json, write_text
-from xcompress.lineage import lineage
 from xcompress.recipe import Recipe, load_recipe
-from xcompress.released import size_of
-from xcompress.runtime import Encoder
+from xcompress.recipe.lineage import lineage
 
 MOST = {"small": 24_000_000, "tiny": 10_000_000}
 """Bytes on disk that a model of this name may take, all files together."""

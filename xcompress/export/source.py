@@ -10,14 +10,14 @@ from typing import Any
 import yaml
 from tokenizers import Tokenizer
 
-from xcompress.e5s1 import is_e5s1
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json, sha256_of
-from xcompress.importing import check_files, files_of, import_encoder, is_student
+from xcompress.modeling.e5s1 import is_e5s1
+from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
+from xcompress.modeling.st_folder import is_pipeline
+from xcompress.modeling.student import PARTS, Student, read_config
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import name_of_joined
-from xcompress.st_folder import is_pipeline
-from xcompress.student import PARTS, Student, read_config
 
 RUNS = Path("runs")
 MANIFEST = "manifest.json"

@@ -1,6 +1,5 @@
 """A recipe: one YAML file that says what is distilled from what, on which text, in which stages."""
 
-from xcompress.recipe.budgets import Budgets
 from xcompress.recipe.encoders import Assistant, Encoder, OneTeacher, Teacher
 from xcompress.recipe.loading import load_recipe
 from xcompress.recipe.schema import (
@@ -8,6 +7,7 @@ from xcompress.recipe.schema import (
     ON_TEACHER,
     ON_WORDS,
     Augment,
+    Budgets,
     CorpusPart,
     Dev,
     LabelledPart,

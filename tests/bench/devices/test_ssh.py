@@ -1,0 +1,222 @@
+import base64
+import getpass
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import xcompress
+from tests.helpers.student import SENTENCES, bundle
+from xcompress.bench import run
+from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, Remote
+from xcompress.bench.latency import Effort, Shape
+from xcompress.bench.machine import describe
+from xcompress.bench.run import Plan, bench
+from xcompress.bench.workers.client import Worker
+from xcompress.bundle.encoder import Encoder
+from xcompress.errors import InputError
+
+SSHD = "/usr/sbin/sshd"
+SEPARATION = Path("/run/sshd")
+"""Where sshd, started by root, wants an empty folder."""
+ALIAS = "a-phone"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def make_keys(folder: Path) -> None:
+    for name in ("host_key", "user_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
+
+
+def write_configs(folder: Path, port: int) -> None:
+    (folder / "home of others").mkdir()
+    (folder / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\nStrictModes no\n"
+        f"AuthorizedKeysFile {folder}/authorized_keys\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+        f'SetEnv "TMPDIR={folder}/home of others"\n'
+    )
+    key = " ".join((folder / "host_key.pub").read_text().split()[:2])
+    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {key}\n")
+    (folder / "ssh_config").write_text(
+        f"Host {ALIAS} stranger\n  HostName 127.0.0.1\n  Port {port}\nHost nobody\n  HostName 127.0.0.1\n  Port 1\n"
+        f"Host stranger\n  UserKnownHostsFile {folder}/none\n"
+        f"Host *\n  User {getpass.getuser()}\n  IdentityFile {folder}/user_key\n  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {folder}/known_hosts\n  GlobalKnownHostsFile {folder}/none\n  LogLevel ERROR\n"
+        "  StrictHostKeyChecking yes\n"
+    )
+
+
+def answers(port: int) -> bool:
+    for _ in range(100):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Start an sshd of our own on loopback and give the folder of its files."""
+    if not Path(SSHD).exists() or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
+        pytest.skip("needs OpenSSH's client and server")
+    folder = tmp_path_factory.mktemp("sshd")
+    make_keys(folder)
+    port = free_port()
+    write_configs(folder, port)
+    made = os.geteuid() == 0 and not SEPARATION.exists()
+    if made:
+        SEPARATION.mkdir(mode=0o755)
+    process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=subprocess.PIPE)
+    try:
+        if not answers(port):
+            process.kill()
+            pytest.skip(f"sshd does not start here: {process.communicate()[1].decode()[-200:]}")
+        yield folder
+    finally:
+        process.terminate()
+        process.communicate()
+        if made:
+            SEPARATION.rmdir()
+
+
+@pytest.fixture
+def left(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point ssh to the server, with this very Python; give the folder for what is temporary over there."""
+    monkeypatch.setenv(SSH, f"ssh -F {shlex.quote(str(server / 'ssh_config'))}")
+    monkeypatch.setenv(PYTHON, sys.executable)
+    return server / "home of others"
+
+
+def fake_python(folder: Path, answer: str) -> str:
+    file = folder / "python there"
+    file.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_a_bundle_is_encoded_there_and_nothing_stays(left: Path) -> None:
+    with Remote(ALIAS) as remote:
+        source = remote.copy(bundle())
+        assert remote.copy(bundle()) == source, "a bundle is copied once"
+        with Worker(remote.command()) as worker:
+            worker.ask("load", kind="onnx", source=source, precision="int8", sentence="rain", input_ids=None)
+            reply = worker.ask("encode", texts=SENTENCES)
+        assert len(list(left.iterdir())) == 1
+    vectors = np.frombuffer(base64.b64decode(reply["vectors"]), "<f4").reshape(reply["shape"])
+    np.testing.assert_allclose(vectors, Encoder(bundle(), precision="int8").encode(SENTENCES), atol=1e-5)
+    assert not list(left.iterdir())
+
+
+def test_the_host_is_described(left: Path) -> None:
+    with Remote(ALIAS) as remote:
+        found = remote.machine()
+    here = describe()
+    assert (found.cpu, found.flags, found.threads, found.memory) == (here.cpu, here.flags, here.threads, here.memory)
+
+
+def test_only_what_the_manifest_lists_is_copied(left: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "it's a bundle"
+    shutil.copytree(bundle(), folder)
+    (folder / "diary.txt").write_text("not yours")
+    (folder / "onnx/model.onnx").unlink()
+    with Remote(ALIAS) as remote:
+        copied = Path(remote.copy(folder))
+        names = {file.relative_to(copied).as_posix() for file in copied.rglob("*") if file.is_file()}
+    assert {"manifest.json", "tokenizer.json", "onnx/model_quantized.onnx"} <= names
+    assert not {"diary.txt", "onnx/model.onnx"} & names
+
+
+def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"), Remote(ALIAS) as remote:
+        remote.copy(tmp_path / "nothing")
+    assert not list(left.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            '[[3, 12], ["numpy", "onnxruntime"]]',
+            "lacks numpy onnxruntime; run there: .* -m pip install numpy onnxruntime",
+        ),
+        ("[[3, 9], []]", r"is Python 3\.9, not 3\.11 or newer; name another one with XCOMPRESS_REMOTE_PYTHON"),
+    ],
+)
+def test_what_the_host_lacks(left: Path, tmp_path: Path, answer: str, said: str) -> None:
+    with pytest.raises(InputError, match=said), Remote(ALIAS, fake_python(tmp_path, answer)):
+        pass
+    assert not list(left.iterdir())
+
+
+def test_a_host_without_python(left: Path) -> None:
+    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), Remote(ALIAS, "no-python"):
+        pass
+    assert not list(left.iterdir())
+
+
+@pytest.mark.parametrize(("host", "said"), [("nobody", "Connection refused"), ("stranger", "Host key verification")])
+def test_a_host_that_cannot_be_reached(left: Path, host: str, said: str) -> None:
+    with pytest.raises(InputError, match=f"^ssh:{host}: cannot be reached .*{said}") as caught, Remote(host):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "two words", "line\nbreak"])
+def test_what_is_no_host(host: str) -> None:
+    with pytest.raises(InputError, match="is no host; name one"):
+        Remote(host)
+
+
+def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SSH, "no-such-ssh")
+    with pytest.raises(InputError, match="no no-such-ssh here"), Remote("anywhere"):
+        pass
+
+
+def test_the_runner_is_all_that_a_worker_needs(tmp_path: Path) -> None:
+    home = Path(xcompress.__file__).parent
+    for name in RUNNER:
+        (tmp_path / "xcompress" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(home / name, tmp_path / "xcompress" / name)
+    code = f"""
+import sys
+for name in ("torch", "transformers", "pydantic", "rich", "typer", "yaml", "safetensors", "filelock"):
+    sys.modules[name] = None
+sys.path.insert(0, {str(tmp_path)!r})
+from xcompress.bench.workers.worker import Session
+session = Session()
+session.answer({{"do": "machine"}})
+session.answer({{"do": "load", "kind": "onnx", "source": {str(bundle())!r}, "precision": "int8", "sentence": "rain"}})
+session.answer({{"do": "limit", "bytes": 10**9}})
+print(sys.modules["xcompress"].__file__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stderr == ""
+    assert Path(done.stdout.strip()) == tmp_path / "xcompress/__init__.py"
+
+
+def test_a_bench_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
+    report = bench(bundle(), device=f"ssh:{ALIAS}", plan=Plan((Shape(1, 8),), (1,), quick=True))
+    assert [one.name for one in report.results if not one.failed] == ["small, ONNX fp32", "small, ONNX int8"]
+    assert report.reference == "small, ONNX fp32", "without another reference the float32 graph is one"
+    assert report.device.name == f"ssh:{ALIAS}"
+    assert report.machine.cpu == describe().cpu
+    assert all(one.accuracy and one.latency and one.throughput for one in report.results)
+    assert not list(left.iterdir()), "nothing stays over there"

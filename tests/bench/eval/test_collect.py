@@ -1,0 +1,264 @@
+"""Which tests a folder gives."""
+
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.helpers import SHARED
+from xcompress.bench.eval import collect
+from xcompress.bench.eval.agreement import Agreement
+from xcompress.bench.eval.collect import QUICK_PAIRS
+from xcompress.bench.eval.plain import pair_up, sample
+from xcompress.bench.eval.retrieval import Retrieval
+from xcompress.bench.eval.task import Task
+from xcompress.corpus.graded import builtin
+from xcompress.errors import InputError
+from xcompress.recipe import load_recipe
+
+CODES = {"de": "deu", "fr": "fra"}
+
+
+def put(path: Path, lines: Iterator[str] | list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(lzma.compress(content) if path.suffix == ".xz" else content)
+
+
+def names(tests: tuple[Task, ...]) -> list[tuple[str, str]]:
+    return [(type(test).__name__, test.name) for test in tests]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with everything: 40 rows, in English, German and French."""
+    folder, rows = tmp_path / "data", range(40)
+    for lang in ("en", "de", "fr"):
+        put(folder / f"stsb/stsb-{lang}-dev.csv.xz", [f"{lang} one {n},{lang} two {n},{n % 6}" for n in rows])
+        put(folder / f"stsb/stsb-{lang}-train.csv", ["never,read"])
+        put(folder / f"topics/x/{lang}.dev.tsv", [f"{n}\t{'ab'[n % 2]}\t{lang} text {n}" for n in rows])
+        put(folder / f"topics/x/{lang}.test.tsv", [f"{'ab'[n % 2]}\t{lang} test {n}" for n in range(5)])
+        put(folder / f"mono/mine.{lang}.txt", [f"{lang} line {n}" for n in range(0, 400)])
+    put(folder / "topics/x/en.train.tsv", [f"{'ab'[n % 2]}\tlearn {n}" for n in rows])
+    put(folder / "topics/x/de.train.tsv", [f"{'ab'[n % 2]}\tlerne {n}" for n in rows])
+    put(folder / "sts/STS.en-de.txt", [f"left {n}\tlinks {n}\t{n}" for n in rows])
+    put(folder / "parallel/corpus.en-de.tsv.xz", [f"left {n}\tlinks {n}" for n in rows])
+    put(folder / "parallel/other.en-fr.tsv", ["left\tgauche"])
+    put(folder / "nli/x.de.dev.tsv", ["a\tb\tneutral"])
+    for lang, code in CODES.items():
+        put(folder / f"tatoeba/tatoeba.{code}-eng.{code}", [f"{lang} sentence {n}" for n in rows])
+        put(folder / f"tatoeba/tatoeba.{code}-eng.eng", [f"sentence {n}" for n in rows])
+    put(folder / ".hidden/STS.en-de.txt", ["no test"])
+    (folder / "README.md").write_text("read me", encoding="utf-8")
+    (folder / "stsb" / "again").symlink_to(folder, target_is_directory=True)
+    return folder
+
+
+def test_every_format_at_any_depth(data: Path) -> None:
+    exam = collect(data)
+    assert names(exam.tests) == [
+        ("Similarity", "built-in"),
+        ("Agreement", "mono"),
+        ("Similarity", "sts"),
+        ("Similarity", "stsb"),
+        ("Retrieval", "tatoeba"),
+        ("Classification", "x"),
+    ]
+    assert [test.rows for test in exam.tests] == [len(builtin().language_pairs["en-en"]), 200, 40, 40, 40, 40]
+    assert exam.notes == (
+        "nli: 1 files are no test and were left out, such as x.de.dev.tsv",
+        "parallel: 2 files are no test and were left out, such as corpus.en-de.tsv.xz",
+    )
+    sentences = exam.sentences()
+    assert len(sentences) == len(set(sentences))
+    assert {"learn 1", "lerne 1"} < set(sentences), "probes learn every language that there are rows for"
+    assert not any(f"{lang} test 1" in sentences for lang in ("en", "de", "fr")), "the test part was not asked for"
+    assert [len(text) for text in sentences] == sorted(len(text) for text in sentences)
+
+
+def test_marking_all_of_it(data: Path) -> None:
+    exam = collect(data, distractors=300)
+    sentences = exam.sentences()
+    random = np.random.default_rng(0)
+    base = random.normal(size=(len(sentences), 12)).astype(np.float32)
+    marked = exam.mark(sentences, base + random.normal(size=base.shape).astype(np.float32), base)
+    kinds = {(one.kind, one.test): set(one.figures) for one in marked}
+    assert kinds[("similarity", "stsb")] == {"en-en", "de-de", "fr-fr", "en-de", "en-fr"}
+    assert kinds[("similarity", "sts")] == {"en-de"}
+    assert kinds[("retrieval", "tatoeba")] == {"de>en", "en>de", "fr>en", "en>fr"}
+    assert kinds[("retrieval", "tatoeba + 300 distractors")] == {"de>en", "en>de", "fr>en", "en>fr"}
+    assert kinds[("classification", "x")] == {"en>en", "en>de", "en>fr", "de>de", "de>en"}
+    assert kinds[("agreement", "mono: agreement")] == {"en", "de", "fr"}
+    for one in marked:
+        for figure in (*one.figures.values(), *one.averages.values()):
+            assert figure.low <= figure.value <= figure.high, one.test
+            assert (figure.drop is None) == (one.kind == "agreement")
+    assert exam.mark(sentences, base)[-1].kind != "agreement", "there is nothing to agree with"
+
+
+def test_the_test_part_only_when_asked_for(data: Path) -> None:
+    exam = collect(data, split="test")
+    sentences = exam.sentences()
+    assert "de test 4" in sentences and "de text 4" not in sentences
+    assert not any("one" in text for text in sentences if text.startswith("fr"))
+    assert "stsb: no stsb-<lang>-test.csv, so that nothing is tested" in exam.notes
+    with pytest.raises(InputError, match="split: 'train'; choose dev or test"):
+        collect(data, split="train")
+
+
+def test_only_the_wanted_languages(data: Path) -> None:
+    exam = collect(data, ["fra", "ko"])
+    assert "sts" not in [test.name for test in exam.tests], "it is German"
+    assert set().union(*(test.languages() for test in exam.tests)) == {"en", "fr"}
+    assert exam.notes[-1] == f"no test in {data} has ko"
+    with pytest.raises(InputError, match=r"sts: tests in de, en, but none for fr, it and en"):
+        collect(data / "sts", ["fr", "it"])
+
+
+def test_nothing_recognised_lists_the_formats(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(InputError, match=r"no test is recognised \(parallel: 2 files .*expected STS.*tatoeba\.<xxx>"):
+        collect(data / "parallel")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: no test is recognised; expected STS"):
+        collect(tmp_path / "empty")
+    with pytest.raises(InputError, match="missing: no such folder"):
+        collect(tmp_path / "missing")
+
+
+def test_parallel_text_alone_is_no_test_but_a_bad_line_among_graded_ones_is_named(data: Path) -> None:
+    put(data / "sts" / "STS.en-fr.txt", ["left\tgauche"])
+    with pytest.raises(InputError, match=r"STS\.en-fr\.txt:1: 2 columns"):
+        collect(data)
+
+
+def test_folders_of_the_same_name_are_told_apart(data: Path) -> None:
+    put(data / "more/sts/STS.en-fr.txt", ["a\tb\t1", "c\td\t2"])
+    assert {"sts", "more/sts"} < {test.name for test in collect(data).tests}
+
+
+def test_holdouts_without_data(tmp_path: Path) -> None:
+    put(tmp_path / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(150)])
+    put(tmp_path / "corpus/holdout.fr.tsv", [f"sentence {n}\tphrase {n}" for n in range(150)])
+    exam = collect(None, run=tmp_path)
+    expected = [("Similarity", "built-in"), ("Retrieval", "held-out translations"), ("Agreement", "built-in")]
+    assert names(exam.tests) == expected
+    assert exam.tests[1].rows == 100
+    assert collect(None, run=tmp_path, quick=True).tests[1].rows == QUICK_PAIRS
+    assert collect(None, ["fr"], run=tmp_path).tests[1].languages() == {"fr"}
+    assert names(collect(None).tests) == [expected[0], expected[2]]
+
+
+def test_what_an_earlier_run_trained_on_is_not_held_out(tmp_path: Path) -> None:
+    """Its student lent layers to the run; spelling and side do not matter."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    put(second / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(9)])
+    put(second / "corpus/holdout.fr.tsv", ["sentence 3\tphrase 3", "sentence 4\tphrase 4"])
+    put(first / "corpus/train.de.tsv", ["Sentence 3!\tdritter Satz", "the seventh\tSATZ 7", "another\tanderer"])
+    put(first / "corpus/train.it.tsv", ["Satz 8.\totto"])
+    put(first / "manifest.json", ["{}"])
+    for run, lender in ((first, "anything"), (second, first / "student")):
+        recipe = load_recipe("minilm_ru3", [f"assistant.source={lender}"])
+        (run / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    exam = collect(None, run=second)
+    held_out = next(test for test in exam.tests if isinstance(test, Retrieval))
+    assert {code: {row[0][-1] for row in rows} for code, rows in held_out.pairs.items()} == {"de": set("012456")}
+    left_out = f"4 of 11 pairs were left out, as {first} trained on one of their sentences"
+    assert exam.notes == (f"held-out translations: {left_out}",)
+    assert collect(None, run=first).notes == ()
+
+
+def test_a_quick_exam_is_short(data: Path) -> None:
+    put(data / "big/tatoeba.deu-eng.deu", [f"Satz {n}" for n in range(3000)])
+    put(data / "big/tatoeba.deu-eng.eng", [f"A sentence {n}" for n in range(3000)])
+    exam = collect(data, quick=True, distractors=100)
+    assert len(exam.sentences()) <= 1600
+    rows = {test.name: test.rows for test in exam.tests}
+    assert rows["tatoeba"] >= 20 and 40 <= rows["big"] <= 100
+    assert f"big: one row in {-(-3000 // rows['big'])} is used, as the bench is quick" in exam.notes
+    assert "distractors are left out of a quick bench" in exam.notes
+    assert "x: learnt from en alone, as the bench is quick" in exam.notes
+    assert not any(text.startswith("lerne") for text in exam.sentences())
+
+
+def test_distractors_come_from_plain_text(data: Path) -> None:
+    put(data / "mono/mine.fr.txt", ["fr sentence 3", "fr autre"])
+    exam = collect(data, distractors=300)
+    among = [test for test in exam.tests if isinstance(test, Retrieval)][1]
+    assert (among.name, among.languages()) == ("tatoeba + 300 distractors", {"de", "fr"})
+    assert {code: len(texts) for code, texts in among.distractors.items()} == {"en": 300, "de": 300, "fr": 2}
+    assert "fewer than 300 distractors: fr 2" in exam.notes
+    (data / "mono/mine.fr.txt").unlink()
+    assert [test.languages() for test in collect(data, distractors=300).tests if "+" in test.name] == [{"de"}]
+    (data / "mono/mine.en.txt").unlink()
+    with pytest.raises(InputError, match=r"distractors: 2 languages with translations, plain text in de"):
+        collect(data, distractors=300)
+    with pytest.raises(InputError, match=r"distractors: 200,001; choose 0 to 200,000"):
+        collect(data, distractors=200_001)
+
+
+def test_the_margin_ranks_every_retrieval(data: Path) -> None:
+    put(data / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(5)])
+    exam = collect(data, margin=True, distractors=300, run=data)
+    ranked = {test.name: test.margin for test in exam.tests if isinstance(test, Retrieval)}
+    both = ("held-out translations", "tatoeba")
+    assert ranked == dict.fromkeys([*both, *(f"{name} + 300 distractors" for name in both)], True)
+    assert names(exam.tests) == names(collect(data, distractors=300, run=data).tests)
+    with pytest.raises(InputError, match="margin: there are no translations to find"):
+        collect(data / "sts", margin=True)
+
+
+def test_without_scikit_learn_classification_is_left_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.bench.eval.data.available", lambda: False)
+    exam = collect(data)
+    assert "Classification" not in [kind for kind, _ in names(exam.tests)]
+    assert any(
+        "classification was left out" in note and "pip install 'xcompress[bench]'" in note for note in exam.notes
+    )
+
+
+def test_samples_are_always_the_same_and_keep_the_order() -> None:
+    lines = [f"line {n:03}" for n in range(500)]
+    drawn = sample([*lines, *lines], 50)
+    assert drawn == sample(lines, 50) == sorted(drawn)
+    assert len(set(drawn)) == 50
+    assert sample(["b", "a", "b"], 5) == ["b", "a"]
+
+
+def test_sentence_pairs_are_neighbours_or_lie_apart() -> None:
+    lines = [f"line {n}" for n in range(101)]
+    pairs = pair_up(lines, 20)
+    texts = [text for pair in pairs for text in pair]
+    assert len(pairs) == 20 and len(set(texts)) == 40
+    distances = [lines.index(other) - lines.index(one) for one, other in pairs]
+    assert distances[:10] == [1] * 10
+    assert all(abs(distance) > 1 for distance in distances[10:])
+    assert pair_up(["one"], 5) == ()
+
+
+def test_too_little_plain_text_leaves_the_builtin_sentences(tmp_path: Path) -> None:
+    put(tmp_path / "mine.de.txt", ["eins", "zwei"])
+    agreement = collect(tmp_path).tests[-1]
+    assert isinstance(agreement, Agreement) and agreement.name == "built-in"
+
+
+def test_the_shared_data_as_a_whole() -> None:
+    if not SHARED.is_dir():
+        pytest.skip("the shared data is not beside this checkout")
+    exam = collect(SHARED, ["de", "ar"], distractors=1000)
+    assert names(exam.tests) == [
+        ("Similarity", "built-in"),
+        ("Classification", "sib200"),
+        ("Agreement", "mono"),
+        ("Similarity", "stsb-multi-mt"),
+        ("Retrieval", "tatoeba"),
+        ("Retrieval", "tatoeba + 1,000 distractors"),
+    ]
+    assert [test.rows for test in exam.tests[1:]] == [99, 250, 1375, 1000, 1000]
+    assert exam.tests[3].languages() == {"en", "de"}
+    assert exam.tests[4].languages() == {"de", "ar"}
+    assert [note.split(":")[0] for note in exam.notes] == ["nli", "parallel"]
+    quick = collect(SHARED, quick=True)
+    assert len(quick.sentences()) <= 1700

@@ -1,0 +1,283 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.recipe import write_recipe
+from tests.helpers.report import BROKEN, FP32, INT8, MB, REFERENCE, STATIC, small_report
+from xcompress.bench.report.budgets import broken, held, load_budgets, require
+from xcompress.bench.results import Report, Result
+from xcompress.distillation.pipeline import distill
+from xcompress.errors import GateError, InputError
+from xcompress.recipe import Budgets, load_recipe
+from xcompress.recipe.shipped import shipped
+
+MINILM = shipped()["minilm_ru3"]
+
+
+def budgets(**limits: object) -> Budgets:
+    return Budgets.model_validate({"subject": INT8, **limits})
+
+
+def changed(name: str, change: Callable[[Result], Result]) -> Report:
+    report = small_report()
+    return replace(report, results=tuple(change(one) if one.name == name else one for one in report.results))
+
+
+def wide_calls(one: Result) -> Result:
+    """Let calls at 1x16 spread by 60 %, which their notches take for 36 % and more."""
+    return replace(one, latency=(replace(one.latency[0], p25=0.0014, p75=0.0026), *one.latency[1:]))
+
+
+def all_kept() -> dict[str, object]:
+    return {
+        "size_mb": 42,
+        "memory_mb": {"resident": 67 + 12, "peak": 84, "busy_peak": 118},
+        "start_speedup": 11,
+        "speedup": {"1x16": 10.3, "32x32": 4.5},
+        "accuracy_drop": {"stsb-multi-mt": {"en-en": 6.4, "average": 9}, "tatoeba": {"de>en": 6.2}},
+    }
+
+
+def test_budgets_that_are_kept_break_nothing() -> None:
+    assert broken(small_report(), budgets(**all_kept())) == []
+    require(small_report(), budgets(**all_kept()))
+
+
+@pytest.mark.parametrize(
+    ("limits", "budget", "line"),
+    [
+        ({"size_mb": 41.9}, "size_mb", "42.00 MB, at most 41.9 MB"),
+        ({"memory_mb": {"resident": 78}}, "memory_mb.resident", "79.00 MB, at most 78 MB"),
+        ({"memory_mb": {"peak": 83}}, "memory_mb.peak", "84.00 MB, at most 83 MB"),
+        ({"memory_mb": {"busy_peak": 83}}, "memory_mb.busy_peak", "118.00 MB, at most 83 MB"),
+        (
+            {"start_speedup": 14},
+            "start_speedup",
+            "11.67 times as fast as the reference (noise 12%), at least 14 times",
+        ),
+        (
+            {"speedup": {"1x16": 12}},
+            "speedup.1x16",
+            "10.30 times as fast as the reference (noise 8%), at least 12 times",
+        ),
+        (
+            {"speedup": {"1x128": 7}, "threads": 2},
+            "speedup.1x128",
+            "5.40 times as fast as the reference (noise 14%), at least 7 times",
+        ),
+        (
+            {"accuracy_drop": {"stsb-multi-mt": {"en-en": 6}}},
+            "accuracy_drop.stsb-multi-mt.en-en",
+            "6.30 points lost (95 % interval 5.25 to 7.35, which reaches into what is allowed), at most 6",
+        ),
+        (
+            {"accuracy_drop": {"tatoeba": {"average": 2}}},
+            "accuracy_drop.tatoeba.average",
+            "6.17 points lost (95 % interval 5.77 to 6.57, all of it too much), at most 2",
+        ),
+    ],
+)
+def test_a_broken_budget_is_one_line(limits: dict[str, object], budget: str, line: str) -> None:
+    (one,) = broken(small_report(), budgets(**limits))
+    assert (one.subject, one.budget, one.line) == (INT8, budget, f"{INT8}: {budget}: {line}")
+    assert f"{one.allowed:g}" in line and one.measured is not None
+    with pytest.raises(GateError, match="budgets: 1 broken: ") as caught:
+        require(small_report(), budgets(**limits))
+    assert caught.value.exit_code == 3 and line in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_all_that_is_broken_stands_in_one_line() -> None:
+    with pytest.raises(GateError, match=r"budgets: 3 broken: .*size_mb.*peak.*1x16") as caught:
+        require(small_report(), budgets(size_mb=1, memory_mb={"peak": 1}, speedup={"1x16": 99}))
+    assert "\n" not in str(caught.value)
+
+
+def test_speed_may_miss_by_its_noise_but_not_by_more_the_noisier_the_machine() -> None:
+    within, without = budgets(speedup={"1x16": 11}), budgets(speedup={"1x16": 12.2})
+    assert not broken(small_report(), within)
+    assert broken(small_report(), without)
+    noisy = changed(INT8, wide_calls)
+    assert not broken(noisy, budgets(speedup={"1x16": 12}))
+    assert broken(noisy, without)  # 16 % too slow, and no more than 15 % are granted
+
+
+def test_the_smaller_graph_of_each_bundle_is_held() -> None:
+    limits = Budgets(size_mb=1)
+    assert [one.name for one in held(small_report(), limits)] == [INT8, BROKEN]
+    graph = changed(FP32, lambda one: replace(one, path="runs/bundle/onnx/model.onnx"))
+    graphs = [replace(one, path="runs/bundle/onnx/model.ort") if one.name == INT8 else one for one in graph.results]
+    assert [one.name for one in held(replace(graph, results=tuple(graphs)), limits)] == [INT8, BROKEN]
+    assert [one.name for one in held(replace(small_report(), reference=INT8), limits)] == [FP32, BROKEN]
+
+
+def test_a_subject_or_precision_may_be_named() -> None:
+    assert [one.name for one in held(small_report(), Budgets(size_mb=1, precision="fp32"))] == [FP32]
+    assert [one.name for one in held(small_report(), Budgets(size_mb=1, subject=STATIC))] == [STATIC]
+
+
+def test_a_bundle_that_cannot_be_opened_is_held_whatever_the_precision() -> None:
+    report = changed(BROKEN, lambda one: replace(one, precision="-"))
+    assert [one.name for one in held(report, Budgets(size_mb=1, precision="fp32"))] == [FP32, BROKEN]
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"subject": "other"}, f"budgets: subject: 'other' is not in the report, which has {REFERENCE}, .*{BROKEN}"),
+        ({"subject": None, "precision": "int3"}, "precision: 'int3' is not in the report, which has fp32, int8; "),
+        (
+            {"accuracy_drop": {"sts": {"en-en": 1}}},
+            "accuracy_drop.sts: no 'sts' in the report, which has stsb-multi-mt,",
+        ),
+        (
+            {"accuracy_drop": {"topics": {"average": 9, "it": 1}}},
+            "accuracy_drop.topics.it: no 'it' in the report, which has average, de, fr; correct it, or give --data",
+        ),
+    ],
+)
+def test_names_that_the_report_does_not_have_are_refused(limits: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        broken(small_report(), budgets(size_mb=99, **limits))
+
+
+def test_a_report_without_any_graph_is_refused() -> None:
+    report = small_report()
+    alone = replace(report, results=report.results[:1])
+    with pytest.raises(InputError, match=f"an exported graph is not in the report, which has {REFERENCE}; "):
+        broken(alone, Budgets(size_mb=1))
+
+
+@pytest.mark.parametrize(
+    ("report", "limits", "why"),
+    [
+        (
+            changed(
+                INT8, lambda one: Result(INT8, "onnx", "int8", one.path, replace(one.size, weights=0), failed="a\nb")
+            ),
+            {"subject": INT8, **all_kept()},
+            r"failed: a b",
+        ),
+        (small_report(), {"subject": INT8, "speedup": {"7x7": 1}}, "not in this bench; see --grid, --threads"),
+        (small_report(), {"subject": INT8, "speedup": {"1x16": 1}, "threads": 5}, "not in this bench"),
+        (
+            replace(small_report(), quick=True),
+            {"subject": INT8, "accuracy_drop": {"sts": {"en-en": 1}}},
+            "--quick leaves it out",
+        ),
+        (small_report(), {"subject": STATIC, "accuracy_drop": {"topics": {"de": 1}}}, "not in this bench"),
+        (small_report(), {"subject": REFERENCE, "start_speedup": 1}, "it is the reference itself"),
+        (small_report(), {"subject": STATIC, "memory_mb": {"busy_peak": 1}}, "not in this bench"),
+    ],
+)
+def test_what_was_not_measured_counts_as_broken(report: Report, limits: dict[str, object], why: str) -> None:
+    wanted = Budgets.model_validate(limits)
+    found = broken(report, wanted)
+    count = 10 if "size_mb" in limits else 1
+    assert [one.measured for one in found] == [None] * count
+    assert all(f"not measured ({why}" in one.line and "\n" not in one.line for one in found)
+    with pytest.raises(GateError):
+        require(report, wanted)
+
+
+def test_without_a_reference_no_ratio_and_no_loss_is_measured() -> None:
+    def alone(one: Result) -> Result:
+        return replace(
+            one,
+            latency=tuple(replace(time, speedup=None) for time in one.latency),
+            accuracy=tuple(
+                replace(test, figures={name: replace(f, drop=None) for name, f in test.figures.items()})
+                for test in one.accuracy
+            ),
+        )
+
+    report = replace(changed(INT8, alone), reference=None)
+    limits = budgets(size_mb=99, start_speedup=1, speedup={"1x16": 1}, accuracy_drop={"topics": {"de": 99}})
+    lines = [one.line for one in broken(report, limits)]
+    assert len(lines) == 3 and all("not measured (no reference; give --reference)" in line for line in lines)
+
+
+def test_a_drop_that_is_no_number_is_not_held() -> None:
+    def nan(one: Result) -> Result:
+        test = one.accuracy[2]
+        figures = {name: replace(figure, drop=float("nan")) for name, figure in test.figures.items()}
+        return replace(one, accuracy=(replace(test, figures=figures),))
+
+    report = replace(changed(INT8, nan), quick=True)
+    assert len(broken(report, budgets(accuracy_drop={"topics": {"de": 99}}))) == 1
+
+
+def test_a_recipe_gives_its_budgets(tmp_path: Path) -> None:
+    limits = load_budgets("minilm_ru3")
+    assert (limits.size_mb, limits.speedup["1x16"], limits.accuracy_drop["built-in"]["en-xx"]) == (20, 3, 12)
+    text = MINILM.read_text(encoding="utf-8")
+    path = tmp_path / "none.yaml"
+    path.write_text(text[: text.index("budgets:")], encoding="utf-8")
+    with pytest.raises(InputError, match=r"none\.yaml: has no budgets; add them"):
+        load_budgets(path)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("budgets.size_mb=13.5 MB", "budgets.size_mb: Input should be a valid number.* got '13.5 MB'"),
+        ("budgets.size_mb=0", "budgets.size_mb: Input should be greater than 0"),
+        ("budgets.size_mb=.inf", "budgets.size_mb: Input should be a finite number"),
+        ("budgets.size=13", "unknown key budgets.size; did you mean size_mb?"),
+        ("budgets.memory_mb.residnt=3", "unknown key budgets.memory_mb.residnt; did you mean resident?"),
+        ("budgets.speedup.1by16=3", "budgets.speedup.1by16.*: not of the form batch x tokens, such as 1x16"),
+        ("budgets.speedup.01x16=3", "budgets.speedup.01x16.*: not of the form batch x tokens, such as 1x16"),
+        ("budgets.threads=0", "budgets.threads: Input should be greater than 0"),
+        (
+            "budgets.accuracy_drop.built-in.en-xx=-1",
+            "budgets.accuracy_drop.built-in.en-xx: .*greater than or equal to 0",
+        ),
+        ("budgets.accuracy_drop.en-xx=9", "budgets.accuracy_drop.en-xx: Input should be a valid dictionary, got 9"),
+        ("budgets={}", "budgets: sets no limit; give size_mb, "),
+        ("budgets={accuracy_drop: {built-in: {}}}", "budgets: sets no limit; give size_mb, "),
+        (
+            "budgets={subject: a, precision: int8, size_mb: 3}",
+            r"budgets: has subject \(a\) and precision \(int8\); take",
+        ),
+    ],
+)
+def test_wrong_budgets_are_one_line_with_file_and_key(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        load_recipe(MINILM, [override])
+    assert str(caught.value).startswith(f"{MINILM}: ") and "\n" not in str(caught.value)
+
+
+def test_budgets_leave_the_recipes_hash_as_it_was() -> None:
+    with_budgets, without = load_recipe(MINILM), load_recipe(MINILM, ["budgets=null"])
+    assert with_budgets.budgets and not without.budgets
+    assert with_budgets.hash == without.hash == load_recipe(MINILM, ["budgets.size_mb=1"]).hash
+    assert with_budgets.hash != load_recipe(MINILM, ["seed=7"]).hash
+
+
+def test_a_finished_run_is_reused_when_budgets_come_or_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_recipe(tmp_path / "recipe")
+    short = [f"stages.{name}=null" for name in ("assistant", "embedding", "imitation")]
+    short += ["stages.contrast.steps=1", "stages.contrast.checkpoint_steps=1"]
+    run = distill(load_recipe(file, short), tmp_path / "run")
+    manifest = (run / "manifest.json").read_bytes()
+    capsys.readouterr()
+    for size in (20, 10):
+        distill(load_recipe(file, [*short, f"budgets.size_mb={size}"]), run)
+        assert (run / "manifest.json").read_bytes() == manifest
+        assert capsys.readouterr().err.count("finished earlier, reused") == 4
+
+
+def test_a_run_writes_budgets_into_its_recipe_which_can_be_read_again(tmp_path: Path) -> None:
+    import yaml
+
+    described = load_recipe(MINILM).model_dump(mode="json")
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(described, sort_keys=False), encoding="utf-8")
+    assert load_recipe(tmp_path / "recipe.yaml") == load_recipe(MINILM)
+
+
+def test_megabytes_are_ten_to_the_six() -> None:
+    report = changed(INT8, lambda one: replace(one, size=replace(one.size, weights=20 * MB - 4 * MB + 1)))
+    assert [one.measured for one in broken(report, budgets(size_mb=20))] == [20.000001]

@@ -1,0 +1,303 @@
+import builtins
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import combinations, pairwise
+from pathlib import Path
+from struct import unpack
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.helpers.report import BROKEN, FP32, INT8, REFERENCE, STATIC, small_report, without
+from xcompress.bench.report.figures import front, pictures, svg, write_pngs
+from xcompress.bench.report.figures.format import megabytes, milliseconds, short, signed, times
+from xcompress.bench.report.figures.headline import headlines
+from xcompress.bench.report.figures.labels import Box, apart, beside
+from xcompress.bench.report.html import html
+from xcompress.bench.results import Report, Size
+from xcompress.errors import InputError
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+matplotlib_needed = pytest.mark.skipif(
+    __import__("importlib.util").util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
+
+
+def names_of(report: Report) -> list[str]:
+    return [one.name for one in pictures(report)]
+
+
+def test_front_of_points_by_hand() -> None:
+    points = [(5.0, 1.0), (1.0, 3.0), (2.0, 2.0), (4.0, 9.0), (4.0, 8.0)]
+    assert front(points) == [1, 3]
+
+
+def test_equal_points_are_both_on_the_front() -> None:
+    assert sorted(front([(1.0, 2.0), (1.0, 2.0), (3.0, 2.0)])) == [0, 1]
+
+
+def test_front_of_none_and_of_one() -> None:
+    assert front([]) == []
+    assert front([(3.0, 3.0)]) == [0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_dominates_the_front_and_the_rest_is_dominated(seed: int) -> None:
+    draw = random.Random(seed)
+    points = [(float(draw.randint(0, 6)), float(draw.randint(0, 6))) for _ in range(12)]
+
+    def dominated(one: tuple[float, float]) -> bool:
+        return any(x <= one[0] and y >= one[1] and (x < one[0] or y > one[1]) for x, y in points)
+
+    kept = set(front(points))
+    assert kept == {number for number, point in enumerate(points) if not dominated(point)}
+
+
+def test_labels_do_not_cover_each_other_in_a_crowd() -> None:
+    points = [(100.0 + 6 * (number % 3), 100.0 + 5 * number) for number in range(8)]
+    frame = Box(0, 0, 400, 300)
+    boxes = beside(points, [(90.0, 12.0)] * 8, [Box(x - 5, y - 5, x + 5, y + 5) for x, y in points], frame)
+    assert all(one.common(other) == 0 for one, other in combinations(boxes, 2))
+    assert all(box.common(frame) == pytest.approx(box.area) for box in boxes)
+
+
+def test_a_label_stays_in_the_frame() -> None:
+    (box,) = beside([(395.0, 50.0)], [(90.0, 12.0)], [], Box(0, 0, 400, 300))
+    assert box.right <= 400
+
+
+def test_apart_keeps_order_gap_and_bounds() -> None:
+    wanted = [0.5, 0.52, 0.95, 0.98, 0.51]
+    found = apart(wanted, 0.1, 0.0, 1.0)
+    ranked = sorted(found)
+    assert [wanted.index(one) for one in sorted(wanted)] == sorted(range(5), key=lambda number: found[number])
+    assert all(right - left > 0.0999 for left, right in pairwise(ranked))
+    assert ranked[0] >= 0 and ranked[-1] <= 1
+
+
+def test_apart_leaves_what_has_room() -> None:
+    assert apart([0.9, 0.1], 0.1, 0.0, 1.0) == [0.9, 0.1]
+
+
+def test_apart_spreads_what_has_none() -> None:
+    assert apart([0.5, 0.5, 0.5], 0.9, 0.0, 1.0) == pytest.approx([0.0, 0.5, 1.0])
+
+
+def test_words() -> None:
+    assert [megabytes(size) for size in (1_234_567_000, 99_940_000, 1_500_000)] == ["1,235", "99.9", "1.50"]
+    assert [milliseconds(one) for one in (1.5, 0.0123, 0.0002)] == ["1,500", "12.3", "0.20"]
+    assert [times(one) for one in (149.5, 3.94, 1.2)] == ["150×", "3.9×", "1.20×"]
+    assert [signed(one, 1) for one in (-0.84, -0.04, 2.0)] == ["−0.8", "0.0", "2.0"]
+
+
+def test_a_long_name_keeps_both_ends_and_one_line() -> None:
+    name = short("runs/some/where/far\ndown/in/a/tree/of/folders/bundle int8")
+    assert len(name) <= 44 and "\n" not in name
+    assert name.startswith("runs/some") and name.endswith("bundle int8")
+
+
+def test_headlines_are_one_for_each_kind() -> None:
+    assert [one.label for one in headlines(small_report())] == [
+        "stsb-multi-mt, average",
+        "tatoeba, average",
+        "topics, average",
+    ]
+
+
+def test_likeness_is_a_headline_only_where_nothing_else_is() -> None:
+    report = small_report()
+    alike = [replace(test, kind="agreement") for test in report.results[2].accuracy[:1]]
+    both = replace(report.results[2], accuracy=(*alike, report.results[2].accuracy[1]))
+    assert [one.kind for one in headlines(replace(report, results=(both,)))] == ["retrieval"]
+    assert [one.kind for one in headlines(replace(report, results=(replace(both, accuracy=tuple(alike)),)))] == [
+        "agreement"
+    ]
+
+
+def test_pictures_of_a_report() -> None:
+    assert names_of(small_report()) == [
+        "size",
+        "size-retrieval",
+        "size-classification",
+        "latency-1-thread",
+        "latency-2-threads",
+        "accuracy-stsb-multi-mt",
+        "accuracy-tatoeba",
+        "accuracy-topics",
+        "memory",
+    ]
+
+
+def test_pictures_without_data_are_left_out() -> None:
+    report = small_report()
+    assert names_of(without(report, "accuracy", "memory")) == ["latency-1-thread", "latency-2-threads"]
+    assert names_of(without(report, "latency", "accuracy")) == ["memory"]
+    assert names_of(without(report, "latency", "accuracy", "memory")) == []
+
+
+def test_tests_of_like_names_have_files_of_their_own() -> None:
+    report = small_report()
+    first = report.results[0]
+    tests = tuple(replace(one, test=name) for one, name in zip(first.accuracy, ("a b", "a/b", "ü"), strict=True))
+    names = names_of(replace(report, results=(replace(first, accuracy=tests),)))
+    assert [one for one in names if one.startswith("accuracy")] == ["accuracy-a-b-1", "accuracy-a-b-2", "accuracy-test"]
+
+
+def test_alt_texts_hold_names_and_figures() -> None:
+    found = {one.name: one.alt for one in pictures(small_report())}
+    assert f"{INT8}: 42.0 MB, 71.6" in found["size"]
+    assert all(name in found["size"] for name in (REFERENCE, FP32, STATIC))
+    assert BROKEN not in found["size"]
+    assert f"{FP32}: 1 × 16 tokens 5.30 ms" in found["latency-1-thread"]
+    assert STATIC not in found["latency-1-thread"]
+    assert f"{INT8}: 79.0 MB resident" in found["memory"]
+
+
+def test_of_too_many_pairs_those_that_differ_most_are_drawn() -> None:
+    report = small_report()
+
+    def many(name: str, spread: float) -> Report:
+        result = next(one for one in report.results if one.name == name)
+        test = result.accuracy[0]
+        figures = {f"p{n}": replace(test.figures["en-en"], value=50 + spread * n) for n in range(40)}
+        return replace(result, accuracy=(replace(test, figures=figures),))  # type: ignore[return-value]
+
+    wide = replace(report, results=(many(REFERENCE, 0.0), many(INT8, 1.0)))  # type: ignore[arg-type]
+    from xcompress.bench.report.figures.dots import rows_of
+
+    rows, count = rows_of(wide, "stsb-multi-mt")
+    assert count == 41
+    names = [row.name for row in rows]
+    assert names[0] == "average" and names[-1] == "p39" and "p0" not in names
+    assert f"The {len(rows)} rows of 41" in next(one.caption for one in pictures(wide) if one.kind == "accuracy")
+
+
+@matplotlib_needed
+def test_pngs_are_pngs(tmp_path: Path) -> None:
+    report = small_report()
+    written = write_pngs(report, tmp_path)
+    assert [path.name for path in written] == [f"{name}.png" for name in names_of(report)]
+    assert sorted(tmp_path.iterdir()) == sorted(written)
+    for path in written:
+        head = path.read_bytes()[:24]
+        width, height = unpack(">II", head[16:24])
+        assert head.startswith(SIGNATURE)
+        assert 900 < width < 1400 and 200 < height < 2400
+
+
+@matplotlib_needed
+def test_dark_pngs_have_names_and_a_ground_of_their_own(tmp_path: Path) -> None:
+    report = without(small_report(), "latency", "accuracy")
+    (light,), (dark,) = write_pngs(report, tmp_path), write_pngs(report, tmp_path, dark=True)
+    assert (light.name, dark.name) == ("memory.png", "memory-dark.png")
+    assert light.read_bytes() != dark.read_bytes()
+
+
+@matplotlib_needed
+def test_a_folder_that_is_a_file_leaves_it_alone(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(InputError, match="taken: is a file"):
+        write_pngs(without(small_report(), "latency", "accuracy"), tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+@matplotlib_needed
+@pytest.mark.parametrize("dark", [False, True])
+def test_svgs_are_whole_and_ask_for_nothing(dark: bool) -> None:
+    report = small_report()
+    for name in ("size", "latency-1-thread", "accuracy-topics", "memory"):
+        drawn = svg(report, name, dark)
+        assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
+        rest = drawn.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
+        assert "http" not in rest and "url(" not in rest.replace("url(#", "") and "<image" not in rest
+
+
+@matplotlib_needed
+def test_svgs_are_the_same_every_time() -> None:
+    assert svg(small_report(), "memory", False) == svg(small_report(), "memory", False)
+    assert svg(small_report(), "memory", False) != svg(small_report(), "memory", True)
+
+
+@matplotlib_needed
+def test_a_grid_without_two_lengths_is_drawn_by_shape() -> None:
+    report = small_report()
+    results = tuple(replace(one, latency=tuple(t for t in one.latency if t.tokens != 128)) for one in report.results)
+    from xcompress.bench.report.figures.latency import is_line
+
+    assert is_line(report, 1) and not is_line(replace(report, results=results), 1)
+    assert svg(replace(report, results=results), "latency-1-thread", False).startswith("<svg")
+
+
+@matplotlib_needed
+@pytest.mark.parametrize("name", ['<b>&"x', "$\\frac$ {x} %s", "_hidden", "", "長い\x00\n名前", "\udcff", "w" * 300])
+def test_names_are_never_markup_nor_formulas(name: str) -> None:
+    report = small_report()
+    results = tuple(replace(one, name=name) if one.name == INT8 else one for one in report.results)
+    for picture in pictures(replace(report, results=results)):
+        if picture.name in ("size", "latency-1-thread", "accuracy-topics", "memory"):
+            ElementTree.fromstring(svg(replace(report, results=results), picture.name, False))
+
+
+@matplotlib_needed
+def test_labels_of_the_size_picture_do_not_overlap() -> None:
+    from matplotlib.text import Text
+
+    from xcompress.bench.report.figures import scatter
+    from xcompress.bench.report.figures.style import LIGHT, styled
+
+    report = small_report()
+    crowd = tuple(
+        replace(one, name=f"{one.name} {n}", size=replace(one.size, weights=int(one.size.weights * (1 + 0.05 * n))))
+        for one in report.results[:3]
+        for n in range(3)
+    )
+    with styled(LIGHT):
+        figure = scatter.draw(replace(report, results=crowd), headlines(report)[0], LIGHT)
+        figure.draw_without_rendering()
+        (axes,) = figure.axes
+        boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the line to the marker
+    assert len(boxes) == 9
+    frame = axes.get_window_extent()
+    for one, other in combinations(boxes, 2):
+        assert min(one.x1, other.x1) - max(one.x0, other.x0) < 1 or min(one.y1, other.y1) - max(one.y0, other.y0) < 1
+    assert all(box.x0 >= frame.x0 and box.x1 <= frame.x1 + 1 for box in boxes)
+
+
+def test_listing_pictures_imports_no_matplotlib() -> None:
+    code = "import sys, xcompress.bench.report.html, xcompress.bench.report.figures; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_an_unknown_picture_is_named_with_those_there_are() -> None:
+    with pytest.raises(InputError, match=r"picture 'siez'.*choose from size, size-retrieval"):
+        svg(small_report(), "siez", False)
+
+
+def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: object) -> object:
+        if name.split(".")[0] == "matplotlib":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    for module in [name for name in sys.modules if name.startswith("xcompress.bench.report.figures.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(InputError, match=r"pip install 'xcompress\[bench\]'"):
+        svg(small_report(), "memory", False)
+
+
+def test_a_subject_of_unknown_size_is_left_out_of_the_picture_of_sizes() -> None:
+    report = small_report()
+    unknown = replace(report.results[-2], size=Size(0, 0, ""))
+    shown = replace(report, results=(*report.results[:-2], unknown, report.results[-1]))
+    picture = next(one for one in pictures(shown) if one.name == "size")
+    assert unknown.name not in picture.alt
+    assert svg(shown, "size", False).startswith("<svg")
+    none = replace(report, results=tuple(replace(one, size=Size(0, 0, "")) for one in report.results))
+    assert "size" not in [one.name for one in pictures(none)]
+    assert "No other subject" not in html(none)

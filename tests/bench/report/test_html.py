@@ -1,0 +1,260 @@
+import re
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import pytest
+
+from tests.helpers.report import (
+    BROKEN,
+    FP32,
+    INT8,
+    REASON,
+    REFERENCE,
+    SCORES,
+    STATIC,
+    browser_report,
+    small_report,
+    without,
+)
+from xcompress.bench.results import Figure, Report
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+from xcompress.bench.report.html import html
+from xcompress.bench.report.html.scores import beyond_chance, drop_text
+from xcompress.bench.report.html.summary import compared
+
+VOID = {"meta", "img", "br", "hr", "link", "input", "col"}
+NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
+NASTY = '<b>&"x'
+
+
+class Reader(HTMLParser):
+    """Checks that tags are balanced, and collects what they hold."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.cells: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in ("td", "th", "caption", "h2", "h3", "dd"):
+            self.cells.append((tag, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+            if self.cells and {"td", "th", "caption", "h2", "h3", "dd"} & set(self.open):
+                self.cells[-1] = (self.cells[-1][0], self.cells[-1][1] + data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.seen if name == tag]
+
+    def texts(self, tag: str) -> list[str]:
+        return [text for name, text in self.cells if name == tag]
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def renamed(report: Report, old: str, new: str) -> Report:
+    results = tuple(replace(one, name=new) if one.name == old else one for one in report.results)
+    return replace(report, results=results, reference=new if report.reference == old else report.reference)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return html(renamed(small_report(), INT8, NASTY))
+
+
+def test_the_page_is_one_document_with_balanced_tags(page: str) -> None:
+    reader = read(page)
+    assert page.startswith("<!DOCTYPE html>\n<html")
+    assert reader.all("html")[0]["lang"] == "en"
+    assert len(reader.all("h1")) == len(reader.all("title")) == len(reader.all("main")) == 1
+    assert {"script", "link", "iframe", "object", "base"}.isdisjoint(tag for tag, _ in reader.seen)
+
+
+def test_the_page_asks_for_nothing_outside(page: str) -> None:
+    plain = unquote(page)
+    for namespace in NAMESPACES:
+        plain = plain.replace(namespace, "")
+    assert not re.search(r"https?:|//www|@import|src=\"(?!data:)|url\((?!#)", plain)
+    policy = next(one["content"] for one in read(page).all("meta") if "http-equiv" in one)
+    assert policy is not None and policy.startswith("default-src 'none'")
+
+
+def test_every_subject_is_named_and_escaped(page: str) -> None:
+    assert NASTY not in page.replace("alt=", "")
+    assert escape(NASTY, quote=False) in page
+    headers = " ".join(read(page).texts("th"))
+    for name in (REFERENCE, FP32, STATIC, BROKEN, NASTY):
+        assert name in headers
+
+
+def test_the_reason_of_a_failure_is_told(page: str) -> None:
+    reader = read(page)
+    assert "Failed" in reader.texts("h2")
+    assert "".join(reader.text).count(REASON) == 2
+
+
+def test_every_accuracy_figure_is_in_a_table(page: str) -> None:
+    cells = read(page).texts("td")
+    for scores in SCORES.values():
+        for figures in scores.values():
+            for value in (*figures.values(), sum(figures.values()) / len(figures)):
+                assert any(cell.startswith(f"{value:.1f}") for cell in cells)
+
+
+def test_intervals_and_drops_stand_with_their_figures(page: str) -> None:
+    assert "76.073.9 to 77.9▼ drop 6.1 (5.0 to 7.1)" in read(page).texts("td")
+
+
+def test_latency_holds_all_percentiles_ratio_and_peak(page: str) -> None:
+    cells = read(page).texts("td")
+    start = cells.index("5.30")
+    assert cells[start : start + 7] == ["5.30", "5.94", "6.36", "3.9×", "15 %", "340", "9 %"]
+    assert any(cell.endswith("noisy") for cell in cells)
+
+
+def test_cards_say_what_was_won_and_lost(page: str) -> None:
+    facts = read(page).texts("dd")
+    assert {"3.1× smaller", "155 MB against 487 MB", "3.9× faster", "5.30 ms against 20.9 ms"} <= set(facts)
+    start = facts.index("−6.1")
+    assert facts[start + 1] == "71.8 against 78.0, change −6.6 to −5.6 (95\N{NO-BREAK SPACE}%)"
+
+
+def test_the_front_is_named(page: str) -> None:
+    assert f"than: {STATIC} (18.0 MB, 43.1), {NASTY} (42.0 MB, 71.6)" in "".join(read(page).text)
+
+
+def test_notes_warnings_device_and_libraries_are_told(page: str) -> None:
+    report, text = small_report(), "".join(read(page).text)
+    for line in (*report.notes, *report.warnings, *report.device.emulated):
+        assert line in text
+    for told in ("mobile, 512 MB for a process at most", "EPYC, 2 cores", "avx512_vnni", "2026-11-20 13:36:38 UTC"):
+        assert told in text
+    assert {"onnxruntime", "1.31.1"} <= set(read(page).texts("th") + read(page).texts("td"))
+
+
+def test_tables_have_captions_and_every_header_its_scope(page: str) -> None:
+    reader = read(page)
+    assert len(reader.all("caption")) == len(reader.all("table")) > 8
+    assert {one["scope"] for one in reader.all("th")} == {"col", "row", "rowgroup"}
+    assert all(reader.texts("caption"))
+
+
+def test_pictures_are_there_in_both_themes_with_words(page: str) -> None:
+    images = read(page).all("img")
+    assert len(images) == 2 * len(read(page).all("figure")) == 18
+    assert {one["class"] for one in images} == {"only-light", "only-dark"}
+    assert all(len(one["alt"] or "") > 40 for one in images)
+    assert all(unquote(one["src"] or "").startswith("data:image/svg+xml,<svg") for one in images)
+
+
+def test_browser_figures_are_shown_where_there_are_any(page: str) -> None:
+    assert "In the browser" not in read(page).texts("caption")
+    reader = read(html(without(browser_report(), "accuracy", "latency", "memory")))
+    assert "In the browser" in reader.texts("caption")
+    assert {"Chromium 141.0", "4×", "12.0", "91.0", "0.99993"} <= set(reader.texts("td"))
+
+
+def test_without_a_reference_figures_stand_for_themselves() -> None:
+    report = small_report()
+    results = tuple(
+        replace(one, latency=tuple(replace(t, speedup=None) for t in one.latency), accuracy=())
+        for one in report.results
+        if one.name != REFERENCE
+    )
+    reader = read(html(replace(report, reference=None, results=results)))
+    assert {"42.0 MB", "2.00 ms", "79.0 MB"} <= set(reader.texts("dd"))
+    assert "without a reference" in "".join(reader.text)
+    assert not any("smaller" in fact for fact in reader.texts("dd"))
+
+
+def test_without_accuracy_there_is_no_such_section() -> None:
+    reader = read(html(without(small_report(), "accuracy", "latency")))
+    assert "Accuracy" not in reader.texts("h2") and "Latency" not in reader.texts("h2")
+
+
+def test_one_subject_alone() -> None:
+    report = small_report()
+    only = without(replace(report, results=(report.results[2],), reference=None), "latency", "memory")
+    reader = read(html(only))
+    assert "1 subject in one run" in "".join(reader.text)
+
+
+def test_all_failed_leaves_the_reasons() -> None:
+    report = small_report()
+    results = tuple(replace(one, failed=f"broke {one.name}") for one in report.results)
+    bare = without(replace(report, results=results, reference=None), "accuracy", "latency", "memory", "throughput")
+    reader = read(html(without(bare, "start")))
+    assert reader.all("img") == []
+    text = "".join(reader.text)
+    assert all(f"broke {one.name}" in text for one in results)
+
+
+def test_no_subject_at_all_is_still_a_page() -> None:
+    read(html(replace(small_report(), results=(), reference=None, notes=(), warnings=(), seconds={}, peaks={})))
+
+
+def test_everything_that_comes_from_outside_is_escaped() -> None:
+    report = without(small_report(), "accuracy", "latency", "memory")
+    bad = "</style><script>alert(1)</script>"
+    machine = replace(report.machine, cpu=bad, system=bad, flags=(bad,), libraries={bad: bad})
+    results = tuple(replace(one, name=f"{bad}{n}", precision=bad) for n, one in enumerate(report.results))
+    device = replace(report.device, name=bad, emulated=(bad,))
+    nasty = replace(
+        report, device=device, machine=machine, results=results, reference=f"{bad}0", notes=(bad,), warnings=(bad,)
+    )
+    reader = read(html(replace(nasty, date=f'"{bad}', xcompress=bad, seconds={bad: 1.0}, peaks={bad: 1e9})))
+    assert not reader.all("script") and len(reader.all("style")) == 1
+
+
+def test_many_subjects_are_split_into_tables_that_fit() -> None:
+    report = without(small_report(), "latency", "memory")
+    results = tuple(
+        replace(one, name=f"{one.name} {n}", accuracy=one.accuracy[:1]) for n in range(3) for one in report.results[:3]
+    )
+    captions = read(html(replace(report, results=results))).texts("caption")
+    assert [one[-14:] for one in captions if one.startswith("stsb")] == ["(table 1 of 2)", "(table 2 of 2)"]
+
+
+def test_a_name_that_is_no_text_is_still_written() -> None:
+    report = without(renamed(small_report(), INT8, "bundle\udcff"), "latency", "accuracy")
+    html(report).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sign"), [(0.2, 1.0, "▼"), (-1.0, -0.1, "▲"), (-0.2, 0.4, ""), (None, None, "")]
+)
+def test_only_what_is_beyond_chance_is_marked(low: float | None, high: float | None, sign: str) -> None:
+    assert beyond_chance(Figure(70, 69, 71, 0.5, low, high)) == sign
+
+
+def test_drops_in_words() -> None:
+    assert drop_text(Figure(70, 69, 71), 1) == ""
+    assert drop_text(Figure(70, 69, 71, -0.26, -0.5, 0.04), 1) == "−0.3 (−0.5 to 0.0)"
+    assert drop_text(Figure(0.9, 0.8, 0.95, 0.0123), 3) == "0.012"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(4.02, "4.0× smaller"), (0.5, "2.0× larger"), (1.001, "the same"), (1.2, "1.20× smaller")]
+)
+def test_ratios_in_words(ratio: float, words: str) -> None:
+    assert compared(ratio, "smaller", "larger") == words

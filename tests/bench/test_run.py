@@ -1,0 +1,228 @@
+import base64
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.student import bundle, save_student
+from xcompress.bench import run
+from xcompress.bench.latency import SHAPES, Effort, Shape
+from xcompress.bench.machine import describe
+from xcompress.bench.report.notes import load_warnings
+from xcompress.bench.report.tables import markdown, show
+from xcompress.bench.results import Report
+from xcompress.bench.run import Plan, bench
+from xcompress.bench.subjects import RUN_REFERENCE, find_subjects
+from xcompress.bench.workers.work import SIDE, peak_graph, work_of, work_of_bundle
+from xcompress.bench.workers.worker import Session
+from xcompress.corpus.graded import builtin
+from xcompress.errors import InputError, XCompressError
+from xcompress.files import read_json, write_json
+from xcompress.modeling.student import Student
+
+HOLDOUT = "\n".join(f"sentence number {n}\tSatz Nummer {n}" for n in range(30)) + "\n"
+QUICK = Plan(quick=True)
+
+
+def make_run(folder: Path) -> Path:
+    """Lay out a finished run; the student is the bundle's."""
+    for name in ("reference", "assistant"):
+        save_student(folder / name, unit_layers=6, recurrences=1, bottleneck=None)
+    shutil.copytree(bundle().with_name("small"), folder / "student")
+    shutil.copytree(bundle(), folder / "bundle")
+    (folder / "manifest.json").write_text("{}", encoding="utf-8")
+    (folder / "corpus").mkdir()
+    (folder / "corpus/holdout.de.tsv").write_text(HOLDOUT, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_whole_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(Path("runs/tiny"))
+    monkeypatch.setattr(run, "FULL", run.QUICK)
+    report = bench(plan=Plan(languages=("en", "de")))
+    assert [one.name for one in report.results] == [
+        RUN_REFERENCE,
+        "assistant after stage 1, PyTorch",
+        "student, PyTorch",
+        "small, ONNX fp32",
+        "small, ONNX int8",
+    ]
+    assert [one.failed for one in report.results] == [None] * 5
+    rows = len(builtin().language_pairs["en-en"])
+    for one in report.results:
+        counts = sorted({1, report.machine.threads})
+        assert [(f"{x.batch}x{x.tokens}", x.threads) for x in one.latency] == [
+            (str(s), n) for n in counts for s in SHAPES
+        ]
+        assert {test.test: test.rows for test in one.accuracy if test.kind != "agreement"} == {
+            "built-in": rows,
+            "held-out translations": 30,
+        }
+        assert one.memory and one.memory.busy_peak and one.memory.busy_peak >= one.memory.peak
+        assert one.start and min(one.start.imports, one.start.model, one.start.first_vector) > 0
+        assert one.start.total == one.start.imports + one.start.model + one.start.first_vector
+        assert one.throughput and one.throughput.per_second > 0
+        assert one.throughput.tokenizer is not None
+        assert all(latency.p50 <= latency.p95 <= latency.p99 <= latency.most for latency in one.latency)
+        assert all(latency.peak_share and latency.peak_share > 0 for latency in one.latency)
+    by_name = {one.name: one for one in report.results}
+    torch, onnx = (by_name[name].accuracy[0].figures for name in ("student, PyTorch", "small, ONNX fp32"))
+    for pair, figure in torch.items():
+        assert onnx[pair].value == pytest.approx(figure.value, abs=1.0), "the same vectors, but for rounding"
+        assert figure.low <= figure.value <= figure.high
+        assert figure.drop is not None
+    assert by_name[RUN_REFERENCE].latency[0].speedup == 1.0
+    assert all(figure.drop is None for figure in by_name[RUN_REFERENCE].accuracy[0].figures.values())
+    assert Report.from_json(Path("runs/tiny/bench.json").read_text(encoding="utf-8")) == report
+    text = Path("runs/tiny/bench.md").read_text(encoding="utf-8")
+    assert "| small, ONNX int8 |" in text
+    assert report.machine.cpu in text
+    assert "| subject | en-en | other monolingual | en-xx |" in text
+    show(report)
+    shown = capsys.readouterr()
+    assert "runs/tiny/bundle (the newest)" in shown.err
+    assert "small, ONNX int8" in shown.out
+
+
+def break_file(file: Path) -> None:
+    file.write_bytes(b"x" * file.stat().st_size)
+
+
+def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    place = Path("loose")
+    shutil.copytree(bundle(), place)
+    break_file(place / "onnx/model_quantized.onnx")
+    report = bench(place, plan=QUICK)
+    fp32, int8 = report.results
+    assert fp32.failed is None
+    assert fp32.accuracy
+    assert int8.failed and "model_quantized.onnx: was changed" in int8.failed
+    assert report.reference is None
+    assert Path("bench.json").is_file(), "a bundle from elsewhere is reported in the current folder"
+    assert "failed: " in markdown(report)
+    show(report)
+    assert "no reference" in capsys.readouterr().err
+    break_file(place / "onnx/model.onnx")
+    with pytest.raises(XCompressError, match="every subject failed; the first, small, ONNX fp32"):
+        bench(place, plan=QUICK)
+
+
+def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
+    for name in ("one", "two", "three"):
+        shutil.copytree(bundle(), name)
+    (Path("three") / "manifest.json").write_text("{", encoding="utf-8")
+    report = bench(
+        [Path("one"), Path("three")], reference="two", plan=replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
+    )
+    assert [(one.name, bool(one.failed)) for one in report.results] == [
+        ("two, ONNX int8", False),
+        ("one, ONNX int8", False),
+        ("three", True),
+    ]
+    assert "not valid JSON" in str(report.results[2].failed)
+    assert report.reference == "two, ONNX int8"
+    drops = [figure.drop for figure in report.results[1].accuracy[0].figures.values()]
+    assert drops == [0.0] * len(drops), "the same bundle loses nothing"
+    assert [(x.batch, x.tokens, x.threads) for x in report.results[1].latency] == [(1, 8, 1)]
+
+
+def test_a_reference_that_cannot_load_leaves_the_others() -> None:
+    shutil.copytree(bundle(), "loose")
+    plan = replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
+    report = bench(Path("loose"), reference="python:no_such_module:encode", plan=plan)
+    assert [bool(one.failed) for one in report.results] == [True, False, False]
+    assert "no_such_module" in str(report.results[0].failed)
+    report = bench(Path("loose"), reference="./absent", plan=plan)
+    assert "absent: no such folder" in str(report.results[0].failed)
+    assert report.reference is None
+
+
+def test_subjects_may_be_given_names() -> None:
+    for name in ("one", "two"):
+        shutil.copytree(bundle(), name)
+    found = find_subjects(["first=one", "two", "third=python:lengths:encode"], "base=wheel:none==1.0/model")
+    assert [one.name for one in found.subjects] == ["base", "first", "small, ONNX int8", "third"]
+    assert [one.source for one in found.subjects][1:] == ["one", "two", "python:lengths:encode"]
+    assert found.reference == "base"
+
+
+def test_any_python_code_is_a_reference() -> None:
+    shutil.copytree(bundle(), "loose")
+    Path("lengths.py").write_text(
+        "import numpy as np\ndef encode(texts):\n    return np.array([[len(t), 1.0, t.count('e')] for t in texts])\n",
+        encoding="utf-8",
+    )
+    report = bench(Path("loose"), reference="python:lengths:encode", plan=QUICK)
+    reference, *others = report.results
+    assert (reference.kind, reference.failed, reference.latency) == ("python", None, ())
+    assert reference.throughput and reference.throughput.tokens is None
+    assert all(one.throughput and one.throughput.speedup for one in others)
+    assert all(one.accuracy[0].figures["en-en"].drop is not None for one in others)
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(InputError, match="--device watch: no such device; choose one of cpu, mobile, wasm, cuda"):
+        bench(bundle(), device="watch", plan=QUICK)
+    with pytest.raises(InputError, match="absent: no such folder; name a bundle"):
+        bench(Path("absent"))
+    with pytest.raises(InputError, match="no bundle in any run yet; make one with `xcompress export`"):
+        bench()
+    with pytest.raises(InputError, match="--threads 4096: there are"):
+        bench(bundle(), plan=replace(QUICK, threads=(4096,)))
+
+
+def test_reports_are_checked_when_read() -> None:
+    with pytest.raises(InputError, match="bench report: date: Field required"):
+        Report.from_json(json.dumps({"schema": 1}))
+    with pytest.raises(InputError, match="bench report"):
+        Report.from_json("not JSON")
+
+
+def test_a_busy_machine_is_told() -> None:
+    machine = replace(describe(), threads=4, load=3.0)
+    assert load_warnings(replace(machine, load=0.7)) == []
+    assert load_warnings(machine)[0].startswith("machine.load: 3.0 before the bench on 4 threads")
+
+
+def test_multiply_adds_are_those_of_the_weights() -> None:
+    student = Student.load(bundle().with_name("small"))[0]
+    config = student.config
+    layers = [weight for name, weight in student.unit.named_parameters() if weight.dim() == 2]
+    in_unit = sum(weight.numel() for weight in layers) * config.recurrences
+    found = work_of(
+        config.unit_layers * config.recurrences, config.hidden_size, config.intermediate_size, config.bottleneck or 0
+    )
+    assert found.token == in_unit + student.embeddings.projection.weight.numel()
+    assert found.of(Shape(2, 5)) == 10 * found.token + 2 * 5 * 5 * found.pair
+    folded = work_of(config.unit_layers * config.recurrences, config.hidden_size, config.intermediate_size)
+    assert read_json(bundle() / "manifest.json")["bottleneck"]["form"] == "folded"
+    assert work_of_bundle(bundle()) == folded
+    assert work_of_bundle(Path("absent")) is None
+
+
+def test_the_peak_is_a_product_that_a_worker_times() -> None:
+    for kind in ("int8", "fp32"):
+        graph = peak_graph(kind)
+        assert graph is not None
+        assert len(graph) > SIDE * SIDE
+        seconds = Session().do_peak(base64.b64encode(graph).decode(), threads=1, calls=2)["seconds"]
+        assert 1e9 < SIDE**3 / seconds < 1e14
+
+
+def test_vectors_come_as_text(tmp_path: Path) -> None:
+    session = Session()
+    session.do_load("onnx", str(bundle()), "fp32", "rain")
+    reply = session.do_encode(["rain", "the boat is late"])
+    vectors = np.frombuffer(base64.b64decode(reply["vectors"]), "<f4").reshape(reply["shape"])
+    assert vectors.shape == (2, 24)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    write_json(tmp_path / "reply.json", reply)

@@ -1,0 +1,386 @@
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from threading import Thread
+from time import sleep
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.helpers.export import little_text  # noqa: F401 - a fixture
+from tests.helpers.student import CONFIG, SENTENCES, bundle, save_student
+from tests.interop.test_clients import node_packages  # noqa: F401 - a fixture
+from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser, emulated, parity
+from xcompress.bench.workers.browser import tools as tools_module
+from xcompress.bench.workers.browser.parity import unpacked
+from xcompress.bench.workers.browser.tokens import Tokens, by_length
+from xcompress.bench.workers.client import WorkerFailed
+from xcompress.bundle.encoder import Encoder
+from xcompress.errors import InputError
+from xcompress.export.config import Options
+from xcompress.export.exporter import export
+from xcompress.files import sha256_of
+from xcompress.web.onnxruntime_web import RUNTIME
+from xcompress.web.server import Server
+
+IDS = [[0, 5, 6, 2]]
+BATCH = [[0, *[7] * 98, 2]] * 16
+LOAD = {"kind": "onnx", "source": "", "precision": "int8", "sentence": "rain", "input_ids": IDS}
+GRAPH = "onnx/model.onnx"
+
+
+@pytest.fixture(scope="module")
+def tools(request: pytest.FixtureRequest) -> Tools:
+    """Find a browser here, and onnxruntime-web where it is named, or among transformers.js's own packages."""
+    if find_spec("playwright") is None:
+        pytest.skip("playwright is not installed")
+    named = os.environ.get("XCOMPRESS_ONNXRUNTIME_WEB")
+    try:
+        tools_module._find_browser(None)
+        package = Path(named) if named else request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web"
+        return check_browser(onnxruntime_web=package)
+    except (InputError, LookupError) as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def loaded(tools: Tools) -> Iterator[tuple[BrowserWorker, dict]]:
+    with BrowserWorker(bundle(), "int8", tools=tools) as worker:
+        yield worker, worker.ask("load", **LOAD)
+
+
+@pytest.fixture
+def worker(loaded: tuple[BrowserWorker, dict]) -> BrowserWorker:
+    return loaded[0]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle(), tmp_path / "copy"))
+
+
+def relist(folder: Path, *names: str) -> None:
+    """Let the manifest say what the files are now."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name in names:
+        file = folder / name
+        manifest["files"][name] = {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(true: Callable[[], bool]) -> bool:
+    for _ in range(100):
+        if true():
+            return True
+        sleep(0.1)
+    return False
+
+
+def test_load_tells_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> None:
+    worker, reply = loaded
+    assert reply["dimension"] == CONFIG.dimension
+    assert set(reply["seconds"]) == {"import", "model", "first_vector"}
+    assert reply["seconds"]["import"] > 0.02, "the runtime's megabytes are compiled"
+    assert min(reply["seconds"].values()) > 0
+    browser = reply["browser"]
+    assert set(browser) == {"version", "slow_down", "js_heap", "wasm_memory", "parity"}
+    assert int(browser["version"].partition(".")[0]) > 90
+    assert browser["slow_down"] == 4
+    assert browser["wasm_memory"] % 65536 == 0, "WebAssembly has pages of this size"
+    assert 2**20 < browser["wasm_memory"] < 2**28
+    assert 10**5 < browser["js_heap"] < 10**8
+    assert 0 < reply["bare"] < browser["js_heap"], "the bare page has no runtime"
+    assert reply["resident"] == pytest.approx(browser["js_heap"] + browser["wasm_memory"] - reply["bare"], rel=0.02)
+    assert worker.ask("memory")["peak"] >= reply["peak"] >= reply["resident"]
+    assert browser["parity"] >= 0.999
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
+def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> None:
+    with BrowserWorker(bundle(), precision, slow_down=1, tools=tools) as worker:
+        worker.ask("load", **LOAD)
+        texts = [*SENTENCES, "", "half a pair \ud800", "the boat " * 200]
+        assert parity(worker, bundle(), texts, precision) >= 0.999
+        found = unpacked(worker.ask("encode", texts=texts))
+        assert worker.ask("encode", texts=[])["shape"][0] == 0
+    expected = Encoder(bundle(), precision=precision, threads=1).encode(texts)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=1e-5 if precision == "fp32" else 0.03)
+
+
+def test_parity_falls_where_vectors_differ(worker: BrowserWorker) -> None:
+    class Turned:
+        def ask(self, do: str, **request: object) -> dict:
+            return worker.ask(do, **request | {"texts": request["texts"][::-1]})
+
+    assert parity(Turned(), bundle(), SENTENCES, "int8") < 0.99
+
+
+def test_tokens_are_those_of_the_encoder() -> None:
+    texts = [*SENTENCES, "", " ", "half a pair \ud800", "the boat " * 200]
+    encoder = Encoder(bundle())
+    assert Tokens(bundle()).of(texts) == encoder.token_ids(texts)
+
+
+def test_batches_hold_rows_of_like_length() -> None:
+    sequences = [[1] * length for length in (5, 1, 3, 4000, 2)]
+    assert list(by_length(sequences, 2)) == [[1, 4], [2, 0], [3]]
+    assert list(by_length(sequences[:3] * 2, 100)) == [[1, 4, 2, 5, 0, 3]]
+    assert list(by_length([[1] * 2048] * 3, 32)) == [[0, 1], [2]]
+    assert list(by_length([], 2)) == []
+
+
+def test_slow_down_makes_calls_slower(worker: BrowserWorker) -> None:
+    seconds: dict[float, list[float]] = {1: [], 4: []}
+    try:
+        for turn in range(8):
+            worker.slow_down = (1, 4)[turn % 2]
+            reply = worker.ask("time", input_ids=BATCH, calls=10, warm=turn < 2)["seconds"]
+            assert len(reply) == 10
+            seconds[worker.slow_down] += reply
+    finally:
+        worker.slow_down = 4
+    assert median(seconds[4]) > 1.7 * median(seconds[1])
+
+
+def test_the_clock_is_fine(worker: BrowserWorker) -> None:
+    seconds = worker.ask("time", input_ids=IDS, calls=200, warm=True)["seconds"]
+    assert any(abs(one * 10**4 - round(one * 10**4)) > 0.01 for one in seconds), "not in steps of 0.1 ms"
+
+
+def test_throughput_counts_tokens(worker: BrowserWorker) -> None:
+    reply = worker.ask("throughput", texts=SENTENCES * 8)
+    assert reply["tokens"] == 8 * sum(map(len, Encoder(bundle()).token_ids(SENTENCES)))
+    assert reply["seconds"] > 0
+    assert reply["tokenizer"] is None
+
+
+def test_one_thread_whatever_is_asked(worker: BrowserWorker) -> None:
+    assert worker.ask("threads", count=8) == {}
+
+
+def test_unknown_requests_are_refused(worker: BrowserWorker) -> None:
+    with pytest.raises(WorkerFailed, match="does not answer 'tokenizer'"):
+        worker.ask("tokenizer", file="x")
+
+
+def test_an_error_in_the_page_is_one_line_and_leaves_it_alive(worker: BrowserWorker) -> None:
+    with pytest.raises(WorkerFailed) as caught:
+        worker.ask("time", input_ids=[[10**9]], calls=1, warm=False)
+    assert "\n" not in str(caught.value)
+    assert worker.ask("time", input_ids=IDS, calls=1, warm=False)["seconds"]
+
+
+def test_no_request_leaves_the_machine(worker: BrowserWorker) -> None:
+    served = {"page.html", "page.js", "graph.js", "ort", "bundle"}
+    for address in worker.requests:
+        assert address.startswith(worker.address + "/")
+        assert address.removeprefix(worker.address).split("/")[1] in served
+    assert len(worker.requests) == 7, "page, its two scripts, three files of the runtime, the graph"
+
+
+def test_the_page_may_ask_its_own_server_alone(worker: BrowserWorker) -> None:
+    asked = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *values: object) -> None:
+            pass
+
+    other = ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    Thread(target=other.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{other.server_address[1]}/"
+    script = "address => fetch(address, {mode: 'no-cors'}).then(() => 'reached', () => 'refused')"
+    try:
+        page = worker._page._page
+        assert worker._thread.submit(page.evaluate, script, address).result() == "refused"
+        assert worker._thread.submit(page.evaluate, script, worker.address + "/page.js").result() == "reached"
+        urlopen(address).close()
+    finally:
+        other.shutdown()
+        other.server_close()
+    assert asked == ["/"], "the page's own request did not come"
+
+
+def test_server_serves_its_list_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "page.js").write_text("1")
+    (tmp_path / "secret").write_text("2")
+    with Server({"/page.js": tmp_path / "page.js", "/gone": tmp_path / "gone"}) as server:
+        assert server.address.startswith("http://127.0.0.1:")
+        with urlopen(server.address + "/page.js") as reply:
+            assert reply.read() == b"1"
+            assert reply.headers["Content-Type"].startswith("text/javascript")
+            assert reply.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        for path in ("/", "/secret", "/./secret", "/../page.js", "/%2e%2e/secret", "/page.js/", "/gone"):
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(server.address + path)
+        with pytest.raises(HTTPError, match="501"):
+            urlopen(server.address + "/page.js", data=b"x")
+        address = server.address
+    with pytest.raises(OSError, match="refused"):
+        urlopen(address + "/page.js")
+
+
+def test_external_data_is_served(tools: Tools, copy: Path) -> None:
+    model = onnx.load(copy / GRAPH)
+    onnx.save(model, copy / GRAPH, save_as_external_data=True, location="weights of it.data", size_threshold=1024)
+    relist(copy, GRAPH, "onnx/weights of it.data")
+    with BrowserWorker(copy, "fp32", slow_down=1, tools=tools) as worker:
+        assert worker.ask("load", **LOAD)["browser"]["parity"] >= 0.9999
+        assert any("weights%20of%20it.data" in address for address in worker.requests)
+
+
+@pytest.mark.usefixtures("little_text")
+def test_a_loop_in_the_ort_format(tools: Tools, tmp_path: Path) -> None:
+    made = export(save_student(tmp_path / "small"), options=Options(target="mobile"))
+    manifest = json.loads((made / "manifest.json").read_text())
+    graph = next(path for path in made.rglob("*.ort"))
+    manifest["graphs"] = {"int8": graph.relative_to(made).as_posix()}
+    (made / "manifest.json").write_text(json.dumps(manifest))
+    with BrowserWorker(made, "int8", slow_down=1, tools=tools) as worker:
+        assert worker.ask("load", **LOAD)["browser"]["parity"] >= 0.999
+        assert worker.requests[-1].endswith(".ort")
+
+
+def test_an_unknown_operator_fails_the_worker(tools: Tools, copy: Path) -> None:
+    given = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["n", "l"])
+    made = helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["n", 24])
+    node = helper.make_node("NoSuchThing", ["input_ids"], ["sentence_embedding"], domain="com.nobody")
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.nobody", 1)]
+    graph = helper.make_graph([node], "broken", [given], [made])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), copy / GRAPH)
+    relist(copy, GRAPH)
+    with BrowserWorker(copy, "fp32", tools=tools) as worker:
+        with pytest.raises(WorkerFailed, match="NoSuchThing") as caught:
+            worker.ask("load", **LOAD)
+        process = worker._page.process
+    assert "\n" not in str(caught.value)
+    assert wait_for(lambda: not is_running(process)), "the browser is closed after an error, too"
+
+
+def test_a_changed_graph_fails_the_worker(tools: Tools, copy: Path) -> None:
+    with (copy / GRAPH).open("ab") as file:
+        file.write(b"\x00")
+    with BrowserWorker(copy, "fp32", tools=tools) as worker, pytest.raises(WorkerFailed, match=r"model\.onnx: .*bytes"):
+        worker.ask("load", **LOAD)
+
+
+def test_patience_ends_and_the_browser_with_it(tools: Tools) -> None:
+    with BrowserWorker(bundle(), "int8", slow_down=1, tools=tools) as worker:
+        worker.ask("load", **LOAD)
+        process = worker._page.process
+        assert is_running(process)
+        worker.patience = 1.5
+        with pytest.raises(WorkerFailed, match=r"no answer within 1\.5 s"):
+            worker.ask("time", input_ids=BATCH, calls=10**7, warm=False)
+        assert wait_for(lambda: not is_running(process))
+        with pytest.raises(WorkerFailed):
+            worker.ask("memory")
+    worker.close()
+    assert not Path(worker._page._folder.name).exists(), "a killed browser leaves files behind"
+    with pytest.raises(WorkerFailed, match="closed"):
+        worker.ask("memory")
+    with pytest.raises(OSError, match="refused"):
+        urlopen(worker.address)
+
+
+def test_a_browser_that_does_not_start(tools: Tools) -> None:
+    other = Tools(Path("/bin/false"), tools.onnxruntime_web, tools.version)
+    with pytest.raises(WorkerFailed, match="/bin/false does not start") as caught:
+        BrowserWorker(bundle(), "int8", tools=other)
+    assert "\n" not in str(caught.value)
+
+
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let nothing be found."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(tools_module, "_PLACES", ())
+    monkeypatch.delenv("CHROME_PATH", raising=False)
+    monkeypatch.delenv("XCOMPRESS_ONNXRUNTIME_WEB", raising=False)
+
+
+def make_package(folder: Path, lacking: str = "") -> Path:
+    (folder / "dist").mkdir(parents=True)
+    for name in set(RUNTIME) - {lacking}:
+        (folder / "dist" / name).write_text("")
+    (folder / "package.json").write_text('{"version": "1.99.0"}')
+    return folder
+
+
+def make_program(file: Path) -> Path:
+    file.write_text("#!/bin/sh\n")
+    file.chmod(0o755)
+    return file
+
+
+def test_all_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nowhere(monkeypatch, tmp_path)
+    monkeypatch.setattr(tools_module, "find_spec", lambda _: None)
+    with pytest.raises(InputError) as caught:
+        check_browser()
+    for part in (
+        "pip install 'xcompress[browser]'",
+        "install chromium or Google Chrome",
+        "npm install onnxruntime-web",
+    ):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nowhere(monkeypatch, tmp_path)
+    monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
+    program = make_program(tmp_path / "google-chrome")
+    package = make_package(tmp_path / "node_modules/onnxruntime-web")
+    (tmp_path / "deep/er").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "deep/er")
+    assert check_browser() == Tools(program, package, "1.99.0")
+    other, elsewhere = make_program(tmp_path / "mine"), make_package(tmp_path / "other")
+    monkeypatch.setenv("CHROME_PATH", str(other))
+    monkeypatch.setenv("XCOMPRESS_ONNXRUNTIME_WEB", str(elsewhere))
+    assert check_browser() == Tools(other, elsewhere, "1.99.0")
+    assert check_browser(program, package) == Tools(program, package, "1.99.0")
+
+
+def test_what_is_named_must_be_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nowhere(monkeypatch, tmp_path)
+    monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
+    old = make_package(tmp_path / "old", lacking="ort.wasm.min.mjs")
+    with pytest.raises(InputError, match=r"no/such is no program.*old has no dist/ort\.wasm\.min\.mjs"):
+        check_browser("no/such", old)
+
+
+@pytest.mark.parametrize(
+    ("precision", "slow_down", "says"),
+    [("int4", 4.0, r"precision is 'int4'; here is .*fp32"), ("int8", 0.5, r"--slow-down: is 0\.5; give 1")],
+)
+def test_wrong_wishes_are_told(precision: str, slow_down: float, says: str) -> None:
+    nothing = Tools(Path("no browser"), Path("no package"), "0")
+    with pytest.raises(InputError, match=says):
+        BrowserWorker(bundle(), precision, slow_down=slow_down, tools=nothing)
+
+
+def test_what_is_emulated_is_told() -> None:
+    assert any("4 times" in line for line in emulated(4.0))

@@ -1,0 +1,109 @@
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.student import CONFIG, SENTENCES, save_student, student_of_bundle
+from xcompress.bench import memory
+from xcompress.bench.workers.client import Worker, WorkerFailed
+from xcompress.modeling.student import encode
+
+IDS = [[0, 5, 6, 2]]
+ECHO = """
+import json, os, signal, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)["do"]
+    if asked == "exit":
+        sys.exit("the disk is gone")
+    if asked == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if asked == "sleep":
+        time.sleep(60)
+    print(json.dumps({"did": asked} if asked != "fail" else {"error": "no such thing"}), flush=True)
+"""
+
+
+def fake(patience: float = 30.0) -> Worker:
+    return Worker([sys.executable, "-c", ECHO], patience)
+
+
+def test_worker_serves_a_student(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "small")
+    request = {"kind": "pytorch", "source": str(folder), "precision": "fp32", "sentence": "rain", "input_ids": IDS}
+    with Worker() as worker:
+        loaded = worker.ask("load", **request)
+        worker.ask("threads", count=2)
+        seconds = worker.ask("time", input_ids=IDS, calls=4, warm=True)["seconds"]
+        encoded = worker.ask("encode", texts=SENTENCES)
+    assert loaded["dimension"] == CONFIG.dimension
+    assert set(loaded["seconds"]) == {"import", "model", "first_vector"}
+    assert loaded["seconds"]["import"] > 0.05, "torch is imported in the worker, and timed"
+    assert loaded["resident"] > loaded["bare"], "torch weighs more than the bare interpreter"
+    assert loaded["peak"] >= loaded["resident"]
+    assert len(seconds) == 4
+    assert min(seconds) > 0
+    expected = encode(*student_of_bundle(), SENTENCES)
+    np.testing.assert_allclose(
+        np.frombuffer(base64.b64decode(encoded["vectors"]), "<f4").reshape(encoded["shape"]), expected, atol=1e-5
+    )
+
+
+def test_nothing_heavy_before_the_bare_measurement() -> None:
+    heavy = ["numpy", "torch", "onnxruntime", "tokenizers", "rich", "pydantic"]
+    code = f"import sys, xcompress.bench.workers.worker; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_missing_model_is_one_line(tmp_path: Path) -> None:
+    request = {"kind": "pytorch", "source": str(tmp_path), "precision": "fp32", "sentence": "x", "input_ids": IDS}
+    with Worker() as worker, pytest.raises(WorkerFailed, match=r"no config\.json|config\.json: no such file") as caught:
+        worker.ask("load", **request)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_reply_leaves_the_worker_alive() -> None:
+    with fake() as worker:
+        with pytest.raises(WorkerFailed, match="no such thing"):
+            worker.ask("fail")
+        assert worker.ask("go on") == {"did": "go on"}
+
+
+@pytest.mark.parametrize(
+    ("do", "says"), [("exit", "ended with exit code 1: the disk is gone"), ("kill", r"signal 9.*out of memory")]
+)
+def test_death_is_told(do: str, says: str) -> None:
+    with fake() as worker:
+        with pytest.raises(WorkerFailed, match=says):
+            worker.ask(do)
+        with pytest.raises(WorkerFailed, match=says):
+            worker.ask("anything after its death")
+
+
+def test_patience_ends() -> None:
+    with fake(patience=0.3) as worker, pytest.raises(WorkerFailed, match=r"no answer within 0\.3 s"):
+        worker.ask("sleep")
+
+
+def test_what_libraries_print_is_no_reply() -> None:
+    code = (
+        "import os, sys, xcompress.bench.workers.worker as w\n"
+        "w.Session.do_noise = lambda self: (print('noise'), os.write(1, b'more noise\\n'), {})[-1]\n"
+        "w.main()"
+    )
+    asked = json.dumps({"do": "noise"}) + "\n"
+    done = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True, text=True, check=True)
+    assert done.stdout == "{}\n"
+    assert "more noise" in done.stderr
+
+
+def test_memory_grows_with_what_is_held() -> None:
+    before = memory.resident()
+    block = b"x" * 50_000_000
+    assert memory.resident() - before > 40_000_000
+    assert memory.peak() >= before + 40_000_000
+    assert len(block) == 50_000_000

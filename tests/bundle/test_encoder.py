@@ -1,0 +1,356 @@
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Encoding, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from tests.helpers import ROOT
+from tests.helpers.student import SENTENCES, bundle, student_of_bundle
+from xcompress.bundle import encoder as runtime
+from xcompress.bundle.encoder import Encoder, top_k
+from xcompress.errors import InputError
+from xcompress.modeling.student import encode
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
+"""Any code points, halves of surrogate pairs too."""
+PIECES = st.sampled_from(
+    ["the boat", "naïve", "\u0301", " ", "  ", "\n", "\t", "\u00a0", "日本語", "😀", "\u200d", "\u200b", "abc" * 9]
+)
+MESSY = st.lists(PIECES, max_size=40).map("".join)
+REFUSED = ("torch", "transformers", "onnx", "pydantic", "rich", "typer", "yaml", "safetensors", "filelock", "scipy")
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return Encoder(bundle(), threads=1)
+
+
+@pytest.fixture(scope="module")
+def exact() -> Encoder:
+    return Encoder(bundle(), precision="fp32", threads=1)
+
+
+def change_manifest(folder: Path, **changes: object) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+
+
+def reference(encoder: Encoder, text: str) -> np.ndarray:
+    """Encode without any cutting but the tokenizer's own."""
+    ids = np.array([encoder._tokenizer.encode(encoder.manifest["prefix"] + text).ids])
+    return encoder.session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle(), tmp_path / "copy"))
+
+
+def test_vectors_are_the_students(encoder: Encoder) -> None:
+    vectors = encoder.encode(SENTENCES)
+    expected = encode(*student_of_bundle(), SENTENCES)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(SENTENCES), encoder.dimension) == (5, 24)
+    assert (vectors * expected).sum(1).min() > 0.99
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_order_is_kept_at_any_batch_size(batch_size: int) -> None:
+    encoder = Encoder(bundle(), precision="fp32")
+    alone = np.concatenate([encoder.encode(text) for text in SENTENCES])
+    np.testing.assert_allclose(encoder.encode(SENTENCES, batch_size), alone, atol=1e-5)
+
+
+def test_auto_takes_int8_where_there_is_one(encoder: Encoder, copy: Path) -> None:
+    assert encoder.precision == "int8"
+    (copy / "onnx/model_quantized.onnx").unlink()
+    assert Encoder(copy).precision == "fp32"
+    with pytest.raises(InputError, match="'int8'; choose auto or what is here: fp32"):
+        Encoder(copy, precision="int8")
+    (copy / "onnx/model.onnx").unlink()
+    with pytest.raises(InputError, match="none of the graphs"):
+        Encoder(copy)
+
+
+def test_one_string_is_a_list_of_one(encoder: Encoder) -> None:
+    assert encoder.encode("rain").shape == (1, 24)
+
+
+def test_nothing_gives_no_rows(encoder: Encoder) -> None:
+    assert encoder.encode([]).shape == (0, 24)
+
+
+def test_empty_and_long_texts_are_encoded(encoder: Encoder) -> None:
+    vectors = encoder.encode(["", "rain " * 1000, "rain " * 2000])
+    assert np.isfinite(vectors).all()
+    np.testing.assert_allclose(vectors[1], vectors[2], atol=1e-5)
+
+
+def test_a_tokenizer_without_special_tokens_may_give_no_tokens(copy: Path) -> None:
+    described = json.loads((copy / "tokenizer.json").read_text())
+    (copy / "tokenizer.json").write_text(json.dumps({**described, "post_processor": None}))
+    change_manifest(copy, prefix="")
+    assert np.isfinite(Encoder(copy, check=False).encode(["", "rain"])).all()
+
+
+def test_the_prefix_comes_from_the_manifest(encoder: Encoder, copy: Path) -> None:
+    change_manifest(copy, prefix="")
+    bare = Encoder(copy, threads=1)
+    np.testing.assert_allclose(bare.encode("query: rain"), encoder.encode("rain"), atol=1e-6)
+    assert np.abs(bare.encode("rain") - encoder.encode("rain")).max() > 1e-3
+
+
+def test_similarity_is_the_cosine(encoder: Encoder) -> None:
+    left, right = np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[4.0, 3.0], [3.0, 4.0], [-3.0, -4.0]])
+    np.testing.assert_allclose(encoder.similarity(left, right), [[0.96, 1, -1], [0, 0, 0]], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "where"),
+    [
+        (["fine", 3], "item 1 is int"),
+        (7, "are int"),
+        ([None], "item 0 is None"),
+        (b"rain", "are bytes; decode them"),
+        ([b"rain"], "item 0 is bytes"),
+        (np.array(["rain", "sea"], dtype=object)[:, None], "item 0 is ndarray"),
+        (np.array("rain"), "are ndarray"),
+    ],
+)
+def test_other_things_than_strings(encoder: Encoder, texts: object, where: str) -> None:
+    with pytest.raises(InputError, match=where):
+        encoder.encode(texts)
+
+
+def test_a_batch_needs_room(encoder: Encoder) -> None:
+    with pytest.raises(InputError, match="batch_size is 0"):
+        encoder.encode(SENTENCES, 0)
+
+
+def test_unknown_precision() -> None:
+    with pytest.raises(InputError, match="'int4'; choose auto or what is here: int8, fp32"):
+        Encoder(bundle(), precision="int4")
+
+
+def test_what_a_bundle_says_about_itself(encoder: Encoder, copy: Path) -> None:
+    assert encoder.languages == ()
+    assert encoder.manifest["dimension"] == encoder.dimension == 24
+    with pytest.raises(TypeError):
+        encoder.manifest["dimension"] = 3  # type: ignore[index]
+    change_manifest(copy, languages=["en", "de"])
+    assert Encoder(copy).languages == ("en", "de")
+
+
+def test_the_manifest_names_graphs_and_the_one_to_open(copy: Path) -> None:
+    change_manifest(copy, graphs={"int8": "onnx/model_quantized.onnx", "fp16": "onnx/model.onnx"}, precision="fp16")
+    assert Encoder(copy).precision == "fp16"
+    assert Encoder(copy, precision="int8").precision == "int8"
+
+
+def test_threads_follow_the_target_unless_they_are_given(copy: Path) -> None:
+    def threads(**options: int) -> int:
+        return Encoder(copy, **options).session.get_session_options().intra_op_num_threads
+
+    assert (threads(), threads(threads=2)) == (0, 2)
+    change_manifest(copy, target="mobile")
+    assert (threads(), threads(threads=2)) == (1, 2)
+    with pytest.raises(InputError, match="threads is 0"):
+        threads(threads=0)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"dimension": 25}, {"max_tokens": 4096}, {"max_tokens": 2}, {"vocab_size": 50}, {"pad_token_id": 400}]
+)
+def test_a_manifest_of_another_bundle_is_refused(copy: Path, changes: dict[str, int]) -> None:
+    change_manifest(copy, **changes)
+    with pytest.raises(
+        InputError, match=f"manifest.json says .*{next(iter(changes)).replace('pad_token_id', 'vocab_size')}"
+    ):
+        Encoder(copy)
+
+
+def test_a_graph_that_is_no_sentence_encoder(copy: Path) -> None:
+    import onnx
+
+    model = onnx.load(copy / "onnx/model.onnx")
+    del model.graph.output[1:]
+    model.graph.output[0].name = model.graph.node[-1].output[0]
+    model.graph.output[0].ClearField("type")
+    onnx.save(model, copy / "onnx/model.onnx")
+    with pytest.raises(InputError, match="no output 'sentence_embedding'"):
+        Encoder(copy, precision="fp32", check=False)
+
+
+def test_texts_in_arrays(exact: Encoder) -> None:
+    expected = exact.encode(SENTENCES)
+    for texts in (np.array(SENTENCES), np.array(SENTENCES, dtype=object), tuple(SENTENCES), iter(SENTENCES)):
+        np.testing.assert_allclose(exact.encode(texts), expected, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=st.lists(ANY_TEXT, min_size=1, max_size=6), data=st.data())
+def test_any_text_has_one_vector(exact: Encoder, texts: list[str], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(texts))))
+    vectors = exact.encode(texts)
+    assert np.isfinite(vectors).all()
+    np.testing.assert_allclose(exact.encode([texts[row] for row in order]), vectors[order], atol=1e-5)
+    np.testing.assert_allclose(exact.encode(texts[0]), vectors[:1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "\n\t ",
+        "\0",
+        "a\0b",
+        "\ud800",
+        "x\udfffy",
+        "\ud83d\ude00",
+        "😀" * 300,
+        "שלום עולם",
+        "مرحبا",
+        "a" + "\u0301" * 2000,
+    ],
+)
+def test_odd_texts(encoder: Encoder, text: str) -> None:
+    assert np.isfinite(encoder.encode([text, "rain"])).all()
+
+
+def test_half_a_surrogate_pair_is_a_question_mark(exact: Encoder) -> None:
+    np.testing.assert_array_equal(exact.encode("rain \ud800"), exact.encode("rain ?"))
+
+
+class Recorder:
+    """A tokenizer that notes how many characters it is given."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, self.characters = tokenizer, 0
+
+    def encode_batch_fast(self, texts: Sequence[str]) -> list[Encoding]:
+        self.characters += sum(map(len, texts))
+        return self.tokenizer.encode_batch_fast(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("the boat is late " * 60_000, 3_000),
+        ("x" * 1_000_000, 120_000),
+        (" " * 1_000_000, 120_000),
+        ("rain\n" * 200_000, 120_000),
+        ("x" * 900 + " the boat is late" * 60_000, 12_000),
+    ],
+    ids=["words", "one word", "spaces", "lines", "a long word first"],
+)
+def test_of_a_megabyte_only_what_counts_is_tokenised(
+    exact: Encoder, monkeypatch: pytest.MonkeyPatch, text: str, most: int
+) -> None:
+    expected = reference(exact, text)
+    recorder = Recorder(exact._tokenizer)
+    monkeypatch.setattr(exact, "_tokenizer", recorder)
+    np.testing.assert_allclose(exact.encode(text), expected, atol=1e-6)
+    assert recorder.characters <= most
+
+
+def unigram() -> Tokenizer:
+    """Make one like XLM-R's: what has no width becomes a space, several spaces become one, words are parted at them."""
+    words = [("<unk>", 0.0), ("▁", -3.0), *((f"▁{word}", -4.0) for word in ("the", "boat", "waits", "naïve"))]
+    tokenizer = Tokenizer(models.Unigram([*words, *((letter, -6.0) for letter in "abcehiotw日本")], unk_id=0))
+    spaces = [normalizers.Replace("\u200b", " "), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokenizer
+
+
+def wordpiece() -> Tokenizer:
+    """Make one like BERT's."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(vocab_size=200, special_tokens=["[UNK]"]))
+    return tokenizer
+
+
+def byte_pairs() -> Tokenizer:
+    """Make one like RoBERTa's."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
+    return tokenizer
+
+
+@pytest.mark.parametrize("make", [unigram, wordpiece, byte_pairs])
+def test_the_head_of_a_text_has_its_first_tokens(make: Callable[[], Tokenizer]) -> None:
+    tokenizer = make()
+
+    @settings(max_examples=150, deadline=None)
+    @given(text=MESSY, width=st.integers(1, 80))
+    @example(text="the boat\u200b waits for the tide", width=12)
+    @example(text="the boat   waits for the tide", width=10)
+    def check(text: str, width: int) -> None:
+        head = tokenizer.encode(runtime._head(text, width)).ids
+        assert tokenizer.encode(text).ids[: len(head)] == head
+
+    check()
+
+
+@settings(max_examples=100, deadline=None)
+@given(lengths=st.lists(st.integers(1, 5000), max_size=60), batch_size=st.integers(1, 40))
+def test_batches_hold_every_row_once_and_little_at_a_time(lengths: list[int], batch_size: int) -> None:
+    batches = list(runtime._batches(lengths, batch_size))
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) <= batch_size
+        assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= 32 * 128
+
+
+def test_more_texts_than_are_tokenised_at_once(exact: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = exact.encode(SENTENCES)
+    monkeypatch.setattr(runtime, "_TEXTS_AT_ONCE", 2)
+    np.testing.assert_allclose(exact.encode(SENTENCES), expected, atol=1e-5)
+
+
+def test_top_k_has_the_best_first() -> None:
+    assert top_k(np.array([0.1, 0.9, 0.5, 0.9]), 3).tolist() == [1, 3, 2]
+    assert top_k(np.array([[1.0, 2.0], [4.0, 3.0]]), 1).tolist() == [[1], [0]]
+    assert top_k(np.array([1.0, 2.0]), 5).tolist() == [1, 0]
+    assert top_k(np.array([1.0]), 0).tolist() == []
+
+
+def test_importing_the_runtime_imports_nothing_else() -> None:
+    code = (
+        "import sys\nfrom xcompress import Encoder\n"
+        f"print([name for name in {REFUSED} if name in sys.modules], Encoder.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == ["[]", "xcompress.bundle.encoder"]
+
+
+def test_the_package_alone_does_not_even_import_numpy() -> None:
+    code = "import sys, xcompress\nprint('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_neither_torch_nor_transformers_is_needed(encoder: Encoder) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'transformers', 'onnx', 'sentence_transformers', 'scipy', 'rich', 'pydantic'):\n"
+        "    sys.modules[name] = None\n"
+        "from xcompress.bundle.encoder import Encoder\n"
+        "print(*Encoder(sys.argv[1], threads=1).encode('rain')[0])\n"
+    )
+    command = [sys.executable, "-c", code, str(bundle())]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose([float(number) for number in done.stdout.split()], encoder.encode("rain")[0], atol=1e-5)

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from xcompress.bundle.external_data import external_locations
+from xcompress.errors import InputError
+
+
+def outside(location: str, name: str = "weight") -> TensorProto:
+    """Make a tensor of four numbers whose values lie in another file."""
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in (("offset", "0"), ("location", location), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def graph(initializers: list[TensorProto], nodes: list[onnx.NodeProto] | None = None) -> onnx.GraphProto:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
+    return helper.make_graph(
+        nodes or [helper.make_node("Add", ["x", "weight"], ["y"])], "g", values[:1], values[1:], initializers
+    )
+
+
+def model(kind: str) -> onnx.ModelProto:
+    """Put a tensor in a.data in one of the places where a model may have one, beside ordinary weights."""
+    plain = numpy_helper.from_array(numpy_helper.to_array(helper.make_tensor("p", TensorProto.FLOAT, [4], [1.0] * 4)))
+    tensor = outside("a.data")
+    constant = helper.make_node("Constant", [], ["weight"], value=tensor)
+    inner = graph([tensor])
+    sparse = helper.make_sparse_tensor(
+        outside("a.data"), helper.make_tensor("i", TensorProto.INT64, [4], range(4)), [9]
+    )
+    places = {
+        "weight": graph([plain, tensor]),
+        "constant": graph([plain], [constant]),
+        "subgraph": graph([plain], [helper.make_node("If", ["x"], ["y"], then_branch=inner, else_branch=graph([]))]),
+        "sparse": graph([plain]),
+        "none": graph([plain]),
+        "function": graph([plain]),
+    }
+    made = helper.make_model(places[kind], opset_imports=[helper.make_opsetid("", 20)])
+    if kind == "sparse":
+        made.graph.sparse_initializer.append(sparse)
+    if kind == "function":
+        made.functions.append(helper.make_function("mine", "f", [], ["weight"], [constant], []))
+    return made
+
+
+@pytest.mark.parametrize("kind", ["weight", "constant", "subgraph", "sparse", "function", "none"])
+def test_a_location_is_found_wherever_a_tensor_may_be(tmp_path: Path, kind: str) -> None:
+    onnx.save(model(kind), tmp_path / "m.onnx")
+    assert external_locations(tmp_path / "m.onnx") == (set() if kind == "none" else {"a.data"})
+
+
+def test_what_onnx_writes_is_found(tmp_path: Path) -> None:
+    weight = helper.make_tensor("weight", TensorProto.FLOAT, [4], [1.0, 2.0, 3.0, 4.0])
+    onnx.save_model(
+        helper.make_model(graph([numpy_helper.from_array(numpy_helper.to_array(weight), "weight")])),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="m.onnx.data",
+        size_threshold=0,
+    )
+    assert external_locations(tmp_path / "m.onnx") == {"m.onnx.data"}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00", b"\x0b", b"\x3a\xff\xff\xff\xff\x0f", b"\x3a", b"\x80" * 20, b"# no graph\n"], ids=repr
+)
+def test_what_is_no_graph_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "m.onnx").write_bytes(content)
+    with pytest.raises(InputError, match=r"m\.onnx: not an ONNX graph"):
+        external_locations(tmp_path / "m.onnx")
+
+
+def test_a_missing_graph_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"m\.onnx: cannot be read"):
+        external_locations(tmp_path / "m.onnx")
+
+
+def test_the_ort_format_names_no_files(tmp_path: Path) -> None:
+    (tmp_path / "m.ort").write_bytes(b"\x18\0\0\0ORTM")
+    assert external_locations(tmp_path / "m.ort") == set()
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(end=st.integers(0, 10_000), at=st.integers(0, 10_000), byte=st.integers(0, 255), noise=st.binary(max_size=40))
+def test_damage_is_refused_or_read_over(tmp_path: Path, end: int, at: int, byte: int, noise: bytes) -> None:
+    content = bytearray(model("subgraph").SerializeToString() + noise)
+    content[at % len(content)] = byte
+    (tmp_path / "m.onnx").write_bytes(content[: end % len(content) or None])
+    try:
+        found = external_locations(tmp_path / "m.onnx")
+    except InputError:
+        return
+    assert len(found) <= 1

@@ -1,0 +1,381 @@
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx.external_data_helper import set_external_data
+
+from tests.bundle.test_external_data import model as odd_model
+from tests.helpers.student import bundle
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.integrity import check_bundle, read_manifest
+from xcompress.errors import InputError
+
+GRAPH = "onnx/model_quantized.onnx"
+OPENED: list[str] = []
+"""What this process opened, links followed, since it was last emptied."""
+
+
+def note(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open" and isinstance(arguments[0], str):
+        OPENED.append(os.path.realpath(arguments[0]))
+
+
+sys.addaudithook(note)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle(), tmp_path / "copy"))
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Iterator[Path]:
+    """A file beside the bundle that nothing may read."""
+    file = tmp_path / "secret"
+    file.write_bytes(b"{}" + b"\0" * 1000)
+    OPENED.clear()
+    yield file
+    assert str(file) not in OPENED
+
+
+def test_what_is_opened_is_noted(copy: Path) -> None:
+    OPENED.clear()
+    Encoder(copy)
+    assert {os.path.realpath(copy / name) for name in ("manifest.json", GRAPH, "config.json")} <= set(OPENED)
+
+
+def change_manifest(folder: Path, **changes: object) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+
+
+def list_again(folder: Path, *more: str) -> None:
+    """Write sizes and hashes of what is there now, and of `more`, into the manifest."""
+    names = set(json.loads((folder / "manifest.json").read_text())["files"]) | set(more)
+    content = {name: (folder / name).read_bytes() for name in sorted(names) if (folder / name).is_file()}
+    files = {name: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for name, data in content.items()}
+    change_manifest(folder, files=files)
+
+
+def refused(folder: Path, name: str, what: str = ".", **options: bool) -> None:
+    """Expect one line that names the file."""
+    with pytest.raises(InputError, match=what) as error:
+        Encoder(folder, threads=1, **options)
+    assert str(folder / name) in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def external(folder: Path, location: str, data: bool = True) -> None:
+    """Move a weight of the int8 graph into another file, and list what is there again."""
+    graph = folder / GRAPH
+    model = onnx.load(graph)
+    weight = next(weight for weight in model.graph.initializer if len(weight.raw_data) >= 1024)
+    values = weight.raw_data
+    set_external_data(weight, location, 0, len(values))
+    weight.ClearField("raw_data")
+    graph.write_bytes(model.SerializeToString())
+    if data:
+        (graph.parent / location).write_bytes(values)
+    list_again(folder, f"onnx/{location}" if data else GRAPH)
+
+
+def test_a_bundle_as_it_was_exported_passes() -> None:
+    manifest = read_manifest(bundle())
+    check_bundle(bundle(), manifest)
+    check_bundle(bundle(), manifest, GRAPH)
+    check_bundle(bundle(), manifest, everything=True)
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def to_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+DAMAGES = [flip, cut, empty, remove, to_folder]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "1_Pooling/config.json", "modules.json"])
+def test_a_damaged_file_is_named(copy: Path, name: str, damage: Callable[[Path], None]) -> None:
+    damage(copy / name)
+    refused(copy, name)
+
+
+@pytest.mark.parametrize("damage", [flip, cut, empty])
+def test_a_damaged_graph_is_named(copy: Path, damage: Callable[[Path], None]) -> None:
+    damage(copy / GRAPH)
+    refused(copy, GRAPH)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(bundle(), tmp_path_factory.mktemp("shared") / "copy"))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_changed_byte_of_any_file_is_found(shared: Path, data: st.DataObject) -> None:
+    manifest = read_manifest(shared)
+    name = data.draw(st.sampled_from(sorted(manifest["files"])))
+    before = (shared / name).read_bytes()
+    after = bytearray(before)
+    after[data.draw(st.integers(0, len(before) - 1))] ^= data.draw(st.integers(1, 255))
+    (shared / name).write_bytes(after)
+    try:
+        with pytest.raises(InputError, match=name):
+            check_bundle(shared, manifest, everything=True)
+    finally:
+        (shared / name).write_bytes(before)
+
+
+def test_exchanged_files_are_refused(copy: Path) -> None:
+    (copy / GRAPH).rename(copy / "kept")
+    (copy / "onnx/model.onnx").rename(copy / GRAPH)
+    (copy / "kept").rename(copy / "onnx/model.onnx")
+    refused(copy, GRAPH)
+
+
+def test_the_other_graph_may_be_absent_but_not_cut_off(copy: Path) -> None:
+    cut(copy / "onnx/model.onnx")
+    refused(copy, "onnx/model.onnx", "bytes, manifest.json says")
+    (copy / "onnx/model.onnx").unlink()
+    assert Encoder(copy).precision == "int8"
+    with pytest.raises(InputError, match="no such file"):
+        check_bundle(copy, read_manifest(copy), everything=True)
+
+
+def test_the_model_card_may_be_edited(copy: Path) -> None:
+    (copy / "README.md").write_text("mine")
+    Encoder(copy)
+    with pytest.raises(InputError, match="README"):
+        check_bundle(copy, read_manifest(copy), everything=True)
+
+
+def test_an_unchecked_bundle_may_be_changed(copy: Path) -> None:
+    (copy / "config.json").write_text("{}")
+    Encoder(copy, check=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["onnx/extra.onnx", "onnx/weights", "onnx/deep/x.bin", "tokenizer2.json", "model.onnx_data", "a.data", "b.ort"],
+)
+def test_a_file_that_a_loader_might_read_must_be_listed(copy: Path, name: str) -> None:
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_bytes(b"x")
+    refused(copy, name, "is not listed")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "onnx/.hidden", "docs/a.md"])
+def test_other_files_do_not_matter(copy: Path, name: str) -> None:
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_bytes(b"x")
+    Encoder(copy)
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("name", ["tokenizer.json", GRAPH, "manifest.json"])
+def test_a_link_that_leads_out_is_refused(copy: Path, secret: Path, name: str, check: bool) -> None:
+    (copy / name).unlink()
+    (copy / name).symlink_to(secret)
+    refused(copy, name, "leads out of the bundle", check=check)
+
+
+def test_a_folder_that_is_a_link_out_is_refused(copy: Path, tmp_path: Path) -> None:
+    (copy / "onnx").rename(tmp_path / "elsewhere")
+    (copy / "onnx").symlink_to(tmp_path / "elsewhere")
+    refused(copy, "onnx", "leads out of the bundle")
+
+
+def test_links_in_a_circle_are_refused(copy: Path) -> None:
+    (copy / "config.json").unlink()
+    (copy / "config.json").symlink_to("config.json")
+    refused(copy, "config.json")
+
+
+def test_a_bundle_may_be_reached_through_a_link(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(copy)
+    assert Encoder(tmp_path / "link").dimension == 24
+
+
+NAMES = [
+    "../secret",
+    "/etc/hostname",
+    "onnx/../../secret",
+    "C:\\secret",
+    "..\\secret",
+    "",
+    ".",
+    "a\0b",
+    "./config.json",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_leads_out_is_refused(copy: Path, secret: Path, name: str) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    digest = sha256(secret.name.encode()).hexdigest()
+    change_manifest(copy, files={**manifest["files"], name: {"bytes": 1002, "sha256": digest}})
+    refused(copy, "manifest.json", "outside the bundle")
+    change_manifest(copy, files=manifest["files"], graphs={"int8": name})
+    refused(copy, "manifest.json", "outside the bundle")
+    refused(copy, "manifest.json", "outside the bundle", check=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe\x00", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"format": ' + b"9" * 5000 + b"}", "not valid JSON"),
+        (b"[]", "holds list, not a mapping"),
+        (b"null", "holds NoneType, not a mapping"),
+        (b"{}", "lacks format, dimension"),
+    ],
+    ids=["empty", "open", "binary", "deep", "long number", "list", "null", "mapping"],
+)
+def test_a_manifest_that_is_none(copy: Path, content: bytes, what: str) -> None:
+    (copy / "manifest.json").write_bytes(content)
+    refused(copy, "manifest.json", what)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"dimension": "24"}, "dimension is str, not a whole number"),
+        ({"dimension": 24.0}, "dimension is float"),
+        ({"dimension": True}, "dimension is bool"),
+        ({"dimension": 0}, "dimension is 0, less than 1"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"prefix": None}, "prefix is NoneType, not text"),
+        ({"format": 2}, "upgrade xcompress"),
+        ({"files": []}, "files is list, not a mapping"),
+        ({"files": {}}, "lists no files"),
+        ({"files": {"config.json": 3}}, "'config.json' lacks bytes"),
+        ({"files": {"config.json": {"bytes": "3", "sha256": "a"}}}, "'config.json' lacks bytes"),
+        ({"graphs": {"int8": 3}}, "graphs and languages must hold text"),
+        ({"languages": [3]}, "graphs and languages must hold text"),
+        ({"target": 3}, "target is int"),
+    ],
+    ids=str,
+)
+def test_a_manifest_of_wrong_kinds(copy: Path, changes: dict[str, object], what: str) -> None:
+    change_manifest(copy, **changes)
+    refused(copy, "manifest.json", what)
+
+
+def test_a_bundle_without_hashes_says_what_to_do(copy: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    del manifest["files"]
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    refused(copy, "manifest.json", "lists no files, so nothing can be checked; export the bundle again")
+    Encoder(copy, check=False)
+
+
+def test_missing_and_foreign_folders(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        Encoder(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r"no manifest\.json here"):
+        Encoder(tmp_path)
+
+
+def test_external_data_is_checked_like_the_graph(copy: Path) -> None:
+    expected = Encoder(copy).encode("rain")
+    external(copy, "weights.data")
+    np.testing.assert_allclose(Encoder(copy).encode("rain"), expected, atol=1e-6)
+    for damage in DAMAGES[:4]:
+        before = (copy / "onnx/weights.data").read_bytes()
+        damage(copy / "onnx/weights.data")
+        refused(copy, "onnx/weights.data")
+        (copy / "onnx/weights.data").write_bytes(before)
+
+
+def test_external_data_must_be_listed(copy: Path) -> None:
+    external(copy, ".weights")
+    files = json.loads((copy / "manifest.json").read_text())["files"]
+    del files["onnx/.weights"]
+    change_manifest(copy, files=files)
+    refused(copy, GRAPH, r"wants to read onnx/\.weights, which manifest.json does not list")
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("location", ["../../secret", "../config.json", "{}", "C:\\secret", "*/_ORT_MEM_ADDR_/*"])
+def test_external_data_elsewhere_is_refused(copy: Path, secret: Path, location: str, check: bool) -> None:
+    external(copy, location.format(secret), data=False)
+    refused(copy, GRAPH, check=check)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_external_data_behind_a_link_is_refused(copy: Path, secret: Path, check: bool) -> None:
+    external(copy, "weights.data")
+    (copy / "onnx/weights.data").unlink()
+    (copy / "onnx/weights.data").symlink_to(secret)
+    refused(copy, "onnx/weights.data", "leads out of the bundle", check=check)
+
+
+@pytest.mark.parametrize("kind", ["constant", "subgraph", "sparse", "function"])
+def test_external_data_elsewhere_inside_a_node_is_refused(copy: Path, kind: str) -> None:
+    (copy / GRAPH).write_bytes(odd_model(kind).SerializeToString().replace(b"a.data", b"../../"))
+    list_again(copy)
+    refused(copy, GRAPH, r"wants to read '\.\./\.\./', outside the bundle")
+
+
+@pytest.mark.parametrize("location", ["../../secret", "{}"])
+def test_onnxruntime_refuses_to_leave_the_folder_as_well(copy: Path, tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret").write_bytes(b"\0" * 2_000_000)
+    external(copy, location.format(tmp_path / "secret"), data=False)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    with pytest.raises(Exception, match="xternal data"):
+        onnxruntime.InferenceSession(str(copy / GRAPH), options, providers=["CPUExecutionProvider"])
+
+
+def test_operators_of_others_cannot_be_loaded(copy: Path) -> None:
+    model = onnx.load(copy / GRAPH)
+    model.graph.node[0].domain = "somebody.else"
+    model.opset_import.add(domain="somebody.else", version=1)
+    (copy / GRAPH).write_bytes(model.SerializeToString())
+    list_again(copy)
+    refused(copy, GRAPH, "onnxruntime cannot open it")
+
+
+def test_a_bundle_holds_no_code_that_would_run(copy: Path) -> None:
+    trap = "import pathlib; pathlib.Path(__file__).with_name('ran').touch()"
+    for name in ("modeling.py", "tokenization.py", "__init__.py", "onnx.py"):
+        (copy / name).write_text(trap)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "modeling.Model"}}))
+    list_again(copy)
+    Encoder(copy).encode("rain")
+    assert not (copy / "ran").exists()

@@ -1,0 +1,105 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.helpers import ROOT
+from tests.helpers.student import bundle
+from xcompress.bench import run
+from xcompress.bench.latency import Effort
+from xcompress.cli.main import app
+from xcompress.errors import GateError, InputError
+
+FAST = ("--quick", "--grid", "1x8", "--threads", "1")
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(bundle(), "loose")
+
+
+def bench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["bench", *arguments])
+
+
+def test_json_a_page_and_a_comparison_with_itself() -> None:
+    done = bench("loose", *FAST, "--json", "--html", "page.html")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert [one["name"] for one in report["results"]] == ["small, ONNX fp32", "small, ONNX int8"]
+    assert "small, ONNX int8" in Path("page.html").read_text(encoding="utf-8")
+    assert [file.suffix for file in Path("page").iterdir()].count(".png") >= 3
+    shutil.copy("bench.json", "old.json")
+    done = bench("loose", *FAST, "--compare", "old.json", "--markdown")
+    assert done.exit_code == 0, done.output
+    assert "| small, ONNX int8 |" in done.stdout
+
+
+def test_translations_by_margin() -> None:
+    for side, lines in (("deu", "eins\nzwei\n"), ("eng", "one\ntwo\n")):
+        Path("sets").mkdir(exist_ok=True)
+        Path(f"sets/tatoeba.deu-eng.{side}").write_text(lines, encoding="utf-8")
+    done = bench("loose", *FAST, "--data", "sets", "--languages", "de", "--margin", "--json")
+    assert done.exit_code == 0, done.output
+    metrics = {one["test"]: one["metric"] for one in json.loads(done.stdout)["results"][0]["accuracy"]}
+    assert metrics["sets"] == "nearest neighbour by margin, %"
+
+
+def test_a_broken_budget_is_exit_code_3() -> None:
+    recipe = ROOT / "recipes/minilm_ru3.yaml"
+    text = recipe.read_text(encoding="utf-8").partition("\nbudgets:")[0]
+    Path("tight.yaml").write_text(f"{text}\nbudgets:\n  size_mb: 0.001\n", encoding="utf-8")
+    done = bench("loose", *FAST, "--budgets", "tight.yaml")
+    assert isinstance(done.exception, GateError)
+    assert done.exception.exit_code == 3
+    assert "size_mb" in str(done.exception)
+    Path("wide.yaml").write_text(f"{text}\nbudgets:\n  size_mb: 1000\n", encoding="utf-8")
+    assert bench("loose", *FAST, "--budgets", "wide.yaml").exit_code == 0
+
+
+def test_the_rows_of_others_come_out_before_a_failure_is_told() -> None:
+    file = Path("loose/onnx/model_quantized.onnx")
+    file.write_bytes(b"x" * file.stat().st_size)
+    done = bench("loose", *FAST, "--markdown")
+    assert "| small, ONNX fp32 |" in done.stdout
+    assert isinstance(done.exception, InputError)
+    assert done.exception.exit_code == 2
+    assert "model_quantized.onnx: was changed" in str(done.exception)
+
+
+def test_what_needs_more_than_a_phone_has_is_a_finding() -> None:
+    pytorch = str(bundle().with_name("small"))
+    done = bench("loose", *FAST, "--device", "mobile", "--memory", "90", "--reference", pytorch, "--markdown")
+    assert done.exit_code == 0, done.output
+    assert "small, PyTorch: failed: needs" in done.stdout
+    assert "MB, ceiling 90 MB" in done.stdout
+    assert Path("bench-mobile.json").is_file()
+    assert not Path("bench.json").exists(), "the report of another device is left alone"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--device", "watch"), "--device watch: no such device"),
+        (("--memory", "100"), "--memory 100: only with --device mobile, not cpu"),
+        (("--slow-down", "2"), "--slow-down 2: only with --device wasm, not cpu"),
+        (("--device", "mobile", "--memory", "0"), "--memory 0: give a ceiling in MB"),
+        (("--margin",), "margin: there are no translations to find"),
+        (("--grid", "16"), "--grid: '16' is no shape"),
+        (("--threads", "two"), "--threads: 'two' is no list of numbers"),
+        (("--data", "absent"), "absent"),
+        (("--compare", "absent.json"), "absent.json"),
+        (("--budgets", "absent.yaml"), "absent.yaml"),
+        (("--device", "ssh:"), "ssh"),
+    ],
+)
+def test_bad_options_are_one_line(arguments: tuple[str, ...], says: str) -> None:
+    done = bench("loose", *FAST, *arguments)
+    assert isinstance(done.exception, InputError), done.output
+    assert says in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not Path("bench.json").exists()

@@ -1,0 +1,161 @@
+import gzip
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tests.helpers import ROOT
+from tests.helpers.student import SENTENCES, bundle
+from xcompress.bundle import released
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.released import default_bundle
+from xcompress.cli.encode import embed, search
+from xcompress.errors import InputError
+
+app = typer.Typer()
+app.command()(embed)
+app.command()(search)
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(released, "MODELS", tmp_path / "none")  # what comes with the package would be the default
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray:
+    return Encoder(bundle(), precision="fp32").encode(SENTENCES)
+
+
+def run(*arguments: str, text: bytes | str = "") -> Result:
+    return CliRunner().invoke(app, [*arguments, "--model", str(bundle()), "--precision", "fp32"], input=text)
+
+
+def error(*arguments: str, text: bytes | str = "") -> str:
+    failed = run(*arguments, text=text).exception
+    assert isinstance(failed, InputError), failed
+    assert len(str(failed).splitlines()) == 1
+    return str(failed)
+
+
+@pytest.mark.parametrize("command", ["embed", "search"])
+def test_every_command_shows_an_example(command: str) -> None:
+    assert f"xcompress {command} " in CliRunner().invoke(app, [command, "--help"]).stdout
+
+
+def test_importing_the_commands_imports_nothing_heavy() -> None:
+    heavy = ("torch", "transformers", "onnx", "onnxruntime", "numpy", "tokenizers", "pydantic")
+    code = f"import sys\nimport xcompress.cli.encode\nprint([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_texts_of_the_command_line_as_a_table(expected: np.ndarray) -> None:
+    printed = run("embed", SENTENCES[0], "a [red] \x1b[31m\ud800 boat").stdout
+    assert SENTENCES[0] in printed
+    assert "a [red]  [31m  boat" in printed
+    assert f"{expected[0, 3]:.4f}" in printed
+    assert f"{expected[0, 4]:.4f}" not in printed
+
+
+def test_lines_of_json(expected: np.ndarray) -> None:
+    lines = [json.loads(line) for line in run("embed", *SENTENCES, "--json").stdout.splitlines()]
+    assert [line["text"] for line in lines] == SENTENCES
+    np.testing.assert_allclose([line["vector"] for line in lines], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["texts.txt", "texts.txt.gz", "texts.txt.xz"])
+def test_a_file_becomes_vectors(inside: Path, expected: np.ndarray, name: str) -> None:
+    content = ("\ufeff" + "\r\n".join([*SENTENCES, "", SENTENCES[0]])).encode()
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
+    (inside / name).write_bytes(pack(content))
+    done = run("embed", "--input", name, "--output", "out/vectors.npy")
+    assert (done.exit_code, done.stdout) == (0, "")
+    vectors = np.load("out/vectors.npy", allow_pickle=False)
+    assert (vectors.shape, vectors.dtype) == ((7, 24), np.float32)
+    np.testing.assert_allclose(vectors[[0, 1, 2, 3, 4, 6]], expected[[0, 1, 2, 3, 4, 0]], atol=1e-5)
+    assert [file.name for file in (inside / "out").iterdir()] == ["vectors.npy"]
+
+
+@pytest.mark.parametrize("arguments", [["--input", "-"], []])
+def test_standard_input_becomes_vectors(expected: np.ndarray, arguments: list[str]) -> None:
+    done = run("embed", *arguments, "--json", text="\n".join(SENTENCES) + "\n")
+    np.testing.assert_allclose([json.loads(line)["vector"] for line in done.stdout.splitlines()], expected, atol=1e-5)
+
+
+def test_many_lines_keep_their_order(inside: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.cli.encode._AT_ONCE", 2)
+    run("embed", *SENTENCES, "--output", "v.npy")
+    np.testing.assert_allclose(np.load("v.npy"), expected, atol=1e-5)
+
+
+def test_search_shows_the_nearest_lines_first(inside: Path) -> None:
+    (inside / "lines.txt").write_text("\n".join([*SENTENCES[:2], "", "   ", *SENTENCES[2:]]))
+    done = run("search", "lines.txt", SENTENCES[4], "-k", "2", "--json")
+    found = json.loads(done.stdout)
+    assert [entry["rank"] for entry in found] == [1, 2]
+    assert (found[0]["line"], found[0]["text"]) == (7, SENTENCES[4])
+    assert found[0]["cosine"] == pytest.approx(1, abs=1e-5)
+    assert found[1]["cosine"] < found[0]["cosine"]
+    printed = run("search", "lines.txt", SENTENCES[4], "-k", "1").stdout
+    assert f"1. {SENTENCES[4]}" in printed
+    assert SENTENCES[0] not in printed
+
+
+def test_search_in_a_column(inside: Path) -> None:
+    (inside / "pairs.tsv").write_text("".join(f"{number}\t{text}\n" for number, text in enumerate(SENTENCES)))
+    found = json.loads(run("search", "pairs.tsv", "rain", "--column", "2", "--json").stdout)
+    assert found[0]["text"] == "rain"
+    assert len(found) == len(SENTENCES)
+    assert error("search", "pairs.tsv", "rain", "--column", "3") == (
+        "pairs.tsv, line 1: 2 columns, but --column is 3; correct either"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["embed"], "standard input: holds no text"),
+        (["embed", "a", "--input", "b.txt"], "give one of the two"),
+        (["embed", "--input", "absent.txt"], "absent.txt: cannot be read"),
+        (["embed", "--input", "binary.txt"], "binary.txt, line 2: not UTF-8"),
+        (["embed", "--input", "cut.gz"], "cut.gz: cut off after line "),
+        (["embed", "a", "--output", "vectors.bin"], "give a name that ends in .npy"),
+        (["embed", "a", "--threads", "0"], "threads is 0"),
+        (["search", "absent.txt", "a"], "absent.txt: cannot be read"),
+        (["search", "blank.txt", "a"], "blank.txt: holds no text"),
+        (["search", "binary.txt", "a", "-k", "0"], "-k is 0"),
+        (["search", "binary.txt", "a", "--column", "0"], "--column is 0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line(inside: Path, arguments: list[str], what: str) -> None:
+    (inside / "binary.txt").write_bytes(b"fine\n\xff\xfe\n")
+    (inside / "blank.txt").write_text("\n \n")
+    (inside / "cut.gz").write_bytes(gzip.compress(b"a line\n" * 100)[:20])
+    assert what in error(*arguments)
+
+
+def test_a_precision_that_is_not_there() -> None:
+    failed = CliRunner().invoke(app, ["embed", "a", "--model", str(bundle()), "--precision", "int2"]).exception
+    assert "precision is 'int2'" in str(failed)
+
+
+def test_the_newest_bundle_is_taken(inside: Path) -> None:
+    with pytest.raises(InputError, match="no bundle here; name one with --model"):
+        default_bundle()
+    for age, name in ((100, "runs/a/bundle"), (50, "runs/b/bundle-r2"), (200, "runs/c/bundle")):
+        shutil.copytree(bundle(), inside / name)
+        os.utime(inside / name / "manifest.json", (10**9 - age, 10**9 - age))
+    assert default_bundle() == Path("runs/b/bundle-r2")
+    assert CliRunner().invoke(app, ["embed", "rain"]).exit_code == 0

@@ -1,0 +1,223 @@
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.helpers.export import little_text  # noqa: F401
+from tests.helpers.student import SENTENCES, save_student
+from xcompress.bundle.encoder import Encoder
+from xcompress.cli.main import main as cli
+from xcompress.export.config import Bottleneck, Format, Options, Precision, Recurrence, Shortening, Target
+from xcompress.export.source import Reading
+
+HEAVY = ("torch", "transformers", "onnx", "onnxruntime", "tokenizers", "numpy", "scipy")
+BLOCKED = f"""
+import sys
+class Refused:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] in {HEAVY}:
+            raise ImportError(name + " is not to be imported")
+sys.meta_path.insert(0, Refused())
+from xcompress.cli.main import main
+sys.argv = ["xcompress", "export", "--help"]
+main()
+"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """Note what the export is asked for, and do nothing."""
+    calls: list[dict[str, Any]] = []
+
+    def noting(source: object, output: object, **more: Any) -> Path:  # noqa: ANN401
+        calls.append({"source": source, "output": output, **more})
+        (tmp_path / "manifest.json").write_text('{"of": "the bundle"}\n')
+        return tmp_path
+
+    monkeypatch.setattr("xcompress.export.exporter.export", noting)
+    monkeypatch.setattr("xcompress.export.hf.export_hf", noting)
+    return calls
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["export", *arguments])
+
+
+def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command as from a shell; return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["xcompress", "export", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return int(stopped.value.code or 0)
+
+
+def options_of(asked: list[dict[str, Any]]) -> Options:
+    options = asked[-1]["options"]
+    assert isinstance(options, Options)
+    return options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "precision"),
+    [
+        ([], "int8"),
+        (["--onnx", "--quantize"], "int8"),
+        (["--no-quantize"], "fp32"),
+        (["--precision", "fp32"], "fp32"),
+        (["--no-quantize", "--precision", "fp32"], "fp32"),
+        (["--quantize", "--precision", "int4"], "int4"),
+        (["--precision", "fp16"], "fp16"),
+        (["--precision", "auto"], "auto"),
+    ],
+)
+def test_how_the_precision_is_asked_for(asked: list[dict[str, Any]], arguments: list[str], precision: str) -> None:
+    assert run("student", *arguments).exit_code == 0
+    assert options_of(asked) == Options(precision=precision)
+
+
+def test_every_option_arrives(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    arguments = (
+        "student --target mobile --recurrence unroll --recurrences 2 --bottleneck keep --languages de,,en, "
+        "--vocabulary 500 --dim 16 --shorten slice --external-data --no-ort --gate 0.5 --text a.txt --text b.tsv "
+        "--pooling cls --prefix query: --output there --force"
+    )
+    assert run(*arguments.split(), "--tokenizer", str(tmp_path)).exit_code == 0
+    call = asked[-1]
+    assert call["options"] == Options(
+        target="mobile",
+        recurrence="unroll",
+        recurrences=2,
+        bottleneck="keep",
+        languages=("de", "en"),
+        vocabulary=500,
+        dimension=16,
+        shorten="slice",
+        external_data=True,
+        ort=False,
+        gate=0.5,
+        text=(Path("a.txt"), Path("b.tsv")),
+    )
+    assert call["reading"] == Reading(tokenizer=tmp_path, prefix="query:", pooling="cls")
+    assert (call["source"], call["output"], call["force"]) == ("student", Path("there"), True)
+
+
+def test_without_a_source_the_newest_run_is_left_to_the_export(asked: list[dict[str, Any]]) -> None:
+    assert run().exit_code == 0
+    assert (asked[-1]["source"], asked[-1]["output"], asked[-1]["reading"]) == (None, None, Reading())
+
+
+def test_the_folder_or_the_manifest_is_printed(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert run("student").stdout == f"{tmp_path}\n"
+    assert json.loads(run("student", "--json").stdout) == {"of": "the bundle"}
+
+
+def test_the_other_format_and_how_to_read_a_foreign_encoder(asked: list[dict[str, Any]]) -> None:
+    arguments = ("--format", "hf", "--recurrences", "2", "--no-quantize", "--precision", "fp32", "--pooling", "cls")
+    assert run("student", *arguments).exit_code == 0
+    assert asked[-1] == {
+        "source": "student",
+        "output": None,
+        "recurrences": 2,
+        "reading": Reading(pooling="cls"),
+        "force": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--no-quantize --precision int8", "precision: int8 and --no-quantize contradict each other; leave one out"),
+        ("--no-quantize --precision auto", "precision: auto and --no-quantize contradict each other; leave one out"),
+        ("--quantize --precision fp32", "precision: fp32 and --quantize contradict each other; leave one out"),
+        ("--format hf --quantize", "format: hf is the whole student as a float32 checkpoint; leave out --quantize"),
+        ("--format hf --onnx --precision int8", "leave out --onnx, --precision"),
+        ("--format hf --languages de --dim 8 --gate 0", "leave out --languages, --dim, --gate"),
+        ("--format hf --target wasm --text a.txt --ort --json", "leave out --json, --target, --ort, --text"),
+        ("--format hf --external-data --bottleneck fold", "leave out --bottleneck, --external-data"),
+        ("--format hf --vocabulary 9 --recurrence loop --text a.txt", "leave out --recurrence, --vocabulary, --text"),
+        ("--vocabulary 100", "vocabulary: needs text to count pieces in; add --languages de,en or --text FILE"),
+        ("--vocabulary 0 --languages de", "vocabulary: 0 is less than 1"),
+        ("--dim 0", "dimension: 0 is less than 2; give at least 2"),
+        ("--gate -1", "gate: -1.0 is negative; give the points that may be lost, such as 0.5"),
+        ("--recurrences 7", "recurrences: 7 asked for, the student has 3; choose one of 1 to 3"),
+        ("--pooling cls", "is a student, which says itself how it is read; leave out pooling"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line_and_exit_code_2(
+    arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = save_student(tmp_path / "student")
+    assert main(monkeypatch, str(student), *arguments.split()) == 2
+    shown = capsys.readouterr().err.strip()
+    assert said in shown
+    assert len(shown.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["student"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--precision int2",
+        "--target gpu",
+        "--recurrence spiral",
+        "--bottleneck cut",
+        "--shorten random",
+        "--format tflite",
+        "--gate much",
+        "--vocabulary few",
+        "--colour red",
+    ],
+)
+def test_unknown_values_are_refused_with_exit_code_2(arguments: str, asked: list[dict[str, Any]]) -> None:
+    done = run("student", *arguments.split())
+    assert done.exit_code == 2
+    assert arguments.split()[0] in done.stderr
+    assert not asked
+
+
+@pytest.mark.usefixtures("little_text")
+def test_a_refused_export_is_exit_code_3_and_leaves_the_old_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student, bundle = save_student(tmp_path / "student"), tmp_path / "student-bundle"
+    assert main(monkeypatch, str(student)) == 0
+    before = (bundle / "manifest.json").read_bytes()
+    capsys.readouterr()
+    assert main(monkeypatch, str(student), "--dim", "2", "--gate", "0.01") == 3
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert "gate: Spearman x 100 on graded pairs fell in" in " ".join(shown.err.split())
+    assert "Traceback" not in shown.err
+    assert (bundle / "manifest.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["student", "student-bundle"]
+    assert Encoder(bundle).encode(SENTENCES).shape == (len(SENTENCES), 24)
+
+
+def test_a_text_that_is_missing_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = save_student(tmp_path / "student")
+    assert main(monkeypatch, str(student), "--text", str(tmp_path / "mine.txt")) == 2
+    assert "mine.txt" in capsys.readouterr().err.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["student"]
+
+
+def test_help_needs_nothing_heavy_and_little_time() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert after.ru_utime - before.ru_utime < 2  # seconds of computing; it takes about 0.3 where nothing else runs
+
+
+def test_help_shows_every_choice_and_examples() -> None:
+    shown = " ".join(run("--help").stdout.split())
+    for kind in (Precision, Target, Recurrence, Bottleneck, Shortening, Format):
+        for word in kind.__args__:
+            assert word in shown
+    assert shown.count("Example: xcompress export") == 4

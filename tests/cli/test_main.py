@@ -1,0 +1,97 @@
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.student import save_student
+from xcompress.cli.main import main as cli
+
+HEAVY = ("torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "scipy", "numpy", "pydantic")
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from xcompress.cli.main import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.mark.parametrize("command", ["distill", "export", "bench"])
+def test_every_command_shows_an_example(command: str) -> None:
+    done = run(command, "--help")
+    assert done.returncode == 0
+    assert f"xcompress {command} " in done.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom xcompress.cli.main import main\nsys.argv = ['xcompress', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print('heavy:', [name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "heavy: []" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["distill", "absent.yaml"], "absent.yaml: no such recipe"),
+        (["export"], "no finished run here; run `xcompress distill recipes/minilm_ru3.yaml` first"),
+        (["export", "./absent"], "absent: no such folder"),
+        (["bench"], "no bundle in any run yet"),
+        (["bench", "absent"], "absent: no such folder"),
+        (["bench", "--device", "abacus"], "abacus"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = run("--debug", "distill", str(tmp_path / "absent.yaml"))
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+
+
+def test_an_unexpected_error_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the bearing is worn\nsecond line")
+
+    monkeypatch.setattr("xcompress.recipe.load_recipe", broken)
+    monkeypatch.setattr(sys, "argv", ["xcompress", "distill", "recipe.yaml"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 1
+    assert "unexpected RuntimeError: the bearing is worn; add --debug" in " ".join(capsys.readouterr().err.split())
+
+
+def test_export_and_its_result_on_a_student_folder(tmp_path: Path) -> None:
+    student = save_student(tmp_path / "student")
+    done = run("export", str(student), "--onnx", "--quantize", "--output", str(tmp_path / "bundle"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "bundle")
+    assert (tmp_path / "bundle" / "onnx" / "model_quantized.onnx").is_file()
+
+
+def test_a_disk_that_fills_up_during_export_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    student = save_student(tmp_path / "student")
+    monkeypatch.setattr("onnx.save", full)
+    monkeypatch.setattr(sys, "argv", ["xcompress", "export", str(student), "--output", str(tmp_path / "bundle")])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["student"]

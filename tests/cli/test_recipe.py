@@ -1,0 +1,164 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from xcompress.cli.recipe import app
+from xcompress.errors import InputError
+from xcompress.recipe import load_recipe
+from xcompress.recipe.loading import copy_recipe
+from xcompress.recipe.shipped import find_recipe, shipped
+
+XLMR = "paper/xlmr_b128_ru3"
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize("command", ["list", "show", "copy", "validate"])
+def test_every_command_shows_an_example(command: str) -> None:
+    assert f"xcompress recipe {command}" in run(command, "--help").stdout
+
+
+def test_list_has_every_shipped_recipe_with_its_row() -> None:
+    lines = run("list").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(shipped())
+    row = next(line for line in lines if line.startswith("paper/xlmr_b256_ru3 "))
+    assert "XLM-R, |RU| = 3, B = 256." in row
+    assert row.endswith("tables 7, 8: monolingual 82.8, cross-lingual 80.6")
+
+
+def test_list_as_json() -> None:
+    listed = json.loads(run("list", "--json").stdout)
+    minilm = next(one for one in listed if one["name"] == "minilm_ru3")
+    assert minilm["description"].endswith("no model hub is needed.")
+    assert minilm["row"] == ""
+
+
+def test_show_prints_the_recipe_and_its_counts() -> None:
+    shown = run("show", "paper/xlmr_b128_ru6", "student.bottleneck=96").stdout
+    student = yaml.safe_load(shown)["student"]
+    assert {name: value for name, value in student.items() if value is not None} == {
+        "unit_layers": 6,
+        "bottleneck": 96,
+        "initial_table": "random",
+        "max_tokens": 128,
+    }
+    assert "student     2     24.47M   42.53M" in shown
+
+
+def test_show_as_json() -> None:
+    shown = json.loads(run("show", XLMR, "--json").stdout)
+    assert shown["recipe"]["student"]["bottleneck"] == 128
+    assert shown["parameters"]["student"]["word"] == 250_002 * 128
+    assert shown["parameters"]["student"]["recurrences"] == 4
+
+
+def test_copy_keeps_comments_and_loads(inside: Path) -> None:
+    assert run("copy", "minilm_ru3", "mine.yaml").stdout.split() == ["mine.yaml"]
+    assert (inside / "mine.yaml").read_bytes() == shipped()["minilm_ru3"].read_bytes()
+    assert load_recipe("mine.yaml") == load_recipe("minilm_ru3")
+
+
+def test_copy_of_one_that_extends_brings_the_base_to_edit(inside: Path) -> None:
+    written = copy_recipe("paper/xlmr_no_mcl_no_recurrence", inside / "own")
+    assert [path.name for path in written] == ["own", "xlmr_no_mcl.yaml", "xlmr_b128_ru3.yaml"]
+    base = inside / "xlmr_b128_ru3.yaml"
+    base.write_text(base.read_text(encoding="utf-8").replace("bottleneck: 128", "bottleneck: 77"), encoding="utf-8")
+    assert load_recipe(inside / "own").student.bottleneck == 77
+
+
+def test_copy_into_a_folder_and_two_of_one_base(inside: Path) -> None:
+    (inside / "recipes").mkdir()
+    copy_recipe("paper/xlmr_ce", inside / "recipes")
+    copy_recipe("paper/xlmr_bool", inside / "recipes")
+    names = {path.name for path in (inside / "recipes").iterdir()}
+    assert names == {"xlmr_ce.yaml", "xlmr_bool.yaml", "xlmr_b128_ru3.yaml"}
+
+
+def test_copy_overwrites_only_by_force(inside: Path) -> None:
+    (inside / "minilm_ru3.yaml").write_text("mine")
+    with pytest.raises(InputError, match=r"minilm_ru3.yaml: exists; .*--force"):
+        copy_recipe("minilm_ru3")
+    assert (inside / "minilm_ru3.yaml").read_text() == "mine"
+    copy_recipe("minilm_ru3", force=True)
+    assert load_recipe(inside / "minilm_ru3.yaml").name == "minilm_ru3"
+
+
+def test_copy_does_not_overwrite_an_edited_base(inside: Path) -> None:
+    (inside / "xlmr_b128_ru3.yaml").write_text("edited")
+    with pytest.raises(InputError, match=r"xlmr_b128_ru3.yaml: exists"):
+        copy_recipe("paper/xlmr_ce")
+    assert [path.name for path in inside.iterdir()] == ["xlmr_b128_ru3.yaml"]
+
+
+def test_copy_refuses_the_name_of_its_own_base() -> None:
+    with pytest.raises(InputError, match="extends a recipe of this name"):
+        copy_recipe("paper/xlmr_ce", Path("xlmr_b128_ru3.yaml"), force=True)
+
+
+def test_validate_says_ok(inside: Path) -> None:
+    done = run("validate", "minilm_ru3")
+    assert (done.exit_code, done.stdout.strip()) == (0, "minilm_ru3: ok")
+
+
+def test_validate_names_what_is_bad_and_exits_with_2(inside: Path) -> None:
+    (inside / "broken.yaml").write_text("a: [1")
+    done = run("validate", "minilm_ru3", "broken.yaml", XLMR, "absent")
+    assert done.exit_code == 2
+    assert done.stdout.strip() == "minilm_ru3: ok"
+    broken, text, absent = done.stderr.strip().splitlines()
+    assert "broken.yaml: line 1: not valid YAML" in broken
+    assert f"{XLMR}: corpus.tsv.0.source: data/ted2020.en-ar.tsv.gz: no such file" in text
+    assert "(and 24 more)" in text
+    assert "absent: no such recipe" in absent
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("teacher: {source: ./absent}", "teacher.source: ./absent: no such file or folder"),
+        ("teacher: {source: 'wheel:x/y'}", "teacher.source: wheel:x/y: not of the form wheel:name==version"),
+        ("teacher: {source: 'python:no-name'}", "teacher.source: python:no-name: not of the form python:package"),
+        ("teacher: {source: v.npy, sentences: s.txt}", "teacher.source: v.npy: no such file"),
+        ("assistant: {rows_from: {source: /absent/rows}}", "assistant.rows_from.source: /absent/rows: no such"),
+        ("assistant: {tokenizer: {source: t.json}}", "assistant.tokenizer.source: t.json: no such file"),
+        ("corpus: {catalogues: [locale]}", "corpus.catalogues.0: locale: no such file"),
+        ("vocabulary: {words: 'words.{language}.txt'}", "vocabulary.words: words.en.txt: no such file"),
+        ("dev: {sts: sets}", "dev.sts: sets: no such file"),
+        ("student: {bottleneck: 9999}\nassistant: {shape: null}", "ok"),
+        (
+            "assistant: {shape: {vocabulary: 9, hidden: 8, layers: 4, heads: 2, intermediate: 9}}",
+            "student.unit_layers: 3 does not divide the assistant's 4 layers",
+        ),
+    ],
+)
+def test_validate_checks_references_and_shapes_without_fetching(change: str, message: str, inside: Path) -> None:
+    (inside / "mine.yaml").write_text(f"extends: minilm_ru3\n{change}\n")
+    done = run("validate", "mine.yaml")
+    assert f"mine.yaml: {message}" in done.stdout + done.stderr
+    assert done.exit_code == (0 if message == "ok" else 2)
+
+
+def test_a_name_is_a_shipped_recipe_unless_a_file_has_it(inside: Path) -> None:
+    (inside / "minilm_ru3").mkdir()
+    assert find_recipe("minilm_ru3") == find_recipe(Path("minilm_ru3")) == shipped()["minilm_ru3"]
+    (inside / "minilm_ru3").rmdir()
+    (inside / "minilm_ru3").write_text("name: x")
+    assert find_recipe("minilm_ru3") == Path("minilm_ru3")
+
+
+@pytest.mark.parametrize("name", ["xlmr_b128_ru3", "paper/xlmr_b128_ru3.yml", "recipes/paper/xlmr_b128_ru3.yaml"])
+def test_an_unknown_name_is_met_with_near_ones(name: str) -> None:
+    with pytest.raises(InputError, match=f"no such recipe; did you mean {XLMR}, .*`xcompress recipe list`") as caught:
+        find_recipe(name)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,150 @@
+import gzip
+import lzma
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xcompress.corpus import bad_lines as faults
+from xcompress.corpus.bad_lines import Tally
+from xcompress.corpus.lines import LONGEST
+from xcompress.corpus.pairs import Pair, as_line, read_tsv
+from xcompress.errors import InputError
+
+PAIRS = [
+    Pair("The door is open.", "Die Tür ist offen.", "de", "x.tsv"),
+    Pair("Good night.", "Gute Nacht.", "de", "x.tsv"),
+]
+GOOD = b"".join(map(as_line, PAIRS))
+PACK = {".tsv": bytes, ".gz": gzip.compress, ".xz": lambda data: lzma.compress(data, preset=0)}
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_pairs_written_as_lines_are_read_back(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(PACK[suffix](GOOD))
+    assert list(read_tsv(path, "de", "x.tsv")) == PAIRS
+    assert {pair.origin for pair in read_tsv(path, "de")} == {path.name}
+
+
+def test_blank_lines_crlf_and_a_byte_order_mark(tmp_path: Path) -> None:
+    path, tally = tmp_path / "x.tsv", Tally(tmp_path / "x.tsv")
+    path.write_bytes("\ufeffThe door is open.\tDie Tür ist offen.\r\n\n \nGood night.\tGute Nacht.".encode())
+    assert list(read_tsv(path, "de", tally=tally)) == PAIRS
+    assert (tally.good, tally.bad) == (2, {})
+
+
+def test_tabs_in_a_text_do_not_make_columns() -> None:
+    assert as_line(Pair("a\tb\nc\u2028d", "e", "de", "o")) == b"a b c d\te\n"
+
+
+def test_bad_lines_are_left_out_with_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_bytes(GOOD + b"T\xfcr\tx\nno tab\n" + GOOD)
+    assert list(read_tsv(path, "de")) == PAIRS * 2
+    said = "".join(capsys.readouterr().err.split())
+    assert said.count("warning") == 1
+    assert "2of6linesarebad:1notUTF-8(suchasline3),1notab(suchasline4)" in said
+
+
+def test_a_good_file_gives_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.tsv").write_bytes(GOOD)
+    assert list(read_tsv(tmp_path / "x.tsv", "de")) == PAIRS and not capsys.readouterr().err
+
+
+def test_another_encoding_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_bytes("\n".join(f"{pair.source}\t{pair.target}" for pair in PAIRS).encode("utf-16"))
+    with pytest.raises(InputError, match=r"x\.tsv: 2 of 2 lines are bad: .*UTF-8.*; write english<TAB>translation"):
+        list(read_tsv(tmp_path / "x.tsv", "de"))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_a_file_that_is_cut_off_is_used_up_to_there(
+    tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, tally = tmp_path / f"x{suffix}", Tally(tmp_path / "x")
+    path.write_bytes(PACK[suffix](GOOD * 500)[:-20])
+    read = list(read_tsv(path, "de", "x.tsv", tally))
+    assert read == (PAIRS * 500)[: len(read)] and len(read) > 10
+    assert tally.broken_off.startswith(f"cut off after line {len(read)} ") and not tally.bad
+    assert f"cut off after line {len(read)}" in capsys.readouterr().err
+    path.write_bytes(b"not compressed")
+    with pytest.raises(InputError, match="no line could be read, damaged after line 0"):
+        list(read_tsv(path, "de"))
+
+
+def test_missing_and_empty_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        list(read_tsv(tmp_path / "none.tsv", "de"))
+    (tmp_path / "x.tsv").write_bytes(b"\n\n")
+    with pytest.raises(InputError, match="no line could be read"):
+        list(read_tsv(tmp_path / "x.tsv", "de"))
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs", "Z"]), min_size=1, max_size=20).map(
+    lambda text: f"a{text}z"
+)
+HARMLESS = st.sampled_from(["", "\ufeff", "\u200f", "\u202b", "\u2067", "\u200b", "\u200d", "\u061c", " "])
+SIDE = st.tuples(HARMLESS, TEXT, HARMLESS).map("".join)
+ROW = st.tuples(SIDE, SIDE)
+CONTROL = st.sampled_from([chr(code) for code in (*range(9), *range(14, 32), 127, 133, 159)])
+BROKEN = st.sampled_from([b"\xff", b"\x80", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xc0\x80", b"\xf5\x80\x80\x80"])
+SURROGATE = st.integers(0xD800, 0xDFFF).map(lambda code: chr(code).encode(errors="surrogatepass"))
+BLANK = st.sampled_from([b"", b" ", b"\t", "\ufeff".encode(), b" \t "])
+
+
+def good(row: tuple[str, str]) -> bytes:
+    return "\t".join(row).encode()
+
+
+LINES = {
+    "good": ROW.map(good),
+    "blank": BLANK,
+    faults.NOT_UTF8: st.tuples(ROW, BROKEN).map(lambda made: good(made[0]) + made[1]),
+    faults.SURROGATES: st.tuples(ROW, SURROGATE).map(lambda made: made[1] + good(made[0])),
+    faults.CONTROLS: st.tuples(ROW, CONTROL).map(lambda made: good((made[0][0], f"b{made[1]}{made[0][1]}"))),
+    faults.TOO_LONG: st.tuples(ROW, st.integers(LONGEST, 70_000)).map(lambda made: good(made[0]) + b"x" * made[1]),
+    faults.NO_TAB: SIDE.map(str.encode),
+    faults.COLUMNS: st.tuples(ROW, SIDE).map(lambda made: good(made[0]) + f"\t{made[1]}".encode()),
+    faults.EMPTY: st.tuples(HARMLESS, SIDE, st.booleans()).map(lambda made: good(made[:2] if made[2] else made[1::-1])),
+}
+ANY_LINE = st.sampled_from(["good", *LINES]).flatmap(lambda kind: LINES[kind].map(lambda line: (kind, line)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ANY_LINE, max_size=12), st.sampled_from([b"\n", b"\r\n"]), st.sampled_from(sorted(PACK)), st.booleans())
+def test_every_good_line_is_read_and_every_bad_one_counted(
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: list[tuple[str, bytes]],
+    end: bytes,
+    suffix: str,
+    ends: bool,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"mixed{suffix}"
+    path.write_bytes(PACK[suffix](end.join(line for _, line in lines) + (end if ends else b"")))
+    expected = [tuple(line.decode().removeprefix("\ufeff").split("\t")) for kind, line in lines if kind == "good"]
+    bad = [kind for kind, _ in lines if kind not in ("good", "blank")]
+    tally, read = Tally(path), []
+    try:
+        for pair in read_tsv(path, "de", tally=tally):
+            read.append((pair.source, pair.target))
+        refused = False
+    except InputError as error:
+        refused = "\n" not in str(error) and str(path) in str(error)
+    assert read == expected
+    assert tally.good == len(expected) and tally.bad == {kind: bad.count(kind) for kind in bad}
+    assert refused == (len(bad) > len(expected) or not lines or {kind for kind, _ in lines} == {"blank"})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from(sorted(PACK)), st.booleans(), st.integers(0, 400))
+def test_any_bytes_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, suffix: str, packed: bool, cut: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"junk{suffix}"
+    path.write_bytes((PACK[suffix](junk * 5) if packed else junk)[:cut])
+    try:
+        assert all(pair.source and pair.target for pair in read_tsv(path, "de"))
+    except InputError as error:
+        assert str(path) in str(error) and "\n" not in str(error)

@@ -1,0 +1,200 @@
+import json
+import os
+import re
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.odd_texts import ODD
+from tests.helpers.student import bundle
+from tests.interop.test_clients import node_packages  # noqa: F401 - a fixture
+from xcompress.bench.workers.browser.tools import _find_browser
+from xcompress.bundle.encoder import Encoder
+from xcompress.cli.demo import POLICY
+from xcompress.demo.folder import served_files, write_demo
+from xcompress.demo.text import packaged_text
+from xcompress.web.onnxruntime_web import ONNXRUNTIME_WEB, find_package
+from xcompress.web.server import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture(scope="module")
+def real_package(request: pytest.FixtureRequest) -> Path:
+    """Find onnxruntime-web where it is named, or among transformers.js's own packages."""
+    if find_spec("playwright") is None:
+        pytest.skip("playwright is not installed")
+    named = os.environ.get(ONNXRUNTIME_WEB)
+    try:
+        _find_browser(None)
+        return find_package(named or request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web")
+    except LookupError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def site(real_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_demo(tmp_path_factory.mktemp("web") / "site", bundle(), package=real_package)
+
+
+@pytest.fixture(scope="module")
+def chromium(real_package: Path) -> Iterator["Browser"]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = ["--disable-gpu", *(["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
+        browser = playwright.chromium.launch(executable_path=_find_browser(None), args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: "Browser", site: Path) -> Iterator["Page"]:
+    """Open the page, and note what it asks for."""
+    page = chromium.new_page(viewport={"width": 390, "height": 844})
+    page.asked, page.errors = [], []
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.on("console", lambda message: page.errors.append(message.text))
+    with Server(served_files(site), policy=POLICY) as server:
+        page.goto(server.address + "/")
+        page.wait_for_selector("html[data-ready]")
+        page.home = server.address + "/"
+        yield page
+    page.close()
+
+
+def ask(page: "Page", text: str) -> list[tuple[str, float]]:
+    """Type a query; return the sentences and cosines that are shown."""
+    before = page.get_attribute("html", "data-answered")
+    page.fill("#query", text)
+    page.wait_for_selector(f"html[data-answered]:not([data-answered='']):not([data-answered='{before}'])")
+    texts = page.locator(".result .text").all_inner_texts()
+    return list(zip(texts, map(float, page.locator(".score > :last-child").all_inner_texts()), strict=True))
+
+
+def test_the_page_finds_what_python_finds(page: "Page") -> None:
+    encoder, shown = Encoder(bundle()), packaged_text([])
+    texts = [sentence.text for sentence in shown.sentences]
+    vectors = encoder.encode(texts)
+    for query in ("the boat is late", shown.examples[1].text, "half a pair \ud800", texts[7]):
+        expected = dict(zip(texts, encoder.similarity(encoder.encode(query), vectors)[0], strict=True))
+        found = ask(page, query)
+        assert len(found) == 12
+        assert found == sorted(found, key=lambda one: -one[1])
+        for text, cosine in found:
+            assert cosine == pytest.approx(expected[text], abs=0.03)
+        assert found[0][1] == pytest.approx(max(expected.values()), abs=0.03)
+    assert found[0] == (texts[7], 1.0)
+    assert "8 of 8 sentences have the same tokens" in page.inner_text("#facts")
+    assert " ms for " in page.inner_text("#took")
+    assert page.errors == []
+
+
+def test_token_ids_in_the_browser_are_those_of_python(page: "Page") -> None:
+    encoder, shown = Encoder(bundle()), packaged_text([])
+    texts = [*(sentence.text for sentence in shown.sentences), *ODD]
+    given = {"described": json.loads((bundle() / "tokenizer.json").read_bytes()), "texts": texts}
+    given["most"], prefix = encoder.manifest["max_tokens"], encoder.manifest["prefix"]
+    script = """async ({ described, most, texts, prefix }) => {
+      const { tokenizer } = await import(new URL("tokenizer/tokenizer.js", document.baseURI));
+      return texts.map((text) => tokenizer(described, most)(prefix + text));
+    }"""
+    assert page.evaluate(script, {**given, "prefix": prefix}) == encoder.token_ids(texts)
+
+
+def test_nothing_is_asked_for_once_the_page_is_loaded(page: "Page", site: Path) -> None:
+    assert all(address.startswith(page.home) for address in page.asked)
+    asked = {address.removeprefix(page.home) for address in page.asked}
+    assert asked == {""} | {name[1:] for name in served_files(site)} - {"", "index.html"}
+    count = len(page.asked)
+    for text in ("rain", "boat", "the sea"):
+        ask(page, text)
+    page.locator(".result").first.click()
+    page.wait_for_timeout(200)
+    assert len(page.asked) == count
+
+
+def test_the_page_may_not_reach_another_server(page: "Page") -> None:
+    reached: list[str] = []
+
+    class Other(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            reached.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{other.server_address[1]}/"
+        fetched = "address => fetch(address, {mode: 'no-cors'}).then(() => 'reached', () => 'refused')"
+        assert page.evaluate(fetched, address) == "refused"
+        other.shutdown()
+    assert reached == []
+
+
+def test_any_static_server_will_do(chromium: "Browser", site: Path) -> None:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *values: object) -> None:
+            pass
+
+    handler = partial(Quiet, directory=str(site.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = chromium.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_address[1]}/{site.name}/")
+        page.type("#query", "rain")
+        page.wait_for_selector("html[data-answered]:not([data-answered=''])")
+        assert page.locator(".result").count() == 12
+        reach = "() => fetch('http://127.0.0.1:9/').then(() => 'reached', () => 'refused')"
+        assert page.evaluate(reach) == "refused"
+        page.close()
+        server.shutdown()
+
+
+def test_keys_and_the_choice_of_a_language(page: "Page") -> None:
+    found = ask(page, "the boat is late")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.input_value("#query") == found[1][0]
+    assert page.evaluate("document.activeElement.id") == "query"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Escape")
+    assert page.input_value("#query") == ""
+    assert page.inner_text("#found-head").startswith("Some of ")
+    page.keyboard.press("Tab")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "query"
+    page.get_by_label("Turkish", exact=True).check(force=True)
+    ask(page, "rain")
+    assert set(page.locator(".result .named").all_inner_texts()) == {"Turkish"}
+    assert page.locator(".result .text[lang=tr]").count() == 12
+
+
+def test_the_page_fits_a_phone_and_has_its_labels(page: "Page") -> None:
+    ask(page, "the boat is late")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for kind in ("button", "radio", "searchbox"):
+        assert page.get_by_role(kind).count() > 0
+        assert page.get_by_role(kind, name=re.compile(r"^$")).count() == 0
+    assert page.get_by_role("search").count() == 1
+    assert page.get_by_label("What to look for, in any language").count() == 1
+
+
+def test_a_file_that_is_missing_is_told(chromium: "Browser", site: Path) -> None:
+    page = chromium.new_page()
+    lacking = {name: file for name, file in served_files(site).items() if not name.endswith(".wasm.gz")}
+    with Server(lacking, policy=POLICY) as server:
+        page.goto(server.address + "/")
+        page.wait_for_selector("#trouble:not([hidden])")
+        assert "ort-wasm-simd-threaded.wasm.gz: the server says 404; copy the whole folder" in page.inner_text(
+            "#trouble"
+        )
+    page.close()

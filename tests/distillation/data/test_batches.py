@@ -1,0 +1,94 @@
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tests.helpers.student import CONFIG, make_student, make_tokenizer
+from xcompress.corpus.pairs import Pair
+from xcompress.distillation.data.batches import LikeLengths, PairBatches, TokenFile, draw, write_tokens
+from xcompress.distillation.data.targets import Goal
+from xcompress.distillation.teachers.vectors import Vectors, vectors_of
+from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
+from xcompress.modeling.student import encode, token_ids
+
+PAIRS = [
+    Pair("the boat is late", "rain", "de", ""),
+    Pair("rain", "der Zug kommt heute nicht", "de", ""),
+    Pair("the train", "le train", "fr", ""),
+]
+
+LANGUAGES = [np.arange(20), np.array([20])]
+
+
+def batches(folder: Path, rows: list[int]) -> PairBatches:
+    write_tokens(folder / "tokens", PAIRS, np.array(rows), make_tokenizer(), CONFIG)
+    vectors = Vectors([np.arange(6, dtype=np.float16).reshape(2, 3)])
+    goals = {"teacher_sources": Goal(vectors, np.array([1, 0, 1]))}
+    return PairBatches(folder / "tokens", goals, pad_token_id=1)
+
+
+def test_every_language_is_drawn_equally_often() -> None:
+    drawn = draw(LANGUAGES, 30, seed=1)
+    assert Counter(int(row) // 20 for row in drawn) == {0: 15, 1: 15}
+    assert len(set(drawn.tolist())) == 16, "no pair comes twice before all of its language have come"
+    assert (drawn[1::2] == 20).all(), "languages take turns"
+
+
+def test_a_draw_depends_on_the_seed_alone() -> None:
+    first, again, other = (draw(LANGUAGES, 25, seed=seed).tolist() for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_batch_holds_sources_first_then_targets_with_their_goals(tmp_path: Path) -> None:
+    made = batches(tmp_path, [0, 1, 2])
+    batch = made([0, 1])
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (4, max(made.lengths))
+    assert batch["attention_mask"].sum(1).tolist() == [7, 4, 4, 8]
+    assert (batch["input_ids"][batch["attention_mask"] == 0] == 1).all()
+    assert torch.equal(batch["teacher_sources"], torch.tensor([[3.0, 4, 5], [0, 1, 2]]))
+
+
+def test_tokens_on_disk_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+    made = batches(tmp_path, [2, 0, 0])
+    assert len(made) == 3
+    expected = token_ids(make_tokenizer(), ["le train", "rain", "rain"], CONFIG)
+    assert [made.targets[row].tolist() for row in range(3)] == expected
+    assert made.targets.lengths.tolist() == [len(ids) for ids in expected]
+
+
+def test_an_order_holds_every_pair_once_and_like_lengths_together() -> None:
+    lengths = np.random.default_rng(1).integers(4, 60, size=1000)
+    order = list(LikeLengths(lengths, 8, seed=1))
+    assert sorted(order) == list(range(1000))
+    assert order == list(LikeLengths(lengths, 8, seed=1)) != list(LikeLengths(lengths, 8, seed=2))
+    spread = [np.ptp(lengths[order[start : start + 8]]) for start in range(0, 1000, 8)]
+    assert np.mean(spread) < 4 < np.mean([np.ptp(lengths[start : start + 8]) for start in range(0, 1000, 8)])
+    first = [lengths[order[start]] for start in range(0, 400, 8)]
+    assert first != sorted(first), "batches do not go from short to long"
+
+
+def test_a_batch_that_is_not_full_comes_last() -> None:
+    order = list(LikeLengths(np.arange(20), 8, seed=1))
+    assert {16, 17, 18, 19} == set(order[16:])
+
+
+def test_tokens_of_a_long_file_take_no_memory(tmp_path: Path) -> None:
+    TokenFile.write(tmp_path, "sources", ["rain"] * 5, make_tokenizer(), CONFIG)
+    assert isinstance(TokenFile(tmp_path, "sources").ids, np.memmap)
+
+
+def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:
+    student, tokenizer = make_student(), make_tokenizer()
+    texts = ["the boat is late", "rain"]
+    found = vectors_of("student", student, tokenizer)(texts)
+    np.testing.assert_allclose(found, encode(student, tokenizer, texts), atol=0.03)
+
+
+def test_only_complete_checkpoints_count(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path) is None
+    for step, complete in ((4, True), (12, True), (100, True), (200, False)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if complete:
+            (tmp_path / f"checkpoint-{step}" / COMPLETE).touch()
+    assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")

@@ -1,0 +1,285 @@
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.recipe import SHAPE
+from tests.helpers.student import CONFIG, make_tokenizer, save_student
+from tests.modeling.test_load import small_e5s1_weights, write_e5s1
+from xcompress.distillation.teachers import encoder as encoders
+from xcompress.distillation.teachers.encoder import (
+    check_mean_pooling,
+    check_shape,
+    encoder_fingerprint,
+    open_encoder,
+    unit_length,
+)
+from xcompress.errors import InputError
+from xcompress.files import read_json, write_json
+from xcompress.metrics import cosines
+from xcompress.modeling.load import import_encoder, pooling_of
+from xcompress.modeling.student import encode
+from xcompress.recipe import Encoder, Teacher
+
+TEXTS = ["the boat is late", "rain", "a red boat waits near the old bridge", "der Zug kommt heute nicht"]
+
+
+@pytest.fixture(autouse=True)
+def float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    from contextlib import nullcontext
+
+    monkeypatch.setattr(encoders, "fast_inference", nullcontext)
+    monkeypatch.setattr("xcompress.distillation.teachers.vectors.fast_inference", nullcontext)
+
+
+@cache
+def bert() -> Path:
+    """A folder of a Hugging Face encoder; tests must not change it."""
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    folder = Path(mkdtemp())
+    torch.manual_seed(1)
+    BertModel(BertConfig(**SHAPE, num_hidden_layers=2)).eval().save_pretrained(folder)
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=make_tokenizer(), **special).save_pretrained(folder)
+    return folder
+
+
+def sentence_transformer(folder: Path, pooling: str) -> Path:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    modules = [Transformer(str(bert()), max_seq_length=32), Pooling(SHAPE["hidden_size"], pooling)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder))
+    return folder
+
+
+def by_hand(texts: Sequence[str], pooling: str) -> np.ndarray:
+    """Token vectors of the model itself, sentence by sentence, pooled here."""
+    from transformers import BertModel
+
+    model, tokenizer = BertModel.from_pretrained(bert()).eval(), make_tokenizer()
+    with torch.no_grad():
+        states = [model(torch.tensor([tokenizer.encode(text).ids])).last_hidden_state[0] for text in texts]
+    return np.stack([(state[0] if pooling == "cls" else state.mean(0)).numpy() for state in states])
+
+
+def close(left: np.ndarray, right: np.ndarray) -> bool:
+    return left.shape == right.shape and bool(np.abs(left - right).max() < 1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_folder_gives_the_vectors_of_its_model(pooling: str, whole: bool, tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path, pooling) if whole else bert()
+    part = Teacher(source=str(folder), pooling=None if whole else pooling, normalize=False)
+    assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, pooling))
+
+
+def test_a_teacher_is_scaled_to_unit_length_when_asked_to_and_an_assistant_never_is() -> None:
+    source = {"source": str(bert()), "pooling": "mean"}
+    raw = open_encoder(Encoder(**source), "assistant")(TEXTS)
+    assert np.abs(np.linalg.norm(raw, axis=1) - 1).min() > 0.1
+    assert close(open_encoder(Teacher(**source), "teacher")(TEXTS), raw / np.linalg.norm(raw, axis=1, keepdims=True))
+
+
+def test_a_zero_vector_stays_zero() -> None:
+    assert unit_length(np.float32([[0, 0], [0, 5], [3, 4]])).tolist() == [
+        [0, 0],
+        [0, 1],
+        [np.float32(0.6), np.float32(0.8)],
+    ]
+
+
+def test_the_prefix_stands_in_front_of_every_sentence() -> None:
+    part = Encoder(source=str(bert()), pooling="mean", prefix="query: ")
+    assert close(open_encoder(part, "teacher")(TEXTS), by_hand([f"query: {text}" for text in TEXTS], "mean"))
+
+
+def test_the_prefix_replaces_a_prompt_that_the_model_brings(tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path, "mean")
+    settings = read_json(folder / "config_sentence_transformers.json")
+    write_json(
+        folder / "config_sentence_transformers.json",
+        settings | {"prompts": {"rain": "rain "}, "default_prompt_name": "rain"},
+    )
+    expected = {"query: ": "query: ", "": "rain "}
+    for prefix, used in expected.items():
+        found = open_encoder(Encoder(source=str(folder), prefix=prefix), "teacher")(TEXTS)
+        assert close(found, by_hand([used + text for text in TEXTS], "mean"))
+
+
+def test_a_folder_without_pooling_is_refused_with_the_key_to_set() -> None:
+    with pytest.raises(InputError, match=r"^teacher\.pooling: not given, .*set it to mean or cls"):
+        open_encoder(Teacher(source=str(bert())), "teacher")
+
+
+def test_another_pooling_than_the_models_is_refused_with_both(tmp_path: Path) -> None:
+    part = Teacher(source=str(sentence_transformer(tmp_path, "cls")), pooling="mean")
+    with pytest.raises(InputError, match=r"teacher\.pooling: is 'mean', but .* says 'cls'"):
+        open_encoder(part, "teacher")
+
+
+@pytest.mark.parametrize(
+    ("described", "pooling"),
+    [
+        ({"pooling_mode": "cls", "include_prompt": True}, "cls"),
+        ({"pooling_mode": ["cls", "mean"]}, "cls+mean"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "include_prompt": True}, "mean"),
+        ({"pooling_mode_mean_sqrt_len_tokens": True, "pooling_mode_mean_tokens": False}, "mean_sqrt_len"),
+        ({"pooling_mode_lasttoken": True}, "lasttoken"),
+        ({"word_embedding_dimension": 384}, "mean"),
+    ],
+)
+def test_pooling_is_read_in_both_notations(described: dict[str, object], pooling: str, tmp_path: Path) -> None:
+    assert pooling_of(tmp_path) is None
+    modules = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.models.Pooling"}]
+    write_json(tmp_path / "modules.json", modules)
+    write_json(tmp_path / "1_Pooling" / "config.json", described)
+    assert pooling_of(tmp_path) == pooling
+
+
+def test_what_is_imported_must_be_pooled_by_the_mean(tmp_path: Path) -> None:
+    part = Encoder(source=str(sentence_transformer(tmp_path, "cls")))
+    with pytest.raises(InputError, match=r"assistant\.source: .* pooled by 'cls', .* only be pooled by 'mean'"):
+        check_mean_pooling(part, tmp_path, "assistant")
+    with pytest.raises(InputError, match="pooled by 'cls'"):
+        check_mean_pooling(Encoder(source=str(bert()), pooling="cls"), bert(), "assistant")
+    check_mean_pooling(Encoder(source=str(bert())), bert(), "assistant")
+
+
+def test_a_students_folder_keeps_its_own_prefix_unless_the_recipe_names_one(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student")
+    student, tokenizer = import_encoder(folder)
+    found = open_encoder(Teacher(source=str(folder)), "teacher")(TEXTS)
+    assert close(found, encode(student, tokenizer, TEXTS))
+    other = open_encoder(Teacher(source=str(folder), prefix="rain "), "teacher")(TEXTS)
+    assert close(other, encode(student, tokenizer, [f"rain {text}" for text in TEXTS])) is False
+    assert cosines(found, other).max() < 0.9999
+
+
+def e5s1(tmp_path: Path) -> dict[str, object]:
+    write_e5s1(tmp_path / "small.bin", small_e5s1_weights())
+    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3} | {
+        word: 4 + n for n, word in enumerate(["a", "b", "c", "d"])
+    }
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "words.json"))
+    return {"source": str(tmp_path / "small.bin"), "tokenizer": {"source": str(tmp_path / "words.json")}}
+
+
+def test_an_e5s1_file_needs_a_tokenizer_and_is_normalised_as_the_recipe_says(tmp_path: Path) -> None:
+    part = e5s1(tmp_path)
+    raw = open_encoder(Teacher(**part, normalize=False), "teacher")(["a b", "c"])
+    scaled = open_encoder(Teacher(**part), "teacher")(["a b", "c"])
+    assert np.abs(np.linalg.norm(raw, axis=1) - 1).min() > 0.01
+    assert close(scaled, unit_length(raw))
+    with pytest.raises(InputError, match=r"teacher\.tokenizer: not given"):
+        open_encoder(Teacher(source=part["source"]), "teacher")
+    with pytest.raises(InputError, match="pooled by 'cls'"):
+        open_encoder(Teacher(**part, pooling="cls"), "teacher")
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no model")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="neither a model's folder, an E5S1 file nor"):
+        open_encoder(Encoder(source=str(tmp_path / "notes.txt")), "assistant")
+    with pytest.raises(InputError, match=r"neither modules.json nor config.json"):
+        open_encoder(Encoder(source=str(tmp_path / "empty")), "assistant")
+    write_json(tmp_path / "empty" / "config.json", {"model_type": "bert"})
+    with pytest.raises(InputError, match=r"assistant\.source: .* cannot be opened by sentence-transformers \("):
+        open_encoder(Encoder(source=str(tmp_path / "empty"), pooling="mean"), "assistant")
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(bert(), tmp_path, dirs_exist_ok=True)
+    from safetensors.torch import load_file
+
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="safetensors") as refused:
+        open_encoder(Encoder(source=str(tmp_path), pooling="mean"), "teacher")
+    assert "\n" not in str(refused.value)
+
+
+def test_pins_are_checked(tmp_path: Path) -> None:
+    digest = sha256((bert() / "config.json").read_bytes()).hexdigest()
+    source = {"source": str(bert()), "pooling": "mean"}
+    assert open_encoder(Encoder(**source, sha256={"config.json": digest}), "teacher")(["rain"]).shape == (1, 32)
+    with pytest.raises(InputError, match=f"sha256 is {digest} but {'0' * 64} is pinned"):
+        open_encoder(Encoder(**source, sha256={"config.json": "0" * 64}), "teacher")
+    (tmp_path / "file.bin").write_bytes(b"E5S1")
+    with pytest.raises(InputError, match=r"teacher\.sha256: names files inside a folder"):
+        open_encoder(Encoder(source=str(tmp_path / "file.bin"), sha256={"a": "0"}), "teacher")
+
+
+STATED = {"vocabulary": 400, "hidden": 32, "layers": 6, "heads": 4, "intermediate": 64, "positions": 160, "types": 2}
+
+
+def test_a_shape_that_fits_passes_and_each_size_that_does_not_is_named() -> None:
+    check_shape(Encoder(source="x/y", shape=STATED), CONFIG, "assistant")
+    check_shape(Encoder(source="x/y"), CONFIG, "assistant")
+    for name, value in STATED.items():
+        wrong = Encoder(source="x/y", shape=STATED | {name: value + 1})
+        with pytest.raises(InputError, match=rf"assistant\.shape\.{name}: is {value + 1}, but x/y has {value}"):
+            check_shape(wrong, CONFIG, "assistant")
+
+
+def test_the_shape_of_a_folder_is_checked_when_it_is_opened() -> None:
+    sizes = STATED | {"layers": 2, "positions": 64}
+    source = {"source": str(bert()), "pooling": "mean"}
+    open_encoder(Encoder(**source, shape=sizes), "teacher")
+    with pytest.raises(InputError, match=r"teacher\.shape\.layers: is 3, but .* has 2"):
+        open_encoder(Encoder(**source, shape=sizes | {"layers": 3}), "teacher")
+
+
+def test_what_gives_only_vectors_takes_no_shape_pooling_tokenizer_or_digest() -> None:
+    with pytest.raises(InputError, match=r"teacher\.pooling: python:math:sqrt gives nothing but vectors"):
+        open_encoder(Encoder(source="python:math:sqrt", pooling="mean"), "teacher")
+    with pytest.raises(InputError, match=r"teacher\.sha256: python:math:sqrt"):
+        open_encoder(Encoder(source="python:math:sqrt", sha256="0"), "teacher")
+    with pytest.raises(InputError, match=r"teacher\.shape: vectors\.npy"):
+        open_encoder(Encoder(source="vectors.npy", shape=STATED), "teacher")
+
+
+def test_the_fingerprint_follows_whatever_changes_the_vectors(tmp_path: Path) -> None:
+    write_json(tmp_path / "model" / "config.json", {"a": 1})
+    source = {"source": str(tmp_path / "model")}
+    parts = [
+        Encoder(**source),
+        Encoder(**source, prefix="query: "),
+        Encoder(**source, pooling="cls"),
+        Teacher(**source),
+        Encoder(**source, tokenizer={"source": str(tmp_path / "model" / "config.json")}),
+    ]
+    before = [encoder_fingerprint(part) for part in parts]
+    assert len(set(before)) == len(parts)
+    assert before == [encoder_fingerprint(part) for part in parts]
+    assert (
+        before[0]
+        == encoder_fingerprint(Encoder(**source, shape=STATED))
+        == encoder_fingerprint(Teacher(**source, normalize=False))
+    )
+    write_json(tmp_path / "model" / "config.json", {"a": 2})
+    assert not set(before) & {encoder_fingerprint(part) for part in parts}
+
+
+def test_the_fingerprint_of_a_table_follows_both_of_its_files(tmp_path: Path) -> None:
+    part = Encoder(source=str(tmp_path / "a.npy"))
+    found = []
+    for vectors, text in ((1, "x"), (2, "x"), (2, "y")):
+        np.save(tmp_path / "a.npy", np.full((1, 2), vectors, dtype=np.float32))
+        (tmp_path / "a.txt").write_text(text)
+        found.append(encoder_fingerprint(part))
+    assert len(set(found)) == 3

@@ -1,0 +1,148 @@
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from tests.helpers.recipe import write_recipe
+from xcompress.distillation.pipeline import distill
+from xcompress.distillation.run_folder import open_run
+from xcompress.errors import InputError
+from xcompress.files import read_json, sha256_of
+from xcompress.modeling.student import Student, encode
+from xcompress.recipe import load_recipe
+
+COMMAND = [sys.executable, "-c", "from xcompress.cli.main import main; main()", "distill"]
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("recipe"))
+
+
+@pytest.fixture(scope="module")
+def run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return distill(load_recipe(recipe_file), tmp_path_factory.mktemp("runs") / "small")
+
+
+def weights(run: Path) -> str:
+    return sha256_of(run / "student" / "model.safetensors")
+
+
+def test_a_run_leaves_reference_assistant_and_student(run: Path) -> None:
+    for name, layers, recurrences, prefix in (
+        ("reference", 4, 1, "query: "),
+        ("assistant", 4, 1, ""),
+        ("student", 2, 2, ""),
+    ):
+        model, tokenizer = Student.load(run / name)
+        assert (model.config.unit_layers, model.config.recurrences) == (layers, recurrences)
+        assert model.config.prefix == prefix
+        assert np.isfinite(encode(model, tokenizer, ["The boat is late."])).all()
+    described = read_json(run / "manifest.json")
+    assert described["finished"] and described["languages"] == ["en", "de", "fr"]
+    assert described["student_hash"] == weights(run)
+
+
+def test_every_stage_trains_and_is_scored_on_held_out_text(run: Path) -> None:
+    steps = read_json(run / "manifest.json")["steps"]
+    assert list(steps) == ["reference", "corpus", "start", "1-assistant", "2-embedding", "3-imitation", "4-contrast"]
+    for name in list(steps)[3:]:
+        facts = steps[name]["facts"]
+        losses = [point["loss"] for point in facts["loss"]]
+        assert fmean(losses[-3:]) < fmean(losses[:3]), name
+        assert set(facts["dev"]["spearman"]) == set(facts["dev"]["retrieval"]) == {"de", "fr"}
+    facts = steps["2-embedding"]["facts"]
+    assert facts["embedding_error_after"] < facts["embedding_error_before"]["start"]
+    assert facts["embedding_error_before"]["start"] < facts["embedding_error_before"]["random"]
+
+
+def test_no_held_out_sentence_is_trained_on(run: Path) -> None:
+    for language in ("de", "fr"):
+        rows = [
+            {
+                cell
+                for line in (run / "corpus" / f"{part}.{language}.tsv").read_text().splitlines()
+                for cell in line.split("\t")
+            }
+            for part in ("train", "holdout")
+        ]
+        assert rows[0] and rows[1] and not rows[0] & rows[1]
+
+
+def test_nothing_pickled_is_left_behind(run: Path) -> None:
+    suffixes = {file.suffix for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+    assert suffixes <= {".safetensors", ".json", ".npy", ".tsv", ".yaml"}
+
+
+def test_a_second_call_reuses_every_step(run: Path, recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, described = weights(run), (run / "manifest.json").read_bytes()
+    distill(load_recipe(recipe_file), run)
+    assert (run / "manifest.json").read_bytes() == described
+    assert capsys.readouterr().err.count("finished earlier, reused") == 7
+    assert weights(run) == before
+
+
+def test_a_changed_stage_runs_again_with_what_follows(
+    run: Path, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    distill(load_recipe(recipe_file, ["stages.imitation.steps=6"]), copy)
+    printed = capsys.readouterr().err
+    assert "2-embedding: finished earlier, reused" in printed
+    assert "3-imitation: runs again, because of a change in stage.steps (6, was 12)" in printed
+    assert "4-contrast: runs again, because of a change in student" in printed
+    assert weights(copy) != weights(run)
+
+
+def test_a_run_in_use_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "busy"
+    with open_run(folder):
+        done = subprocess.run(
+            [*COMMAND, str(recipe_file), "--run", str(folder)], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert "another process uses this run" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_leaves_a_recipe_that_can_be_run_again(run: Path) -> None:
+    again = load_recipe(run / "recipe.yaml")
+    assert again.hash == read_json(run / "manifest.json")["recipe_hash"]
+
+
+def test_the_manifest_says_where_all_came_from(run: Path) -> None:
+    manifest = read_json(run / "manifest.json")
+    assert set(manifest["models"]) == {"teacher", "assistant"} and manifest["models"]["teacher"]["hash"]
+    assert manifest["libraries"]["torch"] and manifest["code"]
+    assert manifest["steps"]["corpus"]["facts"]["fingerprint"]
+    assert manifest["seconds"] == pytest.approx(sum(step["seconds"] for step in manifest["steps"].values()), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("stages.contrast.depth_weights=[1,1,1]", "stages.contrast.depth_weights: 3 values.* applied 2 times"),
+        ("student.unit_layers=3", "student.unit_layers: 3 does not divide the assistant's 4 layers"),
+        ("student.bottleneck=32", "bottleneck 32 must lie between 1 and hidden_size - 1 = 31"),
+    ],
+)
+def test_an_impossible_student_is_refused_before_training(
+    override: str, message: str, run: Path, recipe_file: Path, tmp_path: Path
+) -> None:
+    for folder in (tmp_path / "new", Path(shutil.copytree(run, tmp_path / "finished"))):
+        before = sorted(folder.glob("*-*"))
+        with pytest.raises(InputError, match=message):
+            distill(load_recipe(recipe_file, [override]), folder)
+        assert sorted(folder.glob("*-*")) == before and not (tmp_path / "new" / "start").exists()
+
+
+def test_a_teacher_that_is_none_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    recipe = load_recipe(recipe_file, [f"teacher.source={tmp_path / 'empty'}"])
+    with pytest.raises(InputError, match=r"teacher.source: .*holds neither modules.json nor config.json"):
+        distill(recipe, tmp_path / "run")

@@ -1,0 +1,231 @@
+"""What a recipe may ask for beside the main path: each setting on a run of a few steps."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from tests.helpers.recipe import SHAPE, write_recipe
+from xcompress.corpus.graded import DATA, builtin
+from xcompress.distillation.pipeline import distill
+from xcompress.distillation.plan import plan
+from xcompress.errors import InputError
+from xcompress.files import read_json
+from xcompress.modeling.load import import_encoder
+from xcompress.modeling.student import Student, encode
+from xcompress.recipe import Recipe, load_recipe
+
+TRAINING = "steps: 4, batch_size: 8, learning_rate: 0.001"
+IMITATION = f"stages={{imitation: {{train: student, objectives: {{assistant: 1}}, {TRAINING}}}}}"
+CONTRAST = f"stages={{contrast: {{train: student, objectives: {{teacher: 1, contrast: 1}}, {TRAINING}}}}}"
+FUNCTION = '''
+import numpy as np
+
+def encode(texts):
+    """Vectors of 40 components that share words: a bag of words by hash, which has no layers to lend."""
+    vectors = np.zeros((len(texts), 40), dtype=np.float32)
+    for row, text in enumerate(texts):
+        for word in text.split():
+            vectors[row, sum(word.encode()) % 40] += 1
+    return vectors
+'''
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("recipe"))
+
+
+def run(recipe_file: Path, folder: Path, *changes: str) -> tuple[Path, dict[str, Any]]:
+    finished = distill(load_recipe(recipe_file, changes), folder / "run")
+    return finished, {name: step["facts"] for name, step in read_json(finished / "manifest.json")["steps"].items()}
+
+
+def finite(run: Path) -> Student:
+    student, tokenizer = Student.load(run / "student")
+    assert np.isfinite(encode(student, tokenizer, ["The boat is late.", ""])).all()
+    return student
+
+
+def test_an_assistant_that_is_a_function_is_imitated(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bag_of_words.py").write_text(FUNCTION)
+    monkeypatch.syspath_prepend(tmp_path)
+    lender = load_recipe(recipe_file).assistant.source
+    changes = [IMITATION, f"assistant={{source: 'python:bag_of_words:encode', unit_from: {{source: {lender}}}}}"]
+    finished, facts = run(recipe_file, tmp_path, *changes)
+    assert facts["start"]["assistant"]["retrieval"].keys() == {"de", "fr"}, "the function itself is scored"
+    assert facts["start"]["widths"] == {"by": "head", "teacher": 32, "encoder": 32, "student": 32}
+    assert read_json(finished / "manifest.json")["models"].keys() == {"teacher", "assistant", "unit_from"}
+    finite(finished)
+    del sys.modules["bag_of_words"]
+
+
+def test_the_word_table_may_be_anothers(with_pieces: str, recipe_file: Path, tmp_path: Path) -> None:
+    rows = with_pieces.removeprefix("assistant=")
+    own = load_recipe(recipe_file).assistant.source
+    finished, _ = run(recipe_file, tmp_path, CONTRAST, f"assistant={{source: {own}, rows_from: {rows}}}")
+    reference, tokenizer = Student.load(finished / "reference")
+    (layers, _), (lender, pieces) = (import_encoder(tmp_path / name) for name in (own, "assistant"))
+    assert tokenizer.to_str() == pieces.to_str()
+    assert torch.equal(reference.embeddings.word.weight, lender.embeddings.word.weight)
+    assert torch.equal(reference.unit[0].output.weight, layers.unit[0].output.weight)
+
+
+def test_a_finished_student_lends_layers_and_head_to_the_whole_table_of_another(
+    with_pieces: str, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = with_pieces.removeprefix("assistant=")
+    lender = finite(run(recipe_file, tmp_path / "first", CONTRAST)[0])
+    assert lender.config.bottleneck and lender.config.bottleneck < lender.config.hidden_size
+    assistant = f"assistant={{source: {tmp_path}/first/run/student, rows_from: {rows}, shape: null, sha256: null}}"
+    finished, _ = run(recipe_file, tmp_path / "then", CONTRAST, "widths=equal", "corpus.holdout=60", assistant)
+    told = f"pairs are not scored, as {tmp_path}/first/run trained on one of their sentences"
+    assert told in " ".join(capsys.readouterr().err.split()), "it held out 40 sentences"
+    start, _ = Student.load(finished / "start")
+    reference, _ = Student.load(finished / "reference")
+    assert reference.config.bottleneck is None
+    table = import_encoder(tmp_path / "assistant")[0].embeddings.word.weight
+    assert torch.equal(reference.embeddings.word.weight, table)
+    assert torch.equal(start.unit[0].output.weight, lender.unit[0].output.weight)
+    assert torch.equal(start.head.weight, lender.head.weight)
+    assert finite(finished).config.bottleneck == lender.config.bottleneck
+
+
+def test_an_assistant_without_layers_needs_a_lender(recipe_file: Path) -> None:
+    with pytest.raises(InputError, match="has no layers to lend; name an encoder in unit_from"):
+        load_recipe(recipe_file, [IMITATION, "assistant={source: 'python:bag_of_words:encode'}"])
+    with pytest.raises(InputError, match="gives only vectors and cannot be trained"):
+        load_recipe(recipe_file, ["assistant={source: 'python:a:b', unit_from: {source: somewhere}}"])
+
+
+def every_english_sentence(run: Path) -> list[str]:
+    files = sorted((run / "corpus").glob("*.tsv"))
+    return sorted({line.split("\t")[0] for file in files for line in file.read_text().splitlines()})
+
+
+def test_a_teacher_whose_vectors_were_computed_elsewhere(recipe_file: Path, tmp_path: Path) -> None:
+    """One run tells which sentences have no vector yet; with their vectors the next goes through."""
+    vectors, sentences = tmp_path / "api.npy", tmp_path / "api.txt"
+    np.save(vectors, np.ones((1, 48)))
+    sentences.write_text("Some sentence.\n")
+    changes = [CONTRAST, f"teacher={{source: {vectors}}}"]
+    with pytest.raises(InputError, match=r"has no vectors of (\d+) of \1 sentences"):
+        run(recipe_file, tmp_path, *changes)
+    asked = (tmp_path / "api.missing.txt").read_text().splitlines()
+    sentences.write_text("".join(f"{text}\n" for text in asked))
+    np.save(vectors, np.random.default_rng(1).normal(size=(len(asked), 48)))
+    finished, facts = run(recipe_file, tmp_path, *changes)
+    assert set(asked) <= set(every_english_sentence(finished))
+    assert facts["start"]["widths"] == {"by": "head", "teacher": 48, "encoder": 32, "student": 48}
+    finite(finished)
+
+
+def test_wider_targets_are_reduced_with_pca_where_the_recipe_says_so(recipe_file: Path, tmp_path: Path) -> None:
+    corpus_only = distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "first")
+    texts = every_english_sentence(corpus_only)
+    (tmp_path / "wide.txt").write_text("".join(f"{text}\n" for text in texts))
+    np.save(tmp_path / "wide.npy", np.random.default_rng(1).normal(size=(len(texts), 48)))
+    wide = f"teacher={{source: {tmp_path / 'wide.npy'}}}"
+    finished, facts = run(recipe_file, tmp_path, CONTRAST, wide, "widths=pca")
+    assert facts["start"]["widths"] == {"by": "pca", "teacher": 48, "encoder": 32, "student": 32}
+    assert finite(finished).head is None
+    with pytest.raises(InputError, match=r"widths: equal, but the vectors to learn have 48 components .* 32"):
+        run(recipe_file, tmp_path, CONTRAST, wide, "widths=equal")
+
+
+def test_the_papers_setting_has_no_head_and_leaves_lengths_alone(recipe_file: Path, tmp_path: Path) -> None:
+    finished, facts = run(recipe_file, tmp_path, CONTRAST, "widths=equal", "teacher.normalize=false")
+    student = finite(finished)
+    assert student.head is None and not student.config.normalize
+    assert facts["start"]["widths"]["by"] == "equal"
+
+
+@pytest.fixture
+def with_pieces(recipe_file: Path, tmp_path: Path) -> str:
+    """Copy the assistant with a tokenizer of word pieces in place of its own; returns the change to the recipe."""
+    folder = shutil.copytree(recipe_file.parent / "assistant", tmp_path / "assistant")
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=390, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(builtin().within(["en", "de", "fr"]).sentences(), trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return f"assistant={{source: {folder}}}"
+
+
+@pytest.mark.parametrize("vocabulary", ["{method: train, size: 250}", "{method: trim}"])
+def test_a_vocabulary_of_its_own(vocabulary: str, with_pieces: str, recipe_file: Path, tmp_path: Path) -> None:
+    finished, facts = run(recipe_file, tmp_path, CONTRAST, with_pieces, f"vocabulary={vocabulary}")
+    before, after = (facts["start"]["vocabulary"][name] for name in ("before", "after"))
+    assert before == SHAPE["vocab_size"] and after < before
+    assert Tokenizer.from_file(str(finished / "student/tokenizer.json")).get_vocab_size() == after
+    assert finite(finished).config.vocab_size == after
+    assert "train" not in vocabulary or after <= 250
+
+
+def test_every_depth_is_trained_and_scored(recipe_file: Path, tmp_path: Path) -> None:
+    changes = [CONTRAST, "stages.contrast.depth_weights=[0.5, 1]", "stages.contrast.steps=40"]
+    finished, facts = run(recipe_file, tmp_path, *changes)
+    assert facts["1-contrast"]["dev_by_depth"]["1"].keys() == facts["1-contrast"]["dev"].keys()
+    elastic = finite(finished)
+    plain = finite(run(recipe_file, tmp_path / "plain", *changes[:1], changes[2])[0])
+    assert any(
+        not np.array_equal(one.detach(), other.detach())
+        for one, other in zip(elastic.parameters(), plain.parameters(), strict=True)
+    )
+
+
+def test_r_may_be_other_than_the_assistants_depth_suggests(recipe_file: Path, tmp_path: Path) -> None:
+    finished, _ = run(recipe_file, tmp_path, CONTRAST, "student.unit_layers=3", "student.recurrences=1")
+    assert (finite(finished).config.unit_layers, finite(finished).config.recurrences) == (3, 1)
+
+
+def test_a_stage_in_epochs_on_text_of_its_own(recipe_file: Path, tmp_path: Path) -> None:
+    texts = load_recipe(recipe_file).corpus.tsv
+    named = [f"{{source: {text.source}, language: {text.language}, name: {text.language}}}" for text in texts]
+    own = texts[0].language
+    stage = f"{{train: student, objectives: {{contrast: 1}}, epochs: 2, batch_size: 8, text: [{own}]}}"
+    changes = [f"corpus.tsv=[{', '.join(named)}]", f"stages={{contrast: {stage}}}"]
+    _, facts = run(recipe_file, tmp_path, *changes)
+    pairs = facts["corpus"]["train"][own][own]
+    steps = load_recipe(recipe_file, changes).stages["contrast"].steps_on(pairs)
+    assert steps == -(-2 * pairs // 8)
+    assert 0 <= steps - facts["1-contrast"]["loss"][-1]["step"] < max(1, steps // 40)
+
+
+def test_dev_scores_on_sts_sets_and_while_training(recipe_file: Path, tmp_path: Path) -> None:
+    _, facts = run(recipe_file, tmp_path, CONTRAST, f"dev={{sts: {DATA}, every: 1, steps: 2}}", "precision=float32")
+    assert facts["1-contrast"]["dev"]["sts"].keys() == {"en-en", "de-de", "fr-fr", "en-de", "en-fr"}
+    assert [point["step"] for point in facts["1-contrast"]["dev_course"]] == [2, 4]
+    assert facts["1-contrast"]["dev_course"][-1]["dev"]["sts en-xx"] == pytest.approx(
+        np.mean([facts["1-contrast"]["dev"]["sts"][pair] for pair in ("en-de", "en-fr")]),
+        abs=1,
+    )
+
+
+def test_a_plan_touches_nothing(recipe_file: Path, tmp_path: Path) -> None:
+    recipe: Recipe = load_recipe(recipe_file)
+    folder = tmp_path / "run"
+    planned = plan(recipe, folder)
+    assert not folder.exists()
+    assert [stage.name for stage in planned.stages] == list(recipe.stages)
+    assert all(planned.sources.values()) and not planned.pairs
+    assert planned.lines == {"de": 324, "fr": 324}
+    student = distill(recipe, folder) / "student"
+    again = plan(recipe, folder)
+    assert sum(again.pairs.values()) > 0 and all(stage.finished for stage in again.stages)
+    sizes = Student.load(student)[0].sizes()
+    assert again.stages[-1].parameters == sum(sizes.values())
+
+
+def test_tensorboard_logs_are_written_when_asked_for(recipe_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs tensorboard")
+    finished = distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "run", tensorboard=True)
+    assert list((finished / "tensorboard/contrast").glob("events.*"))

@@ -1,0 +1,67 @@
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from xcompress.errors import InputError
+from xcompress.export.config import TARGETS, Options, Settings
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"precision": "int2"}, "precision: 'int2' is unknown; choose fp32, fp16, int8, int4 or auto"),
+        ({"precision": None}, "precision: None is unknown"),
+        ({"target": "gpu"}, "target: 'gpu' is unknown; choose cpu, mobile or wasm"),
+        ({"recurrence": "spiral"}, "recurrence: 'spiral' is unknown; choose unroll or loop"),
+        ({"bottleneck": "cut"}, "bottleneck: 'cut' is unknown; choose auto, keep or fold"),
+        ({"table": "int2"}, "table: 'int2' is unknown; choose auto, int8 or int4"),
+        ({"table": "int4", "precision": "fp16"}, "table: int4 beside precision fp16; choose precision int8 or int4"),
+        ({"table": "int8", "precision": "fp32"}, "table: int8 beside precision fp32; choose precision int8 or int4"),
+        ({"shorten": "random"}, "shorten: 'random' is unknown; choose pca or slice"),
+        ({"vocabulary": 0, "languages": ("de",)}, "vocabulary: 0 is less than 1; give at least 1"),
+        ({"dimension": 0}, "dimension: 0 is less than 2; give at least 2"),
+        ({"shorten": "slice"}, "shorten: 'slice' without a dimension"),
+        ({"dimension": -3}, "dimension: -3 is less than 2"),
+        ({"gate": -0.1}, "gate: -0.1 is negative; give the points that may be lost, such as 0.5"),
+        ({"vocabulary": 100}, "vocabulary: needs text to count pieces in; add --languages de,en or --text FILE"),
+    ],
+)
+def test_what_is_not_possible_is_refused_with_the_fix(asked: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Options(**asked)
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_possible() -> None:
+    Options(vocabulary=1, languages=("de",), dimension=2, gate=0)
+    Options(vocabulary=100, text=(Path("mine.txt"),))
+    for precision in ("fp32", "fp16", "int8", "int4", "auto"):
+        assert Options(precision=precision).precision == precision
+
+
+def test_targets_settings_and_what_replaces_them() -> None:
+    assert Options().settings() == Settings("unroll", ort=False, float32=True)
+    assert Options(target="mobile").settings() == Settings("loop", ort=True, float32=False)
+    assert Options(target="wasm").settings() == Settings("loop", ort=False, float32=False)
+    assert Options(target="mobile", precision="int4").settings() == Settings("loop", ort=False, float32=False)
+    assert Options(target="mobile", precision="int4", ort=True).settings().ort
+    own = Options(target="mobile", recurrence="unroll", ort=False).settings()
+    assert own == Settings("unroll", ort=False, float32=False)
+    assert Options(recurrence="loop", ort=True).settings() == Settings("loop", ort=True, float32=True)
+
+
+def test_settings_are_told() -> None:
+    assert TARGETS["cpu"].text() == "unit unrolled, float32 graph kept"
+    assert TARGETS["mobile"].text() == "unit in a loop, ORT format, float32 graph left out"
+    assert TARGETS["wasm"].text() == "unit in a loop, float32 graph left out"
+
+
+def test_every_option_is_described_as_json_knows_it() -> None:
+    options = Options(languages=("de", "en"), text=(Path("a/mine.txt"),), vocabulary=3, gate=0.5)
+    described = options.described()
+    assert set(described) == {field.name for field in fields(Options)}
+    assert json.loads(json.dumps(described)) == described
+    assert (described["languages"], described["text"], described["gate"]) == (["de", "en"], ["a/mine.txt"], 0.5)

@@ -1,0 +1,303 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from tests.helpers.export import CALIBRATED, TEXT, kinds, little_text, manifest_of  # noqa: F401
+from tests.helpers.foreign import save_encoder
+from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
+from tests.helpers.vocabularies import make, write_word_lists
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.external_data import external_locations
+from xcompress.corpus.graded import builtin
+from xcompress.errors import GateError, InputError
+from xcompress.export import exporter as making
+from xcompress.export.config import Options
+from xcompress.export.exporter import export
+from xcompress.export.graph import GRAPHS, OUTPUTS, Recurrence
+from xcompress.export.matmul import sites
+from xcompress.export.source import Reading, find_source
+from xcompress.export.verify import Bounds, open_session
+from xcompress.metrics import cosines
+from xcompress.modeling.student import Student, encode
+
+pytestmark = pytest.mark.usefixtures("little_text")
+FLOAT = Options(precision="fp32")
+GATE = 30
+"""Points: of a handful of pairs, one that changes places costs several."""
+CLOSE = {"fp32": 0.99999, "fp16": 0.9999, "int8": 0.98, "int4": 0.9}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return save_student(tmp_path / "small")
+
+
+@pytest.fixture
+def unigram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Save a student whose vocabulary can be trimmed, to German or English words."""
+    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
+    words = list(dict.fromkeys(word for texts in TEXT.values() for text in texts for word in text.split()))
+    write_word_lists(tmp_path / "cache", {"de": words, "en": ["rain", "the", "boat"]})
+    folder, tokenizer = tmp_path / "unigram", make("unigram")
+    folder.mkdir()
+    make_student(vocab_size=tokenizer.get_vocab_size()).save(folder, tokenizer)
+    return folder
+
+
+def check_close(bundle: Path, student: Student | None = None, precision: str = "auto") -> None:
+    opened = Encoder(bundle, precision=precision)
+    tokenizer = make_tokenizer()
+    expected = encode(student or make_student(), tokenizer, SENTENCES)
+    assert cosines(opened.encode(SENTENCES), expected).min() > CLOSE[opened.precision]
+
+
+@pytest.fixture(scope="module")
+def on_all_text() -> Path:
+    """Export on the package's text; a module's fixtures come before those that leave little of it."""
+    return bundle()
+
+
+def test_the_manifest_of_a_bundle_verified_on_the_packages_text(on_all_text: Path) -> None:
+    manifest = manifest_of(on_all_text)
+    assert (manifest["precision"], list(manifest["graphs"]), manifest["target"]) == ("int8", ["int8", "fp32"], "cpu")
+    assert manifest["graphs"] == {"int8": "onnx/model_quantized.onnx", "fp32": "onnx/model.onnx"}
+    assert list(manifest["graphs"]) == ["int8", "fp32"]
+    assert manifest["options"] == Options().described()
+    assert manifest["recurrence"] == "unroll"
+    why = "folding adds 0.0 MB in float32 and saves one product of 25"
+    assert manifest["bottleneck"] == {"width": 16, "form": "folded", "why": why}
+    assert list(manifest["levels"]) == list(sites(make_student()))
+    assert set(manifest["levels"].values()) == {"static", "token"}
+    assert manifest["calibrated_on"] > 300
+    assert {"shortened", "vocabulary", "trade"}.isdisjoint(manifest)
+    assert (manifest["dimension"], manifest["languages"], manifest["unverified_languages"]) == (24, [], [])
+    pairs = set(builtin().language_pairs)
+    assert set(manifest["graded"]["before"]) == set(manifest["graded"]["after"]) == pairs
+    parity = manifest["parity"]
+    for precision in ("fp32", "int8"):
+        languages = parity[precision]["languages"]
+        assert set(languages) == {"ar", "de", "en", "es", "fr", "it", "nl", "tr"}
+        assert min(one["sentences"] for one in languages.values()) > 300
+    assert parity["fp32"]["max_abs_difference"] < 1e-4
+    assert parity["int8"]["worst_cosine"] > 0.98
+
+
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8", "int4"])
+def test_every_precision_becomes_a_bundle_that_opens(precision: str, external: bool, small: Path) -> None:
+    made = export(small, options=Options(precision=precision, external_data=external))
+    manifest, own = manifest_of(made), GRAPHS[precision]
+    names = {own, GRAPHS["fp32"]}
+    expected = {f"{name}{end}" for name in names for end in (["", "_data"] if external else [""])}
+    assert {f"onnx/{file.name}" for file in (made / "onnx").iterdir()} == expected
+    assert expected <= set(manifest["files"])
+    assert (manifest["precision"], list(manifest["graphs"])) == (precision, list(dict.fromkeys([precision, "fp32"])))
+    assert list(manifest["parity"]) == list(dict.fromkeys(["fp32", precision]))
+    assert ("calibrated_on" in manifest) == (precision != "fp32")
+    if precision != "fp32":
+        assert manifest["calibrated_on"] == (0 if precision == "fp16" else len(CALIBRATED))
+    if external:
+        assert external_locations(made / own) == {f"{Path(own).name}_data"}
+        stored = sum(len(one.raw_data) for one in onnx.load(made / own, load_external_data=False).graph.initializer)
+        assert stored < (made / f"{own}_data").stat().st_size
+    check_close(made)
+    check_close(made, precision="fp32")
+
+
+def test_smaller_precisions_take_fewer_bytes(small: Path) -> None:
+    sizes = [
+        (export(small, options=Options(precision=precision, bottleneck="keep")) / GRAPHS[precision]).stat().st_size
+        for precision in ("fp32", "fp16", "int8", "int4")
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+@pytest.mark.parametrize(("target", "ort"), [("mobile", True), ("wasm", False)])
+def test_targets_that_load_over_a_network_get_a_loop_and_no_float32_graph(target: str, ort: bool, small: Path) -> None:
+    made = export(small, options=Options(target=target))
+    manifest = manifest_of(made)
+    files = ["model_quantized.onnx", *(["model_quantized.ort"] if ort else [])]
+    assert sorted(path.name for path in (made / "onnx").iterdir()) == files
+    assert manifest["graphs"] == {"int8": f"onnx/{files[-1]}"}
+    assert (manifest["target"], manifest["recurrence"]) == (target, "loop")
+    assert set(manifest["parity"]) == {"fp32", "int8"}
+    assert kinds(onnx.load(made / "onnx/model_quantized.onnx").graph)["Loop"] == 1
+    check_close(made)
+
+
+def test_float32_alone_stays_whatever_the_target(small: Path) -> None:
+    made = export(small, options=replace(FLOAT, target="wasm"))
+    assert manifest_of(made)["graphs"] == {"fp32": "onnx/model.onnx"}
+    check_close(made)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_the_runtimes_own_format_is_opened_where_it_is_asked_for(small: Path, external: bool) -> None:
+    made = export(small, options=Options(ort=True, external_data=external))
+    assert manifest_of(made)["graphs"] == {"int8": "onnx/model_quantized.ort", "fp32": "onnx/model.onnx"}
+    assert (made / "onnx/model_quantized.onnx").is_file()
+    check_close(made)
+
+
+def test_the_runtimes_own_format_with_a_table_in_4_bits(small: Path) -> None:
+    made = export(small, options=Options(table="int4", target="mobile"))
+    assert manifest_of(made)["graphs"] == {"int8": "onnx/model_quantized.ort"}
+    check_close(made)
+
+
+@pytest.mark.parametrize(("ort", "end"), [(None, "onnx"), (True, "ort")])
+def test_4_bits_are_not_turned_into_the_runtimes_own_format_unless_asked_to(
+    small: Path, ort: bool | None, end: str
+) -> None:
+    made = export(small, options=Options(precision="int4", target="mobile", ort=ort))
+    assert manifest_of(made)["graphs"] == {"int4": f"onnx/model_q4.{end}"}
+    check_close(made, precision="int4")
+
+
+def test_the_runtimes_own_format_of_the_float32_graph(small: Path) -> None:
+    made = export(small, options=replace(FLOAT, ort=True))
+    assert manifest_of(made)["graphs"] == {"fp32": "onnx/model.ort"}
+
+
+@pytest.mark.parametrize(("recurrence", "loops"), [("unroll", 0), ("loop", 1)])
+@pytest.mark.parametrize("target", ["cpu", "wasm"])
+def test_the_recurrences_form_can_be_asked_for(small: Path, target: str, recurrence: Recurrence, loops: int) -> None:
+    made = export(small, options=Options(target=target, recurrence=recurrence))
+    assert kinds(onnx.load(made / GRAPHS["int8"]).graph)["Loop"] == loops
+    assert manifest_of(made)["recurrence"] == recurrence
+
+
+@pytest.mark.parametrize(("asked", "rows"), [("fold", 32), ("keep", 16)])
+def test_the_bottlenecks_form_can_be_asked_for(small: Path, asked: str, rows: int) -> None:
+    made = export(small, options=Options(bottleneck=asked))
+    stored = {tuple(weight.dims) for weight in onnx.load(made / GRAPHS["int8"]).graph.initializer}
+    assert (400, rows) in stored
+    described = manifest_of(made)["bottleneck"]
+    assert described["form"] == {"fold": "folded", "keep": "factored"}[asked]
+    assert described["why"].startswith("asked for; ")
+    check_close(made)
+
+
+def test_without_a_bottleneck_none_is_described(tmp_path: Path) -> None:
+    made = export(save_student(tmp_path / "wide", bottleneck=None), options=FLOAT)
+    assert manifest_of(made)["bottleneck"] is None
+
+
+def test_precision_auto_raises_what_spoils_the_scores(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = making.calibrate
+
+    def narrow(*given: Any, **also: Any) -> dict[str, Any]:  # noqa: ANN401
+        found = measured(*given, **also)
+        bad = found["unit.1.attention_output"]
+        return found | {"unit.1.attention_output": replace(bad, low=bad.low / 1e4, high=bad.high / 1e4)}
+
+    monkeypatch.setattr(making, "calibrate", narrow)
+    made = export(small, options=Options(precision="auto", gate=GATE))
+    manifest = manifest_of(made)
+    assert manifest["precision"] == "int8"
+    assert manifest["trade"]["raised"] == {"unit.1.attention_output": "token"}
+    assert manifest["levels"]["unit.1.attention_output"] == "token"
+    before, after = manifest["graded"]["before"], manifest["graded"]["after"]
+    assert all(after[pair] >= before[pair] - GATE for pair in before)
+    assert "in higher precision: unit.1.attention_output token" in capsys.readouterr().err
+    check_close(made)
+
+
+def test_precision_auto_without_a_gate_has_one_of_its_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    search = making.Trial.search
+
+    def noting(self: making.Trial, before: object, points: float, *more: Any) -> object:  # noqa: ANN401
+        asked.append(points)
+        return search(self, {}, points, *more)
+
+    monkeypatch.setattr(making.Trial, "search", noting)
+    for gate in (None, 70):
+        export(small, options=Options(precision="auto", gate=gate))
+    assert asked == [making.GATE, 70]
+
+
+def test_a_vocabulary_for_a_language(unigram: Path) -> None:
+    made = export(unigram, options=Options(languages=("de",)))
+    manifest = manifest_of(made)
+    assert manifest["languages"] == ["de"]
+    assert manifest["vocabulary"]["pieces_before"] == 900 > manifest["vocabulary"]["pieces_after"]
+    assert manifest["vocab_size"] == manifest["vocabulary"]["pieces_after"]
+    assert set(manifest["graded"]["before"]) == {"de-de"}
+    whole, tokenizer = Student.load(unigram)
+    opened = Encoder(made)
+    assert cosines(opened.encode(SENTENCES[:4]), encode(whole, tokenizer, SENTENCES[:4])).min() > 0.98
+    sizes = [(folder / GRAPHS["int8"]).stat().st_size for folder in (made, export(unigram, made.with_name("all")))]
+    assert sizes[0] < sizes[1]
+
+
+def test_shorter_vectors(small: Path) -> None:
+    made = export(small, options=Options(dimension=8, shorten="slice"))
+    manifest = manifest_of(made)
+    assert (manifest["dimension"], manifest["shortened"]["before"], manifest["shortened"]["by"]) == (8, 24, "slice")
+    assert 0 < manifest["shortened"]["kept"] < 1
+    whole = encode(make_student(), make_tokenizer(), SENTENCES)[:, :8]
+    found = Encoder(made).encode(SENTENCES)
+    assert found.shape == (len(SENTENCES), 8)
+    assert cosines(found, whole).min() > 0.97
+
+
+def test_an_export_that_loses_too_much_is_refused_and_the_old_bundle_stays(small: Path) -> None:
+    made = export(small)
+    before = (made / "manifest.json").read_text()
+    with pytest.raises(GateError, match=r"gate: .* allowed 0\.01; the sites that cost most .* use --precision auto"):
+        export(small, options=Options(dimension=2, gate=0.01))
+    assert (made / "manifest.json").read_text() == before
+    assert sorted(path.name for path in small.parent.iterdir()) == ["small", "small-bundle"]
+
+
+def test_the_gate_also_holds_for_float32(small: Path) -> None:
+    with pytest.raises(GateError, match="gate: "):
+        export(small, options=replace(FLOAT, dimension=2, gate=0.01))
+
+
+def test_a_gate_that_holds_lets_through(small: Path) -> None:
+    graded = manifest_of(export(small, options=Options(gate=50)))["graded"]
+    assert set(graded["before"]) == set(graded["after"]) == set(builtin().language_pairs)
+
+
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta"])
+def test_a_foreign_encoder_is_exported_as_it_is(kind: str, tmp_path: Path) -> None:
+    save_encoder(tmp_path / kind, kind, initializer_range=0.1)
+    reading = Reading(prefix="query: ", pooling="cls")
+    made = export(tmp_path / kind, reading=reading, bounds=Bounds(worst_cosine=0.9))  # of random weights
+    manifest, student = manifest_of(made), find_source(tmp_path / kind, reading).open()[0]
+    assert (manifest["pooling"], manifest["prefix"], manifest["unit_layers"]) == ("cls", "query: ", 3)
+    assert (manifest["recurrences"], manifest["student_recurrences"], manifest["bottleneck"]) == (1, 1, None)
+    check_close(made, student)
+    check_close(made, student, "fp32")
+
+
+def test_a_foreign_encoder_is_trimmed_and_shortened(tmp_path: Path, unigram: Path) -> None:
+    save_encoder(tmp_path / "bert", "bert", make("unigram"), vocab_size=900)
+    made = export(tmp_path / "bert", options=Options(languages=("de",), dimension=4, shorten="slice", target="wasm"))
+    manifest = manifest_of(made)
+    assert manifest["vocab_size"] < 900
+    assert Encoder(made).encode(SENTENCES).shape == (len(SENTENCES), 4)
+
+
+def test_a_users_text_that_is_missing_is_one_line(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"mine\.txt"):
+        export(small, options=Options(text=(small.parent / "mine.txt",)))
+    assert not (small.parent / "small-bundle").exists()
+
+
+def test_all_outputs_of_both_graphs_agree_with_the_manifest(small: Path) -> None:
+    made = export(small)
+    for name in manifest_of(made)["graphs"].values():
+        session = open_session(made / name)
+        assert [output.name for output in session.get_outputs()] == list(OUTPUTS) == manifest_of(made)["outputs"]
+        assert session.get_outputs()[1].shape == ["batch", 24]

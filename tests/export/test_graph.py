@@ -1,0 +1,282 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from tests.helpers.export import BASIC, CALIBRATED, batch, kinds, kinds_as_run, opened, ran, ranges_of, torch_vectors
+from tests.helpers.student import CONFIG, make_student, make_tokenizer
+from xcompress.errors import InputError
+from xcompress.export import graph
+from xcompress.export.calibrate import calibrate
+from xcompress.export.graph import Form, build, form_of
+from xcompress.export.int4 import block_of
+from xcompress.export.matmul import Range, sites
+from xcompress.export.writer import OPSET
+from xcompress.metrics import cosines
+from xcompress.modeling.student import Student
+
+PRECISIONS = ("fp32", "fp16", "int8", "int4")
+LAYERS = CONFIG.unit_layers
+DEPTH = CONFIG.depth
+STUDENTS: dict[str, dict[str, object]] = {
+    "bottleneck and head": {},
+    "plain": {"bottleneck": None, "head_size": None, "position_offset": 0},
+    "one layer": {"recurrences": 1, "unit_layers": 1, "layer_norm_eps": 1e-5},
+    "lengths kept": {"normalize": False},
+    "first token": {"pooling": "cls"},
+    "first token without head": {"pooling": "cls", "head_size": None, "normalize": False},
+    "tanh": {"head_activation": "tanh"},
+    "tanh of the first token": {"head_activation": "tanh", "pooling": "cls", "normalize": False},
+    "distances": {"relative_buckets": 8},
+    "distances without types": {"relative_buckets": 32, "type_vocab_size": 0, "bottleneck": None, "recurrences": 1},
+    "without types": {"type_vocab_size": 0},
+}
+FORMS = {"unrolled": Form(), "loop": Form("loop"), "folded": Form(fold=True), "folded loop": Form("loop", True)}
+CHANGED = (
+    "this onnxruntime makes other nodes of the graph than the one it was tuned on; run benchmarks/graph_choices.py "
+    "again, and then correct the counts here"
+)
+
+
+def small(precision: str, recurrence: graph.Recurrence = "unroll", **changes: object) -> onnx.ModelProto:
+    form = form_of(precision, recurrence, False, ranges_of(**changes))
+    return build(make_student(**changes), form)
+
+
+def sizes(model: onnx.ModelProto) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """Yield name, shape and bytes of what is stored."""
+    for weight in model.graph.initializer:
+        yield weight.name, tuple(weight.dims), len(weight.raw_data)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", STUDENTS)
+def test_every_form_of_student_agrees_with_torch(kind: str, form: str) -> None:
+    student = make_student(**STUDENTS[kind])
+    session = opened(build(student, FORMS[form]))
+    longest = student.config.max_position_embeddings - student.config.position_offset
+    for shape in ((1, 1), (1, 7), (5, 33), (2, longest)):
+        feeds = batch(*shape)
+        tokens, sentences = torch_vectors(student, feeds)
+        found = session.run(list(graph.OUTPUTS), feeds)
+        kept = feeds["attention_mask"] == 1
+        np.testing.assert_allclose(found[0][kept], tokens[kept], atol=1e-4)
+        np.testing.assert_allclose(found[1], sentences, atol=1e-4)
+        np.testing.assert_array_equal(found[0], found[2])
+        assert found[1].dtype == np.float32
+
+
+@pytest.mark.parametrize("precision", PRECISIONS[1:])
+@pytest.mark.parametrize("kind", STUDENTS)
+def test_smaller_graphs_are_close_to_torch_for_every_form_of_student(kind: str, precision: str) -> None:
+    feeds, changes = batch(5, 33), STUDENTS[kind]
+    expected = torch_vectors(make_student(**changes), feeds)[1]
+    found = ran(small(precision, **changes), feeds)[1]
+    close = {"fp16": 0.99999, "int8": 0.99, "int4": 0.95}
+    assert cosines(found, expected).min() > close[precision]
+    if not make_student(**changes).config.normalize:
+        assert np.linalg.norm(found - expected) < 0.3 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_attention_that_tells_tokens_apart_is_the_same(precision: str, heads: int) -> None:
+    student = make_student(num_attention_heads=heads, recurrences=1, unit_layers=1)
+    with torch.no_grad():
+        student.unit[0].attention.weight[:64] *= 4  # queries and keys, so that weights are far from equal
+        student.unit[0].attention_output.weight.mul_(4)
+    ranges = calibrate(student, make_tokenizer(), CALIBRATED)
+    feeds = batch(5, 33)
+    found = ran(build(student, form_of(precision, "unroll", False, ranges)), feeds)[1]
+    assert (1 - cosines(found, torch_vectors(student, feeds)[1])).max() < (1e-6 if precision == "fp32" else 0.003)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_unrolled_and_looped_give_equal_vectors(precision: str) -> None:
+    feeds = batch(4, 19)
+    unrolled, looped = small(precision), small(precision, "loop")
+    for left, right in zip(ran(unrolled, feeds), ran(looped, feeds), strict=True):
+        np.testing.assert_allclose(left, right, atol=2e-6)
+    assert at_work(looped) < at_work(unrolled) / 3
+    assert kinds(unrolled.graph)["Loop"] == 0
+
+
+def at_work(model: onnx.ModelProto) -> int:
+    """Count the nodes without the seven for each weight that turn 4 bits into int8 once."""
+    return len(model.graph.node) - 7 * kinds(model.graph)["QLinearConv"]
+
+
+def test_a_unit_applied_once_needs_no_loop() -> None:
+    assert kinds(small("fp32", "loop", recurrences=1).graph)["Loop"] == 0
+
+
+@pytest.mark.parametrize("recurrence", ["unroll", "loop"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_weight_is_stored_once(precision: str, recurrence: graph.Recurrence) -> None:
+    student, model = make_student(), small(precision, recurrence)
+    shapes = [site.weight.shape for site in sites(student).values()]
+    expected = [(400, 16), (160 - 2, 32), *shapes]
+    if precision == "int4":  # two values a byte, in blocks of 32 or 16
+        blocks = [(shape[0] * shape[1], block_of(shape[0]) or 1) for shape in shapes]
+        expected = [(400, 8), (160 - 2, 32), *((1, size // block, block // 2) for size, block in blocks)]
+    stored = [shape for _, shape, _ in sizes(model) if len(shape) > 1 and shape[-1] > 1]
+    assert sorted(stored) == sorted(expected)
+    assert not [node for node in model.graph.node if node.op_type == "Constant"]
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            assert not attribute.HasField("t")
+            assert not attribute.g.initializer
+
+
+@pytest.mark.parametrize(("precision", "width"), [("fp32", 4), ("fp16", 2), ("int8", 1), ("int4", 1)])
+@pytest.mark.parametrize("recurrence", ["unroll", "loop"])
+def test_the_bytes_are_those_of_the_weights(precision: str, width: float, recurrence: graph.Recurrence) -> None:
+    shape = {"hidden_size": 128, "intermediate_size": 512, "bottleneck": 64, "vocab_size": 3000, "head_size": None}
+    student = make_student(**shape)
+    model = build(student, form_of(precision, recurrence, False, wide_ranges(student)))
+    matrices = sum(weight.numel() for weight in student.parameters() if weight.dim() == 2)
+    vectors = sum(weight.numel() for weight in student.parameters() if weight.dim() == 1)
+    channels = sum(site.weight.shape[1] for site in sites(student).values())
+    rows = 3000 + 160
+    scales = 4 * (rows + channels) if width == 1 else 0
+    positions = 158 * 128
+    weights = (matrices + positions) / 2 if precision == "int4" else width * matrices
+    stored = sum(size for _, _, size in sizes(model))
+    steps = weights / 16 if precision == "int4" else 0  # a byte for 32 weights, two for 32 of the table
+    assert stored <= weights + steps + 4 * vectors + scales + 1000
+    assert stored >= 0.99 * weights
+    assert model.ByteSize() <= stored + 300 * sum(kinds(model.graph).values())
+
+
+def test_at_real_widths_int8_takes_little_more_than_a_byte_for_a_parameter() -> None:
+    shape = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536, "bottleneck": 128}
+    student = make_student(**shape, vocab_size=6000, head_size=384, unit_layers=1)
+    for recurrence in ("unroll", "loop"):
+        model = build(student, form_of("int8", recurrence, False, wide_ranges(student)))
+        assert model.ByteSize() <= 1.03 * sum(weight.numel() for weight in student.parameters())
+
+
+def wide_ranges(student: Student) -> dict[str, Range]:
+    """Make ranges up, where only sizes matter."""
+    ones = {name: np.ones(len(site.weight), dtype=np.float32) for name, site in sites(student).items()}
+    return {name: Range(-3 * one, 3 * one) for name, one in ones.items()}
+
+
+@pytest.mark.parametrize("recurrence", ["unroll", "loop"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_graphs_are_well_formed(precision: str, recurrence: graph.Recurrence) -> None:
+    model = small(precision, recurrence)
+    onnx.checker.check_model(model, full_check=True)
+    assert [value.name for value in model.graph.input] == list(graph.INPUTS)
+    assert [value.name for value in model.graph.output] == list(graph.OUTPUTS)
+    assert [_shape(value) for value in model.graph.input] == [["batch", "length"]] * 2
+    tokens, sentence, again = map(_shape, model.graph.output)
+    assert tokens == again == ["batch", "length", 24]
+    assert sentence == ["batch", 24]
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    assert versions == ({"": OPSET, "com.microsoft": 1} if precision.startswith("int") else {"": OPSET})
+    names = [node.name for node in model.graph.node]
+    assert len(set(names)) == len(names)
+
+
+def _shape(value: onnx.ValueInfoProto) -> list[str | int]:
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def test_token_vectors_in_front_of_an_activated_head_have_the_encoders_width() -> None:
+    tokens, sentence, _ = map(_shape, small("fp32", head_activation="tanh").graph.output)
+    assert (tokens[-1], sentence[-1]) == (32, 24)
+
+
+def test_residuals_are_sums() -> None:
+    model = small("fp32")
+    makers = {output: node.op_type for node in model.graph.node for output in node.output}
+    before = [makers[node.input[0]] for node in model.graph.node if node.op_type == "LayerNormalization"]
+    assert before == ["Sum"] * (1 + 2 * DEPTH)
+
+
+@pytest.mark.parametrize("level", [None, BASIC], ids=["all", "basic"])
+def test_nodes_of_the_float32_graph_as_onnxruntime_runs_it(level: object) -> None:
+    found = kinds_as_run(small("fp32"), *([level] if level else []))
+    wanted = {
+        "MatMul": 2 + 6 * DEPTH + 1,  # projection and head, four products and two of the attention, pooling
+        "Sum": 1 + 2 * DEPTH,
+        "LayerNormalization": 1 + 2 * DEPTH,
+        "Softmax": DEPTH,
+        "BiasGelu": 0 if level else DEPTH,
+        "Gelu": DEPTH if level else 0,
+        "SkipLayerNormalization": 0,
+        "EmbedLayerNormalization": 0,
+        "Attention": 0,
+        "MultiHeadAttention": 0,
+        "Cast": 2,
+    }
+    assert {kind: found[kind] for kind in wanted} == wanted, CHANGED
+
+
+@pytest.mark.parametrize("level", [None, BASIC], ids=["all", "basic"])
+@pytest.mark.parametrize(("precision", "tables"), [("int8", 4), ("int4", 2)])
+@pytest.mark.parametrize(("recurrence", "depth"), [("unroll", DEPTH), ("loop", LAYERS)])
+def test_nodes_of_the_quantised_graphs_as_onnxruntime_runs_them(
+    precision: str, tables: int, recurrence: graph.Recurrence, depth: int, level: object
+) -> None:
+    found = kinds_as_run(small(precision, recurrence), *([level] if level else []))
+    wanted = {
+        "QAttention": depth,
+        "MatMulIntegerToFloat": 2 + 3 * depth,
+        "QuantizeLinear": 2 + 4 * depth,
+        "MatMul": 1,  # pooling
+        "Sum": 1 + 2 * depth,
+        "LayerNormalization": 1 + 2 * depth,
+        "Gelu": depth,
+        "ReduceMax": depth,
+        "Gather": tables,
+        "QLinearConv": 0,
+        "GatherBlockQuantized": int(precision == "int4"),
+        "Loop": int(recurrence == "loop"),
+        "DequantizeLinear": 0,
+        "DynamicQuantizeLinear": 0,
+        "SkipLayerNormalization": 0,
+        "Softmax": 0,
+    }
+    assert {kind: found[kind] for kind in wanted} == wanted, CHANGED
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_sentence_does_not_depend_on_its_batch(precision: str) -> None:
+    session, feeds = opened(small(precision)), batch(6, 40)
+    among = session.run(["sentence_embedding"], feeds)[0]
+    for row, length in enumerate(feeds["attention_mask"].sum(1)):
+        alone = session.run(
+            ["sentence_embedding"], {name: values[row : row + 1, :length] for name, values in feeds.items()}
+        )
+        np.testing.assert_allclose(alone[0][0], among[row], atol=1e-5)
+
+
+def test_a_graph_too_large_for_one_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    student = make_student()
+    bytes_needed = 4 * sum(weight.numel() for weight in student.parameters())
+    monkeypatch.setattr(graph, "_LARGEST", bytes_needed)
+    build(student)
+    with pytest.raises(InputError, match="one ONNX file holds"):
+        build(student, Form(fold=True))
+    monkeypatch.setattr(graph, "_LARGEST", bytes_needed - 1)
+    with pytest.raises(InputError, match="trim its vocabulary"):
+        build(student)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_graph_names_no_place_and_no_machine(precision: str) -> None:
+    model = small(precision)
+    for place in (Path(graph.__file__).parents[2], Path.home(), Path.cwd(), Path(sys.prefix)):
+        assert str(place).encode() not in model.SerializeToString()
+    assert (model.producer_name, model.doc_string, len(model.metadata_props)) == ("xcompress", "", 0)
+    assert not [node.name for node in model.graph.node if node.doc_string or node.metadata_props]
+
+
+def test_building_twice_gives_the_same_bytes() -> None:
+    assert small("int8").SerializeToString() == small("int8").SerializeToString()

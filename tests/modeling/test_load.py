@@ -1,0 +1,394 @@
+import shutil
+import struct
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import normalizers
+
+from tests.helpers.foreign import KINDS, TEXTS, encoder, save_encoder, save_pipeline
+from tests.helpers.student import make_tokenizer, save_student
+from xcompress.distillation.teachers.encoder import import_layers
+from xcompress.errors import InputError
+from xcompress.files import read_json, write_json
+from xcompress.modeling.e5s1 import dequantize_q4, read_e5s1
+from xcompress.modeling.load import import_encoder
+from xcompress.modeling.student import encode, pad
+from xcompress.recipe import Encoder
+
+POOLINGS = ("mean", "cls")
+HEADS = ((), ("Identity",), ("Tanh",), ("Identity", "Identity", "Tanh"))
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said: list[str] = []
+    monkeypatch.setattr("xcompress.console.warn", said.append)
+    return said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_imported_encoder_gives_the_same_token_vectors(kind: str, tmp_path: Path) -> None:
+    model = save_encoder(tmp_path, kind)
+    student, _ = import_encoder(tmp_path, prefix="query: ", pooling="mean", max_tokens=512)
+    ids, mask = pad([[0, *range(5, 150), 2], [0, 7, 2]], 1)
+    with torch.no_grad():
+        expected = model(input_ids=ids, attention_mask=mask).last_hidden_state
+        tokens, sentences = student(ids, mask)
+    real = mask.bool()
+    torch.testing.assert_close(tokens[real], expected[real], atol=1e-5, rtol=1e-4)
+    mean = torch.stack([expected[0].mean(0), expected[1, :3].mean(0)])
+    torch.testing.assert_close(sentences, torch.nn.functional.normalize(mean, dim=-1), atol=1e-5, rtol=1e-4)
+    assert student.config.max_tokens == (182 if kind in ("bert", "distilbert") else 180)
+    assert student.config.prefix == "query: "
+
+
+@pytest.mark.parametrize(("kind", "pooling", "dense"), product(KINDS, POOLINGS, HEADS))
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_pipeline_gives_the_same_sentence_vectors(
+    kind: str, pooling: str, dense: tuple[str, ...], normalize: bool, tmp_path: Path
+) -> None:
+    model = save_pipeline(tmp_path, kind, pooling=pooling, dense=dense, normalize=normalize, longest=170)
+    student, tokenizer = import_encoder(tmp_path)
+    expected = model.encode(TEXTS, batch_size=4)
+    np.testing.assert_allclose(encode(student, tokenizer, TEXTS, batch_size=4), expected, atol=1e-5)
+    assert (student.config.pooling, student.config.normalize) == (pooling, normalize)
+    assert student.config.head_activation == ("tanh" if "Tanh" in dense else None)
+    assert student.config.max_tokens == 170
+
+
+def test_the_models_of_the_matrix_differ(tmp_path: Path) -> None:
+    vectors = []
+    kinds = [kind for kind in KINDS if kind != "camembert"]  # a RoBERTa of another name
+    for number, (kind, pooling) in enumerate(product(kinds, POOLINGS)):
+        (tmp_path / str(number)).mkdir()
+        save_pipeline(tmp_path / str(number), kind, pooling=pooling, longest=170)
+        vectors.append(encode(*import_encoder(tmp_path / str(number)), TEXTS))
+    found = [np.abs(left - right).max() for row, left in enumerate(vectors) for right in vectors[:row]]
+    assert min(found) > 0.01
+
+
+def test_an_older_folder_is_read_as_well(tmp_path: Path) -> None:
+    """Types that have moved since, a folder of its own for the encoder, one flag per way of pooling."""
+    model = save_pipeline(tmp_path, "mpnet", pooling="cls", dense=["Tanh"], longest=170)
+    inner = tmp_path / "0_Transformer"
+    inner.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).rename(inner / name)
+    (tmp_path / "sentence_bert_config.json").unlink()
+    write_json(inner / "sentence_roberta_config.json", {"max_seq_length": 12, "do_lower_case": False})
+    modules = read_json(tmp_path / "modules.json")
+    for module in modules:
+        module["type"] = "sentence_transformers.models." + module["type"].rpartition(".")[2]
+    modules[0]["path"] = "0_Transformer"
+    write_json(tmp_path / "modules.json", modules)
+    write_json(
+        tmp_path / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    )
+    model.max_seq_length = 12
+    student, tokenizer = import_encoder(tmp_path)
+    np.testing.assert_allclose(encode(student, tokenizer, TEXTS), model.encode(TEXTS), atol=1e-5)
+
+
+def test_older_names_of_a_layer_norms_weights_and_any_prefix(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    before = encode(*import_encoder(tmp_path, pooling="cls"), TEXTS)
+    renamed = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    weights = {"cls.predictions.bias": torch.zeros(400)}
+    for name, weight in load_file(tmp_path / "model.safetensors").items():
+        for new, old in renamed.items():
+            name = name.replace(new, old)
+        weights[f"model.bert.{name}"] = weight
+    save_file(weights, tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(encode(*import_encoder(tmp_path, pooling="cls"), TEXTS), before)
+
+
+@pytest.mark.parametrize(("said", "asked", "expected"), [(40, None, 40), (40, 20, 20), (40, 60, 40), (None, None, 180)])
+def test_the_longest_text_is_the_models_own_and_can_be_lowered(
+    said: int | None, asked: int | None, expected: int, tmp_path: Path
+) -> None:
+    save_pipeline(tmp_path, "roberta", longest=said)
+    assert import_encoder(tmp_path, max_tokens=asked)[0].config.max_tokens == expected
+
+
+def test_the_default_prompt_is_the_prefix_unless_one_is_given(tmp_path: Path) -> None:
+    model = save_pipeline(tmp_path, prompts={"rain": "rain ", "sea": "la mer "}, default_prompt_name="sea")
+    np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), model.encode(TEXTS), atol=1e-5)
+    other, tokenizer = import_encoder(tmp_path, prefix="rain ")
+    expected = model.encode(TEXTS, prompt_name="rain")
+    np.testing.assert_allclose(encode(other, tokenizer, TEXTS), expected, atol=1e-5)
+    settings = read_json(tmp_path / "config_sentence_transformers.json")
+    write_json(tmp_path / "config_sentence_transformers.json", settings | {"default_prompt_name": "snow"})
+    with pytest.raises(InputError, match=r"default_prompt_name is 'snow', prompts are \["):
+        import_encoder(tmp_path)
+
+
+def test_texts_are_put_in_lower_case_where_the_model_says_so(tmp_path: Path) -> None:
+    model = save_pipeline(tmp_path, longest=40)
+    settings = read_json(tmp_path / "sentence_bert_config.json")
+    write_json(tmp_path / "sentence_bert_config.json", settings | {"do_lower_case": True})
+    found = encode(*import_encoder(tmp_path), ["RAIN", "The Boat"])
+    np.testing.assert_allclose(found, model.encode(["rain", "the boat"]), atol=1e-5)
+
+
+def test_a_folder_without_a_pipeline_is_pooled_as_the_caller_says(tmp_path: Path, warnings: list[str]) -> None:
+    folder = encoder("mpnet")
+    vectors = {pooling: encode(*import_encoder(folder, pooling=pooling), TEXTS) for pooling in POOLINGS}
+    assert warnings == []
+    np.testing.assert_array_equal(encode(*import_encoder(folder), TEXTS), vectors["mean"])
+    assert len(warnings) == 1 and "no modules.json" in warnings[0]
+    assert np.abs(vectors["mean"] - vectors["cls"]).max() > 0.1
+    with pytest.raises(InputError, match="pooled by 'max', only mean and cls are supported"):
+        import_encoder(folder, pooling="max")
+
+
+def test_a_pipeline_is_not_pooled_in_another_way_than_its_own(tmp_path: Path) -> None:
+    save_pipeline(tmp_path, pooling="cls")
+    with pytest.raises(InputError, match="pooling 'mean' asked for, but the model says 'cls' itself"):
+        import_encoder(tmp_path, pooling="mean")
+
+
+@pytest.mark.parametrize(("pooling", "named"), [("max", "'max'"), (["mean", "cls"], r"'mean\+cls'")])
+def test_other_ways_of_pooling_are_refused_by_name(pooling: str | list[str], named: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path, pooling=pooling, dense=())
+    with pytest.raises(InputError, match=f"pooled by {named}, only mean and cls are supported"):
+        import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({2: "sentence_transformers.models.LayerNorm"}, r"module sentence_transformers\.models\.LayerNorm is not supp"),
+        ({1: "someone.Pooling"}, r"module someone\.Pooling is not supported"),
+        ({2: "sentence_transformers.models.Normalize"}, "Transformer, Pooling, Normalize, Normalize, supported is"),
+        ({1: "sentence_transformers.models.Dense"}, "modules come as Transformer, Dense, Dense, Normalize"),
+    ],
+)
+def test_modules_without_a_place_in_a_student_are_refused(change: dict[int, str], message: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path, dense=["Identity"])
+    modules = read_json(tmp_path / "modules.json")
+    for number, kind in change.items():
+        modules[number]["type"] = kind
+    write_json(tmp_path / "modules.json", modules)
+    with pytest.raises(InputError, match=message):
+        import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("2_Dense", {"activation_function": "torch.nn.modules.activation.ReLU"}, "activation_function is .*ReLU"),
+        ("2_Dense", {"activation_function": "torch.nn.modules.activation.Tanh"}, "tanh between dense modules"),
+        ("3_Dense", {"use_residual": True}, "3_Dense: only dense .* without a residual"),
+        ("3_Dense", {"module_input_name": "token_embeddings"}, "3_Dense: only dense modules from sentence vector"),
+        ("1_Pooling", {"include_prompt": False}, "leaves the tokens of the prompt 'sea ' out of its pooling"),
+        ("", {"model_type": "gpt2"}, "model_type is 'gpt2'; supported are bert, roberta, xlm-roberta, camembert, dist"),
+        ("", {"model_type": None}, "model_type is None"),
+        ("", {"hidden_act": "gelu_new"}, r"config\.json: hidden_act is 'gelu_new', only 'gelu' is supported"),
+        ("", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ("", {"num_hidden_layers": None}, r"config\.json: no num_hidden_layers"),
+        ("", {"num_hidden_layers": 4}, r"weight unit\.3\.\S+ is missing"),
+        ("", {"vocab_size": 401}, r"embeddings\.word\.weight is of shape \(400, 32\), expected shape \(401, 32\)"),
+    ],
+)
+def test_what_a_student_has_not_is_refused(file: str, change: dict[str, object], message: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path, dense=["Identity", "Identity"], prompts={"sea": "sea "}, default_prompt_name="sea")
+    place = tmp_path / file / "config.json"
+    write_json(place, read_json(place) | change)
+    with pytest.raises(InputError, match=message):
+        import_encoder(tmp_path)
+
+
+def test_another_number_of_distance_buckets_is_refused(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "mpnet", relative_attention_num_buckets=64)
+    with pytest.raises(InputError, match="relative_attention_num_buckets is 64, only 32 is supported"):
+        import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["", "2_Dense"])
+def test_pickled_weights_are_refused(place: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path, dense=["Tanh"])
+    (tmp_path / place / "model.safetensors").rename(tmp_path / place / "pytorch_model.bin")
+    with pytest.raises(InputError, match="only safetensors"):
+        import_encoder(tmp_path)
+
+
+def test_damaged_weights_are_refused(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[:5000])
+    with pytest.raises(InputError, match="not a safetensors file"):
+        import_encoder(tmp_path)
+
+
+def test_a_missing_weight_is_named(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["encoder.layer.1.attention.self.key.weight"]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"unit\.1\.attention\.weight is missing"):
+        import_encoder(tmp_path)
+
+
+def test_a_vocabulary_alone_is_refused_with_the_way_to_a_tokenizer(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=r"tokenizer\.json: no such file; name the tokenizer\.json"):
+        import_encoder(tmp_path)
+    (tmp_path / "vocab.txt").write_text("rain\n")
+    with pytest.raises(
+        InputError, match=r"from vocab\.txt with transformers: AutoTokenizer\.from_pretrained\("
+    ) as error:
+        import_encoder(tmp_path)
+    assert f"from_pretrained({str(tmp_path)!r}).save_pretrained({str(tmp_path)!r})" in str(error.value)
+    named = make_tokenizer()
+    named.save(str(tmp_path / "other.json"))
+    assert import_encoder(tmp_path, tmp_path / "other.json")[1].get_vocab() == named.get_vocab()
+
+
+def test_a_contradiction_about_case_is_told(tmp_path: Path, warnings: list[str]) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    save_encoder(tmp_path, "bert", tokenizer)
+    settings = read_json(tmp_path / "tokenizer_config.json")
+    for lowercase, count in ((False, 0), (True, 1)):
+        write_json(tmp_path / "tokenizer_config.json", settings | {"do_lower_case": lowercase})
+        import_encoder(tmp_path, pooling="mean")
+        assert len(warnings) == count
+
+
+def test_a_text_has_room_for_a_token(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="max_tokens: 2 is too few"):
+        import_encoder(encoder("bert"), pooling="mean", max_tokens=2)
+
+
+@pytest.mark.parametrize("name", ["modules.json", "config.json", "sentence_bert_config.json", "1_Pooling/config.json"])
+def test_a_file_of_another_shape_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path)
+    (tmp_path / name).write_text('["rain"]')
+    with pytest.raises(InputError, match=f"{name}: expected "):
+        import_encoder(tmp_path)
+
+
+def test_a_students_folder_is_itself(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student")
+    assert import_encoder(folder, prefix="rain ", max_tokens=5)[0].config.prefix == "query: "
+
+
+def test_an_imported_encoder_is_saved_as_a_student(tmp_path: Path) -> None:
+    save_pipeline(tmp_path / "model", "mpnet", pooling="cls", dense=["Tanh"], longest=170)
+    student, tokenizer = import_encoder(tmp_path / "model")
+    shutil.rmtree(tmp_path / "model")
+    (tmp_path / "student").mkdir()
+    student.save(tmp_path / "student", tokenizer)
+    again = import_encoder(tmp_path / "student")
+    assert again[0].config == student.config
+    np.testing.assert_array_equal(encode(*again, TEXTS), encode(student, tokenizer, TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "cls"}, r"assistant\.source: .* pooled by 'cls', and what lends layers can only be pooled by"),
+        ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules, and what lends layers must not"),
+        ({"dense": ["Tanh"]}, "has dense modules"),
+        ({"kind": "mpnet"}, "has relative attention biases"),
+    ],
+)
+def test_what_a_student_cannot_be_made_of_lends_no_layers(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    save_pipeline(tmp_path / "model", **options)
+    with pytest.raises(InputError, match=message):
+        import_layers(Encoder(source=str(tmp_path / "model")), tmp_path / "model", "assistant")
+    student, tokenizer = import_encoder(tmp_path / "model")
+    (tmp_path / "student").mkdir()
+    student.save(tmp_path / "student", tokenizer)
+    if options.get("dense") != ["Identity"]:  # a student may have a linear head
+        with pytest.raises(InputError, match="what lends layers must not"):
+            import_layers(Encoder(source=str(tmp_path / "student")), tmp_path / "student", "assistant")
+
+
+def test_an_encoder_lends_its_layers_with_normalised_vectors(tmp_path: Path) -> None:
+    save_pipeline(tmp_path, "distilbert", normalize=False, longest=40)
+    student, _ = import_layers(Encoder(source=str(tmp_path)), tmp_path, "assistant", max_tokens=30)
+    assert (student.config.normalize, student.config.max_tokens, student.config.unit_layers) == (True, 30, 3)
+
+
+def test_four_bit_blocks_are_expanded_low_nibbles_first() -> None:
+    nibbles = bytes([0x10 * high + low for low, high in zip(range(16), reversed(range(16)), strict=True)])
+    values = dequantize_q4(np.float16(0.5).tobytes() + nibbles)
+    assert values.tolist() == [(step - 8) * 0.5 for step in [*range(16), *reversed(range(16))]]
+
+
+def quantize_q4(matrix: np.ndarray) -> bytes:
+    blocks = matrix.reshape(-1, 32)
+    scales = (np.abs(blocks).max(1) / 7).astype(np.float16)
+    steps = np.clip(np.round(blocks / scales.astype(np.float32)[:, None]) + 8, 0, 15).astype(np.uint8)
+    packed = steps[:, :16] | (steps[:, 16:] << 4)
+    return b"".join(scale.tobytes() + row.tobytes() for scale, row in zip(scales, packed, strict=True))
+
+
+def write_e5s1(path: Path, weights: dict[str, np.ndarray]) -> None:
+    head = struct.pack("<4s4x7ifi", b"E5S1", 32, 1, 4, 64, 96, 40, 2, 1e-12, 0)
+    pieces = struct.pack("<5iQ", 3, 0, 2, 1, 3, 5) + bytes(4 * 4 + 3 * 4) + b"hello"
+    rest = struct.pack("<iI", 1, 2) + b"ab"
+    data = [
+        quantize_q4(w) if (name.endswith(".w") and w.ndim == 2) or name == "emb.word" else w.tobytes()
+        for name, w in weights.items()
+    ]
+    directory_size = 4 + sum(2 + len(name) + 21 for name in weights)
+    offset = len(head) + len(pieces) + len(rest) + directory_size
+    directory = struct.pack("<i", len(weights))
+    for (name, weight), raw in zip(weights.items(), data, strict=True):
+        directory += (
+            struct.pack("<H", len(name)) + name.encode() + struct.pack("<BIQQ", 1, weight.size, offset, len(raw))
+        )
+        offset += len(raw)
+    path.write_bytes(head + pieces + rest + directory + b"".join(data))
+
+
+def small_e5s1_weights() -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+
+    def matrix(*shape: int) -> np.ndarray:
+        return generator.normal(size=shape).astype(np.float32)
+
+    weights = {"emb.word": matrix(96, 32), "emb.pos": matrix(40, 32), "emb.type": matrix(2, 32)}
+    weights |= {"emb.ln.w": matrix(32), "emb.ln.b": matrix(32)}
+    for part in ("q", "k", "v", "ao"):
+        weights |= {f"l0.{part}.w": matrix(32, 32), f"l0.{part}.b": matrix(32)}
+    weights |= {"l0.fi.w": matrix(64, 32), "l0.fi.b": matrix(64), "l0.fo.w": matrix(32, 64), "l0.fo.b": matrix(32)}
+    return weights | {f"l0.{norm}.{kind}": matrix(32) for norm in ("aln", "oln") for kind in ("w", "b")}
+
+
+def test_an_e5s1_file_is_read_whole(tmp_path: Path) -> None:
+    weights = small_e5s1_weights()
+    write_e5s1(tmp_path / "small.bin", weights)
+    config, read = read_e5s1(tmp_path / "small.bin")
+    assert (config.hidden_size, config.unit_layers, config.vocab_size, config.pad_token_id) == (32, 1, 96, 1)
+    np.testing.assert_array_equal(read["embeddings.LayerNorm.bias"], weights["emb.ln.b"])
+    np.testing.assert_array_equal(read["encoder.layer.0.attention.output.LayerNorm.weight"], weights["l0.aln.w"])
+    error = np.abs(read["encoder.layer.0.output.dense.weight"].numpy() - weights["l0.fo.w"])
+    assert error.max() < 0.5 * np.abs(weights["l0.fo.w"]).max() / 7 + 1e-2
+    make_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    student, tokenizer = import_encoder(tmp_path / "small.bin", tmp_path / "tokenizer.json")
+    assert np.isfinite(encode(student, tokenizer, ["rain"])).all()
+
+
+@pytest.mark.parametrize("kept", [30, 200, 4000])
+def test_a_cut_off_e5s1_file_is_refused(kept: int, tmp_path: Path) -> None:
+    path = tmp_path / "cut.bin"
+    write_e5s1(path, small_e5s1_weights())
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InputError, match="damaged E5S1 file"):
+        read_e5s1(path)

@@ -1,0 +1,297 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.helpers.student import CONFIG, make_student, make_tokenizer
+from xcompress.errors import InputError
+from xcompress.modeling.student import (
+    Student,
+    StudentConfig,
+    distance_buckets,
+    encode,
+    mean_pooling,
+    pad,
+    set_dropout,
+    shallower,
+    token_ids,
+)
+
+XLM_R = StudentConfig(
+    vocab_size=250_002,
+    hidden_size=768,
+    intermediate_size=3072,
+    max_position_embeddings=514,
+    type_vocab_size=1,
+    position_offset=2,
+)
+MINILM = StudentConfig(vocab_size=250_037)
+
+
+def millions(config: StudentConfig) -> dict[str, float]:
+    with torch.device("meta"):
+        student = Student(config)
+    assert all(weight.is_meta for weight in student.parameters())
+    return {part: count / 1e6 for part, count in student.sizes().items()}
+
+
+def printed(value: float) -> set[str]:
+    """The paper rounds some sizes and cuts others off (2 x 21.26 = 42.52 for 42.527)."""
+    return {f"{value:.2f}", f"{int(value * 100) / 100:.2f}"}
+
+
+@pytest.mark.parametrize(("bottleneck", "expected"), [(128, "32.49"), (256, "64.59"), (None, "192.40")])
+def test_xlm_r_embedding_sizes_are_those_of_tables_1_and_7(bottleneck: int | None, expected: str) -> None:
+    sizes = millions(replace(XLM_R, bottleneck=bottleneck))
+    assert expected in printed(sizes["word"] + sizes.get("projection", 0) + sizes["position"])
+
+
+@pytest.mark.parametrize(("bottleneck", "expected"), [(128, "32.05"), (256, "64.10"), (None, "96.21")])
+def test_minilm_embedding_sizes_are_those_of_tables_1_and_7(bottleneck: int | None, expected: str) -> None:
+    sizes = millions(replace(MINILM, bottleneck=bottleneck))
+    positions = 0 if bottleneck else sizes["position"]  # the paper counts them only where there is no bottleneck
+    assert expected in printed(sizes["word"] + sizes.get("projection", 0) + positions)
+
+
+@pytest.mark.parametrize(
+    ("config", "unit_layers", "expected"),
+    [
+        (XLM_R, 3, "21.26"),
+        (XLM_R, 6, "42.52"),
+        (XLM_R, 12, "85.05"),
+        (MINILM, 3, "5.32"),
+        (MINILM, 6, "10.64"),
+        (MINILM, 12, "21.29"),
+    ],
+)
+def test_encoder_sizes_are_those_of_tables_1_and_7(config: StudentConfig, unit_layers: int, expected: str) -> None:
+    shape = replace(config, unit_layers=unit_layers, recurrences=12 // unit_layers)
+    assert expected in printed(millions(shape)["encoder"])
+
+
+def test_sizes_count_every_parameter_once_however_often_the_unit_is_applied() -> None:
+    once, often = make_student(recurrences=1), make_student(recurrences=5)
+    assert once.state_dict().keys() == often.state_dict().keys()
+    assert sum(often.sizes().values()) == sum(weight.numel() for weight in often.parameters())
+    assert len({weight.data_ptr() for weight in often.parameters()}) == len(list(often.parameters()))
+
+
+def test_recurrence_applies_the_same_unit_again() -> None:
+    twice = make_student(recurrences=2, head_size=None)
+    ids, mask = pad([[0, 5, 6, 2], [0, 7, 2]], 1)
+    tokens = twice.embeddings(ids)
+    for layer in [*twice.unit, *twice.unit]:
+        tokens = layer(tokens, mask.bool()[:, None, None, :])
+    torch.testing.assert_close(twice(ids, mask)[0], tokens)
+
+
+def test_padding_does_not_change_a_sentence() -> None:
+    student = make_student()
+    alone, _ = pad([[0, 5, 6, 2]], 1)
+    ids, mask = pad([[0, 5, 6, 2], [0, 7, 8, 9, 10, 11, 12, 2]], 1)
+    expected = student(alone, torch.ones_like(alone))[1][0]
+    torch.testing.assert_close(student(ids, mask)[1][0], expected, atol=1e-6, rtol=1e-5)
+
+
+def test_mean_pooling_leaves_padding_out() -> None:
+    tokens = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [100.0, 100.0]]])
+    assert mean_pooling(tokens, torch.tensor([[1, 1, 0]])).tolist() == [[2.0, 3.0]]
+
+
+def test_a_head_on_every_token_equals_a_head_behind_the_mean() -> None:
+    student = make_student(normalize=False)
+    ids, mask = pad([[0, 5, 6, 2], [0, 7, 2]], 1)
+    assert student.head is not None
+    plain = Student(replace(student.config, head_size=None))
+    plain.load_state_dict({k: v for k, v in student.state_dict().items() if not k.startswith("head")})
+    torch.testing.assert_close(student(ids, mask)[1], student.head(plain(ids, mask)[1]), atol=1e-5, rtol=1e-4)
+
+
+def test_encode_keeps_the_order_of_texts() -> None:
+    student, tokenizer = make_student(), make_tokenizer()
+    texts = ["a red boat waits near the old bridge", "rain", "the boat is late"]
+    together = encode(student, tokenizer, texts, batch_size=2)
+    for row, text in enumerate(texts):
+        assert together[row] == pytest.approx(encode(student, tokenizer, [text])[0], abs=1e-5)
+
+
+def test_prefix_and_truncation_are_the_models_own() -> None:
+    tokenizer = make_tokenizer()
+    ids = token_ids(tokenizer, ["rain " * 50], replace(CONFIG, max_tokens=10))[0]
+    assert len(ids) == 10
+    assert tokenizer.id_to_token(ids[1]) == "query:"
+
+
+def test_save_and_load_give_the_same_model(tmp_path: Path) -> None:
+    student, tokenizer = make_student(), make_tokenizer()
+    student.save(tmp_path, tokenizer)
+    loaded, loaded_tokenizer = Student.load(tmp_path)
+    assert loaded.config == student.config
+    assert (encode(loaded, loaded_tokenizer, ["rain"]) == encode(student, tokenizer, ["rain"])).all()
+
+
+def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match="'bert', not 'xcompress-student'"):
+        Student.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_attention_heads": 5}, "hidden_size 32 .* num_attention_heads 5"),
+        ({"bottleneck": 32}, "bottleneck 32"),
+        ({"relative_buckets": 30}, "relative_buckets 30 is no multiple of 4"),
+        ({"pooling": "max"}, "pooling 'max' is unknown; choose mean or cls"),
+        ({"head_activation": "relu"}, "head_activation 'relu' is unknown; choose tanh"),
+        ({"head_activation": "tanh", "head_size": None}, "head_activation 'tanh' needs a head"),
+    ],
+)
+def test_impossible_shapes_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(CONFIG, **change)
+
+
+FOREIGN: list[dict[str, object]] = [
+    {"pooling": "cls"},
+    {"relative_buckets": 8, "type_vocab_size": 0},
+    {"head_activation": "tanh"},
+    {"pooling": "cls", "head_activation": "tanh", "relative_buckets": 32, "type_vocab_size": 0, "bottleneck": None},
+]
+
+
+def test_a_config_of_an_older_version_loads(tmp_path: Path) -> None:
+    student = make_student()
+    student.save(tmp_path, make_tokenizer())
+    described = json.loads((tmp_path / "config.json").read_text())
+    for name in ("pooling", "relative_buckets", "head_activation"):
+        del described[name]
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    assert Student.load(tmp_path)[0].config == student.config
+
+
+@pytest.mark.parametrize("changes", FOREIGN)
+def test_what_foreign_encoders_have_is_saved_traced_and_counted(changes: dict[str, object], tmp_path: Path) -> None:
+    student = make_student(**changes)
+    student.save(tmp_path, make_tokenizer())
+    ids, mask = pad([[0, *range(5, 155), 2], [0, 7, 2]], 1)
+    expected = student(ids, mask)
+    torch.testing.assert_close(Student.load(tmp_path)[0](ids, mask), expected, atol=0, rtol=0)
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    program = torch.export.export(student, batch(), dynamic_shapes=(axes, axes))
+    torch.testing.assert_close(program.module()(ids, mask), expected)
+    assert sum(student.sizes().values()) == sum(weight.numel() for weight in student.parameters())
+    assert student.at_depths(ids, mask)[-1].equal(expected[1])
+    assert (expected[1] - make_student()(ids, mask)[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("changes", FOREIGN)
+def test_padding_changes_no_foreign_encoder_either(changes: dict[str, object]) -> None:
+    student = make_student(**changes)
+    (ids, mask), (alone, whole) = batch(), pad([[0, 5, 6, 2]], 1)
+    torch.testing.assert_close(student(ids, mask)[1][:1], student(alone, whole)[1], atol=1e-6, rtol=1e-5)
+
+
+def test_an_activated_head_acts_behind_the_pooling() -> None:
+    student = make_student(head_activation="tanh", pooling="cls", normalize=False)
+    tokens, sentences = student(*batch())
+    assert tokens.shape == (2, 7, 32)
+    assert student.head is not None
+    torch.testing.assert_close(sentences, torch.tanh(student.head(tokens[:, 0])))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_plain_head_stays_on_the_tokens(pooling: str) -> None:
+    tokens, sentences = make_student(pooling=pooling, normalize=False)(*batch())
+    assert tokens.shape == (2, 7, 24)
+    expected = tokens[1, 0] if pooling == "cls" else tokens[1].mean(0)
+    torch.testing.assert_close(sentences[1], expected)
+
+
+def test_distances_fall_into_buckets_of_growing_width() -> None:
+    assert distance_buckets(torch.arange(-4, 5), 8).tolist() == [2, 2, 2, 1, 0, 5, 6, 6, 6]
+    found = distance_buckets(torch.arange(-400, 401), 32)
+    left, right = found[:401].flip(0), found[400:]
+    assert left[:8].tolist() == list(range(8))
+    assert left.diff().min() == 0 and left.diff().max() == 1
+    assert (left[127:] == 15).all() and left[:80].max() < 15
+    assert right[1:].tolist() == (left[1:] + 16).tolist()
+
+
+def test_the_relative_bias_is_that_of_the_distance_from_query_to_key() -> None:
+    relative = make_student(relative_buckets=32).relative
+    assert relative is not None
+    bias = relative(9)
+    assert bias.shape == (1, 4, 9, 9)
+    assert bias[0, :, 2, 7].equal(relative.table.weight[distance_buckets(torch.tensor(5), 32)])
+    assert not bias[0, :, 2, 7].equal(bias[0, :, 7, 2])
+    assert relative.by_distance(9).shape == (17, 4)
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return pad([[0, 5, 6, 2], [0, 7, 8, 9, 10, 11, 2]], 1)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_every_depth_is_read_in_one_pass(normalize: bool) -> None:
+    student = make_student(normalize=normalize)
+    depths = student.at_depths(*batch())
+    assert [found.shape for found in depths] == [(2, 24)] * 3
+    torch.testing.assert_close(depths[-1], student(*batch())[1], atol=0, rtol=0)
+    for recurrences, found in enumerate(depths, 1):
+        torch.testing.assert_close(found, shallower(student, recurrences)(*batch())[1], atol=0, rtol=0)
+    assert (depths[0] - depths[1]).abs().max() > 1e-3
+
+
+def test_gradient_of_a_shallow_depth_reaches_the_unit() -> None:
+    student = make_student()
+    student.at_depths(*batch())[0].sum().backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in student.unit.parameters())
+
+
+def test_a_shallower_student_has_the_same_weights() -> None:
+    student = make_student().train()
+    shallow = shallower(student, 2)
+    assert shallow.config == replace(student.config, recurrences=2)
+    assert shallow.training
+    for name, weight in shallow.named_parameters():
+        assert weight.data_ptr() == student.get_parameter(name).data_ptr()
+
+
+@pytest.mark.parametrize("recurrences", [0, 4])
+def test_a_depth_that_the_student_lacks_is_refused(recurrences: int) -> None:
+    with pytest.raises(InputError, match=f"recurrences: {recurrences} asked for, the student has 3; .* 1 to 3"):
+        shallower(make_student(), recurrences)
+
+
+def test_the_student_itself_can_be_traced() -> None:
+    ids, mask = batch()
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    program = torch.export.export(make_student(), (ids, mask), dynamic_shapes=(axes, axes))
+    longer = pad([[0, *range(5, 15), 2]] * 3, 1)
+    torch.testing.assert_close(program.module()(*longer)[1], make_student()(*longer)[1])
+
+
+def test_dropout_acts_in_training_alone_and_leaves_nothing_in_what_is_saved() -> None:
+    student, (ids, mask) = make_student(), pad([[0, 5, 6, 2], [0, 7, 2]], 1)
+    plain, names, sizes = student(ids, mask)[1], student.state_dict().keys(), student.sizes()
+    torch.testing.assert_close(student.train()(ids, mask)[1], plain, rtol=0, atol=0)
+    set_dropout(student, 0.5)
+    first, second = (student(ids, mask)[1] for _ in range(2))
+    assert not torch.allclose(first, second)
+    torch.testing.assert_close(student.eval()(ids, mask)[1], plain, rtol=0, atol=0)
+    assert (student.state_dict().keys(), student.sizes()) == (names, sizes)
+    set_dropout(student, 0)
+    torch.testing.assert_close(student.train()(ids, mask)[1], plain, rtol=0, atol=0)
+
+
+def test_dropout_stands_behind_embeddings_attention_and_feed_forward() -> None:
+    student = make_student().train()
+    set_dropout(student, 1 - 1e-9)  # all is zeroed, but for the residual paths
+    tokens = torch.randn(2, 4, 32)
+    layer = student.unit[0]
+    expected = layer.output_norm(layer.attention_norm(tokens))
+    torch.testing.assert_close(layer(tokens, torch.ones(2, 1, 1, 4, dtype=torch.bool)), expected)
+    assert not student.embeddings(torch.full((2, 4), 5)).any()

@@ -1,0 +1,138 @@
+from pathlib import Path
+
+import pytest
+
+from xcompress.errors import InputError
+from xcompress.recipe import load_recipe
+from xcompress.recipe.loading import bases_of, merge
+
+BASE = """
+name: base
+languages: [de, fr]
+teacher: {source: teacher, prefix: "ask: "}
+assistant: {source: assistant}
+corpus:
+  tsv:
+    - {name: talks, language: de, source: talks.tsv}
+    - {name: news, language: fr, source: news.tsv}
+student: {unit_layers: 3, bottleneck: 64}
+stages:
+  assistant: {train: assistant, objectives: {teacher: 1}, epochs: 2}
+  imitation: {train: student, objectives: {assistant: 1}, steps: 20}
+  contrast: {train: student, objectives: {teacher: 1, contrast: 2}, steps: 30}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "base.yaml").write_text(BASE)
+    return tmp_path
+
+
+def write(folder: Path, text: str, name: str = "child.yaml") -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_mappings_are_merged_and_lists_and_values_replaced(folder: Path) -> None:
+    child = write(folder, "extends: base.yaml\nname: child\nlanguages: [nl]\nstudent: {unit_layers: 6}\n")
+    base, recipe = load_recipe(folder / "base.yaml"), load_recipe(child)
+    assert (recipe.name, recipe.languages) == ("child", ("nl",))
+    assert (recipe.student.unit_layers, recipe.student.bottleneck) == (6, 64)
+    assert (recipe.teacher, recipe.corpus, recipe.stages) == (base.teacher, base.corpus, base.stages)
+
+
+def test_null_sets_null(folder: Path) -> None:
+    assert load_recipe(write(folder, "extends: base.yaml\nstudent: {bottleneck: null}\n")).student.bottleneck is None
+
+
+def test_null_takes_out_a_stage_and_an_objective_and_new_stages_come_last(folder: Path) -> None:
+    text = """
+extends: base.yaml
+stages:
+  polish: {train: student, objectives: {teacher: 1}, steps: 5}
+  imitation: null
+  contrast: {objectives: {contrast: null, contrast_ce: 3}}
+"""
+    stages = load_recipe(write(folder, text)).stages
+    assert list(stages) == ["assistant", "contrast", "polish"]
+    assert stages["contrast"].objectives == {"teacher": 1, "contrast_ce": 3}
+    assert stages["contrast"].steps == 30
+
+
+def test_null_in_an_override_takes_out_a_stage_and_an_objective(folder: Path) -> None:
+    overrides = ["stages.imitation=null", "stages.contrast.objectives.contrast=null"]
+    stages = load_recipe(folder / "base.yaml", overrides).stages
+    assert list(stages) == ["assistant", "contrast"]
+    assert stages["contrast"].objectives == {"teacher": 1}
+
+
+def test_chains_are_followed_nearest_last(folder: Path) -> None:
+    middle = write(folder, "extends: base.yaml\nname: middle\nseed: 5\n", "middle.yaml")
+    child = write(folder, "extends: middle.yaml\nname: child\n")
+    recipe = load_recipe(child)
+    assert (recipe.name, recipe.seed, recipe.languages) == ("child", 5, ("de", "fr"))
+    assert bases_of(child) == [middle, folder / "base.yaml"]
+
+
+def test_a_shipped_recipe_can_be_extended_by_name_from_anywhere(folder: Path) -> None:
+    child = write(folder, "extends: paper/xlmr_b128_ru3\nname: mine\nstudent: {bottleneck: 96}\n")
+    assert load_recipe(child).student.bottleneck == 96
+    assert load_recipe(child).assistant == load_recipe("paper/xlmr_b128_ru3").assistant
+
+
+def test_a_file_beside_goes_before_a_shipped_recipe(folder: Path) -> None:
+    write(folder, BASE, "minilm_ru3")
+    assert load_recipe(write(folder, "extends: minilm_ru3\n")).languages == ("de", "fr")
+
+
+def test_merge_leaves_both_sides_as_they_were() -> None:
+    base, changes = {"stages": {"one": {"steps": 1}}}, {"stages": {"one": {"steps": 2}}}
+    assert merge(base, changes, "test") == {"stages": {"one": {"steps": 2}}}
+    assert base == {"stages": {"one": {"steps": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends: absent.yaml\n", r"child.yaml: extends absent.yaml, but .*absent.yaml is no file; .*recipe list"),
+        ("extends: paper/xlmr_b128_ru\n", "did you mean paper/xlmr_b128_ru"),
+        ("extends: [a, b]\n", "child.yaml: extends: name one recipe file"),
+        ("extends: child.yaml\n", "child.yaml: extends .*child.yaml, which leads back to it"),
+        ("extends: other.yaml\n", "other.yaml: extends .*child.yaml, which leads back to it"),
+        ("extends: base.yaml\nstages: {contrst: null}\n", "child.yaml: stages.contrst: .*has assistant, imitation"),
+        (
+            "extends: base.yaml\nstages: {contrast: {objectives: {contrst: null}}}\n",
+            "stages.contrast.objectives.contrst: null takes it out, but there is none; .* has teacher, contrast",
+        ),
+        (
+            "extends: base.yaml\nstages: {contrast: {epochs: 1}}\n",
+            r"has steps \(30\) and epochs \(1\); set one of",
+        ),
+    ],
+)
+def test_what_cannot_be_extended_is_one_line(text: str, message: str, folder: Path) -> None:
+    write(folder, "extends: child.yaml\n", "other.yaml")
+    with pytest.raises(InputError, match=message) as caught:
+        load_recipe(write(folder, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_name_the_file_that_set_the_key(folder: Path) -> None:
+    write(folder, BASE.replace("bottleneck: 64", "bottleneck: wide"), "base.yaml")
+    child = write(folder, "extends: base.yaml\nname: child\n")
+    with pytest.raises(InputError, match=r"child.yaml: student.bottleneck: .* 'wide' \(set in .*base.yaml\)"):
+        load_recipe(child)
+    with pytest.raises(InputError) as caught:
+        load_recipe(child, ["student.bottleneck=broad"])
+    assert "set in" not in str(caught.value)
+
+
+def test_a_misspelt_extends_is_recognised(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown key extend; did you mean extends\?"):
+        load_recipe(write(folder, BASE + "extend: base.yaml\n"))
+
+
+def test_extends_is_no_override(folder: Path) -> None:
+    with pytest.raises(InputError, match="write `extends` in a recipe file"):
+        load_recipe(folder / "base.yaml", ["extends=minilm_ru3"])

@@ -1,0 +1,190 @@
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from xcompress.errors import InputError
+from xcompress.modeling.student import Student, StudentConfig
+from xcompress.recipe import load_recipe
+from xcompress.recipe.encoders import Encoder, Shape
+from xcompress.recipe.parameters import Counts, count, parameters, shape_of
+from xcompress.recipe.text import counts_json, recipe_text
+
+XLMR = "paper/xlmr_b128_ru3"
+SHAPE = Shape(vocabulary=97, hidden=24, layers=6, heads=4, intermediate=56, positions=33, types=3)
+PAPER = {
+    "xlmr_b128_ru3": ("32.49", "21.26"),
+    "xlmr_b256_ru3": ("64.59", "21.26"),
+    "xlmr_bnone_ru3": ("192.40", "21.26"),
+    "xlmr_b128_ru6": ("32.49", "42.52"),
+    "xlmr_b128_ru12": ("32.49", "85.05"),
+    "xlmr_xkd": ("192.40", "85.05"),
+    "minilm_b128_ru3": ("32.05", "5.32"),
+    "minilm_b256_ru3": ("64.10", "5.32"),
+    "minilm_bnone_ru3": ("96.21", "5.32"),
+    "minilm_b128_ru6": ("32.05", "10.64"),
+    "minilm_b128_ru12": ("32.05", "21.29"),
+    "minilm_xkd": ("96.21", "21.29"),
+}
+"""Embedding and encoder sizes printed in tables 1, 2, 7 and 8, in millions."""
+
+
+def student_of(*overrides: str, recipe: str = XLMR) -> Counts:
+    counted = parameters(load_recipe(recipe, overrides)).student
+    assert counted is not None
+    return counted
+
+
+def printed(value: float) -> set[str]:
+    """The paper rounds some sizes and cuts others off."""
+    return {f"{value / 1e6:.2f}", f"{int(value / 1e4) / 100:.2f}"}
+
+
+@pytest.mark.parametrize(("name", "sizes"), PAPER.items())
+def test_every_row_of_the_paper_has_the_printed_sizes(name: str, sizes: tuple[str, str]) -> None:
+    counts = student_of(recipe=f"paper/{name}")
+    left_out = name.startswith("minilm") and counts.projection  # MiniLM's positions count only where b = False
+    embedding = counts.word + counts.projection + (0 if left_out else counts.position)
+    assert sizes[0] in printed(embedding)
+    assert sizes[1] in printed(counts.encoder)
+
+
+@pytest.mark.parametrize("bottleneck", [None, 8])
+@pytest.mark.parametrize("head", [0, 40])
+def test_counts_are_those_of_the_student_itself(bottleneck: int | None, head: int) -> None:
+    config = StudentConfig(
+        vocab_size=97,
+        hidden_size=24,
+        num_attention_heads=4,
+        intermediate_size=56,
+        unit_layers=2,
+        recurrences=3,
+        bottleneck=bottleneck,
+        head_size=head or None,
+        max_position_embeddings=33,
+        type_vocab_size=3,
+    )
+    with torch.device("meta"):
+        sizes = Student(config).sizes()
+    counts = count(SHAPE, layers=2, recurrences=3, bottleneck=bottleneck, head=head)
+    assert {name: number for name, number in asdict(counts).items() if name != "recurrences" and number} == sizes
+    assert counts.total == sum(sizes.values())
+
+
+def test_the_assistant_is_counted_as_it_comes() -> None:
+    assistant = parameters(load_recipe(XLMR)).assistant
+    assert assistant is not None
+    assert (assistant.recurrences, assistant.projection) == (1, 0)
+    assert (assistant.word, assistant.encoder) == (250_002 * 768, 4 * student_of().encoder)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recurrences"),
+    [([], 4), (["student.unit_layers=6"], 2), (["student.recurrences=7"], 7), (["student.recurrences=1"], 1)],
+)
+def test_recurrences(overrides: list[str], recurrences: int) -> None:
+    assert student_of(*overrides).recurrences == recurrences
+
+
+def test_a_trained_vocabulary_has_its_own_size_and_a_trimmed_one_is_unknown() -> None:
+    assert student_of("vocabulary.method=train", "vocabulary.size=9000").word == 9000 * 128
+    trimmed = parameters(load_recipe(XLMR, ["vocabulary.method=trim"]))
+    assert trimmed.student is not None and trimmed.student.word == 250_002 * 128
+    assert "all 250,002 pieces; how many trimming leaves is known once the text is read" in trimmed.notes[0]
+
+
+def test_a_trimmed_vocabulary_may_have_a_size() -> None:
+    trimmed = parameters(load_recipe(XLMR, ["vocabulary.method=trim", "vocabulary.size=30000"]))
+    assert trimmed.student is not None and trimmed.student.word == 30_000 * 128
+    assert "30,000 pieces; trimming may leave fewer, or a few more" in trimmed.notes[0]
+
+
+def test_named_layers_are_counted() -> None:
+    assert student_of("student.unit_layers=4", "student.layers=[1, 4, 7, 12]").encoder == 4 * student_of().encoder // 3
+
+
+def test_the_head_is_as_wide_as_the_teacher() -> None:
+    shape = "{vocabulary: 9, hidden: 384, layers: 6, heads: 12, intermediate: 9}"
+    assert student_of("widths=head", f"teacher.shape={shape}").head == 768 * 384 + 384
+    other = f"teacher={{source: one, shape: {shape}, beside: [{{source: another, shape: {shape}}}]}}"
+    assert student_of("widths=head", other, "teacher.normalize=true").head == 768 * (2 * 384) + 2 * 384
+    assert student_of("widths=head", other, "teacher.normalize=true", "teacher.dimensions=100").head == 768 * 100 + 100
+    unknown = parameters(load_recipe(XLMR, ["widths=head"]))
+    assert unknown.student is not None
+    assert unknown.student.head is None
+    assert unknown.student.total == student_of().total
+    assert "give teacher.shape" in unknown.notes[0]
+
+
+def test_layers_and_rows_may_come_from_other_encoders() -> None:
+    shape = "{vocabulary: 500, hidden: 64, layers: 4, heads: 4, intermediate: 128}"
+    rows = shape.replace("500", "900")
+    overrides = [
+        "assistant.source=python:usem:encode",
+        f"assistant.unit_from={{source: a, shape: {shape}}}",
+        f"assistant.rows_from={{source: b, shape: {rows}}}",
+        "student={unit_layers: 2, bottleneck: 16}",
+        "stages.assistant=null",
+    ]
+    counted = parameters(load_recipe(XLMR, overrides))
+    assert counted.assistant is None
+    assert counted.student is not None
+    assert (counted.student.word, counted.student.recurrences) == (900 * 16, 2)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("student.layers=[1, 2, 13]", "student.layers: there is no layer 13, the assistant has 12; take others"),
+        ("student.unit_layers=5", "unit_layers: 5 does not divide the assistant's 12 layers; choose 1, 2, 3, 4, 6, 12"),
+        ("student={unit_layers: 13, recurrences: 1}", "13 is more than the assistant's 12 layers"),
+        ("student.bottleneck=768", "bottleneck: 768 is not below the assistant's width 768"),
+    ],
+)
+def test_impossible_shapes_are_refused(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parameters(load_recipe(XLMR, [override]))
+
+
+def test_a_local_folder_says_its_shape_and_a_hub_id_does_not(tmp_path: Path) -> None:
+    config = {
+        "vocab_size": 97,
+        "hidden_size": 24,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 4,
+        "intermediate_size": 56,
+        "max_position_embeddings": 33,
+        "type_vocab_size": 3,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert shape_of(Encoder(source=str(tmp_path))) == SHAPE
+    assert shape_of(Encoder(source="org/model")) is None
+    (tmp_path / "config.json").write_text('{"model_type": "xcompress-student", "vocab_size": 97}')
+    assert shape_of(Encoder(source=str(tmp_path))) is None
+
+
+def test_unknown_counts_say_what_to_give() -> None:
+    counted = parameters(load_recipe(XLMR, ["assistant.shape=null"]))
+    assert (counted.assistant, counted.student) == (None, None)
+    assert "unknown until the model is fetched; give assistant.shape" in counted.notes[0]
+    assert "student     unknown" in recipe_text(load_recipe(XLMR, ["assistant.shape=null"]), counted)
+    assert counts_json(counted)["student"] is None
+
+
+def test_what_is_shown_is_the_recipe_again(tmp_path: Path) -> None:
+    recipe = load_recipe("paper/xlmr_ce", ["student.bottleneck=96"])
+    path = tmp_path / "shown.yaml"
+    path.write_text(recipe_text(recipe, parameters(recipe)), encoding="utf-8")
+    assert load_recipe(path) == recipe
+    assert "student     4     24.47M   21.26M" in path.read_text(encoding="utf-8")
+
+
+def test_counts_as_json_add_up() -> None:
+    student = counts_json(parameters(load_recipe(XLMR)))["student"]
+    assert student["total"] == student["embedding"] + student["encoder"]
+    assert student["fp32_megabytes"] == pytest.approx(student["total"] * 4 / 1e6)
+    assert student["int8_megabytes"] == pytest.approx(student["total"] / 1e6)
+    assert yaml.safe_load(json.dumps(student)) == student

@@ -1,0 +1,104 @@
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.vocabularies import make, write_word_lists
+from xcompress.errors import InputError
+from xcompress.vocab.count import count_file, count_words
+
+
+@pytest.fixture(autouse=True)
+def word_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
+    german = ["der", "zug", "kommt", "nicht", "heute", "hafen"]
+    write_word_lists(tmp_path / "cache", {"de": german, "en": ["the", "train"]})
+
+
+def text_file(folder: Path, lines: list[str]) -> Path:
+    path = folder / "text.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_frequent_words_are_counted_in_both_cases_and_several_places() -> None:
+    tokenizer = make("byte_level")
+    counted = count_words(tokenizer, "de")
+    for text in ("der", "Der", " der", " Der", " (der", " (Der"):
+        assert all(counted.seen[number] for number in tokenizer.encode(text, add_special_tokens=False).ids)
+    assert counted.shares.sum() == pytest.approx(1)
+    assert counted.of_words
+
+
+def test_a_word_of_rank_one_weighs_more_than_a_later_one() -> None:
+    tokenizer = make("wordpiece")
+    counted = count_words(tokenizer, "de")
+    first, later = (tokenizer.token_to_id(word) for word in ("der", "nicht"))
+    assert counted.seen[first] == counted.seen[later] == 2  # der, Der
+    assert counted.shares[first] == pytest.approx(4 * counted.shares[later])
+
+
+def test_some_rarer_words_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.vocab.count.ALWAYS_COUNTED", 2)
+    monkeypatch.setattr("xcompress.vocab.count.HELD_OUT", 3)
+    tokenizer = make("wordpiece")
+    without = count_words(tokenizer, "de")
+    assert without.held_out == ("heute",)
+    monkeypatch.setattr("xcompress.vocab.count.HELD_OUT", 99)
+    assert count_words(tokenizer, "de").seen.sum() > without.seen.sum()
+
+
+def test_languages_without_a_list_are_named_with_those_that_have_one() -> None:
+    with pytest.raises(
+        InputError, match="no list of frequent words for xx, only for de en; give text of it with --text"
+    ):
+        count_words(make("wordpiece"), "xx")
+
+
+def test_every_twentieth_line_of_a_text_is_held_out(tmp_path: Path) -> None:
+    tokenizer = make("wordpiece")
+    lines = ["der Zug"] * 19 + ["Hafen"] + ["der Zug"] * 19 + ["Boot\tHafen"] + ["nicht"]
+    counted = count_file(tokenizer, text_file(tmp_path, lines))
+    assert counted.held_out == ("Hafen", "Boot", "Hafen")
+    assert counted.seen[tokenizer.token_to_id("der")] == 38
+    assert counted.seen[tokenizer.token_to_id("nicht")] == 1
+
+
+def test_only_so_many_lines_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.vocab.count.HELD_OUT_AT_MOST", 2)
+    monkeypatch.setattr("xcompress.vocab.count.CHUNK", 30)
+    tokenizer = make("wordpiece")
+    counted = count_file(tokenizer, text_file(tmp_path, ["der"] * 100))
+    assert len(counted.held_out) == 2
+    assert counted.seen.sum() == 98
+
+
+def test_compressed_text_with_columns_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv.gz"
+    path.write_bytes(gzip.compress("\ufeffder\tZug\n\n".encode()))
+    tokenizer = make("wordpiece")
+    counted = count_file(tokenizer, path)
+    assert np.flatnonzero(counted.seen).tolist() == sorted(tokenizer.encode("der Zug", add_special_tokens=False).ids)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"", "holds no text"),
+        ("a.txt", b"fine\n\xff\xfe\n", "line 2 is not UTF-8"),
+        ("a.txt.gz", b"no gzip", "damaged after line 0"),
+        ("a.txt.gz", gzip.compress(b"one\ntwo\n" * 99)[:-12], "cut off after line"),
+    ],
+)
+def test_bad_text_is_refused_in_one_line(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        count_file(make("wordpiece"), tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.txt: cannot be read"):
+        count_file(make("wordpiece"), tmp_path / "absent.txt")

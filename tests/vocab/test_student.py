@@ -1,0 +1,81 @@
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+from tests.helpers.student import make_tokenizer
+from xcompress.corpus.graded import builtin
+from xcompress.errors import InputError
+from xcompress.metrics import cosines
+from xcompress.modeling.student import Student, StudentConfig, encode
+from xcompress.vocab.student import kept_pieces, piece_counts, trim, trim_tokenizer
+
+GERMAN = ["Der Zug kommt heute nicht.", "Im Hafen liegt ein rotes Boot.", "Es regnet seit gestern ohne Pause."]
+
+
+@pytest.fixture(scope="module")
+def unigram() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.UnigramTrainer(vocab_size=900, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator([*builtin().sentences(), *GERMAN], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return tokenizer
+
+
+def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
+    return list(tokenizer.encode(text).tokens)
+
+
+def test_counts_are_of_pieces_in_the_text(unigram: Tokenizer) -> None:
+    counts = piece_counts(unigram, GERMAN[:1] * 2, 1000)
+    assert counts.shape == (1000,)
+    expected = unigram.encode(GERMAN[0], add_special_tokens=False).ids
+    assert counts.sum() == 2 * len(expected)
+    assert all(counts[piece] >= 2 for piece in expected)
+
+
+def test_trimmed_tokenizer_segments_kept_text_as_before_and_stands_alone(unigram: Tokenizer) -> None:
+    kept = kept_pieces(unigram, GERMAN)
+    trimmed = Tokenizer.from_str(trim_tokenizer(unigram, kept).to_str())
+    assert trimmed.get_vocab_size() == len(kept) < unigram.get_vocab_size()
+    for text in [*GERMAN, "Es liegt ein rotes Boot.", " ".join(reversed(GERMAN))]:
+        assert set(unigram.encode(text).ids) <= set(kept)
+        assert pieces(trimmed, text) == pieces(unigram, text)
+    assert [trimmed.token_to_id(token) for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")] == [0, 1, 2, 3, 4]
+
+
+def test_characters_that_were_seen_can_still_be_spelled(unigram: Tokenizer) -> None:
+    trimmed = trim_tokenizer(unigram, kept_pieces(unigram, GERMAN))
+    assert "<unk>" not in pieces(trimmed, "gnitset")
+
+
+def test_the_most_frequent_pieces_are_kept_and_every_character(unigram: Tokenizer) -> None:
+    texts = [GERMAN[0]] * 30 + GERMAN[1:]
+    frequent = len(set(unigram.encode(GERMAN[0], add_special_tokens=False).ids))
+    seen, few = kept_pieces(unigram, texts), kept_pieces(unigram, texts, frequent)
+    assert kept_pieces(unigram, texts, 10_000) == seen
+    assert set(few) < set(seen)
+    trimmed = trim_tokenizer(unigram, few)
+    assert pieces(trimmed, GERMAN[0]) == pieces(unigram, GERMAN[0])
+    assert len(pieces(trimmed, GERMAN[1])) > len(pieces(unigram, GERMAN[1]))
+    assert "<unk>" not in pieces(trimmed, GERMAN[1])
+
+
+def test_vectors_of_kept_text_are_unchanged(unigram: Tokenizer) -> None:
+    torch.manual_seed(0)
+    config = StudentConfig(
+        unigram.get_vocab_size(), 32, 4, 64, unit_layers=2, max_position_embeddings=64, max_tokens=64
+    )
+    full = Student(config).eval()
+    trimmed, tokenizer = trim(full, unigram, kept_pieces(unigram, GERMAN))
+    assert trimmed.config.vocab_size == tokenizer.get_vocab_size()
+    assert trimmed.sizes()["word"] == trimmed.config.vocab_size * 32
+    assert cosines(encode(full, unigram, GERMAN), encode(trimmed, tokenizer, GERMAN)).min() > 0.9999
+
+
+def test_other_tokenizers_are_refused() -> None:
+    with pytest.raises(InputError, match="tokenizer is WordLevel"):
+        trim_tokenizer(make_tokenizer(), [0, 1, 2, 3])

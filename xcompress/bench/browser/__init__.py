@@ -1,7 +1,0 @@
-"""A bundle in a real browser: headless Chromium with onnxruntime-web, one thread and SIMD, served on loopback."""
-
-from xcompress.bench.browser.parity import parity
-from xcompress.bench.browser.tools import Tools, check_browser
-from xcompress.bench.browser.worker import BrowserWorker, emulated
-
-__all__ = ["BrowserWorker", "Tools", "check_browser", "emulated", "parity"]

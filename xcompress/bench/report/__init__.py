@@ -1,0 +1,1 @@
+"""A bench as tables, pictures and pages."""

@@ -1,0 +1,1 @@
+"""Worker processes that measure one subject each."""

@@ -1,0 +1,72 @@
+"""A bundle in ONNX Runtime, as a worker uses it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from xcompress.bench.workers.work import work_of_bundle
+from xcompress.bundle.encoder import Encoder
+from xcompress.errors import InputError
+
+_CUDA = "CUDAExecutionProvider"
+
+
+class OnnxModel:
+    """A bundle's graph.
+
+    :param source: the bundle's folder.
+    :param precision: which graph to open, as in `Encoder`.
+    :param device: cpu or cuda.
+    :raises InputError: when the bundle cannot be opened, or there is no such device.
+    """
+
+    def __init__(self, source: str, precision: str, device: str) -> None:
+        if device == "cuda" and _CUDA not in onnxruntime.get_available_providers():
+            raise InputError(
+                f"onnxruntime {onnxruntime.__version__} knows no CUDA; install onnxruntime-gpu in its place"
+            )
+        self.folder, self.precision, self.device = Path(source), precision, device
+        self.threads = 0
+
+    def use_threads(self, threads: int) -> None:
+        """Set the number of threads that an operator may use; another number opens the session anew."""
+        if threads != self.threads:
+            self.threads = threads
+            self.encoder = Encoder(self.folder, precision=self.precision, threads=threads)  # type: ignore[arg-type]
+            if self.device == "cuda":
+                self.encoder.session.set_providers([_CUDA, "CPUExecutionProvider"])
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode texts to vectors (n, D)."""
+        return self.encoder.encode(texts)
+
+    def tokenize(self, texts: Sequence[str]) -> int:
+        """Tokenize texts and count their tokens."""
+        return sum(map(len, self.encoder.token_ids(texts)))
+
+    def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
+        """Prepare a batch without padding, (N, L); the result runs it once."""
+        ids = np.asarray(input_ids, dtype=np.int64)
+        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        session = self.encoder.session
+        return lambda: session.run(["sentence_embedding"], feed)
+
+    def work(self) -> list[int] | None:
+        """Return multiply-adds by token and by pair of tokens."""
+        found = work_of_bundle(self.folder)
+        return [found.token, found.pair] if found else None
+
+
+def prepared(graph: bytes, threads: int) -> Callable[[], object]:
+    """Open a graph with one input `given` of a fixed shape, uint8 or float32; the result runs it once."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    given = session.get_inputs()[0]
+    values: NDArray[Any] = np.random.default_rng(0).integers(0, 127, given.shape)
+    feed = {given.name: values.astype(np.uint8 if "uint8" in given.type else np.float32)}
+    return lambda: session.run(None, feed)

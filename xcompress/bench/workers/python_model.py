@@ -1,0 +1,47 @@
+"""Any Python code that maps sentences to vectors, as a worker uses it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompress.errors import XCompressError
+from xcompress.sources.python_code import open_code
+
+
+class PythonModel:
+    """A function or class named `python:package.module:name`; its tokens and threads are its own affair.
+
+    Where the object has an attribute `files`, the paths of its weights, their size is known.
+
+    :raises InputError: when there is no such code, or it fails.
+    """
+
+    def __init__(self, source: str, precision: str, device: str) -> None:
+        self.code = open_code(source, source)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of the files that the object names; 0 where it names none."""
+        return sum(Path(file).stat().st_size for file in getattr(self.code.thing, "files", ()))
+
+    def use_threads(self, threads: int) -> None:
+        """Leave the number of threads as it is."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode texts to vectors (n, D)."""
+        return self.code(list(texts))
+
+    def tokenize(self, texts: Sequence[str]) -> None:
+        """Say that its tokens are not known."""
+
+    def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
+        """Refuse: it takes text.
+
+        :raises XCompressError: always.
+        """
+        raise XCompressError("takes text, no token ids")
+
+    def work(self) -> None:
+        """Say that its products are not known."""

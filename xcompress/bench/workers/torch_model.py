@@ -1,0 +1,60 @@
+"""A student or encoder in PyTorch, as a worker uses it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from xcompress.bench.workers.work import work_of
+from xcompress.errors import InputError
+from xcompress.modeling.load import import_encoder
+from xcompress.modeling.student import encode, token_ids
+
+
+class TorchModel:
+    """A student or an encoder, eager, in float32.
+
+    :param source: its folder or file.
+    :param precision: always fp32.
+    :param device: cpu or cuda.
+    :raises InputError: when it cannot be opened, or there is no such device.
+    """
+
+    def __init__(self, source: str, precision: str, device: str) -> None:
+        if device == "cuda" and not torch.cuda.is_available():
+            raise InputError(f"PyTorch {torch.__version__} finds no CUDA device; use --device cpu")
+        student, self.tokenizer = import_encoder(Path(source))
+        self.student, self.device = student.to(device), device
+
+    def use_threads(self, threads: int) -> None:
+        """Set the number of threads."""
+        torch.set_num_threads(threads)
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode texts to vectors (n, D)."""
+        return encode(self.student, self.tokenizer, texts, batch_size=32)
+
+    def tokenize(self, texts: Sequence[str]) -> int:
+        """Tokenize texts and count their tokens."""
+        return sum(map(len, token_ids(self.tokenizer, list(texts), self.student.config)))
+
+    def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
+        """Prepare a batch without padding, (N, L); the result runs it once."""
+        ids = torch.tensor(input_ids, device=self.device)
+        mask = torch.ones_like(ids)
+
+        def run() -> object:
+            with torch.inference_mode():
+                vectors = self.student(ids, mask)[1]
+                return vectors.cpu()  # waits for a device that works on its own
+
+        return run
+
+    def work(self) -> list[int]:
+        """Return multiply-adds by token and by pair of tokens."""
+        config = self.student.config
+        layers = config.unit_layers * config.recurrences
+        found = work_of(layers, config.hidden_size, config.intermediate_size, config.bottleneck or 0)
+        return [found.token, found.pair]

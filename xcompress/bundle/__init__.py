@@ -1,0 +1,1 @@
+"""Exported bundles: open, check, encode."""

@@ -1,0 +1,1 @@
+"""Teacher to assistant to student, stage by stage."""

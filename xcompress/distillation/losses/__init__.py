@@ -1,0 +1,1 @@
+"""The losses of the three papers, and the loss of a stage."""

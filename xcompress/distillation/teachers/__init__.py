@@ -1,0 +1,1 @@
+"""Teachers: what a recipe names becomes a function from sentences to vectors."""

@@ -1,0 +1,209 @@
+"""Vectors of frozen models, computed once by all workers and kept by content, as float16 in files of equal length."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from xcompress.console import LineTicker, bar
+from xcompress.distillation.distributed import workers
+from xcompress.distillation.hardware import device, fast_inference
+from xcompress.errors import InputError
+from xcompress.files import release, remove_leftovers, whole_file, write_json
+from xcompress.modeling.student import Student, encode
+
+CHUNK = 16_384
+"""Texts in a file: some minutes of computing on a CPU, which is what an interruption costs at most."""
+BATCH = 256
+"""Texts handed to a model at a time."""
+LARGEST = float(np.finfo(np.float16).max)
+
+VectorsOf = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Maps N texts to their vectors, (N, D)."""
+
+
+@runtime_checkable
+class Lookup(Protocol):
+    """An encoder that has the vectors of some texts and of no others."""
+
+    def require(self, texts: Sequence[str]) -> None:
+        """Find out whether it has them all, before any is asked for.
+
+        :raises InputError: when vectors are missing.
+        """
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """An encoder whose vectors (N, D) go through a function."""
+
+    encoder: VectorsOf
+    change: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the changed vectors of the texts."""
+        return self.change(self.encoder(texts))
+
+    def require(self, texts: Sequence[str]) -> None:
+        """Pass the question on, where the encoder inside is a `Lookup`."""
+        if isinstance(self.encoder, Lookup):
+            self.encoder.require(texts)
+
+
+class Vectors:
+    """Vectors (N, D) in files; rows are read when they are asked for."""
+
+    def __init__(self, chunks: Sequence[NDArray[np.float16]]) -> None:
+        self._chunks = chunks
+        self._ends = np.cumsum([len(chunk) for chunk in chunks], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self._chunks else 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and D."""
+        return len(self), self._chunks[0].shape[1] if self._chunks else 0
+
+    def release(self) -> None:
+        """Give back the memory of what was read."""
+        for chunk in self._chunks:
+            release(chunk)
+
+    def rows(self, indices: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
+        """Return the vectors of n texts by their numbers, (n, D).
+
+        :raises IndexError: when a number is not in 0 ... N - 1.
+        """
+        wanted = np.asarray(indices, dtype=np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(self):
+            raise IndexError(f"row {wanted.min()} or {wanted.max()} is not one of {len(self)} rows")
+        found = np.empty((len(wanted), self.shape[1]), dtype=np.float32)
+        chunk_of = np.searchsorted(self._ends, wanted, side="right")
+        for number in np.unique(chunk_of):
+            chunk, here = self._chunks[number], chunk_of == number
+            found[here] = chunk[wanted[here] - (self._ends[number] - len(chunk))]
+        return found
+
+
+class VectorStore:
+    """A folder with, for each model and list of texts, a folder of .npy files and an info.json that describes them.
+
+    A file holds the vectors of CHUNK texts that follow each other, and is written whole or not at all; file c is
+    computed by worker c % workers. A model sees only the texts of one file at a time, so that its batches, on which its
+    vectors depend in the last digits, are the same after an interruption and with any number of workers.
+    """
+
+    def __init__(self, folder: Path, chunk: int = CHUNK) -> None:
+        self.folder = folder
+        self.chunk = chunk
+
+    def vectors(
+        self, model: str, fingerprint: str, texts: Sequence[str], open_model: Callable[[], VectorsOf]
+    ) -> Vectors:
+        """Return the vectors of `texts`, computing those that are not there yet. All workers must call it.
+
+        :param model: what to call the model in messages and in info.json.
+        :param fingerprint: a hash of the model's weights and of how it is used.
+        :param open_model: opens the model; called only by workers that have something to compute.
+        :raises InputError: when vectors are missing from a table, do not fit float16, or cannot be written.
+        """
+        folder = self.folder / _content_hash(fingerprint, texts, self.chunk)
+        rows = [range(len(texts))[start : start + self.chunk] for start in range(0, len(texts), self.chunk)]
+        files = [folder / f"{number:05}.npy" for number in range(len(rows))]
+        group = workers()
+        if group.is_main_process:
+            info = {"model": model, "fingerprint": fingerprint, "texts": len(texts), "texts_per_file": self.chunk}
+            _prepare(folder, info)
+        group.wait_for_everyone()
+        own = list(zip(files, rows, strict=True))[group.process_index :: group.num_processes]
+        missing = {file: own_rows for file, own_rows in own if not file.exists()}
+        if missing:
+            encoder = open_model()
+            if isinstance(encoder, Lookup):
+                encoder.require(texts)
+            _compute(model, encoder, texts, missing)
+        group.wait_for_everyone()
+        return Vectors([_open_chunk(file) for file in files])
+
+
+def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:
+    """Hash what the files depend on; each text goes in with its length, so that no two lists look the same."""
+    digest = hashlib.sha256(f"{fingerprint} {chunk} ".encode())
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()[:16]
+
+
+def _prepare(folder: Path, info: Mapping[str, object]) -> None:
+    if not (folder / "info.json").exists():
+        write_json(folder / "info.json", info)
+    remove_leftovers(folder)
+
+
+def _compute(model: str, encoder: VectorsOf, texts: Sequence[str], missing: Mapping[Path, range]) -> None:
+    ticker = LineTicker(f"{model}: vectors of", sum(map(len, missing.values())))
+    for file, rows in missing.items():
+        vectors = _as_float16(model, encoder([texts[row] for row in rows]))
+        with whole_file(file) as temporary, temporary.open("wb") as stream:
+            np.save(stream, vectors)
+        ticker.advance(len(rows), "texts")
+
+
+def _as_float16(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float16]:
+    largest = float(np.abs(vectors).max(initial=0))
+    if not largest <= LARGEST:  # so that NaN is refused, too
+        raise InputError(
+            f"{model}: its vectors reach {largest:g}, and float16, in which they are kept, ends at {LARGEST:g}; "
+            "have them scaled to unit length (normalize: true)"
+        )
+    return vectors.astype(np.float16)
+
+
+def _open_chunk(file: Path) -> NDArray[np.float16]:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: no such file after all workers are done; give them one folder to share") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{file}: damaged ({error}); delete it and run again") from error
+
+
+def in_batches(what: str, encoder: VectorsOf, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Call an encoder with batches of texts of like length, while a bar shows how far it is.
+
+    :param what: what to call it on the progress bar.
+    :returns: vectors in the order of `texts`, (len(texts), D).
+    """
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    vectors = np.empty((0, 0), dtype=np.float32)
+    with bar(f"{what}: vectors", len(texts)) as ticker:
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
+            found = encoder([texts[row] for row in rows])
+            if start == 0:
+                vectors = np.empty((len(texts), found.shape[1]), dtype=np.float32)
+            vectors[rows] = found
+            ticker.advance(len(rows))
+    return vectors
+
+
+def vectors_of(what: str, student: Student, tokenizer: Tokenizer) -> VectorsOf:
+    """Wrap a student (or assistant) as a function from texts to vectors.
+
+    :param what: what to call it on the progress bar.
+    """
+
+    def encode_texts(texts: Sequence[str]) -> NDArray[np.float32]:
+        student.to(device())
+        with bar(f"{what}: vectors", len(texts)) as ticker, fast_inference():
+            return encode(student, tokenizer, texts, advance=ticker.advance)
+
+    return encode_texts

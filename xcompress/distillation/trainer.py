@@ -1,0 +1,301 @@
+"""transformers' Trainer with our objectives: what a step computes, what is saved, and what is shown."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.optim import AdamW, Optimizer
+from torch.utils.data import Sampler
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations.integration_utils import TensorBoardCallback
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+from xcompress.console import Ticker, bar
+from xcompress.distillation import distributed
+from xcompress.distillation.data.batches import LikeLengths
+from xcompress.distillation.optim.lars import Lars
+from xcompress.errors import InputError
+from xcompress.files import write_text
+from xcompress.recipe import Stage
+
+Batch = Mapping[str, Tensor]
+Loss = Callable[[nn.Module, Mapping[str, Batch]], Tensor]
+"""Maps a model and the batches of a step, by kind, to a scalar."""
+AfterStep = Callable[[int, int], None]
+"""Told the steps done, and all steps of the stage."""
+
+
+class Batches(Protocol):
+    """Makes the batches of a step from numbers of pairs."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each pair, so that those of like length stand together."""
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+
+    def __call__(self, rows: Sequence[int]) -> Mapping[str, Batch]:
+        """Return the batches of some pairs, by kind."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a model is scored while it trains."""
+
+    steps: int
+    score: Callable[[], Mapping[str, float]]
+
+
+COMPLETE = "complete"
+"""A checkpoint holds a file of this name once all its others are written: how many seconds training took up to it."""
+CHECKPOINTS_KEPT = 2
+
+
+class _ObjectiveTrainer(Trainer):
+    """A Trainer whose loss is a function of the model and a batch."""
+
+    def __init__(self, loss: Loss, stage: Stage, batches: Batches, **options: Any) -> None:  # noqa: ANN401
+        numbers: Any = range(len(batches))
+        super().__init__(train_dataset=numbers, data_collator=batches, **options)
+        self.loss = loss
+        self.stage = stage
+        self.lengths = batches.lengths
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | None = None,
+    ) -> Tensor:
+        return self.loss(model, inputs)
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
+        if self.optimizer is None:
+            assert isinstance(self.model, nn.Module)
+            self.optimizer = _optimizer(self.model, self.stage)
+        return self.optimizer
+
+    def _get_train_sampler(self, *_: object, **__: object) -> Sampler[int]:
+        return LikeLengths(self.lengths, self.stage.batch_size, self.args.seed)
+
+
+def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:
+    groups = list(_parameter_groups(model, stage))
+    if stage.optimizer == "lars":
+        return Lars(groups, lr=stage.learning_rate, momentum=stage.momentum)
+    return AdamW([{key: group[key] for key in group if key != "adapt"} for group in groups], fused=True)
+
+
+def _parameter_groups(model: nn.Module, stage: Stage) -> Iterator[dict[str, Any]]:
+    """Split the weights that learn: the word table with its own rate, matrices, and vectors without weight decay."""
+    table: list[nn.Parameter] = []
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
+        group = table if name.endswith("word.weight") else matrices if weight.ndim > 1 else vectors
+        group.append(weight)
+    table_rate = stage.table_learning_rate or stage.learning_rate
+    yield {"params": table, "lr": table_rate, "weight_decay": 0.0, "adapt": True}
+    yield {"params": matrices, "lr": stage.learning_rate, "weight_decay": stage.weight_decay, "adapt": True}
+    yield {"params": vectors, "lr": stage.learning_rate, "weight_decay": 0.0, "adapt": False}
+
+
+class _Show(TrainerCallback):
+    """Moves a progress bar with the loss beside it."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self.ticker = ticker
+        self.shown = 0
+        self.note = ""
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        self.shown = state.global_step
+        self.ticker.start_at(self.shown)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        self.ticker.advance(state.global_step - self.shown, self.note)
+        self.shown = state.global_step
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        if state.log_history and "loss" in state.log_history[-1]:
+            self.note = f"loss {state.log_history[-1]['loss']:.4f}"
+
+
+class _Mark(TrainerCallback):
+    """Marks each checkpoint as complete, with the seconds of training that led to it."""
+
+    def __init__(self, seconds_before: float) -> None:
+        self.counted_from = time.monotonic() - seconds_before
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        distributed.wait()
+        if state.is_world_process_zero:
+            marker = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE
+            write_text(marker, f"{time.monotonic() - self.counted_from:.1f}")
+
+
+class _AfterStep(TrainerCallback):
+    """Calls a function after each step, before anything is saved."""
+
+    def __init__(self, function: AfterStep) -> None:
+        self.function = function
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        self.function(state.global_step, state.max_steps)
+
+
+class _Score(TrainerCallback):
+    """Scores the model every so many steps; the log that checkpoints keep holds the scores."""
+
+    def __init__(self, scoring: Scoring) -> None:
+        self.scoring = scoring
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        if state.global_step % self.scoring.steps == 0:
+            state.log_history.append({"step": state.global_step, "dev": self.scoring.score()})  # type: ignore[dict-item]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How training went."""
+
+    loss: list[dict[str, float]]
+    """`step` and `loss`, the mean of the steps since the last entry."""
+    dev_course: list[dict[str, Any]]
+    """`step` and `dev`, scores after that step."""
+    seconds_before: float
+    """Of training that an earlier call did, up to the checkpoint that this one went on from."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """How a stage is trained."""
+
+    name: str
+    stage: Stage
+    work: Path
+    """Folder of checkpoints; the caller removes it when the result is safe."""
+    seed: int
+    bf16: bool
+    """Whether products are in bfloat16."""
+    scoring: Scoring | None = None
+    board: Path | None = None
+    """Folder of TensorBoard logs."""
+
+
+def train(job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: AfterStep | None = None) -> Course:
+    """Train the model in place, going on from the newest complete checkpoint of the job.
+
+    :param loss: maps the model and one of `batches` to a scalar.
+    """
+    steps = len(batches) // job.stage.batch_size
+    checkpoint = newest_checkpoint(job.work)
+    seconds_before = _seconds_until(checkpoint)
+    with bar(job.name, steps) as ticker:
+        trainer = _ObjectiveTrainer(
+            loss,
+            job.stage,
+            model=model,
+            args=_arguments(job, steps),
+            batches=batches,
+            callbacks=[*_callbacks(job, ticker, after_step), _Mark(seconds_before), *_boards(job.board)],
+        )
+        trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
+        trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
+        with _attention():
+            trainer.train(resume_from_checkpoint=checkpoint)
+    log = trainer.state.log_history
+    return Course(
+        [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
+        [entry for entry in log if "dev" in entry],
+        seconds_before,
+    )
+
+
+def _callbacks(job: Job, ticker: Ticker, after_step: AfterStep | None) -> Iterator[TrainerCallback]:
+    if after_step:
+        yield _AfterStep(after_step)
+    yield _Show(ticker)
+    if job.scoring:
+        yield _Score(job.scoring)
+
+
+def _boards(folder: Path | None) -> Iterator[TrainerCallback]:
+    if folder is None or not distributed.is_main():
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("--tensorboard: the package tensorboard is not installed; pip install tensorboard") from error
+    yield TensorBoardCallback(SummaryWriter(str(folder)))  # type: ignore[no-untyped-call]
+
+
+def _attention() -> AbstractContextManager[object]:
+    """Choose plain attention on the CPU: its backward pass takes half the time of the flash kernel at 16 tokens."""
+    return nullcontext() if torch.cuda.is_available() else sdpa_kernel(SDPBackend.MATH)
+
+
+def newest_checkpoint(work: Path) -> str | None:
+    """Return the newest complete checkpoint in the folder; one that a kill left half-written does not count."""
+    complete = [marker.parent for marker in work.glob(f"checkpoint-*/{COMPLETE}")]
+    return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
+
+
+def _seconds_until(checkpoint: str | None) -> float:
+    return float((Path(checkpoint) / COMPLETE).read_text(encoding="utf-8") or 0) if checkpoint else 0.0
+
+
+def _arguments(job: Job, steps: int) -> TrainingArguments:
+    stage = job.stage
+    os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # what an earlier training in bfloat16 left there would win
+    arguments = TrainingArguments(
+        output_dir=str(job.work),
+        max_steps=steps,
+        per_device_train_batch_size=share_of(job.name, stage),
+        learning_rate=stage.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=round(stage.warmup * steps),
+        max_grad_norm=1.0,
+        bf16=job.bf16,
+        use_cpu=not torch.cuda.is_available(),
+        seed=job.seed,
+        logging_steps=max(1, steps // 40),
+        save_steps=stage.checkpoint_steps,
+        save_total_limit=CHECKPOINTS_KEPT,
+        remove_unused_columns=False,
+        label_names=[],
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+        ddp_find_unused_parameters=False,
+    )
+    arguments._n_gpu = min(1, arguments.n_gpu)  # several GPUs are used through torchrun, where a batch stays one batch
+    return arguments
+
+
+def share_of(name: str, stage: Stage) -> int:
+    """Return the pairs of a batch that each worker gets.
+
+    :raises InputError: when the batch cannot be shared equally.
+    """
+    if stage.batch_size % distributed.count():
+        raise InputError(
+            f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {distributed.count()} workers; "
+            "choose a multiple of their number"
+        )
+    return stage.batch_size // distributed.count()

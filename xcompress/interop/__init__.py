@@ -1,0 +1,1 @@
+"""The student inside sentence-transformers and transformers."""

@@ -1,0 +1,1 @@
+"""The student, and encoders of the BERT family loaded as one."""

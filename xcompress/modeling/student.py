@@ -1,0 +1,402 @@
+"""The student, whole: embeddings with a bottleneck, a recurrent unit, a head, pooling, and its folder on disk.
+
+Any BERT-family encoder is the same class: M = its layers, R = 1, no bottleneck. The assistant therefore shares this
+file with the student made from it, and so does a foreign encoder that is exported as it is.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xcompress.errors import InputError
+from xcompress.files import read_json
+
+MODEL_TYPE = "xcompress-student"
+Pooling = Literal["mean", "cls"]
+PARTS = ("model.safetensors", "config.json", "tokenizer.json")
+"""The files that make up a student."""
+FARTHEST = 128
+"""Tokens this far apart, or farther, share the last bucket of a relative attention bias."""
+_OPENS_IN_SENTENCE_TRANSFORMERS = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "xcompress.interop.sentence_transformers.StudentModule"}
+    ],
+    "config_sentence_transformers.json": {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"},
+}
+
+
+@dataclass(frozen=True)
+class StudentConfig:
+    """What fixes the architecture; every field is stored in config.json."""
+
+    vocab_size: int
+    """V, rows of the word table."""
+    hidden_size: int = 384
+    """H, width of the encoder."""
+    num_attention_heads: int = 12
+    intermediate_size: int = 1536
+    """Width of the feed-forward layer."""
+    unit_layers: int = 12
+    """M, distinct transformer layers: the recurrent unit."""
+    recurrences: int = 1
+    """R, how often the unit is applied; the network is M x R layers deep."""
+    bottleneck: int | None = None
+    """B, width of the word table in front of the B x H projection; None keeps a V x H table."""
+    head_size: int | None = None
+    """D, width of the linear head in front of the pooling (behind it, if activated); None keeps H and adds no head."""
+    max_position_embeddings: int = 512
+    position_offset: int = 0
+    """Index of the first position: 0 in BERT, pad_token_id + 1 in RoBERTa and XLM-R."""
+    type_vocab_size: int = 2
+    """Rows of the token type table; 0 where there is none."""
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int = 1
+    normalize: bool = True
+    """Whether sentence vectors are scaled to unit length."""
+    max_tokens: int = 128
+    """Longer texts are cut."""
+    prefix: str = ""
+    """Text the model expects in front of every sentence."""
+    pooling: Pooling = "mean"
+    """How token vectors become a sentence vector: their mean, or the first one."""
+    relative_buckets: int | None = None
+    """Rows of a table of attention biases by distance, shared by all layers, as in MPNet; None where there is none."""
+    head_activation: Literal["tanh"] | None = None
+    """What the head's output passes; the head then acts behind the pooling, with which it does not commute."""
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.num_attention_heads:
+            raise InputError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}; "
+                "choose heads that divide it"
+            )
+        if self.bottleneck is not None and not 0 < self.bottleneck < self.hidden_size:
+            raise InputError(
+                f"bottleneck {self.bottleneck} must lie between 1 and hidden_size - 1 = {self.hidden_size - 1}; "
+                "leave it out for a full table"
+            )
+        if self.relative_buckets is not None and (self.relative_buckets < 4 or self.relative_buckets % 4):
+            raise InputError(f"relative_buckets {self.relative_buckets} is no multiple of 4; choose one, such as 32")
+        self._check_read_out()
+
+    def _check_read_out(self) -> None:
+        if self.pooling not in get_args(Pooling):
+            raise InputError(f"pooling {self.pooling!r} is unknown; choose {' or '.join(get_args(Pooling))}")
+        if self.head_activation not in ("tanh", None):
+            raise InputError(f"head_activation {self.head_activation!r} is unknown; choose tanh, or leave it out")
+        if self.head_activation and not self.head_size:
+            raise InputError(f"head_activation {self.head_activation!r} needs a head; give head_size")
+
+    @property
+    def dimension(self) -> int:
+        """D, the length of a sentence vector."""
+        return self.head_size or self.hidden_size
+
+    @property
+    def depth(self) -> int:
+        """M x R, how many layers a token passes."""
+        return self.unit_layers * self.recurrences
+
+    def at_depth(self, recurrences: int) -> "StudentConfig":
+        """Return the configuration with fewer recurrences.
+
+        :raises InputError: when they are not among 1 ... R.
+        """
+        if not 1 <= recurrences <= self.recurrences:
+            raise InputError(
+                f"recurrences: {recurrences} asked for, the student has {self.recurrences}; choose one of 1 to "
+                f"{self.recurrences}"
+            )
+        return replace(self, recurrences=recurrences)
+
+
+class Embeddings(nn.Module):
+    """Word rows (through the bottleneck, where there is one) + positions + token type, then LayerNorm."""
+
+    def __init__(self, config: StudentConfig) -> None:
+        super().__init__()
+        width = config.bottleneck or config.hidden_size
+        self.word = nn.Embedding(config.vocab_size, width)
+        self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
+        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(0.0)
+        self.offset = config.position_offset
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Map token ids (N, L) to token vectors (N, L, H)."""
+        words = self.word(input_ids)
+        if self.projection is not None:
+            words = self.projection(words)
+        places = self.position(torch.arange(input_ids.shape[1], device=input_ids.device) + self.offset)
+        if self.token_type is not None:
+            places = places + self.token_type.weight[0]
+        return self.dropout(self.norm(words + places))  # type: ignore[no-any-return]
+
+
+class RelativeBias(nn.Module):
+    """What is added to an attention score for the distance between two tokens (Raffel et al., 2020; MPNet)."""
+
+    def __init__(self, config: StudentConfig) -> None:
+        super().__init__()
+        self.table = nn.Embedding(config.relative_buckets or 0, config.num_attention_heads)
+
+    def forward(self, length: int) -> Tensor:
+        """Return the biases of a sentence, (1, heads, L, L): query i, key j."""
+        rows = self.by_distance(length)
+        positions = torch.arange(length, device=rows.device)
+        distances = positions[None, :] - positions[:, None]
+        return rows[distances + length - 1].permute(2, 0, 1)[None]
+
+    def by_distance(self, length: int) -> Tensor:
+        """Return the biases of the distances j - i = -(L - 1) ... L - 1 between key and query, (2 L - 1, heads)."""
+        distances = torch.arange(1 - length, length, device=self.table.weight.device)
+        return self.table(distance_buckets(distances, self.table.num_embeddings))  # type: ignore[no-any-return]
+
+
+def distance_buckets(distances: Tensor, buckets: int) -> Tensor:
+    """Sort distances j - i between key and query into buckets, half of them for each direction.
+
+    In each half n, of n = buckets / 2, distances below n / 2 have a bucket of their own; the others share buckets that
+    grow with the logarithm of the distance, up to `FARTHEST`.
+    """
+    half = buckets // 2
+    exact = half // 2
+    away = distances.abs()
+    steps = torch.log(away.clamp(min=1).float() / exact) / math.log(FARTHEST / exact) * (half - exact)
+    near = torch.where(away < exact, away, (exact + steps.long()).clamp(max=half - 1))
+    return near + (distances > 0) * half
+
+
+class Layer(nn.Module):
+    """One post-norm transformer layer of BERT (Devlin et al., 2019), with queries, keys and values in one product."""
+
+    def __init__(self, config: StudentConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.attention = nn.Linear(width, 3 * width)
+        self.attention_output = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.intermediate = nn.Linear(width, config.intermediate_size)
+        self.output = nn.Linear(config.intermediate_size, width)
+        self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Map token vectors (N, L, H) to (N, L, H).
+
+        :param mask: True where a token may be looked at, (N, 1, 1, L); or what is added to the attention scores,
+            (N, heads, L, L).
+        """
+        context = self.attention_output(self._attend(tokens, mask))
+        attended = self.attention_norm(tokens + self.dropout(context))
+        expanded = self.output(functional.gelu(self.intermediate(attended)))
+        return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
+
+    def _attend(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        batch, length, width = tokens.shape
+        joint = self.attention(tokens).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = joint.permute(2, 0, 3, 1, 4).unbind(0)
+        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return context.transpose(1, 2).reshape(batch, length, width)
+
+
+class Student(nn.Module):
+    """A sentence encoder: embeddings, the unit of M layers applied R times, a head, pooling.
+
+    A linear head acts on every token. Pooling commutes with a linear map, so this equals a head behind the pooling, and
+    any loader that pools the token vectors itself gets the right sentence vector. A head with an activation acts on the
+    pooled vector; the token vectors then are those in front of it.
+    """
+
+    def __init__(self, config: StudentConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.relative = RelativeBias(config) if config.relative_buckets else None
+        self.unit = nn.ModuleList(Layer(config) for _ in range(config.unit_layers))
+        self.head = nn.Linear(config.hidden_size, config.head_size) if config.head_size else None
+        self.apply(_initialise)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode a batch.
+
+        :param input_ids: token ids, (N, L).
+        :param attention_mask: 1 for tokens, 0 for padding, (N, L).
+        :returns: token vectors (N, L, D), or (N, L, H) in front of a head with an activation, and sentence vectors
+            (N, D).
+        """
+        tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
+        for _ in range(self.config.recurrences):
+            tokens = self._apply_unit(tokens, mask)
+        return self._read_out(tokens, attention_mask)
+
+    def at_depths(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
+        """Encode a batch once and read the sentence vectors (N, D) after each recurrence 1 ... R.
+
+        The parameters are those of `forward`, and the last vectors are the ones that it gives.
+        """
+        tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
+        sentences = []
+        for _ in range(self.config.recurrences):
+            tokens = self._apply_unit(tokens, mask)
+            sentences.append(self._read_out(tokens, attention_mask)[1])
+        return sentences
+
+    def _mask(self, attention_mask: Tensor) -> Tensor:
+        visible = attention_mask.bool()[:, None, None, :]
+        if self.relative is None:
+            return visible
+        return self.relative(attention_mask.shape[1]).masked_fill(~visible, -torch.inf)  # type: ignore[no-any-return]
+
+    def _apply_unit(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        for layer in self.unit:
+            tokens = layer(tokens, mask)
+        return tokens
+
+    def _read_out(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        activated = self.config.head_activation is not None
+        if self.head is not None and not activated:
+            tokens = self.head(tokens)
+        sentences = tokens[:, 0] if self.config.pooling == "cls" else mean_pooling(tokens, attention_mask)
+        if self.head is not None and activated:
+            sentences = torch.tanh(self.head(sentences))
+        return tokens, functional.normalize(sentences, dim=-1) if self.config.normalize else sentences
+
+    def sizes(self) -> dict[str, int]:
+        """Count parameters by part: word, projection, position, token_type, norm, relative, encoder, head."""
+        parts = {name: module for name, module in self.embeddings.named_children() if name != "dropout"}
+        rest = {"relative": self.relative, "encoder": self.unit, "head": self.head}
+        parts |= {name: module for name, module in rest.items() if module is not None}
+        return {name: sum(weight.numel() for weight in module.parameters()) for name, module in parts.items()}
+
+    def save(self, folder: Path, tokenizer: Tokenizer) -> None:
+        """Write `PARTS`, and what lets sentence-transformers open the folder; the folder must exist."""
+        self.save_parts(folder, tokenizer)
+        for name, value in _OPENS_IN_SENTENCE_TRANSFORMERS.items():
+            (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+    def save_parts(self, folder: Path, tokenizer: Tokenizer) -> None:
+        """Write `PARTS` alone; the folder must exist."""
+        described = {"model_type": MODEL_TYPE, **asdict(self.config)}
+        (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        tokenizer.save(str(folder / "tokenizer.json"))
+
+    @classmethod
+    def load(cls, folder: Path) -> tuple["Student", Tokenizer]:
+        """Read what `save` wrote, ready for inference.
+
+        :raises InputError: when the folder does not hold a student.
+        """
+        student = cls(read_config(folder))
+        student.load_state_dict(load_file(folder / "model.safetensors"))
+        return student.eval(), Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def read_config(folder: Path) -> StudentConfig:
+    """Read the configuration of a student's folder.
+
+    :raises InputError: when the folder does not hold a student.
+    """
+    described = read_json(folder / "config.json")
+    if described.get("model_type") != MODEL_TYPE:
+        raise InputError(f"{folder}: model_type is {described.get('model_type')!r}, not {MODEL_TYPE!r}")
+    known = {field.name for field in fields(StudentConfig)}
+    return StudentConfig(**{name: value for name, value in described.items() if name in known})
+
+
+def shallower(student: Student, recurrences: int) -> Student:
+    """Return a student of the same weights that applies its unit fewer times, 1 ... R.
+
+    :raises InputError: when it is not among these.
+    """
+    with torch.device("meta"):
+        made = Student(student.config.at_depth(recurrences))
+    made.load_state_dict(student.state_dict(), assign=True)
+    return made.train(student.training)
+
+
+def set_dropout(student: Student, share: float) -> None:
+    """Set the share of components that are zeroed while the student trains; none when it is made or read.
+
+    They are those behind the embeddings' norm, the attention's output and the feed-forward layer's output, as in BERT.
+    In eval mode nothing is zeroed, and nothing of it is saved.
+    """
+    for module in student.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def mean_pooling(tokens: Tensor, attention_mask: Tensor) -> Tensor:
+    """Average the token vectors (N, L, D) that `attention_mask` (N, L) marks with 1; returns (N, D)."""
+    weights = attention_mask.to(tokens.dtype).unsqueeze(-1)
+    return (tokens * weights).sum(1) / weights.sum(1)
+
+
+def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig) -> list[list[int]]:
+    """Turn texts into token ids with special tokens, the model's prefix in front, cut at `config.max_tokens`."""
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(config.max_tokens)
+    encodings = tokenizer.encode_batch([config.prefix + text for text in texts])
+    return [encoding.ids or [config.pad_token_id] for encoding in encodings]
+
+
+def pad(sequences: Sequence[Sequence[int]], pad_token_id: int) -> tuple[Tensor, Tensor]:
+    """Stack sequences of token ids to `input_ids` and `attention_mask`, both (N, L) int64, padded on the right."""
+    length = max(map(len, sequences))
+    input_ids = torch.full((len(sequences), length), pad_token_id, dtype=torch.int64)
+    attention_mask = torch.zeros_like(input_ids)
+    for row, ids in enumerate(sequences):
+        input_ids[row, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
+        attention_mask[row, : len(ids)] = 1
+    return input_ids, attention_mask
+
+
+def encode(
+    student: Student,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    batch_size: int = 64,
+    advance: Callable[[int], None] | None = None,
+) -> NDArray[np.float32]:
+    """Encode texts on the device that the student is on; batches hold sentences of like length.
+
+    :param advance: called with the number of texts done after every batch.
+    :returns: sentence vectors in the order of `texts`, (len(texts), D).
+    """
+    sequences = token_ids(tokenizer, texts, student.config)
+    order = sorted(range(len(texts)), key=lambda row: len(sequences[row]))
+    vectors = np.empty((len(texts), student.config.dimension), dtype=np.float32)
+    device = student.embeddings.word.weight.device
+    student.eval()
+    with torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            input_ids, mask = pad([sequences[row] for row in rows], student.config.pad_token_id)
+            _, sentences = student(input_ids.to(device), mask.to(device))
+            vectors[rows] = sentences.float().cpu().numpy()
+            if advance:
+                advance(len(rows))
+    return vectors

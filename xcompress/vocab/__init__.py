@@ -1,0 +1,1 @@
+"""Vocabularies: count tokens, choose which to keep, trim or train."""
