@@ -33,7 +33,7 @@ from xcompress.console import emit, markdown_table
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import form_of, write_graph
 from xcompress.export.hf import export_hf
-from xcompress.export.matmul import sites
+from xcompress.export.matmul import matmuls
 from xcompress.export.source import find_source
 from xcompress.export.text import calibration_text
 from xcompress.modeling.student import Student
@@ -167,8 +167,8 @@ def _graph(file: Path, threads: int) -> Model:
 
 def multiply_adds(student: Student, shape: Shape) -> int:
     """Count the multiply-adds of products with weights; those of the attention come to a few per cent more."""
-    uses = {name: student.config.recurrences if name.startswith("unit.") else 1 for name in sites(student)}
-    return shape.batch * shape.tokens * sum(site.weight.size * uses[name] for name, site in sites(student).items())
+    uses = {name: student.config.recurrences if name.startswith("unit.") else 1 for name in matmuls(student)}
+    return shape.batch * shape.tokens * sum(site.weight.size * uses[name] for name, site in matmuls(student).items())
 
 
 def peak(threads: int | None, kind: str) -> float:

@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from xcompress.console import emit, markdown_table
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.verify import open_session
 from xcompress.files import read_json
 
 KINDS = {
-    "int8": Options(),
-    "int8, table in 4 bits": Options(table="int4"),
-    "int4": Options(precision="int4"),
+    "int8": ExportConfig(),
+    "int8, table in 4 bits": ExportConfig(table="int4"),
+    "int4": ExportConfig(precision="int4"),
 }
 TIMES = 5
 """How often a graph is opened; the least counts."""

@@ -22,8 +22,8 @@ import torch
 
 from xcompress import console
 from xcompress.bench.latency import SHAPES, Effort, Latency, Shape, summarise, take_turns
-from xcompress.export.graph import Form, build
-from xcompress.export.matmul import Level, Products, Range, sites
+from xcompress.export.graph import GraphOptions, build
+from xcompress.export.matmul import Level, Products, Range, matmuls
 from xcompress.modeling.student import Student, StudentConfig
 
 EXPORTED = "int8 as exported"
@@ -49,9 +49,9 @@ def main() -> None:
 
 def write(student: Student, folder: Path) -> Iterator[tuple[str, Path]]:
     """Write a graph for each choice; yield names and files."""
-    names = list(sites(student))
+    names = list(matmuls(student))
     attentions: dict[str, Level] = {name: "token" for name in names if name.endswith(".attention")}
-    exported = Form(table="int8", products=Products(None, ranges=_ranges(student)))
+    exported = GraphOptions(table="int8", products=Products(None, ranges=_ranges(student)))
     choices = {
         EXPORTED: exported,
         "int8, every scale static": replace(exported, products=replace(exported.products, default="static")),
@@ -60,19 +60,19 @@ def write(student: Student, folder: Path) -> Iterator[tuple[str, Path]]:
         "int8, loop": replace(exported, recurrence="loop"),
         "int8, folded": replace(exported, fold=True),
         "int4 table": replace(exported, table="int4"),
-        "float32": Form(),
-        "float32, loop": Form("loop"),
-        "float32, folded": Form(fold=True),
+        "float32": GraphOptions(),
+        "float32, loop": GraphOptions("loop"),
+        "float32, folded": GraphOptions(fold=True),
     }
     for name, form in choices.items():
         yield name, _saved(build(student, form), folder, name)
     yield "int8, Add for Sum", _saved(_with_add(build(student, exported)), folder, "add8")
-    yield "float32, Add for Sum", _saved(_with_add(build(student, Form())), folder, "add32")
+    yield "float32, Add for Sum", _saved(_with_add(build(student, GraphOptions())), folder, "add32")
 
 
 def _ranges(student: Student) -> dict[str, Range]:
     """Make ranges up: they do not change the time."""
-    widths = {name: site.weight.shape[0] for name, site in sites(student).items()}
+    widths = {name: site.weight.shape[0] for name, site in matmuls(student).items()}
     return {name: Range(np.full(n, -4, np.float32), np.full(n, 4, np.float32)) for name, n in widths.items()}
 
 

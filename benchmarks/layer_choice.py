@@ -21,7 +21,7 @@ from xcompress.distillation.initialization import headless, initial_student, lea
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.vectors import vectors_of
 from xcompress.modeling.student import Student
-from xcompress.recipe import Recipe, StudentPart, load_recipe
+from xcompress.recipe import Recipe, StudentSection, load_recipe
 
 CHOICES = (
     "1,2,3,4,5,6,7,8",
@@ -50,13 +50,13 @@ def main() -> None:
     rows = []
     for text in asked.layers:
         layers = tuple(map(int, text.split(",")))
-        part = StudentPart(unit_layers=len(layers), layers=layers, recurrences=1, bottleneck=asked.bottleneck)
+        part = StudentSection(unit_layers=len(layers), layers=layers, recurrences=1, bottleneck=asked.bottleneck)
         found = scored(asked.run, recipe, part, graded)
         rows.append([text, str(asked.bottleneck), *(f"{found[name]:.1f}" for name in SHOWN)])
     emit(markdown_table(["layers of the assistant", "B", *SHOWN], rows))
 
 
-def scored(run: Path, recipe: Recipe, part: StudentPart, graded: GradedSet) -> dict[str, float]:
+def scored(run: Path, recipe: Recipe, part: StudentSection, graded: GradedSet) -> dict[str, float]:
     """Return the averages of an untrained student."""
     assistant, tokenizer = Student.load(run / "start")
     bare = headless(initial_student(assistant, part, np.load(run / "start" / PIECE_COUNTS)))

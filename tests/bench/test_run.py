@@ -14,7 +14,7 @@ from xcompress.bench.machine import describe
 from xcompress.bench.report.notes import load_warnings
 from xcompress.bench.report.tables import markdown, show
 from xcompress.bench.results import Report
-from xcompress.bench.run import Plan, bench
+from xcompress.bench.run import BenchConfig, bench
 from xcompress.bench.subjects import RUN_REFERENCE, find_subjects
 from xcompress.bench.workers.work import SIDE, peak_graph, work_of, work_of_bundle
 from xcompress.bench.workers.worker import Session
@@ -24,7 +24,7 @@ from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student
 
 HOLDOUT = "\n".join(f"sentence number {n}\tSatz Nummer {n}" for n in range(30)) + "\n"
-QUICK = Plan(quick=True)
+QUICK = BenchConfig(quick=True)
 
 
 def make_run(folder: Path) -> Path:
@@ -48,7 +48,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_whole_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(Path("runs/tiny"))
     monkeypatch.setattr(run, "FULL", run.QUICK)
-    report = bench(plan=Plan(languages=("en", "de")))
+    report = bench(plan=BenchConfig(languages=("en", "de")))
     assert [one.name for one in report.results] == [
         RUN_REFERENCE,
         "assistant after stage 1, PyTorch",

@@ -12,8 +12,8 @@ from tests.helpers.export import little_text  # noqa: F401
 from tests.helpers.student import SENTENCES, save_student
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.main import main as cli
-from xcompress.export.config import Bottleneck, Format, Options, Precision, Recurrence, Shortening, Target
-from xcompress.export.source import Reading
+from xcompress.export.config import Bottleneck, ExportConfig, Format, Precision, Recurrence, Shortening, Target
+from xcompress.export.source import SourceOptions
 
 HEAVY = ("torch", "transformers", "onnx", "onnxruntime", "tokenizers", "numpy", "scipy")
 BLOCKED = f"""
@@ -56,9 +56,9 @@ def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(stopped.value.code or 0)
 
 
-def options_of(asked: list[dict[str, Any]]) -> Options:
+def options_of(asked: list[dict[str, Any]]) -> ExportConfig:
     options = asked[-1]["options"]
-    assert isinstance(options, Options)
+    assert isinstance(options, ExportConfig)
     return options
 
 
@@ -77,7 +77,7 @@ def options_of(asked: list[dict[str, Any]]) -> Options:
 )
 def test_how_the_precision_is_asked_for(asked: list[dict[str, Any]], arguments: list[str], precision: str) -> None:
     assert run("student", *arguments).exit_code == 0
-    assert options_of(asked) == Options(precision=precision)
+    assert options_of(asked) == ExportConfig(precision=precision)
 
 
 def test_every_option_arrives(asked: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_every_option_arrives(asked: list[dict[str, Any]], tmp_path: Path) -> No
     )
     assert run(*arguments.split(), "--tokenizer", str(tmp_path)).exit_code == 0
     call = asked[-1]
-    assert call["options"] == Options(
+    assert call["options"] == ExportConfig(
         target="mobile",
         recurrence="unroll",
         recurrences=2,
@@ -102,13 +102,13 @@ def test_every_option_arrives(asked: list[dict[str, Any]], tmp_path: Path) -> No
         gate=0.5,
         text=(Path("a.txt"), Path("b.tsv")),
     )
-    assert call["reading"] == Reading(tokenizer=tmp_path, prefix="query:", pooling="cls")
+    assert call["reading"] == SourceOptions(tokenizer=tmp_path, prefix="query:", pooling="cls")
     assert (call["source"], call["output"], call["force"]) == ("student", Path("there"), True)
 
 
 def test_without_a_source_the_newest_run_is_left_to_the_export(asked: list[dict[str, Any]]) -> None:
     assert run().exit_code == 0
-    assert (asked[-1]["source"], asked[-1]["output"], asked[-1]["reading"]) == (None, None, Reading())
+    assert (asked[-1]["source"], asked[-1]["output"], asked[-1]["reading"]) == (None, None, SourceOptions())
 
 
 def test_the_folder_or_the_manifest_is_printed(asked: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_other_format_and_how_to_read_a_foreign_encoder(asked: list[dict[str
         "source": "student",
         "output": None,
         "recurrences": 2,
-        "reading": Reading(pooling="cls"),
+        "reading": SourceOptions(pooling="cls"),
         "force": False,
     }
 

@@ -130,7 +130,10 @@ def test_validate_names_what_is_bad_and_exits_with_2(inside: Path) -> None:
         ("teacher: {source: 'wheel:x/y'}", "teacher.source: wheel:x/y: not of the form wheel:name==version"),
         ("teacher: {source: 'python:no-name'}", "teacher.source: python:no-name: not of the form python:package"),
         ("teacher: {source: v.npy, sentences: s.txt}", "teacher.source: v.npy: no such file"),
-        ("assistant: {rows_from: {source: /absent/rows}}", "assistant.rows_from.source: /absent/rows: no such"),
+        (
+            "assistant: {embeddings_from: {source: /absent/rows}}",
+            "assistant.embeddings_from.source: /absent/rows: no such",
+        ),
         ("assistant: {tokenizer: {source: t.json}}", "assistant.tokenizer.source: t.json: no such file"),
         ("corpus: {catalogues: [locale]}", "corpus.catalogues.0: locale: no such file"),
         ("vocabulary: {words: 'words.{language}.txt'}", "vocabulary.words: words.en.txt: no such file"),

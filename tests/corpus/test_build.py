@@ -9,7 +9,7 @@ import polib
 import pytest
 
 from xcompress.corpus import gather
-from xcompress.corpus.build import HELD_OUT, SAMPLED, Report, build, corpus_file, origins_file
+from xcompress.corpus.build import HELD_OUT, SAMPLED, CorpusReport, build, corpus_file, origins_file
 from xcompress.corpus.filters import Limits, TokenLimit
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.split import rank, sentence_key
@@ -23,7 +23,7 @@ COLOURS = ["red", "green", "blue", "white", "black", "brown"]
 class Built:
     """A corpus with all its pairs; their origin is the file's name."""
 
-    report: Report
+    report: CorpusReport
     train: tuple[tuple[str, str, str], ...]
     holdout: tuple[tuple[str, str, str], ...]
 

@@ -16,7 +16,7 @@ from xcompress.distillation.initialization import (
 )
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student, encode
-from xcompress.recipe import StudentPart
+from xcompress.recipe import StudentSection
 
 SENTENCES = ["the boat is late", "a red boat waits near the old bridge", "rain", "der Zug kommt heute nicht"]
 
@@ -76,7 +76,7 @@ def test_svd_keeps_frequent_pieces_better() -> None:
 
 def test_the_student_starts_with_the_first_layers_and_the_head_of_the_assistant() -> None:
     model = assistant(4)
-    student = initial_student(model, StudentPart(unit_layers=2, bottleneck=8), np.ones(400, dtype=np.int64))
+    student = initial_student(model, StudentSection(unit_layers=2, bottleneck=8), np.ones(400, dtype=np.int64))
     assert (student.config.recurrences, student.config.prefix) == (2, "")
     for layer in range(2):
         assert torch.equal(student.unit[layer].output.weight, model.unit[layer].output.weight)
@@ -87,7 +87,7 @@ def test_the_student_starts_with_the_first_layers_and_the_head_of_the_assistant(
 
 def test_the_student_takes_the_layers_that_it_names() -> None:
     model = assistant(4)
-    part = StudentPart(unit_layers=2, layers=(2, 4), recurrences=1, bottleneck=None)
+    part = StudentSection(unit_layers=2, layers=(2, 4), recurrences=1, bottleneck=None)
     student = initial_student(model, part, np.ones(400, dtype=np.int64))
     for place, layer in enumerate((1, 3)):
         for name, weight in model.unit[layer].state_dict().items():
@@ -96,7 +96,7 @@ def test_the_student_takes_the_layers_that_it_names() -> None:
 
 def test_layers_of_a_recurrent_assistant_are_counted_in_its_depth() -> None:
     model = Student(replace(assistant(2).config, recurrences=3))
-    part = StudentPart(unit_layers=4, layers=(1, 2, 3, 6), recurrences=1, bottleneck=None)
+    part = StudentSection(unit_layers=4, layers=(1, 2, 3, 6), recurrences=1, bottleneck=None)
     student = initial_student(model, part, np.ones(400, dtype=np.int64))
     lent = [model.unit[place].output.weight for place in (0, 1, 0, 1)]
     assert all(torch.equal(layer.output.weight, weight) for layer, weight in zip(student.unit, lent, strict=True))
@@ -105,7 +105,7 @@ def test_layers_of_a_recurrent_assistant_are_counted_in_its_depth() -> None:
 @pytest.mark.parametrize("bottleneck", [8, 24, None])
 def test_a_bottlenecked_assistant_lends_its_whole_table(bottleneck: int | None) -> None:
     model = make_student(unit_layers=2, recurrences=1, bottleneck=8)
-    part = StudentPart(unit_layers=2, bottleneck=bottleneck)
+    part = StudentSection(unit_layers=2, bottleneck=bottleneck)
     student = initial_student(model, part, np.ones(400, dtype=np.int64))
     tokenizer = make_tokenizer()
     assert student.config.bottleneck == bottleneck
@@ -116,14 +116,14 @@ def test_a_bottlenecked_assistant_lends_its_whole_table(bottleneck: int | None) 
 
 def test_without_a_bottleneck_the_table_is_the_assistants() -> None:
     model = assistant(4)
-    student = initial_student(model, StudentPart(unit_layers=4, bottleneck=None), np.ones(400, dtype=np.int64))
+    student = initial_student(model, StudentSection(unit_layers=4, bottleneck=None), np.ones(400, dtype=np.int64))
     tokenizer = make_tokenizer()
     assert np.array_equal(encode(student, tokenizer, SENTENCES), encode(plain(model), tokenizer, SENTENCES))
 
 
 def test_svd_starts_below_a_random_table_in_equation_3() -> None:
     model, tokenizer = assistant(), make_tokenizer()
-    student = initial_student(model, StudentPart(unit_layers=2, bottleneck=24), np.ones(400, dtype=np.int64))
+    student = initial_student(model, StudentSection(unit_layers=2, bottleneck=24), np.ones(400, dtype=np.int64))
     errors = embedding_errors(model, student, tokenizer, SENTENCES)
     assert 0 < errors["start"] < errors["random"]
 

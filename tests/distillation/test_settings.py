@@ -58,11 +58,11 @@ def test_an_assistant_that_is_a_function_is_imitated(
     (tmp_path / "bag_of_words.py").write_text(FUNCTION)
     monkeypatch.syspath_prepend(tmp_path)
     lender = load_recipe(recipe_file).assistant.source
-    changes = [IMITATION, f"assistant={{source: 'python:bag_of_words:encode', unit_from: {{source: {lender}}}}}"]
+    changes = [IMITATION, f"assistant={{source: 'python:bag_of_words:encode', layers_from: {{source: {lender}}}}}"]
     finished, facts = run(recipe_file, tmp_path, *changes)
     assert facts["start"]["assistant"]["retrieval"].keys() == {"de", "fr"}, "the function itself is scored"
     assert facts["start"]["widths"] == {"by": "head", "teacher": 32, "encoder": 32, "student": 32}
-    assert read_json(finished / "manifest.json")["models"].keys() == {"teacher", "assistant", "unit_from"}
+    assert read_json(finished / "manifest.json")["models"].keys() == {"teacher", "assistant", "layers_from"}
     finite(finished)
     del sys.modules["bag_of_words"]
 
@@ -70,7 +70,7 @@ def test_an_assistant_that_is_a_function_is_imitated(
 def test_the_word_table_may_be_anothers(with_pieces: str, recipe_file: Path, tmp_path: Path) -> None:
     rows = with_pieces.removeprefix("assistant=")
     own = load_recipe(recipe_file).assistant.source
-    finished, _ = run(recipe_file, tmp_path, CONTRAST, f"assistant={{source: {own}, rows_from: {rows}}}")
+    finished, _ = run(recipe_file, tmp_path, CONTRAST, f"assistant={{source: {own}, embeddings_from: {rows}}}")
     reference, tokenizer = Student.load(finished / "reference")
     (layers, _), (lender, pieces) = (import_encoder(tmp_path / name) for name in (own, "assistant"))
     assert tokenizer.to_str() == pieces.to_str()
@@ -84,7 +84,9 @@ def test_a_finished_student_lends_layers_and_head_to_the_whole_table_of_another(
     rows = with_pieces.removeprefix("assistant=")
     lender = finite(run(recipe_file, tmp_path / "first", CONTRAST)[0])
     assert lender.config.bottleneck and lender.config.bottleneck < lender.config.hidden_size
-    assistant = f"assistant={{source: {tmp_path}/first/run/student, rows_from: {rows}, shape: null, sha256: null}}"
+    assistant = (
+        f"assistant={{source: {tmp_path}/first/run/student, embeddings_from: {rows}, shape: null, sha256: null}}"
+    )
     finished, _ = run(recipe_file, tmp_path / "then", CONTRAST, "widths=equal", "corpus.holdout=60", assistant)
     told = f"pairs are not scored, as {tmp_path}/first/run trained on one of their sentences"
     assert told in " ".join(capsys.readouterr().err.split()), "it held out 40 sentences"
@@ -99,10 +101,10 @@ def test_a_finished_student_lends_layers_and_head_to_the_whole_table_of_another(
 
 
 def test_an_assistant_without_layers_needs_a_lender(recipe_file: Path) -> None:
-    with pytest.raises(InputError, match="has no layers to lend; name an encoder in unit_from"):
+    with pytest.raises(InputError, match="has no layers to lend; name an encoder in layers_from"):
         load_recipe(recipe_file, [IMITATION, "assistant={source: 'python:bag_of_words:encode'}"])
     with pytest.raises(InputError, match="gives only vectors and cannot be trained"):
-        load_recipe(recipe_file, ["assistant={source: 'python:a:b', unit_from: {source: somewhere}}"])
+        load_recipe(recipe_file, ["assistant={source: 'python:a:b', layers_from: {source: somewhere}}"])
 
 
 def every_english_sentence(run: Path) -> list[str]:

@@ -6,7 +6,7 @@ from tests.helpers.export import TEXT
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer
 from xcompress.export import calibrate as module
 from xcompress.export.calibrate import calibrate
-from xcompress.export.matmul import Range, sites
+from xcompress.export.matmul import Range, matmuls
 from xcompress.modeling.student import Student, token_ids
 
 TEXTS = [*SENTENCES, *TEXT["de"]]
@@ -15,7 +15,7 @@ SHORT = [*dict.fromkeys(text.split()[0] for text in TEXTS), ""]
 
 def by_hand(student: Student, texts: list[str]) -> dict[str, Range]:
     """Encode one text after the other, without padding, and remember every input of every product."""
-    seen: dict[str, list[torch.Tensor]] = {name: [] for name in sites(student)}
+    seen: dict[str, list[torch.Tensor]] = {name: [] for name in matmuls(student)}
     modules = dict(student.named_modules())
     for name, inputs in seen.items():
         modules[name].register_forward_pre_hook(
@@ -37,11 +37,11 @@ def test_ranges_are_those_of_every_token_and_recurrence_without_padding(
     monkeypatch.setattr(module, "BATCH", size)
     found = calibrate(make_student(**changes), make_tokenizer(), TEXTS)
     expected = by_hand(make_student(**changes), TEXTS)
-    assert list(found) == list(sites(make_student(**changes)))
+    assert list(found) == list(matmuls(make_student(**changes)))
     for name, seen in expected.items():
         np.testing.assert_allclose(found[name].low, seen.low, atol=1e-5)
         np.testing.assert_allclose(found[name].high, seen.high, atol=1e-5)
-        assert found[name].low.shape == (len(sites(make_student(**changes))[name].weight),)
+        assert found[name].low.shape == (len(matmuls(make_student(**changes))[name].weight),)
         assert found[name].low.dtype == np.float32
         assert found[name].moments is None
 
@@ -63,7 +63,7 @@ def test_later_recurrences_count() -> None:
 def test_gelu_never_gives_less_than_its_site_says() -> None:
     student = make_student()
     found = calibrate(student, make_tokenizer(), TEXTS)
-    for name, site in sites(student).items():
+    for name, site in matmuls(student).items():
         assert (site.least is not None) == name.endswith(".output")
         assert site.least is None or found[name].low.min() >= site.least
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from xcompress.errors import InputError
-from xcompress.export.config import TARGETS, Options, Settings
+from xcompress.export.config import TARGETS, ExportConfig, TargetSettings
 
 
 @pytest.mark.parametrize(
@@ -30,27 +30,29 @@ from xcompress.export.config import TARGETS, Options, Settings
 )
 def test_what_is_not_possible_is_refused_with_the_fix(asked: dict[str, object], said: str) -> None:
     with pytest.raises(InputError) as caught:
-        Options(**asked)
+        ExportConfig(**asked)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_possible() -> None:
-    Options(vocabulary=1, languages=("de",), dimension=2, gate=0)
-    Options(vocabulary=100, text=(Path("mine.txt"),))
+    ExportConfig(vocabulary=1, languages=("de",), dimension=2, gate=0)
+    ExportConfig(vocabulary=100, text=(Path("mine.txt"),))
     for precision in ("fp32", "fp16", "int8", "int4", "auto"):
-        assert Options(precision=precision).precision == precision
+        assert ExportConfig(precision=precision).precision == precision
 
 
 def test_targets_settings_and_what_replaces_them() -> None:
-    assert Options().settings() == Settings("unroll", ort=False, float32=True)
-    assert Options(target="mobile").settings() == Settings("loop", ort=True, float32=False)
-    assert Options(target="wasm").settings() == Settings("loop", ort=False, float32=False)
-    assert Options(target="mobile", precision="int4").settings() == Settings("loop", ort=False, float32=False)
-    assert Options(target="mobile", precision="int4", ort=True).settings().ort
-    own = Options(target="mobile", recurrence="unroll", ort=False).settings()
-    assert own == Settings("unroll", ort=False, float32=False)
-    assert Options(recurrence="loop", ort=True).settings() == Settings("loop", ort=True, float32=True)
+    assert ExportConfig().settings() == TargetSettings("unroll", ort=False, float32=True)
+    assert ExportConfig(target="mobile").settings() == TargetSettings("loop", ort=True, float32=False)
+    assert ExportConfig(target="wasm").settings() == TargetSettings("loop", ort=False, float32=False)
+    assert ExportConfig(target="mobile", precision="int4").settings() == TargetSettings(
+        "loop", ort=False, float32=False
+    )
+    assert ExportConfig(target="mobile", precision="int4", ort=True).settings().ort
+    own = ExportConfig(target="mobile", recurrence="unroll", ort=False).settings()
+    assert own == TargetSettings("unroll", ort=False, float32=False)
+    assert ExportConfig(recurrence="loop", ort=True).settings() == TargetSettings("loop", ort=True, float32=True)
 
 
 def test_settings_are_told() -> None:
@@ -60,8 +62,8 @@ def test_settings_are_told() -> None:
 
 
 def test_every_option_is_described_as_json_knows_it() -> None:
-    options = Options(languages=("de", "en"), text=(Path("a/mine.txt"),), vocabulary=3, gate=0.5)
+    options = ExportConfig(languages=("de", "en"), text=(Path("a/mine.txt"),), vocabulary=3, gate=0.5)
     described = options.described()
-    assert set(described) == {field.name for field in fields(Options)}
+    assert set(described) == {field.name for field in fields(ExportConfig)}
     assert json.loads(json.dumps(described)) == described
     assert (described["languages"], described["text"], described["gate"]) == (["de", "en"], ["a/mine.txt"], 0.5)

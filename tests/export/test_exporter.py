@@ -14,17 +14,17 @@ from xcompress.bundle.external_data import external_locations
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
 from xcompress.export import exporter as making
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.graph import GRAPHS, OUTPUTS, Recurrence
-from xcompress.export.matmul import sites
-from xcompress.export.source import Reading, find_source
+from xcompress.export.matmul import matmuls
+from xcompress.export.source import SourceOptions, find_source
 from xcompress.export.verify import Bounds, open_session
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, encode
 
 pytestmark = pytest.mark.usefixtures("little_text")
-FLOAT = Options(precision="fp32")
+FLOAT = ExportConfig(precision="fp32")
 GATE = 30
 """Points: of a handful of pairs, one that changes places costs several."""
 CLOSE = {"fp32": 0.99999, "fp16": 0.9999, "int8": 0.98, "int4": 0.9}
@@ -66,11 +66,11 @@ def test_the_manifest_of_a_bundle_verified_on_the_packages_text(on_all_text: Pat
     assert (manifest["precision"], list(manifest["graphs"]), manifest["target"]) == ("int8", ["int8", "fp32"], "cpu")
     assert manifest["graphs"] == {"int8": "onnx/model_quantized.onnx", "fp32": "onnx/model.onnx"}
     assert list(manifest["graphs"]) == ["int8", "fp32"]
-    assert manifest["options"] == Options().described()
+    assert manifest["options"] == ExportConfig().described()
     assert manifest["recurrence"] == "unroll"
     why = "folding adds 0.0 MB in float32 and saves one product of 25"
     assert manifest["bottleneck"] == {"width": 16, "form": "folded", "why": why}
-    assert list(manifest["levels"]) == list(sites(make_student()))
+    assert list(manifest["levels"]) == list(matmuls(make_student()))
     assert set(manifest["levels"].values()) == {"static", "token"}
     assert manifest["calibrated_on"] > 300
     assert {"shortened", "vocabulary", "trade"}.isdisjoint(manifest)
@@ -89,7 +89,7 @@ def test_the_manifest_of_a_bundle_verified_on_the_packages_text(on_all_text: Pat
 @pytest.mark.parametrize("external", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8", "int4"])
 def test_every_precision_becomes_a_bundle_that_opens(precision: str, external: bool, small: Path) -> None:
-    made = export(small, options=Options(precision=precision, external_data=external))
+    made = export(small, options=ExportConfig(precision=precision, external_data=external))
     manifest, own = manifest_of(made), GRAPHS[precision]
     names = {own, GRAPHS["fp32"]}
     expected = {f"{name}{end}" for name in names for end in (["", "_data"] if external else [""])}
@@ -110,7 +110,7 @@ def test_every_precision_becomes_a_bundle_that_opens(precision: str, external: b
 
 def test_smaller_precisions_take_fewer_bytes(small: Path) -> None:
     sizes = [
-        (export(small, options=Options(precision=precision, bottleneck="keep")) / GRAPHS[precision]).stat().st_size
+        (export(small, options=ExportConfig(precision=precision, bottleneck="keep")) / GRAPHS[precision]).stat().st_size
         for precision in ("fp32", "fp16", "int8", "int4")
     ]
     assert sizes == sorted(sizes, reverse=True)
@@ -119,7 +119,7 @@ def test_smaller_precisions_take_fewer_bytes(small: Path) -> None:
 
 @pytest.mark.parametrize(("target", "ort"), [("mobile", True), ("wasm", False)])
 def test_targets_that_load_over_a_network_get_a_loop_and_no_float32_graph(target: str, ort: bool, small: Path) -> None:
-    made = export(small, options=Options(target=target))
+    made = export(small, options=ExportConfig(target=target))
     manifest = manifest_of(made)
     files = ["model_quantized.onnx", *(["model_quantized.ort"] if ort else [])]
     assert sorted(path.name for path in (made / "onnx").iterdir()) == files
@@ -138,14 +138,14 @@ def test_float32_alone_stays_whatever_the_target(small: Path) -> None:
 
 @pytest.mark.parametrize("external", [False, True])
 def test_the_runtimes_own_format_is_opened_where_it_is_asked_for(small: Path, external: bool) -> None:
-    made = export(small, options=Options(ort=True, external_data=external))
+    made = export(small, options=ExportConfig(ort=True, external_data=external))
     assert manifest_of(made)["graphs"] == {"int8": "onnx/model_quantized.ort", "fp32": "onnx/model.onnx"}
     assert (made / "onnx/model_quantized.onnx").is_file()
     check_close(made)
 
 
 def test_the_runtimes_own_format_with_a_table_in_4_bits(small: Path) -> None:
-    made = export(small, options=Options(table="int4", target="mobile"))
+    made = export(small, options=ExportConfig(table="int4", target="mobile"))
     assert manifest_of(made)["graphs"] == {"int8": "onnx/model_quantized.ort"}
     check_close(made)
 
@@ -154,7 +154,7 @@ def test_the_runtimes_own_format_with_a_table_in_4_bits(small: Path) -> None:
 def test_4_bits_are_not_turned_into_the_runtimes_own_format_unless_asked_to(
     small: Path, ort: bool | None, end: str
 ) -> None:
-    made = export(small, options=Options(precision="int4", target="mobile", ort=ort))
+    made = export(small, options=ExportConfig(precision="int4", target="mobile", ort=ort))
     assert manifest_of(made)["graphs"] == {"int4": f"onnx/model_q4.{end}"}
     check_close(made, precision="int4")
 
@@ -167,14 +167,14 @@ def test_the_runtimes_own_format_of_the_float32_graph(small: Path) -> None:
 @pytest.mark.parametrize(("recurrence", "loops"), [("unroll", 0), ("loop", 1)])
 @pytest.mark.parametrize("target", ["cpu", "wasm"])
 def test_the_recurrences_form_can_be_asked_for(small: Path, target: str, recurrence: Recurrence, loops: int) -> None:
-    made = export(small, options=Options(target=target, recurrence=recurrence))
+    made = export(small, options=ExportConfig(target=target, recurrence=recurrence))
     assert kinds(onnx.load(made / GRAPHS["int8"]).graph)["Loop"] == loops
     assert manifest_of(made)["recurrence"] == recurrence
 
 
 @pytest.mark.parametrize(("asked", "rows"), [("fold", 32), ("keep", 16)])
 def test_the_bottlenecks_form_can_be_asked_for(small: Path, asked: str, rows: int) -> None:
-    made = export(small, options=Options(bottleneck=asked))
+    made = export(small, options=ExportConfig(bottleneck=asked))
     stored = {tuple(weight.dims) for weight in onnx.load(made / GRAPHS["int8"]).graph.initializer}
     assert (400, rows) in stored
     described = manifest_of(made)["bottleneck"]
@@ -199,7 +199,7 @@ def test_precision_auto_raises_what_spoils_the_scores(
         return found | {"unit.1.attention_output": replace(bad, low=bad.low / 1e4, high=bad.high / 1e4)}
 
     monkeypatch.setattr(making, "calibrate", narrow)
-    made = export(small, options=Options(precision="auto", gate=GATE))
+    made = export(small, options=ExportConfig(precision="auto", gate=GATE))
     manifest = manifest_of(made)
     assert manifest["precision"] == "int8"
     assert manifest["trade"]["raised"] == {"unit.1.attention_output": "token"}
@@ -212,20 +212,20 @@ def test_precision_auto_raises_what_spoils_the_scores(
 
 def test_precision_auto_without_a_gate_has_one_of_its_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    search = making.Trial.search
+    search = making.Candidate.search
 
-    def noting(self: making.Trial, before: object, points: float, *more: Any) -> object:  # noqa: ANN401
+    def noting(self: making.Candidate, before: object, points: float, *more: Any) -> object:  # noqa: ANN401
         asked.append(points)
         return search(self, {}, points, *more)
 
-    monkeypatch.setattr(making.Trial, "search", noting)
+    monkeypatch.setattr(making.Candidate, "search", noting)
     for gate in (None, 70):
-        export(small, options=Options(precision="auto", gate=gate))
+        export(small, options=ExportConfig(precision="auto", gate=gate))
     assert asked == [making.GATE, 70]
 
 
 def test_a_vocabulary_for_a_language(unigram: Path) -> None:
-    made = export(unigram, options=Options(languages=("de",)))
+    made = export(unigram, options=ExportConfig(languages=("de",)))
     manifest = manifest_of(made)
     assert manifest["languages"] == ["de"]
     assert manifest["vocabulary"]["pieces_before"] == 900 > manifest["vocabulary"]["pieces_after"]
@@ -239,7 +239,7 @@ def test_a_vocabulary_for_a_language(unigram: Path) -> None:
 
 
 def test_shorter_vectors(small: Path) -> None:
-    made = export(small, options=Options(dimension=8, shorten="slice"))
+    made = export(small, options=ExportConfig(dimension=8, shorten="slice"))
     manifest = manifest_of(made)
     assert (manifest["dimension"], manifest["shortened"]["before"], manifest["shortened"]["by"]) == (8, 24, "slice")
     assert 0 < manifest["shortened"]["kept"] < 1
@@ -253,7 +253,7 @@ def test_an_export_that_loses_too_much_is_refused_and_the_old_bundle_stays(small
     made = export(small)
     before = (made / "manifest.json").read_text()
     with pytest.raises(GateError, match=r"gate: .* allowed 0\.01; the sites that cost most .* use --precision auto"):
-        export(small, options=Options(dimension=2, gate=0.01))
+        export(small, options=ExportConfig(dimension=2, gate=0.01))
     assert (made / "manifest.json").read_text() == before
     assert sorted(path.name for path in small.parent.iterdir()) == ["small", "small-bundle"]
 
@@ -264,14 +264,14 @@ def test_the_gate_also_holds_for_float32(small: Path) -> None:
 
 
 def test_a_gate_that_holds_lets_through(small: Path) -> None:
-    graded = manifest_of(export(small, options=Options(gate=50)))["graded"]
+    graded = manifest_of(export(small, options=ExportConfig(gate=50)))["graded"]
     assert set(graded["before"]) == set(graded["after"]) == set(builtin().language_pairs)
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta"])
 def test_a_foreign_encoder_is_exported_as_it_is(kind: str, tmp_path: Path) -> None:
     save_encoder(tmp_path / kind, kind, initializer_range=0.1)
-    reading = Reading(prefix="query: ", pooling="cls")
+    reading = SourceOptions(prefix="query: ", pooling="cls")
     made = export(tmp_path / kind, reading=reading, bounds=Bounds(worst_cosine=0.9))  # of random weights
     manifest, student = manifest_of(made), find_source(tmp_path / kind, reading).open()[0]
     assert (manifest["pooling"], manifest["prefix"], manifest["unit_layers"]) == ("cls", "query: ", 3)
@@ -282,7 +282,9 @@ def test_a_foreign_encoder_is_exported_as_it_is(kind: str, tmp_path: Path) -> No
 
 def test_a_foreign_encoder_is_trimmed_and_shortened(tmp_path: Path, unigram: Path) -> None:
     save_encoder(tmp_path / "bert", "bert", make("unigram"), vocab_size=900)
-    made = export(tmp_path / "bert", options=Options(languages=("de",), dimension=4, shorten="slice", target="wasm"))
+    made = export(
+        tmp_path / "bert", options=ExportConfig(languages=("de",), dimension=4, shorten="slice", target="wasm")
+    )
     manifest = manifest_of(made)
     assert manifest["vocab_size"] < 900
     assert Encoder(made).encode(SENTENCES).shape == (len(SENTENCES), 4)
@@ -291,7 +293,7 @@ def test_a_foreign_encoder_is_trimmed_and_shortened(tmp_path: Path, unigram: Pat
 def test_a_users_text_that_is_missing_is_one_line(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"mine\.txt"):
-        export(small, options=Options(text=(small.parent / "mine.txt",)))
+        export(small, options=ExportConfig(text=(small.parent / "mine.txt",)))
     assert not (small.parent / "small-bundle").exists()
 
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from tests.helpers.foreign import TEXTS, save_pipeline
 from tests.helpers.student import CONFIG, SENTENCES, bundle, make_student, student_of_bundle
 from xcompress.bundle.encoder import Encoder
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.folder import write_pipeline
 from xcompress.files import sha256_of
@@ -164,7 +164,7 @@ def test_a_foreign_encoder_gives_its_vectors_in_every_loader(
 ) -> None:
     monkeypatch.setitem(os.environ, "HF_HUB_OFFLINE", "1")
     expected = save_pipeline(tmp_path / "mine", **options).encode(TEXTS)
-    made = export(tmp_path / "mine", options=Options(precision="fp32"))
+    made = export(tmp_path / "mine", options=ExportConfig(precision="fp32"))
     assert made == tmp_path / "mine-bundle"
     np.testing.assert_allclose(Encoder(made).encode(TEXTS), expected, atol=2e-5)
     described = json.loads((made / "manifest.json").read_text())

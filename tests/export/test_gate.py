@@ -13,11 +13,11 @@ from xcompress.export.accuracy import (
     Build,
     Cost,
     Encode,
-    Fall,
+    Regression,
     check_gate,
     fallen,
     graded_scores,
-    site_costs,
+    matmul_costs,
 )
 
 TEXTS = [f"text {number}" for number in range(20)]
@@ -101,11 +101,11 @@ def test_costs_are_measured_only_for_an_export_that_fell(capsys: pytest.CaptureF
 
 
 def test_a_fall_tells_its_points() -> None:
-    assert str(Fall("en-de", 70.123, 68.9)) == "en-de by 1.22 (70.12 to 68.90)"
+    assert str(Regression("en-de", 70.123, 68.9)) == "en-de by 1.22 (70.12 to 68.90)"
 
 
 def test_the_noisiest_site_costs_most() -> None:
-    costs = site_costs(noisy(), list(NOISE), TEXTS, exact(TEXTS))
+    costs = matmul_costs(noisy(), list(NOISE), TEXTS, exact(TEXTS))
     assert [cost.site for cost in costs] == ["first", "third", "second"]
     assert costs[0].gain > 4 * costs[1].gain > 0
 
@@ -113,7 +113,7 @@ def test_the_noisiest_site_costs_most() -> None:
 def test_costs_are_those_at_the_levels_given() -> None:
     asked: list[dict[str, str]] = []
     levels = {"first": FP32, "second": STATIC, "third": TOKEN}
-    costs = {cost.site: cost.gain for cost in site_costs(noisy(asked), list(NOISE), TEXTS, exact(TEXTS), levels)}
+    costs = {cost.site: cost.gain for cost in matmul_costs(noisy(asked), list(NOISE), TEXTS, exact(TEXTS), levels)}
     assert costs["first"] == 0
     assert asked[0] == levels
     assert {**levels, "second": FP32} in asked

@@ -12,9 +12,9 @@ from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.errors import InputError
 from xcompress.export import graph
 from xcompress.export.calibrate import calibrate
-from xcompress.export.graph import Form, build, form_of
+from xcompress.export.graph import GraphOptions, build, form_of
 from xcompress.export.int4 import block_of
-from xcompress.export.matmul import Range, sites
+from xcompress.export.matmul import Range, matmuls
 from xcompress.export.writer import OPSET
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student
@@ -35,7 +35,12 @@ STUDENTS: dict[str, dict[str, object]] = {
     "distances without types": {"relative_buckets": 32, "type_vocab_size": 0, "bottleneck": None, "recurrences": 1},
     "without types": {"type_vocab_size": 0},
 }
-FORMS = {"unrolled": Form(), "loop": Form("loop"), "folded": Form(fold=True), "folded loop": Form("loop", True)}
+FORMS = {
+    "unrolled": GraphOptions(),
+    "loop": GraphOptions("loop"),
+    "folded": GraphOptions(fold=True),
+    "folded loop": GraphOptions("loop", True),
+}
 CHANGED = (
     "this onnxruntime makes other nodes of the graph than the one it was tuned on; run benchmarks/graph_choices.py "
     "again, and then correct the counts here"
@@ -118,7 +123,7 @@ def test_a_unit_applied_once_needs_no_loop() -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_weight_is_stored_once(precision: str, recurrence: graph.Recurrence) -> None:
     student, model = make_student(), small(precision, recurrence)
-    shapes = [site.weight.shape for site in sites(student).values()]
+    shapes = [site.weight.shape for site in matmuls(student).values()]
     expected = [(400, 16), (160 - 2, 32), *shapes]
     if precision == "int4":  # two values a byte, in blocks of 32 or 16
         blocks = [(shape[0] * shape[1], block_of(shape[0]) or 1) for shape in shapes]
@@ -140,7 +145,7 @@ def test_the_bytes_are_those_of_the_weights(precision: str, width: float, recurr
     model = build(student, form_of(precision, recurrence, False, wide_ranges(student)))
     matrices = sum(weight.numel() for weight in student.parameters() if weight.dim() == 2)
     vectors = sum(weight.numel() for weight in student.parameters() if weight.dim() == 1)
-    channels = sum(site.weight.shape[1] for site in sites(student).values())
+    channels = sum(site.weight.shape[1] for site in matmuls(student).values())
     rows = 3000 + 160
     scales = 4 * (rows + channels) if width == 1 else 0
     positions = 158 * 128
@@ -162,7 +167,7 @@ def test_at_real_widths_int8_takes_little_more_than_a_byte_for_a_parameter() -> 
 
 def wide_ranges(student: Student) -> dict[str, Range]:
     """Make ranges up, where only sizes matter."""
-    ones = {name: np.ones(len(site.weight), dtype=np.float32) for name, site in sites(student).items()}
+    ones = {name: np.ones(len(site.weight), dtype=np.float32) for name, site in matmuls(student).items()}
     return {name: Range(-3 * one, 3 * one) for name, one in ones.items()}
 
 
@@ -263,7 +268,7 @@ def test_a_graph_too_large_for_one_file_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(graph, "_LARGEST", bytes_needed)
     build(student)
     with pytest.raises(InputError, match="one ONNX file holds"):
-        build(student, Form(fold=True))
+        build(student, GraphOptions(fold=True))
     monkeypatch.setattr(graph, "_LARGEST", bytes_needed - 1)
     with pytest.raises(InputError, match="trim its vocabulary"):
         build(student)

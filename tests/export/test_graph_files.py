@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.export import batch, ranges_of, torch_vectors
 from tests.helpers.student import CONFIG, make_student
 from xcompress.bundle.external_data import external_locations
-from xcompress.export.graph import GRAPHS, Form, Recurrence, folds, form_of, with_levels, write_graph, write_ort
+from xcompress.export.graph import GRAPHS, GraphOptions, Recurrence, folds, form_of, with_levels, write_graph, write_ort
 from xcompress.export.matmul import Products
 from xcompress.export.verify import open_session
 from xcompress.metrics import cosines
@@ -19,14 +19,16 @@ LARGE = StudentConfig(vocab_size=50_000, bottleneck=128)
 
 
 def test_forms_of_the_precisions() -> None:
-    assert form_of("fp32", "loop", True, {}) == Form("loop", True)
-    assert form_of("fp16", "unroll", False, {}) == Form("unroll", False, "fp16", Products(halved=True))
+    assert form_of("fp32", "loop", True, {}) == GraphOptions("loop", True)
+    assert form_of("fp16", "unroll", False, {}) == GraphOptions("unroll", False, "fp16", Products(halved=True))
     ranges = ranges_of()
     products = Products(None, ranges=ranges)
-    assert form_of("int8", "loop", False, ranges) == Form("loop", False, "int8", products)
-    assert form_of("int8", "loop", False, ranges, "int4") == Form("loop", False, "int4", products)
-    assert form_of("int4", "loop", False, ranges) == Form("loop", False, "int4", replace(products, bits=4))
-    assert form_of("int4", "loop", False, ranges, "int8") == Form("loop", False, "int8", replace(products, bits=4))
+    assert form_of("int8", "loop", False, ranges) == GraphOptions("loop", False, "int8", products)
+    assert form_of("int8", "loop", False, ranges, "int4") == GraphOptions("loop", False, "int4", products)
+    assert form_of("int4", "loop", False, ranges) == GraphOptions("loop", False, "int4", replace(products, bits=4))
+    assert form_of("int4", "loop", False, ranges, "int8") == GraphOptions(
+        "loop", False, "int8", replace(products, bits=4)
+    )
 
 
 def test_other_levels_change_nothing_else() -> None:
@@ -79,9 +81,9 @@ def test_weights_beside_the_graph_give_the_same_vectors(precision: str, recurren
 
 def test_the_large_weights_lie_beside_the_graph_and_the_small_ones_in_it(tmp_path: Path) -> None:
     file = tmp_path / "onnx" / "model.onnx"
-    write_graph(make_student(), Form(), file, external=False)
+    write_graph(make_student(), GraphOptions(), file, external=False)
     whole = file.stat().st_size
-    write_graph(make_student(), Form(), file, external=True)
+    write_graph(make_student(), GraphOptions(), file, external=True)
     beside = file.with_name("model.onnx_data").stat().st_size
     assert beside > 3 * 30_040 < whole
     assert file.stat().st_size < whole / 3

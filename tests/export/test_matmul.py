@@ -11,10 +11,10 @@ from xcompress.export.matmul import (
     GELU_LEAST,
     PAIR_STEPS,
     Level,
+    MatMul,
     Products,
     Range,
     Scaling,
-    Site,
     int4_weights,
     int8_weights,
     scaling_of,
@@ -25,10 +25,10 @@ WIDTH, OUT = 48, 32
 Floats = NDArray[np.float32]
 
 
-def made_site(*, least: float | None = None, bias: bool = True, width: int = WIDTH) -> Site:
+def made_site(*, least: float | None = None, bias: bool = True, width: int = WIDTH) -> MatMul:
     generator = np.random.default_rng(width)
     weight = (generator.normal(size=(width, OUT)) * generator.uniform(0.1, 2, OUT)).astype(np.float32)
-    return Site("site", weight, generator.normal(size=OUT).astype(np.float32) if bias else None, least)
+    return MatMul("site", weight, generator.normal(size=OUT).astype(np.float32) if bias else None, least)
 
 
 def tokens(least: float | None = None, width: int = WIDTH) -> Floats:
@@ -44,7 +44,7 @@ def range_of(values: Floats) -> Range:
     return Range(rows.min(0), rows.max(0))
 
 
-def product(writes: Products, site: Site, values: Floats) -> Floats:
+def product(writes: Products, site: MatMul, values: Floats) -> Floats:
     writer = Writer()
     writer.node("Identity", writes.product(writer, "x", site), name="y")
     sides = [
@@ -54,12 +54,12 @@ def product(writes: Products, site: Site, values: Floats) -> Floats:
     return ran(writer.model(sides[:1], sides[1:]), {"x": values})[0]
 
 
-def at(level: Level, site: Site, values: Floats, seen: Floats | None = None) -> Floats:
+def at(level: Level, site: MatMul, values: Floats, seen: Floats | None = None) -> Floats:
     """Compute a product at a level."""
     return product(Products(level, ranges={site.name: range_of(values if seen is None else seen)}), site, values)
 
 
-def static_by_hand(site: Site, values: Floats, scaling: Scaling) -> Floats:
+def static_by_hand(site: MatMul, values: Floats, scaling: Scaling) -> Floats:
     smooth = np.ones(len(site.weight), dtype=np.float32) if scaling.smooth is None else scaling.smooth
     weights = int8_weights(site.weight * smooth[:, None])
     found = np.empty((*values.shape[:-1], OUT), dtype=np.float32)
@@ -70,7 +70,7 @@ def static_by_hand(site: Site, values: Floats, scaling: Scaling) -> Floats:
     return found + (0 if site.bias is None else site.bias)
 
 
-def token_by_hand(site: Site, values: Floats) -> Floats:
+def token_by_hand(site: MatMul, values: Floats) -> Floats:
     """Follow the docstring: a scale for each token, of its largest value or its largest absolute value."""
     weights = int8_weights(site.weight)
     found = np.empty((*values.shape[:-1], OUT), dtype=np.float32)
@@ -274,7 +274,7 @@ def test_smoothing_changes_no_product_and_makes_the_quantised_one_closer(monkeyp
 
 
 def test_levels_by_default_and_by_name() -> None:
-    plain, after_gelu = made_site(), Site("other", made_site().weight, None, GELU_LEAST)
+    plain, after_gelu = made_site(), MatMul("other", made_site().weight, None, GELU_LEAST)
     assert [Products().level(site) for site in (plain, after_gelu)] == ["fp32", "fp32"]
     assert [Products(None).level(site) for site in (plain, after_gelu)] == ["static", "token"]
     named = Products(None, {"site": "fp32", "other": "static"})
@@ -287,7 +287,7 @@ def test_terms_sum_up_to_the_product_and_the_bias_goes_with_it_where_the_operato
     for level, terms in (("static", 1), ("token", 2), ("fp32", 2)):
         writes = Products(level, ranges={"site": range_of(tokens())})
         assert len(writes.terms(Writer(), "x", site)) == terms
-        assert len(writes.terms(Writer(), "x", Site("site", site.weight, None))) == 1
+        assert len(writes.terms(Writer(), "x", MatMul("site", site.weight, None))) == 1
 
 
 def test_a_site_used_again_stores_nothing_again() -> None:

@@ -14,14 +14,14 @@ from xcompress import console
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import GateError, InputError
 from xcompress.export import exporter as pipeline
-from xcompress.export.config import Options
-from xcompress.export.exporter import Making, export
+from xcompress.export.config import ExportConfig
+from xcompress.export.exporter import Exporter, export
 from xcompress.export.verify import Bounds, open_session
 from xcompress.export.verify import run as run_graph
 from xcompress.modeling.student import Student, encode, pad, shallower, token_ids
 
 pytestmark = pytest.mark.usefixtures("little_text")
-FLOAT = Options(precision="fp32")
+FLOAT = ExportConfig(precision="fp32")
 
 RUN = {
     "name": "trial",
@@ -44,13 +44,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count exports, and write next to nothing."""
     calls: list[int] = []
 
-    def write(self: Making, made_from: str, _: object) -> None:
+    def write(self: Exporter, made_from: str, _: object) -> None:
         calls.append(1)
         (self.folder / "a.txt").write_text("abc")
         files = {"a.txt": {"bytes": 3}}
         (self.folder / "manifest.json").write_text(json.dumps({"made_from": made_from, "files": files}))
 
-    monkeypatch.setattr(Making, "write", write)
+    monkeypatch.setattr(Exporter, "write", write)
     return calls
 
 
@@ -83,7 +83,7 @@ def test_the_same_is_not_exported_twice(run: Path, quick: list[int], capsys: pyt
 def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> None:
     text = run / "mine.txt"
     text.write_text("rain\n")
-    options = Options(text=(text,))
+    options = ExportConfig(text=(text,))
     export(run, options=options)
     if change == "student":
         (run / "student/tokenizer.json").write_text("{}")
@@ -128,7 +128,7 @@ def test_a_failed_gate_keeps_the_bundle_that_was_there(
     def refuse(*_: object) -> None:
         raise GateError("too far off")
 
-    monkeypatch.setattr(Making, "write", refuse)
+    monkeypatch.setattr(Exporter, "write", refuse)
     with pytest.raises(GateError):
         export(run, force=True)
     assert (run / "bundle/manifest.json").read_text() == before
@@ -216,7 +216,7 @@ def test_a_shallow_bundle_says_so_and_claims_no_scores_of_the_deep_one(deep: Pat
 def test_the_depth_is_part_of_what_makes_a_bundle_current(deep: Path, tmp_path: Path, quick: list[int]) -> None:
     place = tmp_path / "mine"
     for recurrences in (2, 2, 1, None):
-        export(deep, place, options=Options(recurrences=recurrences))
+        export(deep, place, options=ExportConfig(recurrences=recurrences))
     assert len(quick) == 3
 
 
@@ -225,7 +225,7 @@ def test_a_depth_that_the_student_lacks_is_refused_before_the_work(
     deep: Path, quick: list[int], recurrences: int
 ) -> None:
     with pytest.raises(InputError, match=f"recurrences: {recurrences} asked for, the student has 3"):
-        export(deep, options=Options(recurrences=recurrences))
+        export(deep, options=ExportConfig(recurrences=recurrences))
     assert not quick
 
 

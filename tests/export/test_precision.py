@@ -7,9 +7,9 @@ from tests.helpers.export import TEXT, opened, ranges_of
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError
-from xcompress.export.accuracy import Trade, Trial, graded_scores
+from xcompress.export.accuracy import Candidate, SearchResult, graded_scores
 from xcompress.export.graph import build, form_of
-from xcompress.export.matmul import Level, Range, sites
+from xcompress.export.matmul import Level, Range, matmuls
 from xcompress.export.prepare import Prepared
 from xcompress.export.verify import Bounds, reference_of
 from xcompress.metrics import cosines
@@ -26,46 +26,46 @@ def little_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def trial() -> Trial:
-    return Trial(Prepared(make_student(), make_tokenizer()), form_of("int8", "loop", True, ranges_of()))
+def trial() -> Candidate:
+    return Candidate(Prepared(make_student(), make_tokenizer()), form_of("int8", "loop", True, ranges_of()))
 
 
 def expected(texts: list[str]) -> np.ndarray:
     return encode(make_student(), make_tokenizer(), texts)
 
 
-def spoiled(name: str) -> Trial:
+def spoiled(name: str) -> Candidate:
     """Make a trial with a product whose inputs' range was measured far too narrow."""
     ranges = ranges_of()
     narrow = Range(ranges[name].low / 1e4, ranges[name].high / 1e4)
     form = form_of("int8", "loop", True, ranges | {name: narrow})
-    return Trial(Prepared(make_student(), make_tokenizer()), form)
+    return Candidate(Prepared(make_student(), make_tokenizer()), form)
 
 
-def searched(trial: Trial, points: float, bounds: Bounds | None = None) -> Trade:
+def searched(trial: Candidate, points: float, bounds: Bounds | None = None) -> SearchResult:
     reference = reference_of(make_student(), make_tokenizer(), TEXT)
     return trial.search(graded_scores(expected, LANGUAGES), points, LANGUAGES, reference, bounds)
 
 
-def all_at(trial: Trial, level: Level) -> Trial:
+def all_at(trial: Candidate, level: Level) -> Candidate:
     return trial.at(dict.fromkeys(trial.levels(), level))
 
 
-def test_levels_are_those_of_every_product(trial: Trial) -> None:
+def test_levels_are_those_of_every_product(trial: Candidate) -> None:
     levels = trial.levels()
-    assert list(levels) == list(sites(make_student()))
+    assert list(levels) == list(matmuls(make_student()))
     assert {level for name, level in levels.items() if name.endswith(".output")} == {"token"}
     assert {level for name, level in levels.items() if not name.endswith(".output")} == {"static"}
 
 
-def test_a_trial_at_other_levels_is_another_graph(trial: Trial) -> None:
+def test_a_trial_at_other_levels_is_another_graph(trial: Candidate) -> None:
     raised = trial.at({"unit.0.output": "fp32", "head": "token"})
     assert raised.levels() == trial.levels() | {"unit.0.output": "fp32", "head": "token"}
     assert trial.levels()["head"] == "static"
     assert build(make_student(), raised.form) != build(make_student(), trial.form)
 
 
-def test_every_level_of_every_product_can_be_opened_and_float32_is_nearest(trial: Trial) -> None:
+def test_every_level_of_every_product_can_be_opened_and_float32_is_nearest(trial: Candidate) -> None:
     apart = [
         float((1 - cosines(all_at(trial, level).open()(SENTENCES), expected(SENTENCES))).mean())
         for level in ("static", "token", "fp32")
@@ -75,13 +75,13 @@ def test_every_level_of_every_product_can_be_opened_and_float32_is_nearest(trial
 
 
 @pytest.mark.parametrize("level", ["static", "token", "fp32"])
-@pytest.mark.parametrize("name", [name for name in sites(make_student()) if not name.startswith("unit.1")])
-def test_one_product_at_another_level_than_the_rest(trial: Trial, name: str, level: Level) -> None:
+@pytest.mark.parametrize("name", [name for name in matmuls(make_student()) if not name.startswith("unit.1")])
+def test_one_product_at_another_level_than_the_rest(trial: Candidate, name: str, level: Level) -> None:
     found = trial.at({name: level}).open()(SENTENCES)
     assert cosines(found, expected(SENTENCES)).min() > 0.98
 
 
-def test_texts_are_encoded_in_their_order_as_the_graph_does(trial: Trial) -> None:
+def test_texts_are_encoded_in_their_order_as_the_graph_does(trial: Candidate) -> None:
     found = trial.open()([SENTENCES[3], SENTENCES[1]])
     session = opened(build(make_student(), trial.form))
     for text, vector in zip((SENTENCES[3], SENTENCES[1]), found, strict=True):
@@ -90,9 +90,9 @@ def test_texts_are_encoded_in_their_order_as_the_graph_does(trial: Trial) -> Non
         np.testing.assert_allclose(session.run(["sentence_embedding"], feeds)[0][0], vector, atol=1e-5)
 
 
-def test_costs_are_listed_for_every_product_highest_first(trial: Trial) -> None:
+def test_costs_are_listed_for_every_product_highest_first(trial: Candidate) -> None:
     costs = trial.costs()
-    assert sorted(cost.site for cost in costs) == sorted(sites(make_student()))
+    assert sorted(cost.site for cost in costs) == sorted(matmuls(make_student()))
     gains = [cost.gain for cost in costs]
     assert gains == sorted(gains, reverse=True)
     assert gains[0] > 0
@@ -100,7 +100,7 @@ def test_costs_are_listed_for_every_product_highest_first(trial: Trial) -> None:
     assert max(abs(cost.gain) for cost in raised) == 0
 
 
-def test_nothing_is_raised_where_the_gate_holds(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_raised_where_the_gate_holds(trial: Candidate, capsys: pytest.CaptureFixture[str]) -> None:
     trade = searched(trial, 100)
     assert trade.raised == {}
     assert trade.levels == trial.levels()
@@ -123,6 +123,6 @@ def test_the_product_that_spoils_the_vectors_is_raised_though_no_score_fell(boun
     assert searched(trial, 100, bounds=bounds).raised == {"unit.1.attention_output": "token"}
 
 
-def test_a_gate_that_even_float32_does_not_pass_is_refused(trial: Trial) -> None:
+def test_a_gate_that_even_float32_does_not_pass_is_refused(trial: Candidate) -> None:
     with pytest.raises(GateError, match="even with every layer in float32"):
         searched(trial, -1)

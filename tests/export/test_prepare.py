@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.student import SENTENCES, make_student
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress.errors import InputError
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.prepare import Prepared, prepare
 from xcompress.modeling.student import Student, encode
 
@@ -25,7 +25,7 @@ def student(**changes: object) -> Student:
     return make_student(vocab_size=make("unigram").get_vocab_size(), **changes)
 
 
-def prepared(options: Options, given: Student | None = None, sentences: Sequence[str] = SENTENCES) -> Prepared:
+def prepared(options: ExportConfig, given: Student | None = None, sentences: Sequence[str] = SENTENCES) -> Prepared:
     return prepare(given or student(), make("unigram"), options, lambda: sentences)
 
 
@@ -35,33 +35,33 @@ def test_without_a_wish_nothing_changes_and_no_text_is_read() -> None:
     def sentences() -> list[str]:
         raise AssertionError
 
-    found = prepare(given, tokenizer, Options(), sentences)
+    found = prepare(given, tokenizer, ExportConfig(), sentences)
     assert found.student is given
     assert found.tokenizer is tokenizer
     assert found.changes == {}
 
 
 def test_fewer_recurrences() -> None:
-    found = prepared(Options(recurrences=1))
+    found = prepared(ExportConfig(recurrences=1))
     assert found.student.config.recurrences == 1
     with pytest.raises(InputError, match="recurrences: 4 asked for"):
-        prepared(Options(recurrences=4))
+        prepared(ExportConfig(recurrences=4))
 
 
 def test_positions_behind_the_longest_text_are_left_out_and_vectors_stay() -> None:
-    whole, found = student(), prepared(Options(max_tokens=16))
+    whole, found = student(), prepared(ExportConfig(max_tokens=16))
     assert found.student.embeddings.position.weight.shape[0] == whole.config.position_offset + 16
     assert found.student.config.max_tokens == 16
     texts = ["der Zug kommt", "rain"]
     np.testing.assert_array_equal(encode(found.student, make("unigram"), texts), encode(whole, make("unigram"), texts))
     for impossible in (2, 129):
         with pytest.raises(InputError, match=f"max_tokens: {impossible} asked for, .* choose 3 to 128"):
-            prepared(Options(max_tokens=impossible))
+            prepared(ExportConfig(max_tokens=impossible))
 
 
 def test_a_vocabulary_for_languages_gives_the_same_vectors_of_their_words() -> None:
     whole = student()
-    found = prepared(Options(languages=("de", "en")))
+    found = prepared(ExportConfig(languages=("de", "en")))
     assert found.student.config.vocab_size == found.tokenizer.get_vocab_size() < 900
     texts = ["der Zug kommt heute nicht", "the boat is late"]
     np.testing.assert_allclose(
@@ -74,7 +74,7 @@ def test_a_vocabulary_for_languages_gives_the_same_vectors_of_their_words() -> N
 
 def test_the_pieces_of_the_prefix_and_the_padding_stay() -> None:
     prefix = "chopping seaplane: "
-    found = prepared(Options(languages=("en",), vocabulary=1), student(prefix=prefix))
+    found = prepared(ExportConfig(languages=("en",), vocabulary=1), student(prefix=prefix))
     pieces = [tokenizer.encode(prefix).tokens for tokenizer in (make("unigram"), found.tokenizer)]
     assert pieces[0] == pieces[1]
     assert found.tokenizer.id_to_token(found.student.config.pad_token_id) == "<pad>"
@@ -83,21 +83,21 @@ def test_the_pieces_of_the_prefix_and_the_padding_stay() -> None:
 def test_a_vocabulary_of_a_size_for_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("\n".join(SENTENCES * 9), encoding="utf-8")
     text = (tmp_path / "mine.txt",)
-    few, more = (prepared(Options(vocabulary=size, text=text)).student.config.vocab_size for size in (10, 40))
+    few, more = (prepared(ExportConfig(vocabulary=size, text=text)).student.config.vocab_size for size in (10, 40))
     assert few < more < 900
 
 
 def test_text_alone_trims_nothing(tmp_path: Path) -> None:
-    assert prepared(Options(text=(tmp_path / "mine.txt",))).changes == {}
+    assert prepared(ExportConfig(text=(tmp_path / "mine.txt",))).changes == {}
 
 
 def test_a_language_without_words_is_refused() -> None:
     with pytest.raises(InputError, match="no list of frequent words for xx, only for de en"):
-        prepared(Options(languages=("xx",)))
+        prepared(ExportConfig(languages=("xx",)))
 
 
 def test_shorter_vectors_and_what_is_said_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    found = prepared(Options(dimension=3, shorten="slice"))
+    found = prepared(ExportConfig(dimension=3, shorten="slice"))
     change = found.changes["shortened"]
     assert (change["before"], change["by"], found.student.config.dimension) == (24, "slice", 3)
     assert 0 < change["kept"] < 1
@@ -105,12 +105,12 @@ def test_shorter_vectors_and_what_is_said_of_them(capsys: pytest.CaptureFixture[
 
 
 def test_everything_at_once_cuts_the_vectors_of_the_cut_student() -> None:
-    found = prepared(Options(recurrences=2, languages=("en",), dimension=2))
+    found = prepared(ExportConfig(recurrences=2, languages=("en",), dimension=2))
     config = found.student.config
     assert (config.recurrences, config.dimension) == (2, 2)
     assert config.vocab_size < 900
     assert set(found.changes) == {"vocabulary", "shortened"}
-    first = prepared(Options(recurrences=2, languages=("en",)))
+    first = prepared(ExportConfig(recurrences=2, languages=("en",)))
     before = encode(first.student, first.tokenizer, SENTENCES)
     axes = np.linalg.svd(before)[2][:2]
     expected = before @ axes.T / np.linalg.norm(before @ axes.T, axis=1, keepdims=True)

@@ -20,7 +20,7 @@ from xcompress.bundle.integrity import check_bundle, read_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export import release
 from xcompress.export.card import model_card
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.provenance import (
     Table,
     changes,
@@ -110,7 +110,7 @@ def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     assert lineage(run) == [run]
     assert lineage(second) == [run, second]
     assert student_before(later) == run / student
-    beside = ["assistant.source=elsewhere", f"assistant.unit_from={{source: {run / student}}}"]
+    beside = ["assistant.source=elsewhere", f"assistant.layers_from={{source: {run / student}}}"]
     assert student_before(load_recipe("minilm_ru3", beside)) == run / student, "who lends the layers counts"
     made = release_facts(second, second / "bundle", table, name="small", recipe="minilm_ru3")
     assert made["commands"][0] == "xcompress distill recipes/minilm_ru3.yaml"
@@ -130,7 +130,7 @@ def test_a_students_teacher_belongs_to_its_lineage_and_one_that_taught_and_lent_
     source = f"{{source: {run / 'student'}}}"
     runs = {
         "taught": [f"teacher={source}"],
-        "beside": [f"teacher.beside=[{source}]"],
+        "ensemble": [f"teacher.ensemble=[{source}]"],
         "both": [f"teacher={source}", f"assistant={source}"],
         "last": [
             f"teacher={{source: {tmp_path / 'taught/student'}}}",
@@ -145,7 +145,7 @@ def test_a_students_teacher_belongs_to_its_lineage_and_one_that_taught_and_lent_
     found = {name: [one.name for one in lineage(tmp_path / name)] for name in runs}
     assert found == {
         "taught": ["minilm_ru3", "taught"],
-        "beside": ["minilm_ru3", "beside"],
+        "ensemble": ["minilm_ru3", "ensemble"],
         "both": ["minilm_ru3", "both"],
         "last": ["minilm_ru3", "taught", "both", "last"],
     }
@@ -312,21 +312,21 @@ def test_a_recipe_that_nobody_could_find_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "bundle_name", "command"),
     [
-        (Options(), "bundle", "xcompress export runs/a --precision int8"),
+        (ExportConfig(), "bundle", "xcompress export runs/a --precision int8"),
         (
-            Options(precision="int4", target="wasm", recurrences=2, dimension=64, ort=False, gate=0.0),
+            ExportConfig(precision="int4", target="wasm", recurrences=2, dimension=64, ort=False, gate=0.0),
             "bundle-r2",
             "xcompress export runs/a --precision int4 --target wasm --recurrences 2 --dim 64 --gate 0.0 --no-ort",
         ),
         (
-            Options(languages=("de", "en"), max_tokens=64, external_data=True, text=(Path("my text"),)),
+            ExportConfig(languages=("de", "en"), max_tokens=64, external_data=True, text=(Path("my text"),)),
             "mine",
             "xcompress export runs/a --precision int8 --languages de,en --max-tokens 64 --external-data "
             "--text 'my text' --output runs/a/mine",
         ),
     ],
 )
-def test_the_export_can_be_typed_again(options: Options, bundle_name: str, command: str) -> None:
+def test_the_export_can_be_typed_again(options: ExportConfig, bundle_name: str, command: str) -> None:
     assert export_command("runs/a", Path(bundle_name), options.described()) == command
 
 

@@ -13,8 +13,8 @@ from xcompress.export.accuracy import (
     STATIC,
     TOKEN,
     Encode,
-    Fall,
-    Trade,
+    Regression,
+    SearchResult,
     Vectors,
     fallen,
     graded_scores,
@@ -45,17 +45,17 @@ def builder(noise: Noise, asked: list[dict[str, str]] | None = None) -> Callable
     return build
 
 
-def gate(most: float) -> Callable[[Encode], list[Fall]]:
+def gate(most: float) -> Callable[[Encode], list[Regression]]:
     """Let the loss times 1000 be the points that fell."""
 
-    def passes(encoder: Encode) -> list[Fall]:
+    def passes(encoder: Encode) -> list[Regression]:
         points = 1000 * loss(encoder(TEXTS), EXACT)
-        return [Fall("de-de", 80, 80 - points)] if points > most else []
+        return [Regression("de-de", 80, 80 - points)] if points > most else []
 
     return passes
 
 
-def found(noise: Noise, most: float, start: Mapping[str, str] = STATICS) -> Trade:
+def found(noise: Noise, most: float, start: Mapping[str, str] = STATICS) -> SearchResult:
     return search(builder(noise), start, gate(most), BYTES, TEXTS, EXACT)
 
 
@@ -97,10 +97,10 @@ def test_float32_that_was_too_much_goes_back_to_token() -> None:
     asked: list[dict[str, str]] = []
     noise = {"first": (4, 3, 0), "second": (1, 0, 0), "third": (0, 0, 0)}
 
-    def passes(_: Encode) -> list[Fall]:
+    def passes(_: Encode) -> list[Regression]:
         """Ask for two sites above static, whatever the vectors' loss."""
         needed = (asked[-1]["first"], asked[-1]["second"])
-        return [Fall("de-de", 80, 78)] if STATIC in needed else []
+        return [Regression("de-de", 80, 78)] if STATIC in needed else []
 
     trade = search(builder(noise, asked), STATICS, passes, BYTES, TEXTS, EXACT)
     assert trade.raised == {"first": TOKEN, "second": TOKEN}
@@ -129,7 +129,7 @@ def test_many_sites_are_raised_several_at_a_time() -> None:
     noise = {f"site {number}": (1.0, 1.0, 0.0) for number in range(50)}
     asked: list[Encode] = []
 
-    def passes(encoder: Encode) -> list[Fall]:
+    def passes(encoder: Encode) -> list[Regression]:
         asked.append(encoder)
         return gate(0.001)(encoder)
 
@@ -176,7 +176,7 @@ def test_a_student_with_one_bad_product_gets_that_one_raised() -> None:
     before = graded_scores(build(fp32), ["en"])
     reference: Vectors = build(fp32)(SENTENCES)
 
-    def passes(encoder: Encode) -> list[Fall]:
+    def passes(encoder: Encode) -> list[Regression]:
         return fallen(before, graded_scores(encoder, ["en"]), 0.5)
 
     start = dict.fromkeys(modules, STATIC)

@@ -11,7 +11,7 @@ from tests.helpers.foreign import TEXTS, encoder, save_encoder, save_pipeline
 from tests.helpers.student import make_tokenizer, save_student
 from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress.errors import InputError
-from xcompress.export.source import Reading, card_languages, find_source
+from xcompress.export.source import SourceOptions, card_languages, find_source
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student, encode
 
@@ -109,7 +109,7 @@ def test_a_foreign_encoder_is_opened_as_the_student_that_it_is(tmp_path: Path) -
 
 
 def test_how_a_bare_encoder_is_read_is_the_callers_choice() -> None:
-    student, _ = find_source(encoder("bert"), Reading(pooling="cls", prefix="query: ", max_tokens=9)).open()
+    student, _ = find_source(encoder("bert"), SourceOptions(pooling="cls", prefix="query: ", max_tokens=9)).open()
     assert (student.config.pooling, student.config.prefix, student.config.max_tokens) == ("cls", "query: ", 9)
 
 
@@ -118,12 +118,12 @@ def test_a_student_says_itself_how_it_is_read(tmp_path: Path) -> None:
     assert find_source(folder).recurrences == 2
     assert find_source(folder).open()[0].config == Student.load(folder)[0].config
     with pytest.raises(InputError, match="is a student, which says itself how it is read; leave out prefix, pooling"):
-        find_source(folder, Reading(prefix="query: ", pooling="mean"))
+        find_source(folder, SourceOptions(prefix="query: ", pooling="mean"))
 
 
 def test_the_fingerprint_of_an_encoder_follows_all_that_is_read(tmp_path: Path) -> None:
     save_pipeline(tmp_path, dense=["Identity"])
-    seen = {find_source(tmp_path).fingerprint(), find_source(tmp_path, Reading(prefix="query: ")).fingerprint()}
+    seen = {find_source(tmp_path).fingerprint(), find_source(tmp_path, SourceOptions(prefix="query: ")).fingerprint()}
     for name in ("2_Dense/model.safetensors", "model.safetensors", "tokenizer.json"):
         with (tmp_path / name).open("ab") as stream:
             stream.write(b" ")
@@ -141,7 +141,7 @@ def test_an_e5s1_file_needs_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"small\.bin: brings no tokenizer; name the tokenizer\.json"):
         find_source(tmp_path / "small.bin")
     make_tokenizer().save(str(tmp_path / "words.json"))
-    found = find_source(tmp_path / "small.bin", Reading(tokenizer=tmp_path / "words.json"))
+    found = find_source(tmp_path / "small.bin", SourceOptions(tokenizer=tmp_path / "words.json"))
     assert (found.name, found.bundle) == ("small", tmp_path / "small-bundle")
     assert np.isfinite(encode(*found.open(), ["the boat"])).all()
     before = found.fingerprint()

@@ -8,7 +8,7 @@ from xcompress.bench.results import (
     SCHEMA,
     Accuracy,
     Browser,
-    Device,
+    DeviceInfo,
     Figure,
     Latency,
     Memory,
@@ -55,7 +55,9 @@ def small_report() -> Report:
         schema=SCHEMA,
         date="2026-11-20T13:36:38+00:00",
         xcompress="0.1.0",
-        device=Device("mobile", 512 * MB, ("no arm64 processor here: speed is that of this machine with one thread",)),
+        device=DeviceInfo(
+            "mobile", 512 * MB, ("no arm64 processor here: speed is that of this machine with one thread",)
+        ),
         machine=_machine(),
         quick=False,
         seconds={"load": 10.9, "latency": 33.8, "accuracy": 90.6},
@@ -77,7 +79,7 @@ def browser_report() -> Report:
     report = small_report()
     browser = Browser("Chromium 141.0", 4.0, 12 * MB, 91 * MB, 0.99993)
     results = tuple(replace(one, browser=browser) if one.kind == "onnx" else one for one in report.results)
-    return replace(report, device=Device("wasm"), results=results)
+    return replace(report, device=DeviceInfo("wasm"), results=results)
 
 
 def without(report: Report, *parts: str) -> Report:

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from tests.helpers.student import make_student
 from xcompress.bundle.encoder import Encoder
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.verify import real_sentences
 from xcompress.files import whole_folder
@@ -81,7 +81,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
             student.embeddings.word.weight.mul_(100)  # so that other tokens give clearly other vectors
         student.save(place / kind, make_tokenizer())
         made[kind, "int8"] = made[kind, "fp32"] = export(place / kind)
-        made[kind, "int4"] = export(place / kind, place / f"{kind}-int4", options=Options(precision="int4"))
+        made[kind, "int4"] = export(place / kind, place / f"{kind}-int4", options=ExportConfig(precision="int4"))
     return made
 
 

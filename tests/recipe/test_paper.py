@@ -53,7 +53,7 @@ def test_nothing_but_the_users_text_is_missing(name: str) -> None:
     assert [one for one in problems(load_recipe(name)) if not text.fullmatch(one)] == []
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", sorted(BASES))
 def test_the_bases_have_the_printed_settings(name: str) -> None:
     recipe = load_recipe(name)
     assert (recipe.teacher.normalize, recipe.assistant.pooling, recipe.widths) == (False, "mean", "equal")
@@ -71,7 +71,7 @@ def test_the_bases_have_the_printed_settings(name: str) -> None:
     assert {(stage.batch_size, stage.learning_rate, stage.warmup) for stage in stages} == {(64, 2e-5, 0.1)}
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", sorted(BASES))
 def test_every_key_of_the_bases_has_a_comment(name: str) -> None:
     lines = PAPER[name].read_text(encoding="utf-8").splitlines()
     bare = [line for line in lines if line.strip() and "#" not in line and not line.startswith("    - {name: ")]

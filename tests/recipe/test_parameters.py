@@ -124,8 +124,8 @@ def test_layers_and_rows_may_come_from_other_encoders() -> None:
     rows = shape.replace("500", "900")
     overrides = [
         "assistant.source=python:usem:encode",
-        f"assistant.unit_from={{source: a, shape: {shape}}}",
-        f"assistant.rows_from={{source: b, shape: {rows}}}",
+        f"assistant.layers_from={{source: a, shape: {shape}}}",
+        f"assistant.embeddings_from={{source: b, shape: {rows}}}",
         "student={unit_layers: 2, bottleneck: 16}",
         "stages.assistant=null",
     ]

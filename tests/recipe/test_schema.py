@@ -35,10 +35,10 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("student.unit_layer=3", "unknown key student.unit_layer; did you mean unit_layers?"),
         ("stages.contrast.stpes=3", "unknown key stages.contrast.stpes; did you mean steps?"),
         (
-            "teacher.beside=[{source: a, normalize: false}]",
-            "teacher: beside: several teachers are joined at unit length; leave out normalize: false",
+            "teacher.ensemble=[{source: a, normalize: false}]",
+            "teacher: ensemble: several teachers are joined at unit length; leave out normalize: false",
         ),
-        ("teacher.beside=[{source: a, weight: 0}]", "teacher.beside.0.weight: Input should be greater than 0"),
+        ("teacher.ensemble=[{source: a, weight: 0}]", "teacher.ensemble.0.weight: Input should be greater than 0"),
         ("quantum=1", "unknown key quantum; known keys are name, seed, "),
         ("stages.contrast.steps=-3", "stages.contrast.steps: Input should be greater than 0, got -3"),
         ("student.layers=[1, 4]", "student: layers: names 2 layers, and unit_layers is 3; make them equal"),

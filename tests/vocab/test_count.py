@@ -89,7 +89,7 @@ def test_compressed_text_with_columns_is_read(tmp_path: Path) -> None:
         ("a.txt", b"", "holds no text"),
         ("a.txt", b"fine\n\xff\xfe\n", "line 2 is not UTF-8"),
         ("a.txt.gz", b"no gzip", "damaged after line 0"),
-        ("a.txt.gz", gzip.compress(b"one\ntwo\n" * 99)[:-12], "cut off after line"),
+        ("a.txt.gz", gzip.compress(b"one\ntwo\n" * 99, mtime=0)[:-12], "cut off after line"),
     ],
 )
 def test_bad_text_is_refused_in_one_line(name: str, content: bytes, message: str, tmp_path: Path) -> None:

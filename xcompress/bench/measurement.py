@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xcompress.bench.latency import Rounds, Shape, summarise
 from xcompress.bench.results import Accuracy, Browser, Latency, Memory, Result, Size, Start, Throughput
 from xcompress.bench.subjects import Subject
-from xcompress.bench.workers.client import Asked, WorkerFailed
+from xcompress.bench.workers.client import WorkerClient, WorkerFailed
 from xcompress.bench.workers.work import Work
 from xcompress.errors import XCompressError
 
@@ -19,14 +19,14 @@ Batches = dict[Shape, list[list[int]]]
 
 
 @dataclass
-class Seat:
+class Measurement:
     """One subject's place in the bench."""
 
     subject: Subject
     batches: Batches
     size: Size
     tokenizer_memory: int | None = None
-    worker: Asked | None = None
+    worker: WorkerClient | None = None
     loads: list[dict[str, float]] = field(default_factory=list)
     """Seconds of the parts of each start."""
     memory: Memory | None = None
@@ -63,7 +63,7 @@ class Seat:
             self.worker.close()
             self.worker = None
 
-    def load(self, worker: Asked, request: dict[str, object]) -> None:
+    def load(self, worker: WorkerClient, request: dict[str, object]) -> None:
         """Start in a new worker, in place of the one before."""
         self.leave()
         self.worker = worker

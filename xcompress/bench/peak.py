@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from xcompress.bench.subjects import Subject
-from xcompress.bench.workers.client import Asked, WorkerFailed
+from xcompress.bench.workers.client import WorkerClient, WorkerFailed
 from xcompress.bench.workers.work import SIDE, peak_graph
 
 CALLS, PASSES = 30, 2
@@ -23,7 +23,7 @@ class Peaks:
     found: dict[tuple[str, int], float]
 
     @classmethod
-    def measure(cls, worker: Asked | None, counts: Sequence[int]) -> "Peaks":
+    def measure(cls, worker: WorkerClient | None, counts: Sequence[int]) -> "Peaks":
         """Time one product of each kind with each number of threads.
 
         :param worker: a process on the processor in question, which is closed then; None where there is no such thing.
@@ -51,5 +51,5 @@ class Peaks:
         return {f"{kind}, {count} thread{'s' * (count > 1)}": peak for (kind, count), peak in self.found.items()}
 
 
-def _seconds(worker: Asked, graph: bytes, threads: int) -> dict[str, Any]:
+def _seconds(worker: WorkerClient, graph: bytes, threads: int) -> dict[str, Any]:
     return worker.ask("peak", graph=base64.b64encode(graph).decode("ascii"), threads=threads, calls=CALLS)

@@ -183,7 +183,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceInfo:
     """What the subjects ran on."""
 
     name: str
@@ -201,7 +201,7 @@ class Report:
     schema: int
     date: str
     xcompress: str
-    device: Device
+    device: DeviceInfo
     machine: Machine
     quick: bool
     seconds: dict[str, float]

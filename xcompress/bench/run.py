@@ -15,15 +15,15 @@ import numpy as np
 
 import xcompress
 from xcompress import console
-from xcompress.bench.devices.device import Station, Wishes, check_device, open_station
-from xcompress.bench.eval import Exam, collect
+from xcompress.bench.devices.device import Device, DeviceOptions, check_device, open_device
+from xcompress.bench.eval import EvalSuite, collect
 from xcompress.bench.latency import FULL, QUICK, SHAPES, Effort, Shape, real_batches, speedup, spread, take_turns
-from xcompress.bench.measurement import Batches, Seat
+from xcompress.bench.measurement import Batches, Measurement
 from xcompress.bench.peak import Peaks
 from xcompress.bench.report.notes import failures, load_warnings, noise_warnings, notes_of
 from xcompress.bench.report.tables import markdown
 from xcompress.bench.results import SCHEMA, Report, Result, Size, Throughput
-from xcompress.bench.subjects import Found, Subject, find_subjects
+from xcompress.bench.subjects import Subject, Subjects, find_subjects
 from xcompress.bench.workers.client import Worker, WorkerFailed
 from xcompress.console import Ticker
 from xcompress.corpus.graded import builtin
@@ -39,7 +39,7 @@ SHORTEST = Shape(1, 16)
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchConfig:
     """What is measured, and how thoroughly."""
 
     grid: tuple[Shape, ...] = SHAPES
@@ -72,8 +72,8 @@ def bench(
     *,
     device: str = "cpu",
     reference: str | Path | None = None,
-    plan: Plan | None = None,
-    wishes: Wishes | None = None,
+    plan: BenchConfig | None = None,
+    wishes: DeviceOptions | None = None,
 ) -> Report:
     """Measure size, memory, start, latency, throughput and accuracy of bundles, side by side with a reference.
 
@@ -89,7 +89,7 @@ def bench(
     :raises InputError: when there is nothing to measure, or a file or device is not what it should be.
     :raises XCompressError: when every subject fails.
     """
-    asked, wished = plan or Plan(), wishes or Wishes()
+    asked, wished = plan or BenchConfig(), wishes or DeviceOptions()
     check_device(device, wished)
     found = find_subjects(
         [bundles] if isinstance(bundles, str | Path) else list(bundles or ()), reference, steps=not asked.quick
@@ -98,7 +98,7 @@ def bench(
         console.say(f"bundle: {bundle.folder}{'' if bundles else ' (the newest)'}")
     exam = _exam(found, asked)
     with ExitStack() as stack:
-        station = open_station(device, wished, stack)
+        station = open_device(device, wished, stack)
         counts = asked.counts(station.most_threads)
         subjects, base = station.subjects(found.subjects, found.reference)
         report = _Bench(station, asked, exam, counts, base, stack).measure(subjects)
@@ -120,7 +120,7 @@ def write(report: Report, folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-def _exam(found: Found, plan: Plan) -> Exam:
+def _exam(found: Subjects, plan: BenchConfig) -> EvalSuite:
     own = [bundle.languages for bundle in found.bundles if bundle.languages]
     shared = [code for code in own[0] if all(code in other for other in own)] if own else []
     return collect(
@@ -137,9 +137,9 @@ def _exam(found: Found, plan: Plan) -> Exam:
 class _Bench:
     """One bench at work."""
 
-    station: Station
-    plan: Plan
-    exam: Exam
+    station: Device
+    plan: BenchConfig
+    exam: EvalSuite
     counts: tuple[int, ...]
     base: str | None
     stack: ExitStack
@@ -155,7 +155,7 @@ class _Bench:
             for count in self.counts:
                 self._time(seats, count, peaks, ticker)
                 if count == 1:
-                    _each_working(seats, Seat.note_busy_peak)
+                    _each_working(seats, Measurement.note_busy_peak)
             marks.append(("latency", perf_counter()))
             self._throughput(seats, ticker)
             marks.append(("throughput", perf_counter()))
@@ -172,22 +172,22 @@ class _Bench:
         each = effort.processes + -(-sentences // CHUNK)
         return subjects * each + shapes * (effort.rounds + 1) + effort.passes + 1
 
-    def _seated(self, subjects: Sequence[Subject]) -> list[Seat]:
+    def _seated(self, subjects: Sequence[Subject]) -> list[Measurement]:
         made: dict[str, tuple[Batches, int | None]] = {}
         seats = [self._seat(subject, made) for subject in subjects]
         for seat in seats:
             self.stack.callback(seat.leave)
         return seats
 
-    def _seat(self, subject: Subject, made: dict[str, tuple[Batches, int | None]]) -> Seat:
+    def _seat(self, subject: Subject, made: dict[str, tuple[Batches, int | None]]) -> Measurement:
         if subject.broken:
-            return Seat(subject, {}, Size(0, 0, ""), failed=subject.broken)
+            return Measurement(subject, {}, Size(0, 0, ""), failed=subject.broken)
         size = _size(subject)  # reads the files, and so every subject finds its own in the system's cache
         try:
             batches, memory = self._tokens(subject, made)
         except InputError as error:
-            return Seat(subject, {}, size, failed=str(error))
-        return Seat(subject, batches, size, memory)
+            return Measurement(subject, {}, size, failed=str(error))
+        return Measurement(subject, batches, size, memory)
 
     def _tokens(self, subject: Subject, made: dict[str, tuple[Batches, int | None]]) -> tuple[Batches, int | None]:
         """Make a subject's batches, and weigh its tokenizer; both once for each tokenizer."""
@@ -199,7 +199,7 @@ class _Bench:
             made[key] = batches, _tokenizer_memory(subject.tokenizer)
         return made[key]
 
-    def _start(self, seats: Sequence[Seat], ticker: Ticker) -> None:
+    def _start(self, seats: Sequence[Measurement], ticker: Ticker) -> None:
         """Start every subject in turn, several times; the last worker stays."""
         sentence = builtin().sentences()[0]
         for _ in range(self.plan.effort.processes):
@@ -208,7 +208,7 @@ class _Bench:
                     self._start_one(seat, sentence)
                 ticker.advance(note=f"start: {seat.name}")
 
-    def _start_one(self, seat: Seat, sentence: str) -> None:
+    def _start_one(self, seat: Measurement, sentence: str) -> None:
         request = self.station.request(seat.subject)
         try:
             worker = self.station.worker(seat.subject)
@@ -217,7 +217,7 @@ class _Bench:
             return
         seat.load(worker, {**request, "sentence": sentence, "input_ids": seat.batches.get(SHORTEST)})
 
-    def _explain(self, seats: Sequence[Seat]) -> None:
+    def _explain(self, seats: Sequence[Measurement]) -> None:
         """Say more about why a subject failed at work."""
         sentence = builtin().sentences()[0]
         for seat in seats:
@@ -225,7 +225,7 @@ class _Bench:
                 given = {"sentence": sentence, "input_ids": seat.batches[SHORTEST]}
                 seat.failed = self.station.explained(seat.subject, seat.failed, given, list(seat.batches.values()))
 
-    def _time(self, seats: Sequence[Seat], threads: int, peaks: Peaks, ticker: Ticker) -> None:
+    def _time(self, seats: Sequence[Measurement], threads: int, peaks: Peaks, ticker: Ticker) -> None:
         for seat in seats:
             seat.ask("threads", count=threads)
         for shape in self.plan.grid:
@@ -237,11 +237,11 @@ class _Bench:
                 peak = peaks.of(working[name].subject, threads)
                 working[name].timed(shape, threads, own, rounds.get(self.base or ""), peak)
 
-    def _throughput(self, seats: Sequence[Seat], ticker: Ticker) -> None:
+    def _throughput(self, seats: Sequence[Measurement], ticker: Ticker) -> None:
         texts = builtin().sentences()[: self.plan.effort.sentences]
         replies: dict[str, list[dict[str, Any]]] = {}
 
-        def turn(seat: Seat, calls: int, warm: bool) -> list[float]:
+        def turn(seat: Measurement, calls: int, warm: bool) -> list[float]:
             assert seat.worker is not None
             reply = seat.worker.ask("throughput", texts=texts)
             replies.setdefault(seat.name, []).append(reply)
@@ -255,7 +255,7 @@ class _Bench:
             base = rounds.get(self.base or "")
             working[name].throughput = _throughput(self.counts[-1], len(texts), own, base, replies[name][1:])
 
-    def _examine(self, seats: Sequence[Seat], sentences: Sequence[str], ticker: Ticker) -> None:
+    def _examine(self, seats: Sequence[Measurement], sentences: Sequence[str], ticker: Ticker) -> None:
         base = None
         for seat in sorted(seats, key=lambda one: one.name != self.base):
             if seat.failed:
@@ -264,7 +264,7 @@ class _Bench:
             vectors = seat.encode(sentences, CHUNK, advance)
             if vectors is None:
                 continue
-            seat.accuracy = self.exam.mark(sentences, vectors, base)
+            seat.accuracy = self.exam.evaluate(sentences, vectors, base)
             base = vectors if seat.name == self.base else base
 
     def _report(
@@ -291,13 +291,13 @@ class _Bench:
         )
 
 
-def _each_working(seats: Sequence[Seat], act: Callable[[Seat], None]) -> None:
+def _each_working(seats: Sequence[Measurement], act: Callable[[Measurement], None]) -> None:
     for seat in seats:
         if not seat.failed:
             act(seat)
 
 
-def _drop(seats: Mapping[str, Seat], name: str, error: XCompressError) -> None:
+def _drop(seats: Mapping[str, Measurement], name: str, error: XCompressError) -> None:
     seats[name].drop(error)
 
 

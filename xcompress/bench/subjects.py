@@ -52,7 +52,7 @@ class Bundle:
 
 
 @dataclass(frozen=True)
-class Found:
+class Subjects:
     """Everything to measure."""
 
     subjects: list[Subject]
@@ -68,7 +68,7 @@ class Found:
         return runs.pop() if len(runs) == 1 else None
 
 
-def find_subjects(named: Sequence[str | Path], reference: str | Path | None = None, *, steps: bool = True) -> Found:
+def find_subjects(named: Sequence[str | Path], reference: str | Path | None = None, *, steps: bool = True) -> Subjects:
     """Find what to measure: what the user names, or the newest `runs/*/bundle`, and the reference.
 
     Of a single bundle every graph is measured, and the models of its run; beside others, the graph that each opens by
@@ -84,13 +84,13 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     bundles = [_opened(Path(name)) for name in names if _is_bundle(name) and (len(names) == 1 or _opens(name))]
     alone = len(names) == 1
     subjects = [one for name in names for one in _named(name, bundles, alone=alone)]
-    found = Found([], None, bundles)
+    found = Subjects([], None, bundles)
     first = [_whole_or_broken(_path_of(str(reference)))] if reference else _run_reference(found.run)
     others = _of_run(found.run) if alone and steps else []
     every = _distinct([*first, *others, *subjects])
     if alone and subjects[0].broken:
         raise InputError(subjects[0].broken)
-    return Found(every, every[0].name if first else None, bundles)
+    return Subjects(every, every[0].name if first else None, bundles)
 
 
 def _path_of(name: str) -> str:

@@ -87,18 +87,18 @@ def bench(
 
     Example:  xcompress bench --compare bench-of-last-release.json --budgets recipes/minilm_ru3.yaml
     """
-    from xcompress.bench.devices.device import Wishes
+    from xcompress.bench.devices.device import DeviceOptions
     from xcompress.bench.latency import parse_grid
     from xcompress.bench.report.budgets import load_budgets, require
     from xcompress.bench.report.notes import failures
-    from xcompress.bench.run import Plan
+    from xcompress.bench.run import BenchConfig
     from xcompress.bench.run import bench as run_bench
 
     codes = tuple(code.strip() for code in (languages or "").split(",") if code.strip())
-    plan = Plan(parse_grid(grid), _threads(threads), quick, data, codes, distractors, margin)
+    plan = BenchConfig(parse_grid(grid), _threads(threads), quick, data, codes, distractors, margin)
     old = _read(compare)
     limits = load_budgets(budgets) if budgets else None
-    report = run_bench(bundles, device=device, reference=reference, plan=plan, wishes=Wishes(memory, slow_down))
+    report = run_bench(bundles, device=device, reference=reference, plan=plan, wishes=DeviceOptions(memory, slow_down))
     _print(report, json=json, markdown=markdown)
     if html:
         _write_page(report, html)

@@ -10,7 +10,7 @@ from xcompress.errors import InputError
 from xcompress.export.config import Bottleneck, Format, Precision, Recurrence, Shortening, Table, Target
 
 if TYPE_CHECKING:
-    from xcompress.export.config import Options
+    from xcompress.export.config import ExportConfig
 
 
 def export(
@@ -104,12 +104,12 @@ def export(
     Example:  xcompress export intfloat/multilingual-e5-small --languages de,en --dim 128 --prefix "query: "
     """
     from xcompress.console import emit
-    from xcompress.export.config import Options
+    from xcompress.export.config import ExportConfig
     from xcompress.export.exporter import export as run_export
-    from xcompress.export.source import Reading
+    from xcompress.export.source import SourceOptions
     from xcompress.sources import resolve
 
-    options = Options(
+    options = ExportConfig(
         precision=_precision(quantize, precision),
         table=table,
         target=target,
@@ -126,7 +126,7 @@ def export(
         gate=gate,
         text=tuple(text or ()),
     )
-    reading = Reading(tokenizer=resolve(tokenizer) if tokenizer else None, prefix=prefix, pooling=pooling)
+    reading = SourceOptions(tokenizer=resolve(tokenizer) if tokenizer else None, prefix=prefix, pooling=pooling)
     if format == "hf":
         _refuse_with_hf(options, onnx=onnx, quantize=quantize, precision=precision not in (None, "fp32"), json=json)
         from xcompress.export.hf import export_hf
@@ -137,7 +137,7 @@ def export(
     emit((bundle / "manifest.json").read_text(encoding="utf-8") if json else str(bundle))
 
 
-def _refuse_with_hf(options: "Options", **given: object) -> None:
+def _refuse_with_hf(options: "ExportConfig", **given: object) -> None:
     """Refuse what would have no effect."""
     asked = options.described()
     plain = replace(type(options)(), precision=options.precision, recurrences=options.recurrences).described()

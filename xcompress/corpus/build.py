@@ -29,7 +29,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Report:
+class CorpusReport:
     """What a corpus consists of, and what was left out of it."""
 
     train: Mapping[str, Mapping[str, int]]
@@ -69,7 +69,7 @@ def build(
     seed: int = 0,
     max_pairs: int | None = None,
     most: Mapping[tuple[str, str], int] | None = None,
-) -> Report:
+) -> CorpusReport:
     """Gather pairs into a corpus: train.<language>.tsv and holdout.<language>.tsv, read with `PairFile`.
 
     No sentence of either side stands in both. The same sources and seed give the same bytes.
@@ -163,9 +163,9 @@ def _write(folder: Path, language: str, lines: Path, parts: Parts) -> None:
             write_lines(corpus_file(folder, part, language), compress(stream, mask.tobytes()))
 
 
-def _report(folder: Path, gathered: Gathered, parts: Mapping[str, Parts], tallies: Sequence[Tally]) -> Report:
+def _report(folder: Path, gathered: Gathered, parts: Mapping[str, Parts], tallies: Sequence[Tally]) -> CorpusReport:
     written = [corpus_file(folder, part, language) for language in sorted(parts) for part in (TRAIN, HOLDOUT)]
-    return Report(
+    return CorpusReport(
         train={language: _by_origin(gathered, language, parts[language].train) for language in sorted(parts)},
         holdout={language: int(np.count_nonzero(parts[language].holdout)) for language in sorted(parts)},
         dropped={language: dict(sorted(gathered.dropped[language].items())) for language in sorted(gathered.dropped)},

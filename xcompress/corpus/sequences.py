@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Item = TypeVar("Item")
 
 
-class Lazy(Sequence[Item]):
+class LazySequence(Sequence[Item]):
     """A sequence whose items are made when they are asked for."""
 
     @abstractmethod
@@ -32,7 +32,7 @@ class Lazy(Sequence[Item]):
         return self.item(index % len(self))
 
 
-class Joined(Lazy[Item]):
+class ConcatSequence(LazySequence[Item]):
     """Sequences one after the other."""
 
     def __init__(self, parts: Sequence[Sequence[Item]]) -> None:
@@ -49,7 +49,7 @@ class Joined(Lazy[Item]):
         return self.parts[part][number - self.starts[part]]
 
 
-class Picked(Lazy[Item]):
+class SubsetSequence(LazySequence[Item]):
     """Some items of a sequence, by number."""
 
     def __init__(self, items: Sequence[Item], rows: NDArray[np.int64]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.sequences import Lazy
+from xcompress.corpus.sequences import LazySequence
 from xcompress.errors import InputError
 from xcompress.files import release, whole_file
 
@@ -36,7 +36,7 @@ def offsets_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.offsets.npy")
 
 
-class PairFile(Lazy[Pair]):
+class PairFile(LazySequence[Pair]):
     """Random access to the pairs of a file that `write_lines` wrote; nothing is read before it is asked for.
 
     The file is mapped into memory, and what was read is given back to the system every so often: neither the length

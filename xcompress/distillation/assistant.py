@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from transformers import set_seed
 
 from xcompress import __version__
-from xcompress.corpus.sequences import Joined
+from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.distillation.data.targets import Sentences
 from xcompress.distillation.dev import dev_scores
@@ -36,7 +36,7 @@ def reference_step(recipe: Recipe, run: Run) -> Step | None:
     part = recipe.assistant
     if part is None:
         return None
-    lenders = {"unit": part.donor, "rows": part.rows_from}
+    lenders = {"unit": part.layer_source, "rows": part.embeddings_from}
     key = {
         "version": __version__,
         "max_tokens": recipe.student.max_tokens,
@@ -46,15 +46,15 @@ def reference_step(recipe: Recipe, run: Run) -> Step | None:
 
 
 def _open_lenders(recipe: Recipe, part: Assistant, folder: Path) -> Mapping[str, object]:
-    donor_key = "assistant.unit_from" if part.unit_from else "assistant"
+    donor_key = "assistant.layers_from" if part.layers_from else "assistant"
     max_tokens = recipe.student.max_tokens
-    student, tokenizer = import_layers(part.donor, locate(part.donor, donor_key), donor_key, max_tokens)
-    if part.rows_from:
-        key = "assistant.rows_from"
-        rows, tokenizer = import_layers(part.rows_from, locate(part.rows_from, key), key, max_tokens)
+    student, tokenizer = import_layers(part.layer_source, locate(part.layer_source, donor_key), donor_key, max_tokens)
+    if part.embeddings_from:
+        key = "assistant.embeddings_from"
+        rows, tokenizer = import_layers(part.embeddings_from, locate(part.embeddings_from, key), key, max_tokens)
         if rows.config.hidden_size != student.config.hidden_size:
             raise InputError(
-                f"assistant.rows_from: its rows have {rows.config.hidden_size} components, and the encoder that lends "
+                f"assistant.embeddings_from: its rows have {rows.config.hidden_size} components, and the encoder that lends "
                 f"the layers is {student.config.hidden_size} wide; choose encoders of one width"
             )
         student = with_table(student, rows.embeddings.word.weight.detach(), rows.config.pad_token_id)
@@ -141,7 +141,7 @@ def _advice(materials: Materials) -> dict[str, object]:
 
 
 def _text(materials: Materials) -> Sequence[str]:
-    return Joined([Sentences(materials.train, side) for side in SIDES])
+    return ConcatSequence([Sentences(materials.train, side) for side in SIDES])
 
 
 def _with_vocabulary(
@@ -155,7 +155,7 @@ def _with_vocabulary(
     words: list[str] = []
     for reference in part.word_lists(recipe.languages):
         words += with_capitals(read_words(resolve(reference), part.words_per_language))
-    return trim(full, tokenizer, kept_pieces(tokenizer, Joined([_text(materials), words]), part.size))
+    return trim(full, tokenizer, kept_pieces(tokenizer, ConcatSequence([_text(materials), words]), part.size))
 
 
 def fit_head(student: Student, tokenizer: Tokenizer, materials: Materials) -> Student:

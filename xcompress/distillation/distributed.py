@@ -32,7 +32,7 @@ def wait() -> None:
     workers().wait_for_everyone()
 
 
-def told_by_main(value: bool) -> bool:
+def broadcast(value: bool) -> bool:
     """Return what the main process was given here."""
     if count() == 1:
         return value
@@ -41,7 +41,7 @@ def told_by_main(value: bool) -> bool:
     return bool(shared.item())
 
 
-def gathered(rows: Tensor) -> Tensor:
+def all_gather(rows: Tensor) -> Tensor:
     """Stack the rows (n, ...) of all processes, so that each can compute the loss of the whole batch.
 
     A gradient flows to the process's own rows only, times the number of processes: the mean over processes, which is

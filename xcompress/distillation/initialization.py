@@ -13,7 +13,7 @@ from xcompress.distillation.losses.multi_stage import embedding_loss
 from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
-from xcompress.recipe import Recipe, StudentPart
+from xcompress.recipe import Recipe, StudentSection
 from xcompress.recipe.parameters import check_layers
 
 BLOCK = 8192
@@ -119,7 +119,7 @@ def recurrences_of(layers: int, unit_layers: int) -> int:
     return layers // unit_layers
 
 
-def student_config(assistant: StudentConfig, part: StudentPart) -> StudentConfig:
+def student_config(assistant: StudentConfig, part: StudentSection) -> StudentConfig:
     """Derive the student's shape from the assistant's.
 
     :raises InputError: when M does not divide the assistant's layers, or B is not below H, or a layer is not there.
@@ -159,7 +159,7 @@ def config_from_nothing(recipe: Recipe, pieces: int, pad_token_id: int) -> Stude
 
 
 @torch.no_grad()
-def initial_student(assistant: Student, part: StudentPart, counts: NDArray[np.int64]) -> Student:
+def initial_student(assistant: Student, part: StudentSection, counts: NDArray[np.int64]) -> Student:
     """Make the untrained student: M of the assistant's layers, its head, and its table cut down to the bottleneck.
 
     :param counts: how often each of the V pieces stands in the text, (V,).

@@ -16,19 +16,19 @@ from xcompress.corpus.build import HOLDOUT, TRAIN, build, corpus_file, origins_f
 from xcompress.corpus.filters import Limits, TokenLimit
 from xcompress.corpus.graded import GradedSet, read_folder
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.sequences import Joined
+from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.store import PairFile
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.labelled import Labelled
 from xcompress.distillation.data.targets import Change, Rows, Sentences, Side, VectorTable, unchanged
 from xcompress.distillation.initialization import least_squares_head, principal_axes
-from xcompress.distillation.losses.stage import feeds_of
+from xcompress.distillation.losses.stage import pair_kinds
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder, unit_length
 from xcompress.distillation.teachers.ensemble import stored_vectors, teacher_fingerprint
 from xcompress.distillation.teachers.vectors import Vectors, VectorStore
 from xcompress.errors import InputError
-from xcompress.recipe import CorpusPart, Recipe, Stage, Teacher, Tsv
+from xcompress.recipe import CorpusSection, Recipe, Stage, Teacher, Tsv
 from xcompress.recipe.lineage import runs_before, trained_on
 from xcompress.sources import fingerprint, resolve
 from xcompress.sources.python_code import PYTHON
@@ -57,7 +57,7 @@ class Materials:
     @cached_property
     def train(self) -> Sequence[Pair]:
         """Pairs to train on, one language after the other."""
-        return Joined(self._by_language)
+        return ConcatSequence(self._by_language)
 
     @cached_property
     def holdout(self) -> list[Pair]:
@@ -92,7 +92,7 @@ class Materials:
         return {
             name: draw(self._readable(stage), stage.steps_on(0) * stage.batch_size, self.recipe.seed_of(name))
             for name, stage in self.stages.items()
-            if "translations" in feeds_of(stage)
+            if "translations" in pair_kinds(stage)
         }
 
     def drawn_labelled(self, stage: str, kind: str) -> Rows:
@@ -215,7 +215,7 @@ class Materials:
 
     def _pairs_of(self, stage: Stage) -> int:
         """Count what one epoch of a stage is: its translations, or its labelled pairs where it reads no others."""
-        feeds = feeds_of(stage)
+        feeds = pair_kinds(stage)
         if "translations" in feeds:
             return sum(map(len, self._readable(stage)))
         return max(len(self.labelled.kinds[kind].pairs) for kind in feeds)
@@ -284,7 +284,7 @@ def _origin(tsv: Tsv) -> str:
     return tsv.name or Path(tsv.source).name
 
 
-def _limits(part: CorpusPart, counted_by: Step | None) -> Limits:
+def _limits(part: CorpusSection, counted_by: Step | None) -> Limits:
     tokens = TokenLimit(part.max_tokens, _token_counts(counted_by)) if part.max_tokens and counted_by else None
     return Limits(part.min_words, part.max_words, part.max_ratio, form=part.form, tokens=tokens)
 

@@ -28,13 +28,13 @@ from xcompress.distillation.dev import DevScores, dev_scores
 from xcompress.distillation.hardware import device, fast_inference, has_bf16
 from xcompress.distillation.initialization import config_from_nothing, embedding_errors, initial_student, student_config
 from xcompress.distillation.losses.stage import (
-    Feed,
+    PairKind,
     SentenceVectors,
     TokenVectors,
     after_step,
     check_depths,
     embedding_loss,
-    feeds_of,
+    pair_kinds,
     sentence_loss,
     word_goals,
 )
@@ -101,8 +101,8 @@ def _models(recipe: Recipe) -> Mapping[str, object]:
     parts = {
         **(recipe.teacher.together if recipe.teacher else {}),
         "assistant": assistant,
-        "unit_from": assistant and assistant.unit_from,
-        "rows_from": assistant and assistant.rows_from,
+        "layers_from": assistant and assistant.layers_from,
+        "embeddings_from": assistant and assistant.embeddings_from,
     }
     return {name: {"source": part.source, "hash": encoder_fingerprint(part)} for name, part in parts.items() if part}
 
@@ -187,7 +187,7 @@ class _Stages:
             "advice": self._advice_key(stage),
             "labelled": self.materials.labelled.key if set(ON_LABELS) & set(stage.objectives) else None,
             "student": self._student_key(stage),
-            "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}),
+            "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}, by_alias=True),
             "seed": self.recipe.seed_of(name),
             "precision": self.recipe.precision,
         }
@@ -220,7 +220,7 @@ class _Stages:
             facts["untrained"] = self._scores("untrained student", model, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_before"] = self._embedding_errors(model, tokenizer)
-        feeds = Feeds({feed: self._feed(name, feed, model, tokenizer, work) for feed in feeds_of(stage)})
+        feeds = Feeds({feed: self._feed(name, feed, model, tokenizer, work) for feed in pair_kinds(stage)})
         trained, loss = self._trained(name, stage, model)
         set_dropout(model, stage.dropout)
         job = self._job(name, stage, model, tokenizer, work)
@@ -246,7 +246,7 @@ class _Stages:
             board=self.boards / name if self.boards else None,
         )
 
-    def _feed(self, name: str, feed: Feed, model: Student, tokenizer: Tokenizer, work: Path) -> PairBatches:
+    def _feed(self, name: str, feed: PairKind, model: Student, tokenizer: Tokenizer, work: Path) -> PairBatches:
         folder, pad, words = work / f"tokens-{feed}", model.config.pad_token_id, None
         goals: Mapping[str, Goal | Column]
         if feed == "translations":

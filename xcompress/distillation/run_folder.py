@@ -65,7 +65,7 @@ class Run:
         """
         folder = self.folder / name
         earlier = read_json(folder / STEP) if (folder / STEP).exists() else None
-        reused = distributed.told_by_main(earlier is not None and earlier["key"] == _flat(key))
+        reused = distributed.broadcast(earlier is not None and earlier["key"] == _flat(key))
         if not reused:
             self._make(name, key, build, together, earlier)
             distributed.wait()

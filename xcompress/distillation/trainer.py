@@ -107,7 +107,7 @@ def _parameter_groups(model: nn.Module, stage: Stage) -> Iterator[dict[str, Any]
             continue
         group = table if name.endswith("word.weight") else matrices if weight.ndim > 1 else vectors
         group.append(weight)
-    table_rate = stage.table_learning_rate or stage.learning_rate
+    table_rate = stage.embedding_learning_rate or stage.learning_rate
     yield {"params": table, "lr": table_rate, "weight_decay": 0.0, "adapt": True}
     yield {"params": matrices, "lr": stage.learning_rate, "weight_decay": stage.weight_decay, "adapt": True}
     yield {"params": vectors, "lr": stage.learning_rate, "weight_decay": 0.0, "adapt": False}
@@ -171,7 +171,7 @@ class _Score(TrainerCallback):
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingHistory:
     """How training went."""
 
     loss: list[dict[str, float]]
@@ -198,7 +198,9 @@ class Job:
     """Folder of TensorBoard logs."""
 
 
-def train(job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: AfterStep | None = None) -> Course:
+def train(
+    job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: AfterStep | None = None
+) -> TrainingHistory:
     """Train the model in place, going on from the newest complete checkpoint of the job.
 
     :param loss: maps the model and one of `batches` to a scalar.
@@ -220,7 +222,7 @@ def train(job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: 
         with _attention():
             trainer.train(resume_from_checkpoint=checkpoint)
     log = trainer.state.log_history
-    return Course(
+    return TrainingHistory(
         [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
         [entry for entry in log if "dev" in entry],
         seconds_before,

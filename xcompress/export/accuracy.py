@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from xcompress import console
 from xcompress.corpus.graded import builtin, score
 from xcompress.errors import GateError
-from xcompress.export.graph import Form, build, with_levels
-from xcompress.export.matmul import Level, int8_bytes, sites
+from xcompress.export.graph import GraphOptions, build, with_levels
+from xcompress.export.matmul import Level, int8_bytes, matmuls
 from xcompress.export.prepare import Prepared
 from xcompress.export.text import codes_of, packaged_text, spread
 from xcompress.export.verify import Bounds, Reference, beyond_bounds, encode_with, in_turn
@@ -34,7 +34,7 @@ Build = Callable[[Mapping[str, str]], Encode]
 
 
 @dataclass(frozen=True)
-class Fall:
+class Regression:
     """A language pair that lost more than the gate allows."""
 
     pair: str
@@ -77,9 +77,11 @@ def graded_scores(encode: Encode, languages: Sequence[str] = ()) -> dict[str, fl
     return score(lambda texts: encode(list(texts)), graded) if graded.language_pairs else {}
 
 
-def fallen(before: Mapping[str, float], after: Mapping[str, float], points: float) -> list[Fall]:
+def fallen(before: Mapping[str, float], after: Mapping[str, float], points: float) -> list[Regression]:
     """List the pairs that lost more than `points`, the worst first; a score that is no number counts as lost."""
-    falls = [Fall(pair, score, after[pair]) for pair, score in before.items() if not score - after[pair] <= points]
+    falls = [
+        Regression(pair, score, after[pair]) for pair, score in before.items() if not score - after[pair] <= points
+    ]
     return sorted(falls, key=lambda fall: -np.nan_to_num(fall.points, nan=np.inf))
 
 
@@ -105,7 +107,7 @@ def check_gate(
         )
 
 
-def explained(falls: Sequence[Fall]) -> str:
+def explained(falls: Sequence[Regression]) -> str:
     """Say in one line which pairs fell."""
     more = f" and {len(falls) - _NAMED} more" if len(falls) > _NAMED else ""
     named = ", ".join(map(str, falls[:_NAMED]))
@@ -118,9 +120,9 @@ def loss(vectors: Vectors, reference: Vectors) -> float:
     return float((1 - cosines(vectors, reference)).mean())
 
 
-def site_costs(
+def matmul_costs(
     build: Build,
-    sites: Sequence[str],
+    matmuls: Sequence[str],
     texts: Sequence[str],
     reference_vectors: Vectors,
     levels: Mapping[str, str] | None = None,
@@ -135,11 +137,11 @@ def site_costs(
     :param levels: the level of every site as it is; `STATIC` by default.
     :returns: the costs, highest first.
     """
-    now = dict(levels or dict.fromkeys(sites, STATIC))
+    now = dict(levels or dict.fromkeys(matmuls, STATIC))
     whole = loss(build(now)(list(texts)), reference_vectors)
     costs = [
         Cost(site, whole - loss(build(now | {site: FP32})(list(texts)), reference_vectors))
-        for site in console.tracked(sites, "sites measured")
+        for site in console.tracked(matmuls, "sites measured")
     ]
     return sorted(costs, key=lambda cost: -cost.gain)
 
@@ -156,7 +158,7 @@ MOST_STEPS = 28
 FP32_BYTES = 3
 """Bytes that a weight of one byte needs more in float32."""
 
-Passes = Callable[[Encode], list[Fall]]
+Passes = Callable[[Encode], list[Regression]]
 """Tells which language pairs fall through the gate."""
 
 
@@ -174,7 +176,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Trade:
+class SearchResult:
     """What a search found."""
 
     start: Mapping[str, str]
@@ -209,11 +211,11 @@ class _Search:
         self.start, self.levels = dict(start), dict(start)
         self.steps: list[Step] = []
 
-    def falls(self, changes: Mapping[str, str]) -> list[Fall]:
+    def falls(self, changes: Mapping[str, str]) -> list[Regression]:
         """Ask the gate with some levels changed."""
         return self.passes(self.build(self.levels | dict(changes)))
 
-    def apply(self, changes: Mapping[str, str], falls: Sequence[Fall]) -> None:
+    def apply(self, changes: Mapping[str, str], falls: Sequence[Regression]) -> None:
         """Keep a change and note it."""
         for site, level in changes.items():
             added = _bytes(level, self.bytes_of[site]) - _bytes(self.levels[site], self.bytes_of[site])
@@ -228,7 +230,7 @@ def search(
     bytes_of: Mapping[str, int],
     texts: Sequence[str],
     reference_vectors: Vectors,
-) -> Trade:
+) -> SearchResult:
     """Raise the sites that cost most, one level at a time, until the gate holds; then take back what is not needed.
 
     :param build: makes an encoder from the level of every site.
@@ -245,10 +247,10 @@ def search(
         costs = _Costs(state, texts, reference_vectors)
         _raise_until_held(state, falls, costs)
         _take_back(state)
-    return Trade(state.start, state.levels, tuple(state.steps), _worst(falls), holds=True)
+    return SearchResult(state.start, state.levels, tuple(state.steps), _worst(falls), holds=True)
 
 
-def trade_text(trade: Trade) -> list[str]:
+def trade_text(trade: SearchResult) -> list[str]:
     """Put what a search found into lines to print."""
     if not trade.steps:
         return ["precision: the gate holds with every layer in int8"]
@@ -265,7 +267,7 @@ class _Costs:
 
     def __init__(self, state: _Search, texts: Sequence[str], reference_vectors: Vectors) -> None:
         self.state, self.texts, self.reference = state, list(texts), reference_vectors
-        self.known = site_costs(state.build, list(state.levels), self.texts, reference_vectors, state.levels)
+        self.known = matmul_costs(state.build, list(state.levels), self.texts, reference_vectors, state.levels)
 
     def dearest(self, count: int) -> list[str]:
         """Return the sites below float32 that cost most.
@@ -287,7 +289,7 @@ class _Costs:
         return loss(self.state.build(self.state.levels | dict(changes))(self.texts), self.reference)
 
 
-def _raise_until_held(state: _Search, falls: list[Fall], costs: _Costs) -> None:
+def _raise_until_held(state: _Search, falls: list[Regression], costs: _Costs) -> None:
     at_once = math.ceil((len(LEVELS) - 1) * len(state.levels) / MOST_STEPS)
     with console.bar("precision raised", MOST_STEPS) as ticker:
         while falls:
@@ -322,7 +324,7 @@ def _bytes(level: str, weight: int) -> int:
     return FP32_BYTES * weight if level == FP32 else 0
 
 
-def _worst(falls: Sequence[Fall]) -> float:
+def _worst(falls: Sequence[Regression]) -> float:
     return max((fall.points for fall in falls), default=0.0)
 
 
@@ -349,19 +351,19 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Candidate:
     """A student in one form, without a file."""
 
     prepared: Prepared
-    form: Form
+    form: GraphOptions
 
-    def at(self, levels: Mapping[str, str]) -> "Trial":
+    def at(self, levels: Mapping[str, str]) -> "Candidate":
         """Return the trial with some products at other levels."""
         return replace(self, form=with_levels(self.form, levels))  # type: ignore[arg-type]
 
     def levels(self) -> dict[str, Level]:
         """Return every product's level."""
-        return {name: self.form.products.level(site) for name, site in sites(self.prepared.student).items()}
+        return {name: self.form.products.level(site) for name, site in matmuls(self.prepared.student).items()}
 
     def open(self) -> "Opened":
         """Write the graph and open it for encoding."""
@@ -372,7 +374,7 @@ class Trial:
 
     def costs(self) -> list[Cost]:
         """Measure what each product costs."""
-        return site_costs(self._build, list(self.levels()), *self._sample(), levels=self.levels())
+        return matmul_costs(self._build, list(self.levels()), *self._sample(), levels=self.levels())
 
     def search(
         self,
@@ -381,7 +383,7 @@ class Trial:
         languages: Sequence[str],
         reference: Reference,
         bounds: Bounds | None = None,
-    ) -> Trade:
+    ) -> SearchResult:
         """Raise products until no language pair loses more than some points, and vectors are within their bounds.
 
         Prints the trade.
@@ -391,13 +393,13 @@ class Trial:
         """
         limits = bounds or Bounds()
 
-        def passes(encoder: Encode) -> list[Fall]:
+        def passes(encoder: Encode) -> list[Regression]:
             assert isinstance(encoder, Opened)
             falls = fallen(before, graded_scores(encoder, languages), points)
             beyond = [] if falls else beyond_bounds(encoder.session, reference, limits)
-            return falls or [Fall(what, 100 * bound, 100 * figure) for what, bound, figure in beyond]
+            return falls or [Regression(what, 100 * bound, 100 * figure) for what, bound, figure in beyond]
 
-        trade = search(self._build, self.levels(), passes, int8_bytes(sites(self.prepared.student)), *self._sample())
+        trade = search(self._build, self.levels(), passes, int8_bytes(matmuls(self.prepared.student)), *self._sample())
         for line in trade_text(trade):
             console.say(line)
         return trade

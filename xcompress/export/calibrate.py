@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from xcompress.export.matmul import Range, floats, sites
+from xcompress.export.matmul import Range, floats, matmuls
 from xcompress.modeling.student import Student, pad, token_ids
 
 BATCH = 16
@@ -51,7 +51,7 @@ class _Watch:
     def on(self, student: Student) -> Iterator[None]:
         """Watch a student's products."""
         modules = dict(student.named_modules())
-        handles = [modules[name].register_forward_pre_hook(self._noting(name)) for name in sites(student)]
+        handles = [modules[name].register_forward_pre_hook(self._noting(name)) for name in matmuls(student)]
         try:
             yield
         finally:

@@ -16,7 +16,7 @@ Format = Literal["onnx", "hf"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class TargetSettings:
     """What a target decides, where nothing else is asked for."""
 
     recurrence: Recurrence = "unroll"
@@ -33,10 +33,10 @@ class Settings:
         return ", ".join([*parts, "float32 graph kept" if self.float32 else "float32 graph left out"])
 
 
-TARGETS: dict[Target, Settings] = {
-    "cpu": Settings(),
-    "mobile": Settings(recurrence="loop", ort=True, float32=False),
-    "wasm": Settings(recurrence="loop", float32=False),
+TARGETS: dict[Target, TargetSettings] = {
+    "cpu": TargetSettings(),
+    "mobile": TargetSettings(recurrence="loop", ort=True, float32=False),
+    "wasm": TargetSettings(recurrence="loop", float32=False),
 }
 
 
@@ -50,7 +50,7 @@ _CHOICES = {
 
 
 @dataclass(frozen=True)
-class Options:
+class ExportConfig:
     """What is asked of an export.
 
     :raises InputError: when a value is not possible, or two do not go together.
@@ -104,7 +104,7 @@ class Options:
         if self.vocabulary is not None and not self.languages and not self.text:
             raise InputError("vocabulary: needs text to count pieces in; add --languages de,en or --text FILE")
 
-    def settings(self) -> Settings:
+    def settings(self) -> TargetSettings:
         """Return the target's settings with what was asked for in their place."""
         own = TARGETS[self.target]
         ort = own.ort and self.precision != "int4" if self.ort is None else self.ort

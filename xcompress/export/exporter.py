@@ -12,14 +12,14 @@ from tokenizers import Tokenizer
 import xcompress
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.export.accuracy import Trial, check_gate, graded_scores
+from xcompress.export.accuracy import Candidate, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.folder import write_bundle
-from xcompress.export.graph import GRAPHS, Form, folds, form_of, write_graph, write_ort
+from xcompress.export.graph import GRAPHS, GraphOptions, folds, form_of, write_graph, write_ort
 from xcompress.export.matmul import Range
 from xcompress.export.prepare import Prepared, prepare
-from xcompress.export.source import Reading, Source, find_source, is_bundle
+from xcompress.export.source import Source, SourceOptions, find_source, is_bundle
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import Bounds, Reference, reference_of, verify_fp32, verify_quantized
 from xcompress.files import hash_of, read_json, sha256_of, whole_folder
@@ -30,12 +30,12 @@ GATE = 0.5
 
 
 @dataclass
-class Making:
+class Exporter:
     """One bundle in the making, in a folder that takes its place when everything has held."""
 
     folder: Path
     source: Source
-    asked: Options
+    asked: ExportConfig
     bounds: Bounds | None
 
     def write(self, made_from: str, facts: Mapping[str, Any]) -> None:
@@ -48,7 +48,7 @@ class Making:
         plain, parity = self._form("fp32", {}), {}
         parity["fp32"] = self._checked("fp32", plain)
         found = self._description()
-        trial, name = Trial(self.prepared, plain), self.precision
+        trial, name = Candidate(self.prepared, plain), self.precision
         if name != "fp32":
             trial, more = self._smaller()
             found |= more
@@ -115,11 +115,11 @@ class Making:
             found["bottleneck"] = {"width": config.bottleneck, "form": form, "why": why}
         return found
 
-    def _form(self, precision: str, ranges: Mapping[str, Range]) -> Form:
+    def _form(self, precision: str, ranges: Mapping[str, Range]) -> GraphOptions:
         fold, _ = folds(self.prepared.student.config, self.asked.bottleneck)
         return form_of(precision, self.asked.settings().recurrence, fold, ranges, self.asked.table)
 
-    def _checked(self, precision: str, form: Form) -> dict[str, Any]:
+    def _checked(self, precision: str, form: GraphOptions) -> dict[str, Any]:
         """Write a graph and compare it with PyTorch; where there is ORT format, that is what is compared."""
         file = self.folder / GRAPHS[precision]
         write_graph(self.prepared.student, form, file, external=self.asked.external_data)
@@ -131,12 +131,12 @@ class Making:
                 return verify_fp32(file, reference, self.bounds, ticker.advance)
             return verify_quantized(file, reference, self.bounds, precision, ticker.advance)
 
-    def _smaller(self) -> tuple[Trial, dict[str, Any]]:
+    def _smaller(self) -> tuple[Candidate, dict[str, Any]]:
         """Calibrate, and choose each product's precision; return the form found, and more for the manifest."""
         sentences = [] if self.precision == "fp16" else self._calibration()
         student, tokenizer, fitted = self.prepared.student, self.prepared.tokenizer, self.precision == "int4"
         ranges = calibrate(student, tokenizer, sentences, moments=fitted) if sentences else {}
-        trial = Trial(self.prepared, self._form(self.precision, ranges))
+        trial = Candidate(self.prepared, self._form(self.precision, ranges))
         found: dict[str, Any] = {"calibrated_on": len(sentences)}
         if self.asked.precision == "auto":
             points = GATE if self.asked.gate is None else self.asked.gate
@@ -144,7 +144,7 @@ class Making:
             trial, found["trade"] = trial.at(trade.levels), trade.as_dict()
         return trial, found | {"levels": trial.levels()}
 
-    def _graded(self, trial: Trial) -> dict[str, dict[str, float]]:
+    def _graded(self, trial: Candidate) -> dict[str, dict[str, float]]:
         """Score what was made on the graded pairs.
 
         :raises GateError: when it lost more than the gate allows.
@@ -179,8 +179,8 @@ def export(
     source: str | Path | None = None,
     output: Path | None = None,
     *,
-    options: Options | None = None,
-    reading: Reading | None = None,
+    options: ExportConfig | None = None,
+    reading: SourceOptions | None = None,
     facts: Mapping[str, Any] | None = None,
     force: bool = False,
     bounds: Bounds | None = None,
@@ -200,7 +200,7 @@ def export(
     :raises InputError: when there is nothing to export, or the bundle cannot be written.
     :raises GateError: when a graph is too far from PyTorch, or loses more than the gate allows.
     """
-    asked = options or Options()
+    asked = options or ExportConfig()
     found = find_source(source, reading)
     _check_depth(found, asked.recurrences)
     target = found.place(asked.recurrences) if output is None else output
@@ -213,7 +213,7 @@ def export(
     _check_target(target, found)
     _announce(found, asked, target)
     with whole_folder(target) as folder:
-        Making(folder, found, asked, bounds).write(made_from, facts or {})
+        Exporter(folder, found, asked, bounds).write(made_from, facts or {})
     return target
 
 
@@ -237,7 +237,7 @@ def _check_depth(found: Source, recurrences: int | None) -> None:
         )
 
 
-def _announce(found: Source, asked: Options, target: Path) -> None:
+def _announce(found: Source, asked: ExportConfig, target: Path) -> None:
     if found.run and not found.run.get("finished"):
         console.warn(f"{found.name}: the run is not finished; its student is exported as it is now")
     depth = "" if asked.recurrences is None else f" with {asked.recurrences} recurrences"

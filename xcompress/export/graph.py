@@ -16,7 +16,7 @@ from xcompress.errors import InputError
 from xcompress.export.config import Bottleneck, Recurrence, Table
 from xcompress.export.embeddings import TableKind, look_up
 from xcompress.export.int4 import Floats
-from xcompress.export.matmul import Level, Products, Range, Site, floats, sites
+from xcompress.export.matmul import Level, MatMul, Products, Range, floats, matmuls
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.modeling.student import Layer, Student, StudentConfig
 
@@ -32,7 +32,7 @@ _SHORTEST = 1e-12
 
 
 @dataclass(frozen=True)
-class Form:
+class GraphOptions:
     """How a student is written as a graph."""
 
     recurrence: Recurrence = "unroll"
@@ -43,14 +43,14 @@ class Form:
     products: Products = field(default_factory=Products)
 
 
-def build(student: Student, form: Form | None = None) -> onnx.ModelProto:
+def build(student: Student, form: GraphOptions | None = None) -> onnx.ModelProto:
     """Write the student as a graph with free batch size and length.
 
     :returns: inputs `INPUTS` (N, L) int64, outputs `OUTPUTS` (N, L, D), (N, D), (N, L, D) float32; where the head has
         an activation, the token vectors are those in front of it, (N, L, H).
     :raises InputError: when the graph would pass what one file may hold.
     """
-    form = form or Form()
+    form = form or GraphOptions()
     _check_size(student, form)
     return _Encoder(student, form).write()
 
@@ -58,18 +58,18 @@ def build(student: Student, form: Form | None = None) -> onnx.ModelProto:
 class _Encoder:
     """Writes one student in one form."""
 
-    def __init__(self, student: Student, form: Form) -> None:
+    def __init__(self, student: Student, form: GraphOptions) -> None:
         self.student, self.form, self.config = student, form, student.config
         self.products = form.products
-        self.sites = sites(student)
+        self.matmuls = matmuls(student)
         self.writer = Writer()
 
     def write(self) -> onnx.ModelProto:
         writer, config = self.writer, self.config
         mask = self._mask()
         tokens = self._unit_applied(self._embedded(), mask)
-        if "head" in self.sites and not config.head_activation:
-            tokens = self.products.product(writer, tokens, self.sites["head"])
+        if "head" in self.matmuls and not config.head_activation:
+            tokens = self.products.product(writer, tokens, self.matmuls["head"])
         writer.node("Identity", tokens, name=OUTPUTS[0])
         writer.node("Identity", self._sentences(tokens, mask.kept), name=OUTPUTS[1])
         writer.node("Identity", tokens, name=OUTPUTS[2])
@@ -87,7 +87,7 @@ class _Encoder:
 
     def _embedded(self) -> str:
         writer, part = self.writer, self.student.embeddings
-        table, projection = floats(part.word.weight), self.sites.get("embeddings.projection")
+        table, projection = floats(part.word.weight), self.matmuls.get("embeddings.projection")
         if projection is not None and self.form.fold:
             table, projection = table @ projection.weight, None
         words = look_up(writer, "word", table, INPUTS[0], self.form.table)
@@ -163,14 +163,14 @@ class _Encoder:
         return tokens
 
     def _layer(self, writer: Writer, name: str, layer: Layer, tokens: str, mask: "_Mask") -> str:
-        context = self._context(writer, self.sites[f"{name}.attention"], layer.heads, tokens, mask)
-        terms = self.products.terms(writer, context, self.sites[f"{name}.attention_output"])
+        context = self._context(writer, self.matmuls[f"{name}.attention"], layer.heads, tokens, mask)
+        terms = self.products.terms(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = self._norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
-        inner = self.products.product(writer, attended, self.sites[f"{name}.intermediate"])
-        terms = self.products.terms(writer, writer.node("Gelu", inner), self.sites[f"{name}.output"])
+        inner = self.products.product(writer, attended, self.matmuls[f"{name}.intermediate"])
+        terms = self.products.terms(writer, writer.node("Gelu", inner), self.matmuls[f"{name}.output"])
         return self._norm(writer, f"{name}.output_norm", layer.output_norm, attended, *terms)
 
-    def _context(self, writer: Writer, site: Site, heads: int, tokens: str, mask: "_Mask") -> str:
+    def _context(self, writer: Writer, site: MatMul, heads: int, tokens: str, mask: "_Mask") -> str:
         if self.products.level(site) == "static" and mask.visible is not None:
             return self._int8_attention(writer, site, heads, tokens, mask.visible)
         width = site.weight.shape[0]
@@ -184,7 +184,7 @@ class _Encoder:
         context = writer.node("Transpose", writer.node("MatMul", weights, value), perm=[0, 2, 1, 3])
         return writer.node("Reshape", context, writer.integers(0, 0, width))
 
-    def _int8_attention(self, writer: Writer, site: Site, heads: int, tokens: str, visible: str) -> str:
+    def _int8_attention(self, writer: Writer, site: MatMul, heads: int, tokens: str, visible: str) -> str:
         """Write product and attention as one operator, which scales the scores itself."""
         width = site.weight.shape[0]
         unscaled = np.ones(3 * width, dtype=np.float32)
@@ -210,7 +210,7 @@ class _Encoder:
         writer, config = self.writer, self.config
         vectors = self._pooled(tokens, kept)
         if config.head_activation:
-            vectors = writer.node("Tanh", self.products.product(writer, vectors, self.sites["head"]))
+            vectors = writer.node("Tanh", self.products.product(writer, vectors, self.matmuls["head"]))
         if not config.normalize:
             return vectors
         length = writer.node("ReduceL2", vectors, writer.integers(-1))
@@ -239,7 +239,7 @@ class _Mask:
     """(N, L) int32; None where distances have biases, too."""
 
 
-def _check_size(student: Student, form: Form) -> None:
+def _check_size(student: Student, form: GraphOptions) -> None:
     values = sum(weight.numel() for weight in student.parameters())
     config = student.config
     if form.fold and config.bottleneck:
@@ -267,21 +267,21 @@ _WORTH_FOLDING = 1_000_000
 
 def form_of(
     precision: str, recurrence: Recurrence, fold: bool, ranges: Mapping[str, Range], table: Table = "auto"
-) -> Form:
+) -> GraphOptions:
     """Return the form of a graph in some precision.
 
     :param table: how the word table is stored beside products in int8.
     """
     if precision == "fp32":
-        return Form(recurrence, fold)
+        return GraphOptions(recurrence, fold)
     if precision == "fp16":
-        return Form(recurrence, fold, "fp16", Products(halved=True))
+        return GraphOptions(recurrence, fold, "fp16", Products(halved=True))
     bits: Literal[4, 8] = 4 if precision == "int4" else 8
     kind: Literal["int4", "int8"] = table if table != "auto" else "int4" if bits == 4 else "int8"
-    return Form(recurrence, fold, kind, Products(None, ranges=ranges, bits=bits))
+    return GraphOptions(recurrence, fold, kind, Products(None, ranges=ranges, bits=bits))
 
 
-def with_levels(form: Form, levels: Mapping[str, Level]) -> Form:
+def with_levels(form: GraphOptions, levels: Mapping[str, Level]) -> GraphOptions:
     """Return the form with some products at other levels."""
     return replace(form, products=replace(form.products, levels=levels))
 
@@ -297,7 +297,7 @@ def folds(config: StudentConfig, asked: Bottleneck) -> tuple[bool, str]:
     return added < _WORTH_FOLDING, cost
 
 
-def write_graph(student: Student, form: Form, file: Path, *, external: bool) -> None:
+def write_graph(student: Student, form: GraphOptions, file: Path, *, external: bool) -> None:
     """Write a student's graph.
 
     :param external: put weights into a file beside it, which runtimes map into memory.

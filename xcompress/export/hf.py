@@ -18,7 +18,7 @@ from xcompress import console
 from xcompress.errors import GateError, InputError
 from xcompress.export.exporter import is_current
 from xcompress.export.folder import list_files, transformers_config, write_pipeline, write_tokenizer
-from xcompress.export.source import Reading, Source, find_source, is_bundle
+from xcompress.export.source import Source, SourceOptions, find_source, is_bundle
 from xcompress.export.verify import real_sentences
 from xcompress.files import hash_of, whole_folder, write_json, write_text
 from xcompress.modeling.student import Layer, Student, StudentConfig, encode, shallower
@@ -154,7 +154,7 @@ def export_hf(
     output: Path | None = None,
     *,
     recurrences: int | None = None,
-    reading: Reading | None = None,
+    reading: SourceOptions | None = None,
     force: bool = False,
 ) -> Path:
     """Write a student as BertModel or XLMRobertaModel in safetensors, or return the folder that is there already.

@@ -39,7 +39,7 @@ _LOW_STEPS = 32
 
 
 @dataclass(frozen=True)
-class Site:
+class MatMul:
     """A product with a weight, x W + b; one that is used several times is one site."""
 
     name: str
@@ -93,12 +93,12 @@ class Products:
     bits: Literal[4, 8] = 8
     """That int8 weights take in the file; where their shape forbids 4 they take 8."""
 
-    def level(self, site: Site) -> Level:
+    def level(self, site: MatMul) -> Level:
         """Return a site's level. By default, inputs that reach far on one side alone are scaled by token."""
         chosen = self.levels.get(site.name, self.default)
         return chosen or ("static" if site.least is None else "token")
 
-    def terms(self, writer: Writer, tokens: str, site: Site) -> list[str]:
+    def terms(self, writer: Writer, tokens: str, site: MatMul) -> list[str]:
         """Write a product; return names of values whose sum is x W + b."""
         level = self.level(site)
         if level == "static":
@@ -108,7 +108,7 @@ class Products:
             return [self._by_token(writer, tokens, site), *bias]
         return [writer.node("MatMul", tokens, self.stored(writer, site.name, site.weight)), *bias]
 
-    def product(self, writer: Writer, tokens: str, site: Site) -> str:
+    def product(self, writer: Writer, tokens: str, site: MatMul) -> str:
         """Write a product; return the name of x W + b."""
         terms = self.terms(writer, tokens, site)
         return writer.node("Add", *terms) if len(terms) == 2 else terms[0]
@@ -117,7 +117,7 @@ class Products:
         """Store a float32 weight, and return the name of its float32 values."""
         return writer.from_half(name, weight.astype(np.float16)) if self.halved else writer.constant(name, weight)
 
-    def quantised(self, writer: Writer, tokens: str, site: Site) -> tuple[str, str, str]:
+    def quantised(self, writer: Writer, tokens: str, site: MatMul) -> tuple[str, str, str]:
         """Write the quantisation of a static site's inputs; return the names of uint8 inputs, scale and zero."""
         scaling = scaling_of(self.ranges[site.name])
         scale = writer.constant(f"{site.name}.input_scale", scaling.scale)
@@ -126,7 +126,7 @@ class Products:
             tokens = writer.node("Mul", tokens, writer.constant(f"{site.name}.smooth", 1 / scaling.smooth))
         return writer.node("QuantizeLinear", tokens, scale, zero), scale, zero
 
-    def weights(self, site: Site) -> Weights:
+    def weights(self, site: MatMul) -> Weights:
         """Return a site's int8 weights, at the level that it has."""
         found = self.ranges.get(site.name)
         smooth = scaling_of(self.ranges[site.name]).smooth if self.level(site) == "static" else None
@@ -137,7 +137,7 @@ class Products:
         moments = None if found is None or found.moments is None else found.moments / np.outer(smooth, smooth)
         return int4_weights(weight, moments)
 
-    def store_int8(self, writer: Writer, site: Site, factor: Floats | float = 1.0) -> tuple[str, str]:
+    def store_int8(self, writer: Writer, site: MatMul, factor: Floats | float = 1.0) -> tuple[str, str]:
         """Store a site's int8 weights, and their scales times a factor by output channel, once; return their names."""
         values, scales = f"{site.name}.values", f"{site.name}.scales"
         if not writer.has(scales):
@@ -149,13 +149,13 @@ class Products:
                 found.blocks.write(writer, values)
         return values, scales
 
-    def _static(self, writer: Writer, tokens: str, site: Site) -> str:
+    def _static(self, writer: Writer, tokens: str, site: MatMul) -> str:
         inputs, scale, zero = self.quantised(writer, tokens, site)
         names = self.store_int8(writer, site)
         bias = [] if site.bias is None else ["", writer.constant(f"{site.name}.bias", site.bias)]
         return writer.node("MatMulIntegerToFloat", inputs, names[0], scale, names[1], zero, *bias, domain=CONTRIB)
 
-    def _by_token(self, writer: Writer, tokens: str, site: Site) -> str:
+    def _by_token(self, writer: Writer, tokens: str, site: MatMul) -> str:
         """Write x W with a scale for each token: its largest value, or its largest absolute value."""
         lowest = site.least
         zero, steps = (128, 127) if lowest is None else (_LOW_STEPS, 255 - _LOW_STEPS)
@@ -214,7 +214,7 @@ def _smoothing(reach: Floats) -> Floats | None:
     return smooth
 
 
-def sites(student: Student) -> dict[str, Site]:
+def matmuls(student: Student) -> dict[str, MatMul]:
     """Return every product with a weight, from the first to the last.
 
     The scale of the attention scores, 1 / sqrt(H / heads), lies in the queries' weights.
@@ -226,7 +226,7 @@ def sites(student: Student) -> dict[str, Site]:
     return {site.name: site for site in [*found, _site("head", student.head)] if site is not None}
 
 
-def _layer_sites(name: str, layer: Layer) -> Iterator[Site | None]:
+def _layer_sites(name: str, layer: Layer) -> Iterator[MatMul | None]:
     width = layer.attention.in_features
     scale = np.ones(3 * width, dtype=np.float32)
     scale[:width] = 1 / math.sqrt(width // layer.heads)
@@ -238,12 +238,12 @@ def _layer_sites(name: str, layer: Layer) -> Iterator[Site | None]:
 
 def _site(
     name: str, linear: nn.Linear | None, scale: Floats | float = 1.0, *, least: float | None = None
-) -> Site | None:
+) -> MatMul | None:
     if linear is None:
         return None
     weight = np.ascontiguousarray(floats(linear.weight).T * scale, dtype=np.float32)
     bias = None if linear.bias is None else (floats(linear.bias) * scale).astype(np.float32)
-    return Site(name, weight, bias, least)
+    return MatMul(name, weight, bias, least)
 
 
 def floats(weight: Tensor) -> Floats:
@@ -251,6 +251,6 @@ def floats(weight: Tensor) -> Floats:
     return weight.detach().to(torch.float32).cpu().numpy()
 
 
-def int8_bytes(found: Mapping[str, Site]) -> dict[str, int]:
+def int8_bytes(found: Mapping[str, MatMul]) -> dict[str, int]:
     """Return how many bytes each site's int8 weights take."""
     return {name: site.weight.size for name, site in found.items()}

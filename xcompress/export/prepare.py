@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.modeling.load import FEWEST
 from xcompress.modeling.student import Student, encode, shallower
 from xcompress.vocab.choose import choose_pieces
@@ -93,7 +93,7 @@ class Prepared:
 
 
 def prepare(
-    student: Student, tokenizer: Tokenizer, options: Options, sentences: Callable[[], Sequence[str]]
+    student: Student, tokenizer: Tokenizer, options: ExportConfig, sentences: Callable[[], Sequence[str]]
 ) -> Prepared:
     """Change a student as the options say.
 
@@ -117,7 +117,9 @@ def prepare(
     return Prepared(student, tokenizer, changes)
 
 
-def _trimmed(student: Student, tokenizer: Tokenizer, options: Options) -> tuple[Student, Tokenizer, dict[str, Any]]:
+def _trimmed(
+    student: Student, tokenizer: Tokenizer, options: ExportConfig
+) -> tuple[Student, Tokenizer, dict[str, Any]]:
     counts = count(tokenizer, options.languages, options.text)
     needed = [student.config.pad_token_id, *tokenizer.encode(student.config.prefix).ids]
     kept = choose_pieces(tokenizer, counts, size=options.vocabulary, needed=needed)

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from xcompress.bundle.integrity import MANIFEST
 from xcompress.errors import InputError
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.files import read_json
 from xcompress.recipe import Recipe, load_recipe
-from xcompress.recipe.encoders import Part
+from xcompress.recipe.encoders import Section
 from xcompress.recipe.shipped import shipped, shipped_folder
 from xcompress.recipe.validation import encoders
 from xcompress.sources import parse_wheel, parts_of
@@ -27,7 +27,7 @@ _PACKED = re.compile(r"\.(xz|gz)$")
 _OF_LANGUAGE = re.compile(r"(?P<corpus>.+)\.en-[a-z]{2,3}\.tsv")
 
 
-class Described(Part):
+class Described(Section):
     """Where something comes from, and under which licence, as its source states it."""
 
     title: str
@@ -35,7 +35,7 @@ class Described(Part):
     licence: str
 
 
-class Table(Part):
+class Table(Section):
     """What is known of the text, the models and the dev sets of released models, by name; * stands for anything."""
 
     licence: str
@@ -212,7 +212,7 @@ def export_command(run: str, bundle: Path, options: Mapping[str, Any]) -> str:
     :param run: the run's folder, as the command names it.
     :param options: what the bundle's manifest says was asked for.
     """
-    usual = {**asdict(Options()), "precision": None}
+    usual = {**asdict(ExportConfig()), "precision": None}
     given = [(key, value) for key, value in options.items() if value != usual.get(key) and _is_set(value)]
     words = ["xcompress export", run, *(_option(key, value) for key, value in given)]
     words += ["--no-ort"] if options.get("ort") is False else []

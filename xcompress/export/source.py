@@ -26,7 +26,7 @@ _WANTED = "give a run (runs/<name>), the folder of a student or encoder, or a re
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceOptions:
     """How to read a foreign encoder, where its own files do not say."""
 
     tokenizer: Path | None = None
@@ -51,7 +51,7 @@ class Source:
     """Where the bundle goes if the user names no place."""
     run: Mapping[str, Any]
     """What the run says about itself; empty where there is none."""
-    reading: Reading = Reading()
+    reading: SourceOptions = SourceOptions()
 
     @property
     def languages(self) -> list[str]:
@@ -84,7 +84,7 @@ class Source:
         return hash_of([files, asdict(self.reading) | {"tokenizer": tokenizer}, self.languages])
 
 
-def find_source(reference: str | Path | None, reading: Reading | None = None) -> Source:
+def find_source(reference: str | Path | None, reading: SourceOptions | None = None) -> Source:
     """Find the student or encoder that a reference stands for.
 
     :param reference: a run folder, the folder of a student or of an encoder, an E5S1 file, whatever `sources.resolve`
@@ -93,10 +93,10 @@ def find_source(reference: str | Path | None, reading: Reading | None = None) ->
     :raises InputError: when there is none, or it is incomplete.
     """
     if reference is None:
-        return _checked(_from_run(_newest_run(RUNS)), Reading())
+        return _checked(_from_run(_newest_run(RUNS)), SourceOptions())
     text = str(reference).strip()
     here = _is_local(text)
-    found = _from_path(Path(text).expanduser() if here else resolve(text), reading or Reading())
+    found = _from_path(Path(text).expanduser() if here else resolve(text), reading or SourceOptions())
     if here:
         return found
     name = _short_name(text)
@@ -141,7 +141,7 @@ def _short_name(reference: str) -> str:
     return reference.partition("@")[0].rpartition("/")[2]
 
 
-def _from_path(path: Path, reading: Reading) -> Source:
+def _from_path(path: Path, reading: SourceOptions) -> Source:
     if path.is_file() and is_e5s1(path):
         check_files(path, reading.tokenizer)
         return Source(path.stem, path, _beside(path, path.stem), {}, reading)
@@ -164,7 +164,7 @@ def _beside(path: Path, name: str) -> Path:
     return (parent if os.access(parent, os.W_OK) else Path()) / f"{name}-bundle"
 
 
-def _checked(source: Source, reading: Reading) -> Source:
+def _checked(source: Source, reading: SourceOptions) -> Source:
     folder = source.student
     if is_student(folder):
         _check_student(folder, reading)
@@ -175,7 +175,7 @@ def _checked(source: Source, reading: Reading) -> Source:
     return replace(source, reading=reading)
 
 
-def _check_student(folder: Path, reading: Reading) -> None:
+def _check_student(folder: Path, reading: SourceOptions) -> None:
     missing = [part for part in PARTS if not (folder / part).is_file()]
     if missing:
         raise InputError(f"{folder}: no {', '.join(missing)} here; {_WANTED}")

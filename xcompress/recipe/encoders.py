@@ -3,21 +3,26 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from xcompress.sources.python_code import PYTHON
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     """What all parts of a recipe share: unknown keys are refused, and nothing changes after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def renamed(name: str, old: str) -> AliasChoices:
+    """Return the names under which a key is read: its own, and the one it had in earlier versions."""
+    return AliasChoices(name, old)
+
+
 Positive = Annotated[int, Field(gt=0)]
 
 
-class File(Part):
+class File(Section):
     """A reference to one file, and what it must hash to."""
 
     source: str
@@ -26,7 +31,7 @@ class File(Part):
     """SHA-256 of the file; checked when given."""
 
 
-class Shape(Part):
+class Shape(Section):
     """Sizes of a BERT-family encoder, so that parameters can be counted without its weights."""
 
     vocabulary: Positive
@@ -53,7 +58,7 @@ CONFIG_KEYS = {
 """Our names of sizes, and those in the config.json of a Hugging Face encoder."""
 
 
-class Encoder(Part):
+class Encoder(Section):
     """Something that maps sentences to vectors."""
 
     source: str
@@ -98,7 +103,9 @@ class OneTeacher(Encoder):
 class Teacher(OneTeacher):
     """T: the encoder whose vectors of English sentences are learned; others may stand beside it."""
 
-    beside: tuple[OneTeacher, ...] = ()
+    ensemble: tuple[OneTeacher, ...] = Field(
+        default=(), validation_alias=renamed("ensemble", "beside"), serialization_alias="beside"
+    )
     """Further teachers: what is learned are all their vectors side by side."""
     dimensions: Positive | None = None
     """Width that the vectors are reduced to, by PCA fitted on the training targets, before they are learned; all of it
@@ -107,32 +114,36 @@ class Teacher(OneTeacher):
     @property
     def together(self) -> Mapping[str, OneTeacher]:
         """Itself and those beside it, by their keys in the recipe."""
-        return {"teacher": self, **{f"teacher.beside.{row}": other for row, other in enumerate(self.beside)}}
+        return {"teacher": self, **{f"teacher.ensemble.{row}": other for row, other in enumerate(self.ensemble)}}
 
     @model_validator(mode="after")
     def _can_be_joined(self) -> "Teacher":
-        if self.beside and not all(one.normalize for one in self.together.values()):
-            raise ValueError("beside: several teachers are joined at unit length; leave out normalize: false")
+        if self.ensemble and not all(one.normalize for one in self.together.values()):
+            raise ValueError("ensemble: several teachers are joined at unit length; leave out normalize: false")
         return self
 
 
 class Assistant(Encoder):
     """A: a multilingual encoder that lends the student its layers and its word table."""
 
-    unit_from: Encoder | None = None
+    layers_from: Encoder | None = Field(
+        default=None, validation_alias=renamed("layers_from", "unit_from"), serialization_alias="unit_from"
+    )
     """The encoder whose layers become the recurrent unit, where the assistant gives only vectors."""
-    rows_from: Encoder | None = None
+    embeddings_from: Encoder | None = Field(
+        default=None, validation_alias=renamed("embeddings_from", "rows_from"), serialization_alias="rows_from"
+    )
     """The encoder whose word table and tokenizer are taken; the one that lends the layers when not given."""
 
     @property
-    def donor(self) -> Encoder:
+    def layer_source(self) -> Encoder:
         """The encoder that lends its layers."""
-        return self.unit_from or self
+        return self.layers_from or self
 
     @model_validator(mode="after")
     def _lends_layers(self) -> "Assistant":
-        if self.donor.gives_only_vectors:
+        if self.layer_source.gives_only_vectors:
             raise ValueError(
-                f"{self.donor.source} gives only vectors and has no layers to lend; name an encoder in unit_from"
+                f"{self.layer_source.source} gives only vectors and has no layers to lend; name an encoder in layers_from"
             )
         return self

@@ -28,7 +28,7 @@ def runs_before(recipe: Recipe) -> list[Path]:
 
 def student_before(recipe: Recipe) -> Path | None:
     """Return the folder of another run's student, at its end or after a stage, that lends its layers, if any."""
-    return _student(recipe.assistant.donor) if recipe.assistant else None
+    return _student(recipe.assistant.layer_source) if recipe.assistant else None
 
 
 def _student(encoder: Encoder) -> Path | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.recipe.encoders import CONFIG_KEYS, Encoder, Shape
-from xcompress.recipe.schema import Recipe, StudentPart
+from xcompress.recipe.schema import Recipe, StudentSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ def parameters(recipe: Recipe) -> Parameters:
     part = recipe.assistant
     if part is None:
         return Parameters(None, _from_nothing(recipe), ())
-    donor_key = "assistant" + (".unit_from" if part.unit_from else "")
-    shape = shape_of(part.donor)
-    table = shape_of(part.rows_from) if part.rows_from else shape
+    donor_key = "assistant" + (".layers_from" if part.layers_from else "")
+    shape = shape_of(part.layer_source)
+    table = shape_of(part.embeddings_from) if part.embeddings_from else shape
     own = None if part.gives_only_vectors else shape_of(part)
     head, notes = _head(recipe)
     if part.gives_only_vectors:
         notes.append("assistant: it gives only vectors, whose parameters cannot be counted")
     if shape is None or table is None:
-        missing = donor_key if shape is None else "assistant.rows_from"
+        missing = donor_key if shape is None else "assistant.embeddings_from"
         notes.append(f"{missing}: counts are unknown until the model is fetched; give {missing}.shape")
         return Parameters(count(own, head=head) if own else None, None, tuple(notes))
     vocabulary = _vocabulary(recipe, table.vocabulary, notes)
@@ -159,7 +159,7 @@ def _from_nothing(recipe: Recipe) -> Counts:
     return replace(counted, token_type=0)
 
 
-def check_layers(part: StudentPart, depth: int) -> None:
+def check_layers(part: StudentSection, depth: int) -> None:
     """Refuse layers that the assistant does not have.
 
     :param depth: how many it has.
@@ -169,7 +169,7 @@ def check_layers(part: StudentPart, depth: int) -> None:
         raise InputError(f"student.layers: there is no layer {part.layers[-1]}, the assistant has {depth}; take others")
 
 
-def _student(part: StudentPart, shape: Shape, head: int | None) -> Counts:
+def _student(part: StudentSection, shape: Shape, head: int | None) -> Counts:
     check_layers(part, shape.layers)
     if part.unit_layers > shape.layers:
         raise InputError(

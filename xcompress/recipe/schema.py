@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from xcompress.files import hash_of
-from xcompress.recipe.encoders import Assistant, Part, Positive, Teacher
+from xcompress.recipe.encoders import Assistant, Positive, Section, Teacher, renamed
 
 SHAPE = re.compile(r"[1-9]\d*x[1-9]\d*")
 
@@ -24,7 +24,7 @@ Above = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Points = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class MemoryBudget(Part):
+class MemoryBudget(Section):
     """Megabytes (10^6 bytes) of memory over the bare interpreter, one thread."""
 
     resident: Above | None = None
@@ -35,7 +35,7 @@ class MemoryBudget(Part):
     """The highest after all latency shapes with one thread, at most; depends on the grid."""
 
 
-class Budgets(Part):
+class Budgets(Section):
     """Limits that a bundle must keep; those left out are not held."""
 
     subject: str | None = None
@@ -103,7 +103,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
 
 
-class Tsv(Part):
+class Tsv(Section):
     """A file of `source<TAB>target` lines; .gz and .xz are unpacked."""
 
     source: str
@@ -115,7 +115,7 @@ class Tsv(Part):
     """At most this many training pairs of this corpus in this language."""
 
 
-class CorpusPart(Part):
+class CorpusSection(Section):
     """Where the parallel text comes from, and what of it is kept."""
 
     catalogues: tuple[str, ...] = ()
@@ -137,13 +137,13 @@ class CorpusPart(Part):
     """English sentences held out, with all their translations."""
 
     @model_validator(mode="after")
-    def _has_text(self) -> "CorpusPart":
+    def _has_text(self) -> "CorpusSection":
         if not self.catalogues and not self.tsv:
             raise ValueError("names no text; give catalogues or tsv")
         return self
 
 
-class Augment(Part):
+class Augment(Section):
     """More graded pairs: the nearest sentences of each, graded by a cross-encoder (Augmented SBERT)."""
 
     cross_encoder: str
@@ -155,7 +155,7 @@ class Augment(Part):
     """Sentences taken for each: the nearest by the teacher's vectors, or the untrained student's without a teacher."""
 
 
-class LabelledPart(Part):
+class LabelledSection(Section):
     """English sentence pairs with labels, for the objectives entailment and graded."""
 
     entailment: tuple[str, ...] = ()
@@ -165,13 +165,13 @@ class LabelledPart(Part):
     augment: Augment | None = None
 
     @model_validator(mode="after")
-    def _augments_something(self) -> "LabelledPart":
+    def _augments_something(self) -> "LabelledSection":
         if self.augment and not self.graded:
             raise ValueError("augment: there are no graded pairs to start from; give graded, or drop it")
         return self
 
 
-class VocabularyPart(Part):
+class VocabularySection(Section):
     """Which vocabulary the student has."""
 
     method: Literal["keep", "trim", "train"] = "trim"
@@ -196,7 +196,7 @@ class VocabularyPart(Part):
         return [self.words.replace("{language}", language) for language in ("en", *languages)]
 
 
-class StudentPart(Part):
+class StudentSection(Section):
     """S: the shape of the student."""
 
     unit_layers: Positive = 3
@@ -219,7 +219,7 @@ class StudentPart(Part):
     max_tokens: Positive = 128
 
     @model_validator(mode="after")
-    def _names_as_many_layers(self) -> "StudentPart":
+    def _names_as_many_layers(self) -> "StudentSection":
         if self.layers is None:
             return self
         if len(self.layers) != self.unit_layers:
@@ -236,7 +236,7 @@ class StudentPart(Part):
         return {"hidden": self.hidden, "heads": self.heads, "intermediate": self.intermediate}
 
 
-class Dev(Part):
+class Dev(Section):
     """What models are scored on beside the held-out pairs; nothing here changes what is trained."""
 
     sts: str | None = None
@@ -247,7 +247,7 @@ class Dev(Part):
     """Score the model after each so many steps of a stage; null scores it at the end of the stage only."""
 
 
-class Stage(Part):
+class Stage(Section):
     """One stage of training."""
 
     train: Literal["assistant", "embeddings", "student"]
@@ -282,7 +282,11 @@ class Stage(Part):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of components set to zero behind the embeddings, attention and feed-forward while the stage trains."""
     learning_rate: Weight = 2e-5
-    table_learning_rate: Weight | None = None
+    embedding_learning_rate: Weight | None = Field(
+        default=None,
+        validation_alias=renamed("embedding_learning_rate", "table_learning_rate"),
+        serialization_alias="table_learning_rate",
+    )
     """Learning rate of the word table, whose rows are each seen rarely; null means learning_rate."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the steps in which the learning rate rises; it then falls on a cosine."""
@@ -325,7 +329,7 @@ class Stage(Part):
         return self
 
 
-class Recipe(Part):
+class Recipe(Section):
     """A whole recipe."""
 
     name: Name
@@ -342,10 +346,10 @@ class Recipe(Part):
     widths: Literal["head", "pca", "equal"] = "head"
     """How vectors of unlike widths meet: by a linear head on assistant and student, fitted by least squares; by targets
     reduced to the assistant's width with PCA fitted on the training targets; or not at all, as in the paper."""
-    corpus: CorpusPart
-    labelled: LabelledPart = LabelledPart()
-    vocabulary: VocabularyPart = VocabularyPart()
-    student: StudentPart = StudentPart()
+    corpus: CorpusSection
+    labelled: LabelledSection = LabelledSection()
+    vocabulary: VocabularySection = VocabularySection()
+    student: StudentSection = StudentSection()
     dev: Dev = Dev()
     stages: Annotated[dict[Name, Stage], Field(min_length=1)]
     """Stages by name, in the order in which they run."""
@@ -431,4 +435,4 @@ class Recipe(Part):
     @property
     def hash(self) -> str:
         """A hash of everything in the recipe but its budgets: a finished run stays finished when they change."""
-        return hash_of(self.model_dump(exclude={"budgets"}))
+        return hash_of(self.model_dump(exclude={"budgets"}, by_alias=True))

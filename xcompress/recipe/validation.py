@@ -17,8 +17,8 @@ def encoders(recipe: Recipe) -> Iterator[tuple[str, Encoder]]:
     named = {
         **(recipe.teacher.together if recipe.teacher else {}),
         "assistant": part,
-        "assistant.unit_from": part and part.unit_from,
-        "assistant.rows_from": part and part.rows_from,
+        "assistant.layers_from": part and part.layers_from,
+        "assistant.embeddings_from": part and part.embeddings_from,
     }
     yield from ((key, encoder) for key, encoder in named.items() if encoder)
 

@@ -41,7 +41,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Report:
+class VocabularyReport:
     """How many pieces are kept, why, and what that costs on held-out text."""
 
     pieces_before: int
@@ -62,7 +62,7 @@ class Kept:
     """The pieces to keep, as ascending ids, and the report on them."""
 
     ids: tuple[int, ...]
-    report: Report
+    report: VocabularyReport
 
 
 def choose_pieces(
@@ -94,7 +94,9 @@ def choose_pieces(
     ids = tuple(sorted(closed(described, mandatory | frequent)))
     held_out = _held_out(tokenizer, trim_tokenizer(tokenizer, ids), counts)
     names = tuple(counted.name for counted in counts)
-    report = Report(tokenizer.get_vocab_size(), len(ids), len(ids) - len(frequent - mandatory), names, held_out)
+    report = VocabularyReport(
+        tokenizer.get_vocab_size(), len(ids), len(ids) - len(frequent - mandatory), names, held_out
+    )
     return Kept(ids, report)
 
 

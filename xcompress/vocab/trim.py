@@ -18,7 +18,7 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
 from xcompress.modeling.student import MODEL_TYPE, Student
 from xcompress.sources import resolve
-from xcompress.vocab.choose import HeldOut, Report, choose_pieces
+from xcompress.vocab.choose import HeldOut, VocabularyReport, choose_pieces
 from xcompress.vocab.count import Counted, check_languages, count_file, count_words
 from xcompress.vocab.student import described_by, piece_rows, trim
 from xcompress.vocab.tokenizer_json import renumbered
@@ -288,7 +288,7 @@ class Trimmed:
     bytes_after: int
     left_out: tuple[str, ...]
     """Files that hold the old weights or the old vocabulary in other formats."""
-    vocabulary: Report
+    vocabulary: VocabularyReport
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON knows them."""

@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, bundle
-from xcompress.bench.devices.arm64 import VARIABLE, check_arm64, compare, find_arm64, why_not
 from xcompress.bench.devices import arm64
+from xcompress.bench.devices.arm64 import VARIABLE, check_arm64, compare, find_arm64, why_not
 from xcompress.errors import InputError
 
 EMULATOR = """#!/bin/sh

@@ -20,7 +20,7 @@ from xcompress.bench import run
 from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, Remote
 from xcompress.bench.latency import Effort, Shape
 from xcompress.bench.machine import describe
-from xcompress.bench.run import Plan, bench
+from xcompress.bench.run import BenchConfig, bench
 from xcompress.bench.workers.client import Worker
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
@@ -213,7 +213,7 @@ print(sys.modules["xcompress"].__file__)
 def test_a_bench_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
-    report = bench(bundle(), device=f"ssh:{ALIAS}", plan=Plan((Shape(1, 8),), (1,), quick=True))
+    report = bench(bundle(), device=f"ssh:{ALIAS}", plan=BenchConfig((Shape(1, 8),), (1,), quick=True))
     assert [one.name for one in report.results if not one.failed] == ["small, ONNX fp32", "small, ONNX int8"]
     assert report.reference == "small, ONNX fp32", "without another reference the float32 graph is one"
     assert report.device.name == f"ssh:{ALIAS}"

@@ -14,7 +14,7 @@ from xcompress.bench.eval.agreement import Agreement
 from xcompress.bench.eval.collect import QUICK_PAIRS
 from xcompress.bench.eval.plain import pair_up, sample
 from xcompress.bench.eval.retrieval import Retrieval
-from xcompress.bench.eval.task import Task
+from xcompress.bench.eval.task import EvalTask
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
@@ -28,7 +28,7 @@ def put(path: Path, lines: Iterator[str] | list[str]) -> None:
     path.write_bytes(lzma.compress(content) if path.suffix == ".xz" else content)
 
 
-def names(tests: tuple[Task, ...]) -> list[tuple[str, str]]:
+def names(tests: tuple[EvalTask, ...]) -> list[tuple[str, str]]:
     return [(type(test).__name__, test.name) for test in tests]
 
 
@@ -84,7 +84,7 @@ def test_marking_all_of_it(data: Path) -> None:
     sentences = exam.sentences()
     random = np.random.default_rng(0)
     base = random.normal(size=(len(sentences), 12)).astype(np.float32)
-    marked = exam.mark(sentences, base + random.normal(size=base.shape).astype(np.float32), base)
+    marked = exam.evaluate(sentences, base + random.normal(size=base.shape).astype(np.float32), base)
     kinds = {(one.kind, one.test): set(one.figures) for one in marked}
     assert kinds[("similarity", "stsb")] == {"en-en", "de-de", "fr-fr", "en-de", "en-fr"}
     assert kinds[("similarity", "sts")] == {"en-de"}
@@ -96,7 +96,7 @@ def test_marking_all_of_it(data: Path) -> None:
         for figure in (*one.figures.values(), *one.averages.values()):
             assert figure.low <= figure.value <= figure.high, one.test
             assert (figure.drop is None) == (one.kind == "agreement")
-    assert exam.mark(sentences, base)[-1].kind != "agreement", "there is nothing to agree with"
+    assert exam.evaluate(sentences, base)[-1].kind != "agreement", "there is nothing to agree with"
 
 
 def test_the_test_part_only_when_asked_for(data: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from xcompress.bench.eval import collect
 from xcompress.bench.eval.retrieval import GROUPS, whole_groups
-from xcompress.bench.eval.task import Task
+from xcompress.bench.eval.task import EvalTask
 from xcompress.bench.results import Accuracy, Figure
 from xcompress.corpus.graded import Encode, averages
 
@@ -37,8 +37,8 @@ TATOEBA = (
 
 def printed(folder: Path, encode: Encode) -> Accuracy:
     """Score the only test of a folder, which comes after the built-in set."""
-    test: Task = collect(folder).tests[1]
-    found = test.mark(encode, None)
+    test: EvalTask = collect(folder).tests[1]
+    found = test.evaluate(encode, None)
     assert found is not None
     return found
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from xcompress.bench.eval import Exam
+from xcompress.bench.eval import EvalSuite
 from xcompress.bench.eval.agreement import Agreement
 from xcompress.bench.eval.classification import Classification, Probe
 from xcompress.bench.eval.retrieval import Retrieval, hits
@@ -32,7 +32,7 @@ def random_encoder(width: int, seed: int) -> Encode:
 
 def test_retrieval_by_hand() -> None:
     """German finds A, B and, for C, b; English finds A, B and C."""
-    found = Retrieval("tatoeba", {"de": ABC, "fr": ABC[:2]}).mark(encoder(WORDS), None)
+    found = Retrieval("tatoeba", {"de": ABC, "fr": ABC[:2]}).evaluate(encoder(WORDS), None)
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == pytest.approx({"de>en": 200 / 3, "en>de": 100, "fr>en": 100, "en>fr": 100})
     averages = {name: figure.value for name, figure in found.averages.items()}
@@ -46,7 +46,7 @@ def test_distractors_of_the_targets_language_are_in_the_way() -> None:
     """The German distractor is nearer to c than C is, the English one to A than a is not."""
     vectors = {**WORDS, "D": (0, 0.1, 1), "e": (-1, 0, 0)}
     test = Retrieval("tatoeba", {"de": ABC}).among({"de": ["D"], "en": ["e", "a"], "fr": ["never asked for"]}, 1000)
-    found = test.mark(encoder(vectors), None)
+    found = test.evaluate(encoder(vectors), None)
     assert found.test == "tatoeba + 1,000 distractors"
     assert found.figures["en>de"].value == pytest.approx(200 / 3)
     assert found.figures["de>en"].value == pytest.approx(200 / 3)
@@ -59,14 +59,14 @@ def test_a_sentence_that_is_there_twice_is_found_all_the_same() -> None:
 
 
 def test_retrieval_by_margin_says_so() -> None:
-    found = Retrieval("tatoeba", {"de": ABC}, margin=True).mark(encoder(WORDS), None)
+    found = Retrieval("tatoeba", {"de": ABC}, margin=True).evaluate(encoder(WORDS), None)
     assert found.metric == "nearest neighbour by margin, %"
 
 
 def test_similarity_is_what_the_other_parts_print() -> None:
     graded = builtin().within(["en", "de", "ar"])
     encode = random_encoder(8, seed=0)
-    found = Similarity(graded).mark(encode, None)
+    found = Similarity(graded).evaluate(encode, None)
     assert {pair: figure.value for pair, figure in found.figures.items()} == pytest.approx(score(encode, graded))
     assert set(found.averages) == {"en-en", "monolingual", "other monolingual", "en-xx"}
     assert found.averages["other monolingual"].value == pytest.approx(
@@ -81,7 +81,7 @@ def test_averages_are_drawn_jointly() -> None:
     """Where languages err on the same rows, their mean is no surer than each."""
     rows = GradedPairs(tuple("abcdef"), tuple("ABCDEF"), (0, 1, 2, 3, 4, 5))
     encode = random_encoder(3, seed=1)
-    found = Similarity(GradedSet("twins", {"en-en": rows, "de-de": rows})).mark(encode, None)
+    found = Similarity(GradedSet("twins", {"en-en": rows, "de-de": rows})).evaluate(encode, None)
     assert found.averages["monolingual"] == found.figures["en-en"]
 
 
@@ -91,10 +91,10 @@ def test_equal_vectors_lose_exactly_nothing() -> None:
         Retrieval("tatoeba", {"de": ABC}),
         Classification("topics", {"en": TRAIN}, {"en": TRAIN, "de": GERMAN}),
     )
-    exam = Exam(tests)
+    exam = EvalSuite(tests)
     sentences = exam.sentences()
     vectors = random_encoder(5, seed=2)(sentences)
-    marked = exam.mark(sentences, vectors, vectors.copy())
+    marked = exam.evaluate(sentences, vectors, vectors.copy())
     assert len(marked) == 3
     for accuracy in marked:
         for figure in (*accuracy.figures.values(), *accuracy.averages.values()):
@@ -103,7 +103,7 @@ def test_equal_vectors_lose_exactly_nothing() -> None:
 
 def test_a_drop_is_what_the_reference_has_more() -> None:
     base = {**WORDS, "C": (0, 0, 1), "c": (0, 0, 1)}
-    found = Retrieval("tatoeba", {"de": ABC}).mark(encoder(WORDS), encoder(base))
+    found = Retrieval("tatoeba", {"de": ABC}).evaluate(encoder(WORDS), encoder(base))
     assert found.figures["de>en"].drop == pytest.approx(100 / 3)
     assert found.averages["average"].drop == pytest.approx(100 / 6)
 
@@ -122,7 +122,7 @@ def topics(texts: Sequence[str]) -> np.ndarray:
 
 def test_classification_by_hand() -> None:
     test = Classification("topics", {"en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
-    found = test.mark(topics, None)
+    found = test.evaluate(topics, None)
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == pytest.approx({"de": 75, "en": 100, "fr": 75})
     assert {name: figure.value for name, figure in found.averages.items()} == pytest.approx(
@@ -137,7 +137,7 @@ LEARN = tuple((label, f"{label} auf deutsch {n}") for label in ("sports", "trave
 def test_classification_in_both_directions_by_hand() -> None:
     """French has nothing to learn from, and so is tested alone."""
     test = Classification("topics", {"de": LEARN, "en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
-    found = test.mark(topics, None)
+    found = test.evaluate(topics, None)
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == pytest.approx({"en>de": 75, "en>en": 100, "en>fr": 75, "de>de": 75, "de>en": 100})
     assert {name: figure.value for name, figure in found.averages.items()} == pytest.approx(
@@ -153,7 +153,7 @@ def test_each_direction_has_a_probe_of_its_own() -> None:
     def contrary(texts: Sequence[str]) -> np.ndarray:
         return np.array([[1 if ("sports" in text) != ("auf" in text) else -1] for text in texts], dtype=np.float32)
 
-    found = Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN, "de": GERMAN}).mark(contrary, None)
+    found = Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN, "de": GERMAN}).evaluate(contrary, None)
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == {"en>en": 100, "en>de": 0, "de>en": 0, "de>de": 100}
 
@@ -161,7 +161,7 @@ def test_each_direction_has_a_probe_of_its_own() -> None:
 def test_other_languages_are_learnt_from_where_english_is_tested() -> None:
     both = {"de": LEARN, "en": TRAIN}
     assert Classification("topics", both, {"en": TRAIN}).learnt == ["en", "de"]
-    assert set(Classification("topics", both, {"en": TRAIN}).mark(topics, None).averages) == {"xx>en", "average"}
+    assert set(Classification("topics", both, {"en": TRAIN}).evaluate(topics, None).averages) == {"xx>en", "average"}
     assert Classification("topics", both, {"de": GERMAN}).learnt == ["en"]
     assert Classification("topics", both, {"de": GERMAN, "en": TRAIN}).one_way().learnt == ["en"]
 
@@ -175,14 +175,14 @@ def test_the_seed_of_the_folds_reaches_every_probe(monkeypatch: pytest.MonkeyPat
             super().__init__(vectors, labels, seed)
 
     monkeypatch.setattr("xcompress.bench.eval.classification.Probe", Recorder)
-    Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN}, seed=7).mark(topics, None)
+    Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN}, seed=7).evaluate(topics, None)
     assert seeds == [7, 7]
 
 
 def test_the_first_language_is_learnt_from_where_there_is_no_english() -> None:
     test = Classification("topics", {"de": TRAIN, "fr": GERMAN}, {"de": GERMAN})
     assert test.learnt == ["de"]
-    assert set(test.mark(topics, None).averages) == {"all"}
+    assert set(test.evaluate(topics, None).averages) == {"all"}
     assert test.within(frozenset({"en", "fr"})).rows == 0
 
 
@@ -197,9 +197,9 @@ def test_labels_that_cannot_be_learnt_are_named() -> None:
 
 def test_a_rare_label_stops_no_probe() -> None:
     rows = (*TRAIN, ("politics", "vote"))
-    found = Classification("topics", {"en": rows}, {"en": TRAIN}).mark(topics, None)
+    found = Classification("topics", {"en": rows}, {"en": TRAIN}).evaluate(topics, None)
     assert found.figures["en"].value == pytest.approx(100)
-    few = Classification("topics", {"en": TRAIN[8:12]}, {"en": TRAIN}).mark(topics, None)
+    few = Classification("topics", {"en": TRAIN[8:12]}, {"en": TRAIN}).evaluate(topics, None)
     assert few.figures["en"].value == pytest.approx(100)
 
 
@@ -212,17 +212,17 @@ def test_agreement_by_hand() -> None:
 
     test = Agreement("mono", {"de": tuple(("a", f"b{n}") for n in range(4))})
     subject, reference = angles(0.1, 0.2, 0.9, 0.5), angles(0.0, 0.6, 1.2, 0.3)
-    found = test.mark(subject, reference)
+    found = test.evaluate(subject, reference)
     assert found is not None
     assert found.figures["de"].value == found.averages["all"].value == pytest.approx(80)
     assert (found.kind, found.figures["de"].drop) == ("agreement", None)
-    assert test.mark(subject, None) is None, "nothing to agree with"
+    assert test.evaluate(subject, None) is None, "nothing to agree with"
 
 
 def test_agreement_on_graded_sentences() -> None:
     test = Agreement.of("built-in", builtin().within(["en", "de"]))
     encode = random_encoder(6, seed=3)
-    found = test.mark(encode, encode)
+    found = test.evaluate(encode, encode)
     assert found is not None
     assert set(found.figures) == {"en-en", "de-de", "en-de"}
     assert {"monolingual", "en-xx", "all"} <= set(found.averages)
@@ -231,30 +231,30 @@ def test_agreement_on_graded_sentences() -> None:
 
 def test_an_exam_asks_every_sentence_once_and_marks() -> None:
     rows = GradedPairs(("aa", "aa", "aa"), ("aa", "b", "cccc"), (5.0, 3.0, 0.0))
-    exam = Exam(
+    exam = EvalSuite(
         (Similarity(GradedSet("tiny", {"en-en": rows})), Retrieval("r", {"de": (("aa", "b"), ("cccc", "ddd"))}))
     )
     sentences = exam.sentences()
     assert sentences == ["b", "aa", "ddd", "cccc"], "shortest first"
     vectors = np.array([[0.9, 0.1], [1, 0], [0, 1], [0.1, 0.9]], dtype=np.float32)
-    graded, retrieval = exam.mark(sentences, vectors)
+    graded, retrieval = exam.evaluate(sentences, vectors)
     assert graded.averages["en-en"].value == pytest.approx(100)
     assert retrieval.averages["average"].value == pytest.approx(100)
 
 
 def test_vectors_that_cannot_be_scored() -> None:
-    exam = Exam((Retrieval("r", {"de": ABC}),))
+    exam = EvalSuite((Retrieval("r", {"de": ABC}),))
     sentences = exam.sentences()
     vectors = np.ones((6, 2), dtype=np.float32)
     with pytest.raises(InputError, match=r"shape \(5, 2\) for 6 sentences"):
-        exam.mark(sentences, vectors[:5])
+        exam.evaluate(sentences, vectors[:5])
     vectors[1, 1] = np.nan
     with pytest.raises(InputError, match="1 of 6 hold NaN or infinity"):
-        exam.mark(sentences, vectors)
+        exam.evaluate(sentences, vectors)
 
 
 def test_a_model_that_says_the_same_of_everything_scores_nothing() -> None:
     same = np.ones((len(builtin().sentences()), 4), dtype=np.float32)
     for vectors in (same, 0 * same):
-        (found,) = Exam((Similarity(builtin()),)).mark(builtin().sentences(), vectors)
+        (found,) = EvalSuite((Similarity(builtin()),)).evaluate(builtin().sentences(), vectors)
         assert abs(found.averages["monolingual"].value) < 1e-9

@@ -11,6 +11,7 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
 
 from xcompress.corpus.labelled import GradedPair
+from xcompress.distillation import distributed
 from xcompress.distillation.data import augment
 from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
 from xcompress.errors import InputError

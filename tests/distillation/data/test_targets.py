@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.sequences import Joined
+from xcompress.corpus.sequences import ConcatSequence
 from xcompress.distillation.data.targets import Sentences, VectorTable, distinct
 from xcompress.distillation.teachers.vectors import Vectors
 
@@ -21,7 +21,7 @@ def test_a_side_is_read_pair_by_pair() -> None:
 
 
 def test_joined_parts_read_as_one_sequence() -> None:
-    joined = Joined([["a"], [], ["b", "c"]])
+    joined = ConcatSequence([["a"], [], ["b", "c"]])
     assert list(joined) == ["a", "b", "c"] and joined[-1] == "c" and len(joined) == 3
 
 

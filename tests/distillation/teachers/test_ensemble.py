@@ -25,7 +25,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     """Two teachers, the second three times as heavy, reduced to 12 numbers."""
     folder = tmp_path_factory.mktemp("teaching")
     other = f"{{source: {folder / 'bert'}, pooling: cls, weight: 3}}"
-    return small_recipe(folder, f"teacher.beside=[{other}]", "teacher.dimensions=12")
+    return small_recipe(folder, f"teacher.ensemble=[{other}]", "teacher.dimensions=12")
 
 
 def unit(count: int, dimension: int, seed: int) -> np.ndarray:
@@ -51,7 +51,7 @@ def test_stored_vectors_are_those_of_the_teachers(recipe: Recipe, tmp_path: Path
     np.testing.assert_allclose(open_teacher(teacher)(TEXTS), expected, atol=1e-6)
     stored = stored_vectors(teacher, VectorStore(tmp_path))(TEXTS)
     np.testing.assert_allclose(stored.rows(range(3)), expected, atol=1e-3)
-    alone = teacher.model_copy(update={"beside": (), "dimensions": None})
+    alone = teacher.model_copy(update={"ensemble": (), "dimensions": None})
     np.testing.assert_allclose(stored_vectors(alone, VectorStore(tmp_path))(TEXTS).rows([1]), first[[1]], atol=1e-3)
     assert len(list(tmp_path.iterdir())) == 2, "each teacher's own are kept once, alone or joined"
 
@@ -59,10 +59,16 @@ def test_stored_vectors_are_those_of_the_teachers(recipe: Recipe, tmp_path: Path
 def test_the_hash_changes_with_all_that_changes_what_is_learned(recipe: Recipe) -> None:
     teacher = recipe.teacher
     assert teacher
-    lighter = teacher.beside[0].model_copy(update={"weight": 1.0})
-    changes: list[dict[str, object]] = [{}, {"dimensions": 8}, {"weight": 2.0}, {"beside": (lighter,)}, {"beside": ()}]
+    lighter = teacher.ensemble[0].model_copy(update={"weight": 1.0})
+    changes: list[dict[str, object]] = [
+        {},
+        {"dimensions": 8},
+        {"weight": 2.0},
+        {"ensemble": (lighter,)},
+        {"ensemble": ()},
+    ]
     assert len({teacher_fingerprint(teacher.model_copy(update=change)) for change in changes}) == len(changes)
-    alone = teacher.model_copy(update={"beside": (), "dimensions": None})
+    alone = teacher.model_copy(update={"ensemble": (), "dimensions": None})
     assert teacher_fingerprint(alone) == encoder_fingerprint(alone)
 
 
@@ -71,7 +77,7 @@ def test_a_run_learns_what_both_say_in_the_width_that_was_asked_for(recipe: Reci
     student, _ = Student.load(run / "student")
     assert student.config.head_size == student.config.dimension == 12
     manifest = read_json(run / "manifest.json")
-    assert {"teacher", "teacher.beside.0"} < manifest["models"].keys()
+    assert {"teacher", "teacher.ensemble.0"} < manifest["models"].keys()
     assert manifest["steps"]["start"]["facts"]["widths"]["teacher"] == 64
     assert manifest["steps"]["start"]["facts"]["held_out_cosine_to_teacher"] > 0.5
 

@@ -131,7 +131,7 @@ def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
 
 
 def test_texts_need_no_list_of_their_own(tmp_path: Path) -> None:
-    class Lazy(Sequence[str]):
+    class LazySequence(Sequence[str]):
         def __len__(self) -> int:
             return len(TEXTS)
 
@@ -140,7 +140,7 @@ def test_texts_need_no_list_of_their_own(tmp_path: Path) -> None:
             return TEXTS[row]
 
     model = Counting()
-    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", Lazy(), model.open)
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", LazySequence(), model.open)
     assert VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open).shape == (len(TEXTS), 4)
     assert model.opened == 1 and model.asked == TEXTS
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import xcompress
-from xcompress.bench.workers.client import Asked, Worker
+from xcompress.bench.workers.client import Worker, WorkerClient
 from xcompress.errors import InputError
 
 VARIABLE = "XCOMPRESS_ARM64"
@@ -28,14 +28,14 @@ VARIABLE = "XCOMPRESS_ARM64"
 SCRIPT = "benchmarks/arm64.sh"
 CPU = "cortex-a76"
 """A processor of phones with the int8 products that newer ones have, too."""
-PATIENCE = 900.0
+TIMEOUT = 900.0
 """Seconds for a request: emulated code takes ten to thirty times as long."""
 _QEMU = ("qemu-aarch64-static", "qemu-aarch64")
 _MISSING = "arm64: not checked: "
 
 
 @dataclass(frozen=True)
-class Agreement:
+class VectorAgreement:
     """How near two machines' vectors are to each other."""
 
     sentences: int
@@ -73,7 +73,7 @@ class Arm64:
         emulated = [self.qemu, "-cpu", CPU, "-L", str(self.root), str(self.python)]
         return ["env", *cleared, *variables, *emulated, "-s", "-P", "-m", "xcompress.bench.workers.worker"]
 
-    def worker(self, patience: float = PATIENCE) -> Worker:
+    def worker(self, patience: float = TIMEOUT) -> Worker:
         """Start a worker; use it as a context."""
         return Worker(self.command(), patience)
 
@@ -105,7 +105,7 @@ def why_not(root: Path | None = None) -> str | None:
     return f"{_MISSING}{folder}: lacks {lacking}; run `sh {SCRIPT} {folder}`" if lacking else None
 
 
-def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], root: Path | None = None) -> Agreement:
+def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], root: Path | None = None) -> VectorAgreement:
     """Encode sentences here and on an emulated arm64, one thread each, and compare the vectors.
 
     :param precision: which graph of the bundle.
@@ -125,14 +125,14 @@ def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], root: Pa
     return compare(here, there)
 
 
-def compare(here: NDArray[np.float32], there: NDArray[np.float32]) -> Agreement:
+def compare(here: NDArray[np.float32], there: NDArray[np.float32]) -> VectorAgreement:
     """Compare vectors (n, D) row by row."""
     left, right = here.astype(np.float64), there.astype(np.float64)
     cosines = (left * right).sum(1) / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1))
-    return Agreement(len(left), float(min(cosines.min(), 1.0)), float(np.abs(left - right).max()))
+    return VectorAgreement(len(left), float(min(cosines.min(), 1.0)), float(np.abs(left - right).max()))
 
 
-def _vectors(worker: Asked, bundle: Path, precision: str, sentences: Sequence[str]) -> NDArray[np.float32]:
+def _vectors(worker: WorkerClient, bundle: Path, precision: str, sentences: Sequence[str]) -> NDArray[np.float32]:
     source = {"kind": "onnx", "source": str(bundle.resolve()), "precision": precision}
     worker.ask("load", **source, sentence=sentences[0], input_ids=None)
     reply = worker.ask("encode", texts=list(sentences))

@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from xcompress.bench.machine import Machine, all_threads, describe
-from xcompress.bench.results import Device
+from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
-from xcompress.bench.workers.client import Asked, Worker
+from xcompress.bench.workers.client import Worker, WorkerClient
 from xcompress.errors import InputError, XCompressError
 
 DEVICES = ("cpu", "mobile", "wasm", "cuda", "ssh:HOST")
@@ -18,10 +18,10 @@ MEMORY_MB = 256
 SLOW_DOWN = 4.0
 
 
-class Station:
+class Device:
     """A place where subjects run: processes on this machine, where a place says nothing else."""
 
-    device: Device
+    device: DeviceInfo
     machine: Machine
     most_threads: int
 
@@ -29,7 +29,7 @@ class Station:
         """Make subjects ready for this place, leaving out those that cannot run here, and name the reference."""
         return list(every), reference
 
-    def worker(self, subject: Subject) -> Asked:
+    def worker(self, subject: Subject) -> WorkerClient:
         """Start a fresh worker for a subject."""
         return Worker()
 
@@ -37,7 +37,7 @@ class Station:
         """Say what its worker is to load."""
         return {"kind": subject.kind, "source": subject.source, "precision": subject.precision}
 
-    def bare_worker(self) -> Asked | None:
+    def bare_worker(self) -> WorkerClient | None:
         """Start a process on the same processor, without limits; None where products cannot be timed so."""
         return Worker()
 
@@ -53,28 +53,28 @@ class Station:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DeviceOptions:
     """What the user asks of a device."""
 
     memory_mb: int | None = None
     slow_down: float | None = None
 
 
-def open_station(device: str, wishes: Wishes, stack: ExitStack) -> Station:
+def open_device(device: str, wishes: DeviceOptions, stack: ExitStack) -> Device:
     """Open the place that a device's name stands for; it is closed with the stack.
 
     :raises InputError: when something that it needs is not here.
     """
     if device == "mobile":
-        return Phone((wishes.memory_mb or MEMORY_MB) * 10**6, stack)
+        return MobileDevice((wishes.memory_mb or MEMORY_MB) * 10**6, stack)
     if device == "wasm":
-        return InBrowser(SLOW_DOWN if wishes.slow_down is None else wishes.slow_down)
+        return BrowserDevice(SLOW_DOWN if wishes.slow_down is None else wishes.slow_down)
     if device.startswith("ssh:"):
-        return Host(device, stack)
-    return Here(device)
+        return SshDevice(device, stack)
+    return LocalDevice(device)
 
 
-def check_device(device: str, wishes: Wishes) -> None:
+def check_device(device: str, wishes: DeviceOptions) -> None:
     """Make sure that there is such a device, and that the wishes are for it.
 
     :raises InputError: when not.
@@ -102,29 +102,29 @@ def _check_cuda() -> None:
         raise InputError(f"--device cuda: PyTorch {torch.__version__} finds no CUDA device; use --device cpu")
 
 
-class Here(Station):
+class LocalDevice(Device):
     """This machine: its processors, or its CUDA device."""
 
     def __init__(self, name: str) -> None:
-        self.device, self.machine, self.most_threads = Device(name), describe(), all_threads()
+        self.device, self.machine, self.most_threads = DeviceInfo(name), describe(), all_threads()
 
     def request(self, subject: Subject) -> dict[str, object]:
         """Say what its worker is to load."""
         return super().request(subject) | {"device": self.device.name}
 
-    def bare_worker(self) -> Asked | None:
+    def bare_worker(self) -> WorkerClient | None:
         """Start a process; none where a CUDA device works."""
         return Worker() if self.device.name == "cpu" else None
 
 
-class Phone(Station):
+class MobileDevice(Device):
     """A phone's limits on this machine: one thread, a memory ceiling, onnxruntime's own format."""
 
     def __init__(self, ceiling: int, stack: ExitStack) -> None:
         from xcompress.bench.devices.mobile import emulated
 
         self.machine, self.most_threads = describe(), 1
-        self.device = Device("mobile", ceiling, emulated(self.machine))
+        self.device = DeviceInfo("mobile", ceiling, emulated(self.machine))
         self.ceiling = ceiling
         self.folder = Path(stack.enter_context(TemporaryDirectory()))
 
@@ -132,7 +132,7 @@ class Phone(Station):
         """Give bundles the form that phones open."""
         return [self._ready(subject, self.folder / str(number)) for number, subject in enumerate(every)], reference
 
-    def worker(self, subject: Subject) -> Asked:
+    def worker(self, subject: Subject) -> WorkerClient:
         """Start a process that may hold no more than the ceiling."""
         from xcompress.bench.devices.mobile import ENVIRONMENT
 
@@ -140,7 +140,7 @@ class Phone(Station):
         worker.ask("limit", bytes=self.ceiling)
         return worker
 
-    def bare_worker(self) -> Asked | None:
+    def bare_worker(self) -> WorkerClient | None:
         """Start a process without a ceiling."""
         from xcompress.bench.devices.mobile import ENVIRONMENT
 
@@ -177,7 +177,7 @@ class Phone(Station):
         return replace(subject, source=str(made))
 
 
-class InBrowser(Station):
+class BrowserDevice(Device):
     """Bundles in a headless browser with onnxruntime-web; a reference in PyTorch stays outside of it."""
 
     def __init__(self, slow_down: float) -> None:
@@ -185,9 +185,9 @@ class InBrowser(Station):
 
         self.tools = check_browser()
         self.machine, self.most_threads, self.slow_down = describe(), 1, slow_down
-        self.device = Device("wasm", None, emulated(slow_down))
+        self.device = DeviceInfo("wasm", None, emulated(slow_down))
 
-    def worker(self, subject: Subject) -> Asked:
+    def worker(self, subject: Subject) -> WorkerClient:
         """Start a browser, or a process for what is no bundle."""
         from xcompress.bench.workers.browser import BrowserWorker
 
@@ -195,12 +195,12 @@ class InBrowser(Station):
             return Worker()
         return BrowserWorker(Path(subject.source), subject.precision, slow_down=self.slow_down, tools=self.tools)
 
-    def bare_worker(self) -> Asked | None:
+    def bare_worker(self) -> WorkerClient | None:
         """Start none: the browser's products are others."""
         return None
 
 
-class Host(Station):
+class SshDevice(Device):
     """Another host, reached by ssh: bundles alone, compared with each other."""
 
     def __init__(self, device: str, stack: ExitStack) -> None:
@@ -209,7 +209,7 @@ class Host(Station):
         self.remote = stack.enter_context(Remote(device.removeprefix("ssh:")))
         self.machine = self.remote.machine()
         self.most_threads = self.machine.threads
-        self.device = Device(device)
+        self.device = DeviceInfo(device)
 
     def subjects(self, every: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
         """Copy the bundles; without a bundle to compare with, the first float32 graph is the reference."""
@@ -218,11 +218,11 @@ class Host(Station):
         first = next((subject.name for subject in here if subject.precision == "fp32"), None)
         return [self._ready(subject) for subject in here], reference if reference in names else first
 
-    def worker(self, subject: Subject) -> Asked:
+    def worker(self, subject: Subject) -> WorkerClient:
         """Start a process over there."""
         return Worker(self.remote.command())
 
-    def bare_worker(self) -> Asked | None:
+    def bare_worker(self) -> WorkerClient | None:
         """Start a process over there."""
         return Worker(self.remote.command())
 

@@ -48,7 +48,7 @@ class Agreement:
         """Keep every `step`-th pair of each language."""
         return replace(self, pairs={name: rows[::step] for name, rows in self.pairs.items()})
 
-    def mark(self, encode: Encode, base: Encode | None) -> Accuracy | None:
+    def evaluate(self, encode: Encode, base: Encode | None) -> Accuracy | None:
         """Correlate the subject's cosines with the reference's; None without a reference."""
         if base is None:
             return None

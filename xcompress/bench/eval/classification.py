@@ -138,7 +138,7 @@ class Classification:
         """Return the same test learnt from the first language alone."""
         return replace(self, training={code: self.training[code] for code in self.learnt[:1]})
 
-    def mark(self, encode: Encode, base: Encode | None) -> Accuracy:
+    def evaluate(self, encode: Encode, base: Encode | None) -> Accuracy:
         """Train the probes and count the right labels; a bootstrap draw holds tested rows, a probe stays as it is."""
         own, reference = self._scores(encode), self._scores(base) if base else None
         single, averages = figures(own, reference, self._groups())

@@ -12,7 +12,7 @@ from xcompress.bench.eval.plain import sample
 from xcompress.bench.eval.reading import read_holdouts, sample_pairs
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Similarity
-from xcompress.bench.eval.task import Exam, Task
+from xcompress.bench.eval.task import EvalSuite, EvalTask
 from xcompress.corpus.graded import BUILTIN, PIVOT, builtin
 from xcompress.errors import InputError
 from xcompress.recipe.lineage import lineage, trained_on
@@ -42,7 +42,7 @@ def collect(
     distractors: int = 0,
     margin: bool = False,
     split: str = "dev",
-) -> Exam:
+) -> EvalSuite:
     """Gather the tests.
 
     :param data: a folder with tests in any known format, at any depth.
@@ -58,7 +58,7 @@ def collect(
     """
     _check(distractors, split)
     found = read_data(data, split) if data else Found()
-    own: list[Task] = [Similarity(builtin().every(QUICK_STEP if quick else 1)), _held_out(run, quick, found.notes)]
+    own: list[EvalTask] = [Similarity(builtin().every(QUICK_STEP if quick else 1)), _held_out(run, quick, found.notes)]
     if languages:
         own = [test.within(wanted(languages)) for test in own]
         _narrow(found, data, languages)
@@ -72,7 +72,7 @@ def collect(
     if quick:
         _shorten(found, own)
     basics = [test for test in own if test.rows]
-    return Exam((*basics, *found.tests, *_fallback(basics, found)), tuple(found.notes))
+    return EvalSuite((*basics, *found.tests, *_fallback(basics, found)), tuple(found.notes))
 
 
 def _check(distractors: int, split: str) -> None:
@@ -118,20 +118,20 @@ def _narrow(found: Found, data: Path | None, languages: Sequence[str]) -> None:
         found.notes.append(f"no test in {data} has {', '.join(missing)}")
 
 
-def _require_translations(tests: Sequence[Task]) -> None:
+def _require_translations(tests: Sequence[EvalTask]) -> None:
     if not _retrieval(tests):
         raise InputError("margin: there are no translations to find; give a folder with tatoeba.<xxx>-eng.<xxx> files")
 
 
-def _by_margin(tests: Sequence[Task]) -> list[Task]:
+def _by_margin(tests: Sequence[EvalTask]) -> list[EvalTask]:
     return [replace(test, margin=True) if isinstance(test, Retrieval) else test for test in tests]
 
 
-def _retrieval(tests: Sequence[Task]) -> list[Retrieval]:
+def _retrieval(tests: Sequence[EvalTask]) -> list[Retrieval]:
     return [test for test in tests if isinstance(test, Retrieval) and test.rows]
 
 
-def _distract(tests: Sequence[Task], found: Found, count: int) -> None:
+def _distract(tests: Sequence[EvalTask], found: Found, count: int) -> None:
     """Add each retrieval test among distractors.
 
     :raises InputError: when there are no translations, or no plain text.
@@ -153,7 +153,7 @@ def _distract(tests: Sequence[Task], found: Found, count: int) -> None:
         found.notes.append(f"fewer than {count:,} distractors: {', '.join(fewer)}")
 
 
-def _shorten(found: Found, own: Sequence[Task]) -> None:
+def _shorten(found: Found, own: Sequence[EvalTask]) -> None:
     """Thin out the user's tests until they fit in a quick bench; what small ones leave of their share is for others."""
     _learn_one_way(found)
     spent = len({text for test in own for text in test.sentences()})
@@ -176,7 +176,7 @@ def _learn_one_way(found: Found) -> None:
             found.notes.append(f"{test.name}: learnt from {test.learnt[0]} alone, as the bench is quick")
 
 
-def _fallback(basics: Sequence[Task], found: Found) -> list[Task]:
+def _fallback(basics: Sequence[EvalTask], found: Found) -> list[EvalTask]:
     """Return the built-in sentences to compare with the reference on, where the user has given no plain text."""
     if any(isinstance(test, Agreement) for test in found.tests):
         return []

@@ -11,7 +11,7 @@ from xcompress.bench.eval.plain import pair_up, read_plain
 from xcompress.bench.eval.reading import read_labelled, read_tatoeba
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Similarity
-from xcompress.bench.eval.task import Task
+from xcompress.bench.eval.task import EvalTask
 from xcompress.corpus.graded import ALIGNED_CSV, ALIGNED_TSV, PAIR_FILE, read_folder
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
@@ -26,7 +26,7 @@ LEAST = 2
 class Found:
     """What a user's folder holds."""
 
-    tests: list[Task] = field(default_factory=list)
+    tests: list[EvalTask] = field(default_factory=list)
     plain: dict[str, list[str]] = field(default_factory=dict)
     """Sentences by language."""
     notes: list[str] = field(default_factory=list)

@@ -143,7 +143,7 @@ class Retrieval:
         """Return the same test among distractors."""
         return replace(self, name=f"{self.name} + {count:,} distractors", distractors=distractors)
 
-    def mark(self, encode: Encode, base: Encode | None) -> Accuracy:
+    def evaluate(self, encode: Encode, base: Encode | None) -> Accuracy:
         """Count how often the nearest neighbour is the translation, in both directions."""
         own, reference = self._scores(encode), self._scores(base) if base else None
         single, averages = figures(own, reference, _groups(self.pairs))

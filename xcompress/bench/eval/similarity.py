@@ -49,7 +49,7 @@ class Similarity:
         """Keep every `step`-th row of each pair."""
         return type(self)(self.graded.every(step))
 
-    def mark(self, encode: Encode, base: Encode | None) -> Accuracy:
+    def evaluate(self, encode: Encode, base: Encode | None) -> Accuracy:
         """Correlate cosines with the human scores."""
         single, averages = figures(
             self._scores(encode), self._scores(base) if base else None, average_groups(self.pairs)

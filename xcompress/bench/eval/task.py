@@ -14,7 +14,7 @@ from xcompress.errors import InputError
 from xcompress.metrics import cosines
 
 
-class Task(Protocol):
+class EvalTask(Protocol):
     """A set of questions on sentence vectors."""
 
     @property
@@ -37,7 +37,7 @@ class Task(Protocol):
     def every(self, step: int) -> Self:
         """Keep every `step`-th row."""
 
-    def mark(self, encode: Encode, base: Encode | None) -> Accuracy | None:
+    def evaluate(self, encode: Encode, base: Encode | None) -> Accuracy | None:
         """Score a subject, and compare it with the reference; None where that is all there is to score."""
 
 
@@ -67,17 +67,17 @@ def _average(scores: Mapping[str, Scores], names: Sequence[str]) -> Scores:
 
 
 @dataclass(frozen=True)
-class Exam:
+class EvalSuite:
     """The tests, the built-in set first, and what was left out."""
 
-    tests: tuple[Task, ...]
+    tests: tuple[EvalTask, ...]
     notes: tuple[str, ...] = ()
 
     def sentences(self) -> list[str]:
         """List every distinct sentence once, shortest first, so that a batch holds sentences of like length."""
         return sorted(dict.fromkeys(text for test in self.tests for text in test.sentences()), key=len)
 
-    def mark(
+    def evaluate(
         self, sentences: Sequence[str], vectors: NDArray[np.float32], base: NDArray[np.float32] | None = None
     ) -> tuple[Accuracy, ...]:
         """Score the vectors (n, D) of `sentences`, which hold all of the exam's.
@@ -88,7 +88,7 @@ class Exam:
         place = {text: row for row, text in enumerate(sentences)}
         own = _lookup(place, vectors)
         reference = None if base is None else _lookup(place, base)
-        marked = (test.mark(own, reference) for test in self.tests)
+        marked = (test.evaluate(own, reference) for test in self.tests)
         return tuple(accuracy for accuracy in marked if accuracy)
 
 

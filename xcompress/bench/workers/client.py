@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import xcompress
 from xcompress.errors import XCompressError
 
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds a single request may take before the worker is given up."""
 
 
@@ -21,7 +21,7 @@ class WorkerFailed(XCompressError):
     """A worker died, gave no answer or answered with an error."""
 
 
-class Asked(Protocol):
+class WorkerClient(Protocol):
     """What holds one subject, wherever it runs: a process here or on another host, or a browser.
 
     Use it as a context, so that nothing is left running.
@@ -45,7 +45,7 @@ class Asked(Protocol):
         self.close()
 
 
-class Worker(Asked):
+class Worker(WorkerClient):
     """A process that holds one subject.
 
     :param command: what to start, by default a worker on this machine.
@@ -56,7 +56,7 @@ class Worker(Asked):
     def __init__(
         self,
         command: list[str] | None = None,
-        patience: float = PATIENCE,
+        patience: float = TIMEOUT,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._patience = patience

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.sequences import Joined, Lazy, Picked
+from xcompress.corpus.sequences import ConcatSequence, LazySequence, SubsetSequence
 from xcompress.distillation.teachers.vectors import Vectors
 
 Rows = NDArray[np.int64]
@@ -59,7 +59,7 @@ class Column:
         """Do nothing: they are in memory."""
 
 
-class Sentences(Lazy[str]):
+class Sentences(LazySequence[str]):
     """One side of some pairs."""
 
     def __init__(self, pairs: Sequence[Pair], side: Side, rows: Rows | None = None) -> None:
@@ -81,7 +81,7 @@ def distinct(texts: Sequence[str]) -> tuple[Sequence[str], Rows]:
     digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
     keys = np.fromiter((int.from_bytes(digest, "little") for digest in digests), dtype=np.uint64, count=len(texts))
     _, first, places = np.unique(keys, return_index=True, return_inverse=True)
-    return Picked(texts, first), places.astype(np.int64)
+    return SubsetSequence(texts, first), places.astype(np.int64)
 
 
 Groups = Mapping[str, Sequence[str]]
@@ -91,7 +91,7 @@ class VectorTable:
     """Vectors of one model for groups of sentences; each different sentence is encoded once."""
 
     def __init__(self, groups: Groups, encode: Callable[[Sequence[str]], Vectors]) -> None:
-        texts, places = distinct(Joined(list(groups.values())))
+        texts, places = distinct(ConcatSequence(list(groups.values())))
         self.groups = groups
         self.vectors = encode(texts)
         self.change: Change = unchanged

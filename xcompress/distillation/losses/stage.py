@@ -13,7 +13,7 @@ from xcompress.corpus.labelled import RELATIONS
 from xcompress.distillation.collapse import Collapse
 from xcompress.distillation.data.batches import WordGoals
 from xcompress.distillation.data.masking import Words
-from xcompress.distillation.distributed import count, gathered, total
+from xcompress.distillation.distributed import all_gather, count, total
 from xcompress.distillation.losses import calibrated, dual
 from xcompress.distillation.losses import multi_stage as objectives
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
@@ -121,7 +121,7 @@ def weighted_sum(weights: Mapping[ObjectiveName, float], view: View) -> Tensor:
     return torch.stack([weight * OBJECTIVES[name](view) for name, weight in weights.items()]).sum()
 
 
-Feed = Literal["translations", "entailment", "graded"]
+PairKind = Literal["translations", "entailment", "graded"]
 """A kind of sentence pairs."""
 GATHERED = (
     "teacher_sources",
@@ -136,12 +136,12 @@ GATHERED = (
 MASKS = ("<mask>", "[MASK]")
 
 
-def feed_of(objective: ObjectiveName) -> Feed:
+def feed_of(objective: ObjectiveName) -> PairKind:
     """Return the kind of pairs that an objective learns from."""
     return objective if objective in ON_LABELS else "translations"  # type: ignore[return-value]
 
 
-def feeds_of(stage: Stage) -> list[Feed]:
+def pair_kinds(stage: Stage) -> list[PairKind]:
     """Return the kinds of pairs that a stage learns from, translations first."""
     found = {feed_of(name) for name in stage.objectives}
     return sorted(found, key=lambda feed: (feed != "translations", feed))
@@ -188,7 +188,7 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
     """
     weights = {
         feed: {name: weight for name, weight in stage.objectives.items() if feed_of(name) == feed}
-        for feed in feeds_of(stage)
+        for feed in pair_kinds(stage)
     }
     collapse = Collapse(where)
 
@@ -203,7 +203,7 @@ def _loss_on(
     model: nn.Module, batch: Batch, stage: Stage, weights: Mapping[ObjectiveName, float], collapse: Collapse
 ) -> Tensor:
     inner = unwrapped(model)
-    goals = {name: gathered(rows) for name, rows in _goals(inner, batch, weights).items()}
+    goals = {name: all_gather(rows) for name, rows in _goals(inner, batch, weights).items()}
     depths = stage.depth_weights or (1.0,)
     views = [_view(inner, batch, goals, at_depth.float()) for at_depth in model(*_inputs(batch, weights))]
     collapse.check(views[-1].targets.detach())
@@ -221,7 +221,7 @@ def _inputs(batch: Batch, weights: Mapping[ObjectiveName, float]) -> tuple[Tenso
 
 def _view(model: SentenceVectors, batch: Batch, goals: Batch, sentences: Tensor) -> View:
     sides = sentences.chunk(2) if len(sentences) == len(batch["input_ids"]) else (sentences[:0], sentences)
-    return View(model, batch, goals, sentences, *map(gathered, sides))
+    return View(model, batch, goals, sentences, *map(all_gather, sides))
 
 
 def _goals(model: SentenceVectors, batch: Batch, weights: Mapping[ObjectiveName, float]) -> Batch:

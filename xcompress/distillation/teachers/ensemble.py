@@ -62,7 +62,7 @@ def _scales(teacher: Teacher) -> list[float]:
 def teacher_fingerprint(teacher: Teacher) -> str:
     """Hash everything that what is learned of the teachers depends on."""
     hashes = [encoder_fingerprint(one) for one in teacher.together.values()]
-    if not teacher.beside and teacher.dimensions is None:
+    if not teacher.ensemble and teacher.dimensions is None:
         return hashes[0]
     return hash_of({"vectors": hashes, "scales": _scales(teacher), "dimensions": teacher.dimensions})
 

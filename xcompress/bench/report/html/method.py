@@ -45,7 +45,7 @@ def device(report: Report) -> list[Element]:
     """Say what is emulated, and what the machine is."""
     machine, ceiling = report.machine, report.device.memory_ceiling
     facts = {
-        "Device": report.device.name + (f", {megabytes(ceiling)} MB for a process at most" if ceiling else ""),
+        "DeviceInfo": report.device.name + (f", {megabytes(ceiling)} MB for a process at most" if ceiling else ""),
         "Processor": f"{machine.cpu}, {threads_text(machine.threads)}",
         "Instructions": " ".join(machine.flags) or "unknown",
         "Memory": f"{machine.memory / 1e9:.0f} GB" if machine.memory else "unknown",
@@ -53,7 +53,7 @@ def device(report: Report) -> list[Element]:
         "System": f"{machine.system}, Python {machine.python}",
     }
     emulated = [tag("h3", "Emulated, or left out"), tag("ul", *each("li", report.device.emulated))]
-    return [tag("h2", "Device"), *(emulated if report.device.emulated else []), _pairs(facts)]
+    return [tag("h2", "DeviceInfo"), *(emulated if report.device.emulated else []), _pairs(facts)]
 
 
 def libraries(report: Report) -> list[Element]:

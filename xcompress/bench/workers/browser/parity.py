@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bench.workers.client import Asked
+from xcompress.bench.workers.client import WorkerClient
 from xcompress.bundle.encoder import Encoder, Precision
 from xcompress.corpus.graded import builtin
 from xcompress.metrics import cosines
@@ -18,7 +18,7 @@ LEAST = 0.999
 _SENTENCES = 32
 
 
-def parity(worker: Asked, bundle: Path, sentences: Sequence[str], precision: str = "auto") -> float:
+def parity(worker: WorkerClient, bundle: Path, sentences: Sequence[str], precision: str = "auto") -> float:
     """Return the least cosine between a browser's vectors and those of onnxruntime outside of it.
 
     Both encode every sentence by itself, for an int8 vector depends a little on its batch. It depends as well on how

@@ -15,7 +15,7 @@ from xcompress.bench.workers.browser.page import Page
 from xcompress.bench.workers.browser.parity import agreement, sample, unpacked
 from xcompress.bench.workers.browser.tokens import Tokens, by_length
 from xcompress.bench.workers.browser.tools import Tools, check_browser
-from xcompress.bench.workers.client import PATIENCE, Asked, WorkerFailed
+from xcompress.bench.workers.client import TIMEOUT, WorkerClient, WorkerFailed
 from xcompress.bench.workers.work import work_of_bundle
 from xcompress.bundle.integrity import check_bundle, external_files, graphs_of, read_manifest
 from xcompress.errors import InputError, XCompressError
@@ -32,7 +32,7 @@ _GOODBYE = 5.0
 """Seconds that a browser has to end by itself."""
 
 
-class BrowserWorker(Asked):
+class BrowserWorker(WorkerClient):
     """A page of its own browser that holds one bundle; use it as a context, so that no process is left behind.
 
     The graph runs in the page, with one thread; text becomes tokens outside of it, with the bundle's own tokenizer, and
@@ -54,7 +54,7 @@ class BrowserWorker(Asked):
         *,
         slow_down: float = SLOW_DOWN,
         tools: Tools | None = None,
-        patience: float = PATIENCE,
+        patience: float = TIMEOUT,
     ) -> None:
         if not slow_down >= 1:
             raise InputError(f"--slow-down: is {slow_down:g}; give 1 (this machine's own speed) or more")
