@@ -101,7 +101,7 @@ def test_a_finished_student_lends_layers_and_head_to_the_whole_table_of_another(
 
 
 def test_an_assistant_without_layers_needs_a_lender(recipe_file: Path) -> None:
-    with pytest.raises(InputError, match="has no layers to lend; name an encoder in layers_from"):
+    with pytest.raises(InputError, match="has no layers; name an encoder in layers_from"):
         load_recipe(recipe_file, [IMITATION, "assistant={source: 'python:bag_of_words:encode'}"])
     with pytest.raises(InputError, match="gives only vectors and cannot be trained"):
         load_recipe(recipe_file, ["assistant={source: 'python:a:b', layers_from: {source: somewhere}}"])

@@ -54,8 +54,8 @@ def _open_lenders(recipe: Recipe, part: Assistant, folder: Path) -> Mapping[str,
         rows, tokenizer = import_layers(part.embeddings_from, locate(part.embeddings_from, key), key, max_tokens)
         if rows.config.hidden_size != student.config.hidden_size:
             raise InputError(
-                f"assistant.embeddings_from: its rows have {rows.config.hidden_size} components, and the encoder that lends "
-                f"the layers is {student.config.hidden_size} wide; choose encoders of one width"
+                f"assistant.embeddings_from: its rows have {rows.config.hidden_size} components, and the encoder that "
+                f"lends the layers is {student.config.hidden_size} wide; choose encoders of one width"
             )
         student = with_table(student, rows.embeddings.word.weight.detach(), rows.config.pad_token_id)
     student.save(folder, tokenizer)

@@ -144,6 +144,6 @@ class Assistant(Encoder):
     def _lends_layers(self) -> "Assistant":
         if self.layer_source.gives_only_vectors:
             raise ValueError(
-                f"{self.layer_source.source} gives only vectors and has no layers to lend; name an encoder in layers_from"
+                f"{self.layer_source.source} gives only vectors and has no layers; name an encoder in layers_from"
             )
         return self
