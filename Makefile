@@ -9,13 +9,14 @@ RUN := runs/minilm_ru3
 demo: $(VENV)/demo.installed  ## distil, export and measure the demo student; a second call reuses what is finished
 	$(BIN)/python benchmarks/demo.py
 
-test: $(VENV)/test.installed lint  ## style, types and tests
-	$(BIN)/python -m pytest
+test: $(VENV)/test.installed lint  ## style, types, layers and tests, in as many processes as there are cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(VENV)/test.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 readme: $(VENV)/demo.installed  ## write the demo's figures into benchmarks/demo.md
 	$(BIN)/python benchmarks/readme.py demo $(RUN)
@@ -34,7 +35,7 @@ test-next:  ## the tests on the newest transformers 5 and sentence-transformers 
 	$(PYTHON) -m venv .venv-next
 	.venv-next/bin/python -m pip install --quiet torch==2.13.0 'transformers>=5,<6' 'sentence-transformers>=6' \
 	  --editable '.[train,export,bench,test]'
-	.venv-next/bin/python -m pytest
+	OMP_NUM_THREADS=1 .venv-next/bin/python -m pytest --numprocesses auto --dist loadfile
 
 clean:  ## remove environments and caches; runs/ stays
 	rm -rf .venv .venv-next .mypy_cache .ruff_cache .pytest_cache
