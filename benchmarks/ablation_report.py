@@ -190,8 +190,8 @@ benchmarks/ablation.py. The teacher is all-MiniLM-L6-v2, the assistant multiling
 variants share one assistant (stage 1, {STEPS["assistant"]} steps), and variants of the same shape share stage 2
 ({STEPS["embedding"]} steps). Stage 3 has {STEPS["imitation"]} steps and stage 4 {STEPS["contrast"]}, of 32 pairs each.
 A single stage has {SINGLE_STAGE_STEPS} steps, as many as both. The seed sets the order of the text and the initial
-values of stages 3 and 4. This takes some minutes on a CPU core; the paper trained for days. An effect that is absent after
-{SINGLE_STAGE_STEPS} steps may appear after 100,000.
+values of stages 3 and 4. This takes some minutes on a CPU core; the paper trained for days. An effect that is absent
+after {SINGLE_STAGE_STEPS} steps may appear after 100,000.
 
 The runs shown are older than two changes: targets in float16, and the current grouping of sentences by length.
 Commands and settings are the same.

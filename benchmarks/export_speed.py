@@ -272,7 +272,7 @@ def _floor(
         )
     columns = ["", "multiply-adds", "int8 peak", "float32 peak", "floor", "int8 / floor", "PyTorch / floor"]
     return markdown_table(columns, rows) + (
-        "\n\nThe last column bounds the speedup of an int8 graph over PyTorch on this machine, as it counts products only."
+        "\n\nThe last column bounds the speedup of an int8 graph over PyTorch on this machine: it counts only products."
     )
 
 
