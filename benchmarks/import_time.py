@@ -1,9 +1,9 @@
-"""How long `import xcompress.bundle.encoder` takes, beside the libraries that it needs.
+"""Measure the time of `import xcompress.bundle.encoder`, and of importing the libraries that it needs.
 
     python benchmarks/import_time.py [--rounds 11]
 
-Every import is a process of its own; the two alternate, after one untimed round. Prints medians in seconds, without the
-start of the interpreter.
+Each import runs in a process of its own. The two alternate, after one round that is not counted. Prints medians and
+minima in seconds, without the start of the interpreter.
 """
 
 import argparse
@@ -19,22 +19,18 @@ IMPORTS = {
 }
 
 
-def seconds(modules: str) -> float:
-    """Import modules in a fresh process; return the seconds it took."""
-    code = f"import time\nstart = time.perf_counter()\nimport {modules}\nprint(time.perf_counter() - start)"
-    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-
-
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
     rounds = parser.parse_args().rounds
-    taken: dict[str, list[float]] = {name: [] for name in IMPORTS}
+    seconds: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for _ in range(rounds + 1):
         for name, modules in IMPORTS.items():
-            taken[name].append(seconds(modules))
-    rows = [[name, f"{statistics.median(times[1:]):.3f}", f"{min(times[1:]):.3f}"] for name, times in taken.items()]
+            code = f"import time\nstart = time.perf_counter()\nimport {modules}\nprint(time.perf_counter() - start)"
+            result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            seconds[name].append(float(result.stdout))
+    rows = [[name, f"{statistics.median(times[1:]):.3f}", f"{min(times[1:]):.3f}"] for name, times in seconds.items()]
     emit(markdown_table(["import of", "median, s", "least, s"], rows))
 
 

@@ -1,10 +1,11 @@
-"""Which layers of an assistant a student should take: score untrained students, each with a head of its own.
+"""Choose the layers that a student takes from its assistant: score untrained students with different layers.
 
-    python benchmarks/layer_choice.py runs/release DATA [--every 25] [--bottleneck 128] [1,2,3,4,5,10,11,12 ...]
+    python benchmarks/layer_choice.py RUN DATA [LAYERS ...] [--every 25] [--bottleneck 128]
 
-RUN has its steps `corpus` and `start` behind it; DATA holds stsb-<language>-dev.csv.xz. The head is fitted by least
-squares to the teacher's vectors of 500 training pairs a language, both sides. Prints a table; without layers, of those
-in benchmarks/release.md.
+RUN is a run folder, such as runs/release, that has finished the steps `corpus` and `start`. DATA holds
+stsb-<language>-dev.csv.xz. LAYERS are numbers from 1, such as 1,2,3,4,5,10,11,12; by default, those in
+benchmarks/release.md are compared. Each student gets a linear head, fitted by least squares to the teacher's vectors of
+500 training pairs per language (both sides). Prints a table of Spearman x 100 on every 25th row of the dev set.
 """
 
 import argparse
@@ -37,40 +38,42 @@ SHOWN = ("monolingual", "en-xx")
 
 
 def main() -> None:
-    """Score each choice."""
+    """Score each choice of layers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("layers", nargs="*", default=CHOICES)
     parser.add_argument("--every", type=int, default=25)
     parser.add_argument("--bottleneck", type=int)
-    asked = parser.parse_args()
-    recipe = load_recipe(asked.run / "recipe.yaml")
-    graded = read_folder(asked.data).within(["en", *recipe.languages]).every(asked.every)
+    options = parser.parse_args()
+    recipe = load_recipe(options.run / "recipe.yaml")
+    graded = read_folder(options.data).within(["en", *recipe.languages]).every(options.every)
     rows = []
-    for text in asked.layers:
+    for text in options.layers:
         layers = tuple(map(int, text.split(",")))
-        part = StudentSection(unit_layers=len(layers), layers=layers, recurrences=1, bottleneck=asked.bottleneck)
-        found = scored(asked.run, recipe, part, graded)
-        rows.append([text, str(asked.bottleneck), *(f"{found[name]:.1f}" for name in SHOWN)])
+        student = StudentSection(unit_layers=len(layers), layers=layers, recurrences=1, bottleneck=options.bottleneck)
+        scores = score_untrained(options.run, recipe, student, graded)
+        rows.append([text, str(options.bottleneck), *(f"{scores[name]:.1f}" for name in SHOWN)])
     emit(markdown_table(["layers of the assistant", "B", *SHOWN], rows))
 
 
-def scored(run: Path, recipe: Recipe, part: StudentSection, graded: GradedSet) -> dict[str, float]:
-    """Return the averages of an untrained student."""
+def score_untrained(run: Path, recipe: Recipe, section: StudentSection, graded: GradedSet) -> dict[str, float]:
+    """Return the average scores of an untrained student."""
     assistant, tokenizer = Student.load(run / "start")
-    bare = headless(initial_student(assistant, part, np.load(run / "start" / PIECE_COUNTS)))
-    sources, targets = _sides(run, recipe)
+    student = headless(initial_student(assistant, section, np.load(run / "start" / PIECE_COUNTS)))
+    sources, targets = _draw_sentences(run, recipe)
     assert recipe.teacher is not None
-    goals = np.tile(open_encoder(recipe.teacher, "teacher")(sources), (2, 1))
-    vectors = vectors_of("student before training", bare, tokenizer)([*sources, *targets])
+    teacher_vectors = np.tile(open_encoder(recipe.teacher, "teacher")(sources), (2, 1))
+    vectors = vectors_of("student before training", student, tokenizer)([*sources, *targets])
     return averages(
-        score(vectors_of("student", with_head(bare, least_squares_head(vectors, goals)), tokenizer), graded)
+        score(
+            vectors_of("student", with_head(student, least_squares_head(vectors, teacher_vectors)), tokenizer), graded
+        )
     )
 
 
-def _sides(run: Path, recipe: Recipe) -> tuple[list[str], list[str]]:
-    """Return both sides of some training pairs of each language."""
+def _draw_sentences(run: Path, recipe: Recipe) -> tuple[list[str], list[str]]:
+    """Return both sides of training pairs of each language, drawn at random."""
     generator, sources, targets = np.random.default_rng(recipe.seed), list[str](), list[str]()
     for language in recipe.languages:
         file = PairFile(corpus_file(run / "corpus", TRAIN, language), language)

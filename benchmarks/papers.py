@@ -1,10 +1,10 @@
-"""Measure claims of the two papers on aligning languages at a small scale: train every variant, score it on dev sets.
+"""Test claims of the two papers on aligning languages at a small scale: train variants and score them on dev sets.
 
     python benchmarks/papers.py DATA [--part moving dual together] [--runs runs/papers] [--only NAME ...]
 
 DATA holds parallel/<corpus>.en-<xx>.tsv.xz, nli/xnli.en.{dev,test}.tsv.xz, stsb-multi-mt/, tatoeba/ and
-classification/sib200/. Finished variants are kept, an interrupted one goes on where it stopped.
-`benchmarks/papers_report.py` writes the results into benchmarks/papers.md.
+classification/sib200/. Writes a run folder with scores.json for each variant (hours on two cores). Finished variants
+are kept, and an interrupted one resumes. `benchmarks/papers_report.py` writes the results into benchmarks/papers.md.
 """
 
 import argparse
@@ -35,17 +35,20 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 SCORES = "scores.json"
 LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
 CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "wmt-news", "tico19", "desktop")
-NOT_BORROWED = ("run.json", "student", "assistant", "work", SCORES, ".*")
+NOT_SHARED = ("run.json", "student", "assistant", "work", SCORES, ".*")
 STS_EVERY = 3
 PROBE_SEEDS = range(5)
+"""Seeds of the linear probe in classification."""
 
 ALIGN_STEPS = 200
 DECAYS = {"small": 0.95, "right": 0.995, "large": 0.9995, "frozen": 1.0}
-"""tau at the first step. The paper's 0.99999 over 105,000 steps is 1 - 1.05 / steps, and ten times more and less."""
+"""tau at the first step. The paper's 0.99999 over 105,000 steps is 1 - 1.05 / steps; also ten times that distance
+from 1, and a tenth of it."""
 DUAL_STEPS = 600
 DUAL_BATCH = 48
-DUAL_TABLE_RATE = 5.0e-3
-"""At the recipe's 1e-3, words alone taught nothing but how frequent words are in so few steps."""
+DUAL_EMBEDDING_RATE = 5.0e-3
+"""Learning rate of the token embeddings. With the recipe's 1e-3 and so few steps, the masked-word task alone learned
+only word frequencies."""
 DUAL_VOCABULARY = 8_000
 DUAL_WORDS = 14
 DUAL_PAIRS = ("de", "fr")
@@ -66,7 +69,7 @@ Overrides = dict[str, object]
 
 @dataclass(frozen=True)
 class Variant:
-    """One run: a name, the shipped recipe it changes, the changes, and whose finished steps it starts from."""
+    """One run: its name, the recipe in recipes/ and the overrides, and the variant whose finished steps it reuses."""
 
     name: str
     recipe: str
@@ -75,11 +78,11 @@ class Variant:
     base: str | None = None
     tests: Sequence[str] = ("sts", "tatoeba")
     before: tuple[str, str] | None = None
-    """A name, and the step whose model is scored under it, too."""
+    """A name and a step: the model after that step is scored under that name."""
 
 
 def moving(data: Path) -> Iterator[Variant]:
-    """Yield table 4 of calibrated similarity: how slowly the teacher moves."""
+    """Yield the variants of table 4 of calibrated similarity: the decay of the moving teacher."""
     nli = [str(data / "nli" / f"xnli.en.{part}.tsv.xz") for part in ("dev", "test")]
     for name, decay in DECAYS.items():
         yield Variant(
@@ -98,7 +101,7 @@ def moving(data: Path) -> Iterator[Variant]:
 
 
 def dual(data: Path) -> Iterator[Variant]:
-    """Yield tables 5, 6 and 7 of the lightweight dual transformer, for each pair of languages."""
+    """Yield the variants of tables 5, 6 and 7 of the lightweight dual transformer, for each pair of languages."""
     for language in DUAL_PAIRS:
         for name, (objectives, layers) in TASKS.items():
             yield Variant(
@@ -112,7 +115,7 @@ def dual(data: Path) -> Iterator[Variant]:
                     "stages.dual.objectives": dict(objectives),
                     "stages.dual.steps": DUAL_STEPS,
                     "stages.dual.batch_size": DUAL_BATCH,
-                    "stages.dual.embedding_learning_rate": DUAL_TABLE_RATE,
+                    "stages.dual.embedding_learning_rate": DUAL_EMBEDDING_RATE,
                 },
                 languages=(language,),
                 base=f"dual-{language}-full",
@@ -127,11 +130,11 @@ LAST = {
     "moving-beside": {"teacher": 1, "moving_teacher": 384},
     "moving-alone": {"moving_teacher": 384},
 }
-"""Objectives of stage 4; moving_teacher is a mean over 384 components, the others are sums."""
+"""Objectives of stage 4. moving_teacher is a mean over 384 components, the others are sums."""
 
 
 def together(data: Path) -> Iterator[Variant]:
-    """Yield what no paper has: the moving teacher in place of MCL, the generative task beside stage 3."""
+    """Yield combinations that no paper has: the moving teacher in place of MCL, the generative task in stage 3."""
     steps: Overrides = {f"stages.{name}.steps": count for name, count in STEPS.items()}
     common = {**_text(data, LANGUAGES, 20_000), **steps}
     for name, objectives in LAST.items():
@@ -150,23 +153,24 @@ def together(data: Path) -> Iterator[Variant]:
 PARTS = {"moving": moving, "dual": dual, "together": together}
 
 
-def _text(data: Path, languages: Sequence[str], most: int) -> Overrides:
+def _text(data: Path, languages: Sequence[str], max_pairs: int) -> Overrides:
+    """Return the overrides for the languages and the corpora."""
     tsv = [
         {"source": str(path), "language": language}
         for language in languages
         for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in CORPORA)
         if path.exists()
     ]
-    return {"languages": list(languages), "corpus.catalogues": [], "corpus.tsv": tsv, "corpus.max_pairs": most}
+    return {"languages": list(languages), "corpus.catalogues": [], "corpus.tsv": tsv, "corpus.max_pairs": max_pairs}
 
 
 def run(variant: Variant, data: Path, runs: Path) -> None:
-    """Train a variant, starting from the finished steps of its base, and score it."""
+    """Train a variant, reusing the finished steps of its base, and score it."""
     folder, base = runs / variant.name, runs / (variant.base or variant.name)
     if (folder / SCORES).exists():
         return
     if base.exists() and not folder.exists():
-        shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_BORROWED))
+        shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
     distill(recipe_of(variant), folder)
     if variant.before:
         name, step = variant.before
@@ -178,44 +182,37 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
 def recipe_of(variant: Variant) -> Recipe:
     """Return the recipe of a variant."""
     changes = {"name": variant.name, **variant.overrides}
-    written = [
+    assignments = [
         f"{key}={yaml.safe_dump(value, default_flow_style=True, sort_keys=False)}" for key, value in changes.items()
     ]
-    return load_recipe(RECIPES / variant.recipe, written)
+    return load_recipe(RECIPES / variant.recipe, assignments)
 
 
 def scores(folder: Path, variant: Variant, data: Path) -> dict[str, dict[str, float]]:
-    """Score a student: the averages and figures of each test."""
+    """Score a student on each task: the figures and averages, and their range over the seeds of a classifier."""
     student, tokenizer = Student.load(folder)
-    found = {}
+    results = {}
     for name in variant.tests:
-        test = _test(name, data).within(frozenset(["en", *variant.languages]))
-        texts = sorted(set(test.sentences()))
-        rows = dict(zip(texts, encode(student, tokenizer, texts), strict=True))
-        marks = [_marks(one, rows) for one in _seeded(test)]
-        found[name] = {key: fmean(evaluate[key] for evaluate in marks) for key in marks[0]}
-        if len(marks) > 1:
-            found[f"{name}, spread"] = {key: _spread([evaluate[key] for evaluate in marks]) for key in marks[0]}
-    return found
+        task = _read_task(name, data).within(frozenset(["en", *variant.languages]))
+        texts = sorted(set(task.sentences()))
+        vectors = dict(zip(texts, encode(student, tokenizer, texts), strict=True))
+        seeded = [replace(task, seed=seed) for seed in PROBE_SEEDS] if isinstance(task, Classification) else [task]
+        runs = [_evaluate(task, vectors) for task in seeded]
+        results[name] = {key: fmean(run[key] for run in runs) for key in runs[0]}
+        if len(runs) > 1:
+            ranges = {key: max(run[key] for run in runs) - min(run[key] for run in runs) for key in runs[0]}
+            results[f"{name}, spread"] = ranges
+    return results
 
 
-def _seeded(test: EvalTask) -> list[EvalTask]:
-    """Return a test once for each seed, where it has one."""
-    return [replace(test, seed=seed) for seed in PROBE_SEEDS] if isinstance(test, Classification) else [test]
-
-
-def _marks(test: EvalTask, rows: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
-    marked = test.evaluate(lambda wanted: np.stack([rows[text] for text in wanted]), None)
-    assert marked  # there is a mark wherever there are rows
-    return {key: figure.value for key, figure in (marked.figures | marked.averages).items()}
-
-
-def _spread(values: Sequence[float]) -> float:
-    return max(values) - min(values)
+def _evaluate(task: EvalTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
+    accuracy = task.evaluate(lambda texts: np.stack([vectors[text] for text in texts]), None)
+    assert accuracy  # there is a result wherever there are vectors
+    return {key: figure.value for key, figure in (accuracy.figures | accuracy.averages).items()}
 
 
 @cache
-def _test(name: str, data: Path) -> EvalTask:
+def _read_task(name: str, data: Path) -> EvalTask:
     if name == "sts":
         return Similarity(read_folder(data / "stsb-multi-mt").every(STS_EVERY))
     if name == "tatoeba":
@@ -225,17 +222,17 @@ def _test(name: str, data: Path) -> EvalTask:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the variants that are asked for."""
+    """Run the chosen variants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--part", nargs="*", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
     parser.add_argument("--only", nargs="*", help="names of variants")
-    given = parser.parse_args(arguments)
-    for part in given.part:
-        for variant in PARTS[part](given.data):
-            if not given.only or variant.name in given.only:
-                run(variant, given.data, given.runs)
+    options = parser.parse_args(arguments)
+    for part in options.part:
+        for variant in PARTS[part](options.data):
+            if not options.only or variant.name in options.only:
+                run(variant, options.data, options.runs)
 
 
 if __name__ == "__main__":

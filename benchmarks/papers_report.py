@@ -2,7 +2,7 @@
 
     python benchmarks/papers_report.py [--runs runs/papers]
 
-Variants that have not been run are left out, and said; a table none of whose variants is there stays as it is.
+Variants without results are named and left out. A table without any results stays as it is.
 """
 
 import argparse
@@ -57,8 +57,8 @@ TOGETHER_NAMES = {
     "teacher-alone": "stage 4, eq. 6 alone",
     "moving-beside": "stage 4, eq. 6 and the moving teacher in place of MCL",
     "moving-alone": "stage 4, the moving teacher alone",
-    "vocabulary": "new vocabulary of 30,000 pieces",
-    "vocabulary-words": "the same, with the generative task beside stage 3 (weight 0.05)",
+    "vocabulary": "new vocabulary of 30,000 tokens",
+    "vocabulary-words": "the same, with the generative task in stage 3 (weight 0.05)",
 }
 
 
@@ -67,37 +67,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
     runs = parser.parse_args().runs
-    tables: dict[str, Callable[[Path], str]] = {"moving": _moving, "dual": _dual, "together": _together}
+    tables: dict[str, Callable[[Path], str]] = {
+        "moving": _moving_table,
+        "dual": _dual_tables,
+        "together": _together_table,
+    }
     for name, make in tables.items():
         if any(runs.glob(f"{name}-*/{SCORES}")):
-            _write(name, make(runs))
+            begin, end = f"<!-- {name}: begin, written by benchmarks/papers_report.py -->", f"<!-- {name}: end -->"
+            before, rest = PAGE.read_text(encoding="utf-8").split(begin)
+            write_text(PAGE, f"{before}{begin}\n{make(runs)}\n{end}{rest.split(end)[1]}")
 
 
-def _write(name: str, text: str) -> None:
-    begin, end = f"<!-- {name}: begin, written by benchmarks/papers_report.py -->", f"<!-- {name}: end -->"
-    before, rest = PAGE.read_text(encoding="utf-8").split(begin)
-    write_text(PAGE, f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
-
-
-def _moving(runs: Path) -> str:
+def _moving_table(runs: Path) -> str:
     columns = (("sts", "monolingual"), ("sts", "en-xx"), ("tatoeba", "average"))
     head = ("teacher", "STS, one language", "STS, en-xx", "retrieval", "printed: one language", "en-xx", "retrieval")
     return markdown_table(head, _rows(runs, "moving", MOVING_NAMES, columns, PRINTED_MOVING))
 
 
-def _dual(runs: Path) -> str:
-    parts = []
+def _dual_tables(runs: Path) -> str:
+    tables = []
     for language in DUAL_PAIRS:
-        ways = (f"en>{language}", f"{language}>en")
-        columns = [(test, way) for test in ("sib200", "tatoeba") for way in ways]
+        directions = (f"en>{language}", f"{language}>en")
+        columns = [(task, direction) for task in ("sib200", "tatoeba") for direction in directions]
         printed = PRINTED_DUAL if language == "fr" else {}
-        head = ["trained with", *(f"{test}, {way}" for test, way in columns), *(PRINTED_HEADS if printed else [])]
-        table = markdown_table(head, _rows(runs, f"dual-{language}", DUAL_NAMES, columns, printed))
-        parts.append(table)
-    return "\n\n".join([*parts, "In brackets: range over five seeds of the linear probe."])
+        head = [
+            "trained with",
+            *(f"{task}, {direction}" for task, direction in columns),
+            *(PRINTED_HEADS if printed else []),
+        ]
+        tables.append(markdown_table(head, _rows(runs, f"dual-{language}", DUAL_NAMES, columns, printed)))
+    return "\n\n".join([*tables, "In parentheses: range over five seeds of the linear probe."])
 
 
-def _together(runs: Path) -> str:
+def _together_table(runs: Path) -> str:
     columns = (("sts", "monolingual"), ("sts", "en-xx"), ("tatoeba", "average"))
     head = ("student", "STS, one language", "STS, en-xx", "retrieval")
     return markdown_table(head, _rows(runs, "together", TOGETHER_NAMES, columns, {}))
@@ -110,19 +113,20 @@ def _rows(
     columns: Sequence[tuple[str, str]],
     printed: Mapping[str, Sequence[float]],
 ) -> Rows:
+    """Yield a row per variant: its label, its scores, and those printed in the paper."""
     for name, label in names.items():
         file = runs / f"{part}-{name}" / SCORES
         if not file.is_file():
-            say(f"{file.parent}: not run, left out")
+            say(f"{file.parent}: no results, left out")
             continue
         scores: Scores = read_json(file)
-        theirs = printed.get(name, ())
-        yield (label, *(_cell(scores, test, figure) for test, figure in columns), *(f"{one:.1f}" for one in theirs))
+        in_print = (f"{value:.1f}" for value in printed.get(name, ()))
+        yield (label, *(_cell(scores, task, figure) for task, figure in columns), *in_print)
 
 
-def _cell(scores: Scores, test: str, figure: str) -> str:
-    """Return a figure, and in brackets its range over seeds where there are several."""
-    value, spread = (scores.get(name, {}).get(figure) for name in (test, f"{test}, spread"))
+def _cell(scores: Scores, task: str, figure: str) -> str:
+    """Return a figure, and in parentheses its range over several seeds."""
+    value, spread = (scores.get(name, {}).get(figure) for name in (task, f"{task}, spread"))
     if value is None:
         return NONE
     return f"{value:.1f}" if spread is None else f"{value:.1f} ({spread:.1f})"

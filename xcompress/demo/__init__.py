@@ -1,1 +1,1 @@
-"""A folder with a page that searches sentences by meaning, in the browser alone."""
+"""A static web page that searches sentences by meaning, entirely in the browser."""

@@ -1,12 +1,13 @@
-"""Write the folder: the page, the bundle's graph and tokenizer, the sentences with their vectors, onnxruntime-web.
+"""Write the demo page into a folder that any static web server can serve.
 
-Large files are packed with gzip and unpacked in the page, so that any web server sends them small.
+The folder holds the page, the bundle's graph and tokenizer, the sentences with their vectors, and onnxruntime-web.
+Large files are compressed with gzip and decompressed in the page, so they stay small whatever the server does.
 """
 
 import gzip
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
@@ -17,13 +18,15 @@ from numpy.typing import NDArray
 
 from xcompress.bundle.encoder import Encoder, Vectors
 from xcompress.bundle.integrity import external_files, graphs_of
-from xcompress.demo.text import DemoText, Sentence, own_text, packaged_text
+from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BINARY, SCRIPT, find_package, runtime_files, version_of
 
-KNOWN: Mapping[str, AbstractSet[str]] = {
+DESCRIPTION = "demo.json"
+"""The file that the page reads first. It lists everything that was written, and only that is ever replaced."""
+SUPPORTED: Mapping[str, AbstractSet[str]] = {
     "normalizer": {
         "Sequence",
         "Precompiled",
@@ -52,181 +55,166 @@ KNOWN: Mapping[str, AbstractSet[str]] = {
     "model": {"Unigram", "WordPiece", "BPE", "WordLevel"},
     "post_processor": {"Sequence", "TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"},
 }
-"""The parts of tokenizer.json and their kinds, as page/tokenizer/ has them."""
-_LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
-
-
-def check_tokenizer(file: Path, described: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer that the page could not do.
-
-    :param file: its tokenizer.json, for the message.
-    :param described: what is in it.
-    :raises InputError: naming the first part that is not known.
-    """
-    for part, kinds in KNOWN.items():
-        for kind in _kinds(part, described.get(part)):
-            if kind not in kinds:
-                raise InputError(
-                    f"{file}: its {part} is {kind}, which the demo's page cannot do "
-                    f"(it can do {', '.join(sorted(kinds))}); choose another bundle with --model"
-                )
-
-
-def _kinds(part: str, described: Mapping[str, Any] | None) -> Iterator[str]:
-    if described is None:
-        return
-    yield str(described.get("type"))
-    for inner in described.get(_LISTS.get(part, ""), ()):
-        yield from _kinds(part, inner)
-
-
-DESCRIPTION = "demo.json"
-"""What the page reads first; it lists what was written, and only that is ever replaced."""
-PACKED = ".gz"
+"""Component types of tokenizer.json that page/tokenizer/ implements."""
+_SEQUENCE_KEYS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
 _FORMAT = 1
 _PAGE = Path(__file__).parent / "page"
-_CHECKED = 8
-"""The page compares its token ids with ours on so many sentences before it searches."""
+_CHECKS = 8
+"""Number of sentences whose token ids the page compares with Python's before it searches."""
 
 
 def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Path | None = None) -> Path:
-    """Write a folder that any static web server can show; it replaces one that was written before.
+    """Write the demo, replacing one that was written to the same folder before.
 
-    :param bundle: the folder of the bundle that searches.
-    :param text: the user's own sentences, see `own_text`; None takes the package's.
-    :param package: the folder of onnxruntime-web; None looks where npm puts it.
+    :param bundle: folder of the bundle to search with.
+    :param text: the user's own sentences, see `read_sentences`; None takes those that come with the package.
+    :param package: folder of onnxruntime-web; None looks where npm puts it.
     :returns: the folder.
-    :raises InputError: when something is missing, with the command that installs it, or cannot be used.
+    :raises InputError: when something is missing (with the command that installs it) or cannot be used.
     """
-    runtime = _runtime(package)
-    _refuse_foreign(folder)
+    try:
+        package = find_package(package)
+    except LookupError as error:
+        raise InputError(f"demo: missing {error.args[0]}") from error
+    _check_replaceable(folder)
     encoder = Encoder(bundle)
     check_tokenizer(bundle / "tokenizer.json", read_json(bundle / "tokenizer.json"))
-    shown = own_text(text) if text else packaged_text(encoder.languages)
-    with whole_folder(folder) as temporary:
-        shutil.copytree(_PAGE, temporary, dirs_exist_ok=True)
-        shutil.copyfile(GRAPH_SCRIPT, temporary / GRAPH_SCRIPT.name)
-        files = _copy_runtime(runtime, temporary) | _copy_bundle(encoder, bundle, temporary)
-        files |= _write_text(encoder, shown, temporary)
-        described = _description(encoder, bundle, shown) | {"onnxruntime_web": version_of(runtime), "files": files}
-        described |= {"download": _bytes(temporary), "contents": sorted(_names(temporary))}
-        write_json(temporary / DESCRIPTION, described)
+    text_shown = read_sentences(text) if text else packaged_sentences(encoder.languages)
+    sentences = [sentence.text for sentence in text_shown.sentences]
+
+    with whole_folder(folder) as target:
+        shutil.copytree(_PAGE, target, dirs_exist_ok=True)
+        shutil.copyfile(GRAPH_SCRIPT, target / GRAPH_SCRIPT.name)
+        files = _copy_runtime(package, target) | _copy_bundle(encoder, bundle, target)
+        lines = json.dumps([asdict(sentence) for sentence in text_shown.sentences], ensure_ascii=False)
+        files["sentences"] = _write_compressed(lines.encode(), target, "sentences.json")
+        vectors = quantize_rows(encoder.encode(sentences))
+        files["vectors"] = _write_compressed(vectors.tobytes(), target, "vectors.int8")
+        # Sentences from all over the list, so that several languages are checked.
+        checked = sentences[:: max(1, len(sentences) // _CHECKS)][:_CHECKS]
+        description = {
+            "format": _FORMAT,
+            "model": _describe_model(encoder, bundle),
+            "count": len(sentences),
+            "languages": text_shown.languages,
+            "examples": [asdict(example) for example in text_shown.examples],
+            "checks": [
+                {"text": sentence, "ids": ids}
+                for sentence, ids in zip(checked, encoder.token_ids(checked), strict=True)
+            ],
+            "onnxruntime_web": version_of(package),
+            "files": files,
+            "download": sum(path.stat().st_size for path in target.rglob("*") if path.is_file()),
+            "contents": sorted(_file_names(target)),
+        }
+        write_json(target / DESCRIPTION, description)
     return folder
 
 
 def served_files(folder: Path) -> dict[str, Path]:
-    """List the folder's files by the path under which a server shows them."""
-    return {f"/{name}": folder / name for name in _names(folder)} | {"/": folder / "index.html"}
+    """Map each URL path of the demo to the file that a server answers with."""
+    return {f"/{name}": folder / name for name in _file_names(folder)} | {"/": folder / "index.html"}
 
 
-def int8_rows(vectors: Vectors) -> NDArray[np.int8]:
-    """Round each row, (n, D), to int8 by a scale of its own, which no cosine depends on: none is kept."""
+def check_tokenizer(path: Path, tokenizer_json: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer that the page does not support.
+
+    :param path: path of the tokenizer.json, for the message.
+    :param tokenizer_json: its content.
+    :raises InputError: naming the first component that is not supported.
+    """
+    for component, supported in SUPPORTED.items():
+        for kind in _component_types(component, tokenizer_json.get(component)):
+            if kind not in supported:
+                raise InputError(
+                    f"{path}: the demo page does not support the {component} {kind} "
+                    f"(supported: {', '.join(sorted(supported))}); choose another bundle with --model"
+                )
+
+
+def _component_types(component: str, config: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the type of a component, and the types inside it if it is a Sequence."""
+    if config is None:
+        return
+    yield str(config.get("type"))
+    for inner in config.get(_SEQUENCE_KEYS.get(component, ""), ()):
+        yield from _component_types(component, inner)
+
+
+def quantize_rows(vectors: Vectors) -> NDArray[np.int8]:
+    """Quantize each row of (n, D) to int8 with its own scale.
+
+    The scales are not kept: a cosine does not depend on them.
+    """
     largest = np.abs(vectors).max(axis=1, keepdims=True)
     rows: NDArray[np.int8] = np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
     return rows
 
 
-def _runtime(package: Path | None) -> Path:
-    try:
-        return find_package(package)
-    except LookupError as error:
-        raise InputError(f"demo: not everything is installed; needed: {error.args[0]}") from error
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Let nothing be replaced but what a demo wrote."""
+def _check_replaceable(folder: Path) -> None:
+    """Refuse a folder with files that no demo wrote."""
     if folder.resolve() == Path.cwd():
-        raise InputError(f"{folder}: this folder itself cannot be replaced; name one inside it")
+        raise InputError(f"{folder}: the current folder cannot be replaced; name a folder inside it")
     if not folder.exists():
         return
-    foreign = [folder.name] if not folder.is_dir() else sorted(_names(folder) - _written(folder))
+    if not folder.is_dir():
+        foreign = [folder.name]
+    else:
+        path = folder / DESCRIPTION
+        description = read_json(path) if path.is_file() else None
+        contents = description.get("contents") if isinstance(description, dict) else None
+        written = {DESCRIPTION, *map(str, contents)} if isinstance(contents, list) else set()
+        foreign = sorted(_file_names(folder) - written)
     if foreign:
-        raise InputError(f"{folder}: {foreign[0]} is not from a demo, and would be lost; name another folder")
+        raise InputError(f"{folder}: {foreign[0]} was not written by a demo and would be lost; name another folder")
 
 
-def _written(folder: Path) -> set[str]:
-    """Return the names of the files that a demo wrote here; none where it did not."""
-    file = folder / DESCRIPTION
-    told = read_json(file) if file.is_file() else None
-    contents = told.get("contents") if isinstance(told, dict) else None
-    return {DESCRIPTION, *map(str, contents)} if isinstance(contents, list) else set()
+def _file_names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
-def _names(folder: Path) -> set[str]:
-    return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir()}
-
-
-def _copy_runtime(package: Path, to: Path) -> dict[str, Any]:
-    (to / "ort").mkdir()
+def _copy_runtime(package: Path, target: Path) -> dict[str, Any]:
+    """Copy onnxruntime-web; return its entries in the description."""
+    (target / "ort").mkdir()
     files = runtime_files(package)
-    for name, file in files.items():
+    for name, path in files.items():
         if name != BINARY:
-            shutil.copyfile(file, to / "ort" / name)
-    return {"script": {"path": f"ort/{SCRIPT}"}, "wasm": _pack(files[BINARY], to, f"ort/{BINARY}")}
+            shutil.copyfile(path, target / "ort" / name)
+    wasm = _write_compressed(files[BINARY].read_bytes(), target, f"ort/{BINARY}")
+    return {"script": {"path": f"ort/{SCRIPT}"}, "wasm": wasm}
 
 
-def _copy_bundle(encoder: Encoder, bundle: Path, to: Path) -> dict[str, Any]:
+def _copy_bundle(encoder: Encoder, bundle: Path, target: Path) -> dict[str, Any]:
+    """Copy the graph, its external data and the tokenizer; return their entries in the description."""
     graph = graphs_of(bundle, encoder.manifest)[encoder.precision]
+    entries = {
+        name: _write_compressed((bundle / name).read_bytes(), target, f"model/{name}")
+        for name in (graph, *sorted(external_files(bundle, graph)), "tokenizer.json")
+    }
+    graph_entry, tokenizer_entry = entries.pop(graph), entries.pop("tokenizer.json")
+    # The graph names its external data relative to its own folder.
     home = PurePosixPath(graph).parent
-    external = [
-        {"name": str(PurePosixPath(name).relative_to(home)), **_pack(bundle / name, to, f"model/{name}")}
-        for name in sorted(external_files(bundle, graph))
-    ]
-    return {
-        "graph": _pack(bundle / graph, to, f"model/{graph}"),
-        "external": external,
-        "tokenizer": _pack(bundle / "tokenizer.json", to, "model/tokenizer.json"),
-    }
+    external = [{"name": str(PurePosixPath(name).relative_to(home)), **entry} for name, entry in entries.items()]
+    return {"graph": graph_entry, "external": external, "tokenizer": tokenizer_entry}
 
 
-def _write_text(encoder: Encoder, shown: DemoText, to: Path) -> dict[str, Any]:
-    texts = [sentence.text for sentence in shown.sentences]
-    lines = [asdict(sentence) for sentence in shown.sentences]
-    vectors = int8_rows(encoder.encode(texts))
-    return {
-        "sentences": _packed(json.dumps(lines, ensure_ascii=False).encode(), to, "sentences.json"),
-        "vectors": _packed(vectors.tobytes(), to, "vectors.int8"),
-    }
-
-
-def _description(encoder: Encoder, bundle: Path, shown: DemoText) -> dict[str, Any]:
+def _describe_model(encoder: Encoder, bundle: Path) -> dict[str, Any]:
     manifest = encoder.manifest
-    checked = [sentence.text for sentence in _spread(shown)]
     return {
-        "format": _FORMAT,
-        "model": {
-            "name": bundle.resolve().name,
-            "source": str(manifest.get("source", "")),
-            "precision": encoder.precision,
-            "languages": list(encoder.languages),
-            "dimension": encoder.dimension,
-            "prefix": manifest["prefix"],
-            "max_tokens": manifest["max_tokens"],
-            "pad_token_id": manifest["pad_token_id"],
-        },
-        "count": len(shown.sentences),
-        "languages": shown.languages,
-        "examples": [asdict(example) for example in shown.examples],
-        "checks": [{"text": text, "ids": ids} for text, ids in zip(checked, encoder.token_ids(checked), strict=True)],
+        "name": bundle.resolve().name,
+        "source": str(manifest.get("source", "")),
+        "precision": encoder.precision,
+        "languages": list(encoder.languages),
+        "dimension": encoder.dimension,
+        "prefix": manifest["prefix"],
+        "max_tokens": manifest["max_tokens"],
+        "pad_token_id": manifest["pad_token_id"],
     }
 
 
-def _bytes(folder: Path) -> int:
-    """Add up what a browser loads."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-def _spread(shown: DemoText) -> Sequence[Sentence]:
-    return shown.sentences[:: max(1, len(shown.sentences) // _CHECKED)][:_CHECKED]
-
-
-def _pack(file: Path, to: Path, name: str) -> dict[str, Any]:
-    return _packed(file.read_bytes(), to, name)
-
-
-def _packed(content: bytes, to: Path, name: str) -> dict[str, Any]:
-    """Write packed content; say its path, its bytes, and those that travel."""
-    place = to / f"{name}{PACKED}"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(gzip.compress(content, 9, mtime=0))
-    return {"path": f"{name}{PACKED}", "bytes": len(content), "packed": place.stat().st_size}
+def _write_compressed(content: bytes, target: Path, name: str) -> dict[str, Any]:
+    """Write content with gzip; return its path and its sizes in bytes before and after."""
+    path = target / f"{name}.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content, 9, mtime=0))
+    return {"path": f"{name}.gz", "bytes": len(content), "packed": path.stat().st_size}

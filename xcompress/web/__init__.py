@@ -1,4 +1,4 @@
-"""What pages that run a bundle share: a server on loopback, onnxruntime-web, and the script that feeds a graph."""
+"""Shared by the pages that run a bundle: a local server, onnxruntime-web, and the script that runs a graph."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-// Start onnxruntime-web and feed a bundle's graph: what every page that runs one shares.
+// Start onnxruntime-web and run a bundle's graph. Shared by all pages that do.
 
 export const OPTIONS = {
   executionProviders: ["wasm"],
@@ -9,10 +9,10 @@ export const OPTIONS = {
 const OUTPUT = "sentence_embedding";
 
 /**
- * Import the runtime for one thread.
+ * Import onnxruntime-web with one thread.
  *
- * @param {string} script - address of its module.
- * @param {object} wasm - where its other files are: { wasmPaths, wasmBinary }.
+ * @param {string} script - URL of its module.
+ * @param {object} wasm - where its WebAssembly is: { wasmPaths, wasmBinary }.
  */
 export async function importRuntime(script, wasm) {
   const ort = await import(script);
@@ -21,7 +21,7 @@ export async function importRuntime(script, wasm) {
   return ort;
 }
 
-/** Make the graph's inputs of token ids, (N, L) with L that of the longest row; padding is masked. */
+/** Make the graph's inputs from rows of token ids, padded to (N, L), L being the length of the longest row. */
 export function feedsOf(ort, session, rows, pad) {
   const shape = [rows.length, Math.max(...rows.map((row) => row.length))];
   const ids = new BigInt64Array(shape[0] * shape[1]).fill(BigInt(pad));
@@ -32,8 +32,8 @@ export function feedsOf(ort, session, rows, pad) {
     });
     mask.fill(1n, number * shape[1], number * shape[1] + row.length);
   });
-  const all = { input_ids: ids, attention_mask: mask, token_type_ids: new BigInt64Array(ids.length) };
-  return Object.fromEntries(session.inputNames.map((name) => [name, new ort.Tensor("int64", all[name], shape)]));
+  const inputs = { input_ids: ids, attention_mask: mask, token_type_ids: new BigInt64Array(ids.length) };
+  return Object.fromEntries(session.inputNames.map((name) => [name, new ort.Tensor("int64", inputs[name], shape)]));
 }
 
 /** Return the sentence vectors, a tensor (N, D). */

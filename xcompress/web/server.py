@@ -1,4 +1,4 @@
-"""A web server on loopback that serves a fixed list of files and nothing else."""
+"""A web server on 127.0.0.1 that serves a fixed list of files and nothing else."""
 
 import shutil
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
 }
-"""A browser compiles WebAssembly while it arrives only if it has the right type."""
+"""A browser compiles WebAssembly while it downloads only if the content type is right."""
 POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
-"""Of a page that shows nothing: it may ask its own server alone."""
+"""Content-Security-Policy of a page without styles or images: it may contact its own server only."""
 HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
@@ -29,15 +29,15 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-"""A page that is isolated from other origins gets a clock of 5 microseconds."""
+"""Isolation from other origins: it gives the page a clock with a resolution of 5 microseconds."""
 
 
 class Server(ThreadingHTTPServer):
     """Serve files on a port of 127.0.0.1 until closed.
 
-    :param files: by path, such as `/page.html`.
+    :param files: files by URL path, such as `/page.html`.
     :param port: 0 takes a free one.
-    :param policy: what the pages may ask for, as a Content-Security-Policy.
+    :param policy: the Content-Security-Policy of every response.
     :raises OSError: when the port is taken.
     """
 
@@ -52,7 +52,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Such as http://127.0.0.1:40001, without a path."""
+        """The URL without a path, such as http://127.0.0.1:40001."""
         return f"http://{HOST}:{self.server_address[1]}"
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answer GET for a path that is on the list, and 404 or 501 to all else."""
+    """Answer GET with a listed file, and anything else with 404 or 501."""
 
     server: Server
 
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         if file is None or not file.is_file():
             self.send_error(404)
             return
-        with file.open("rb") as content, suppress(ConnectionError):  # a browser that is closed stops listening
+        with file.open("rb") as content, suppress(ConnectionError):  # the browser may have been closed
             self.send_response(200)
             self.send_header("Content-Type", _TYPES.get(file.suffix, "application/octet-stream"))
             self.send_header("Content-Length", str(file.stat().st_size))

@@ -1,34 +1,28 @@
-// The page: what is typed goes to the worker, what comes back is shown.
+// The page: send what is typed to the worker, show what comes back.
 
-import { showDescription, showFacts } from "./facts.js";
-import { showFound, showSome } from "./results.js";
-import { megabytes, milliseconds, nameOf } from "./words.js";
+import { formatLanguage } from "./format.js";
+import { showError, showFacts, showIntroduction, showProgress, showResults, showSamples } from "./view.js";
 
-const MOST = 12;
+const RESULTS = 12;
 const $ = (id) => document.getElementById(id);
 const query = $("query");
-const state = { described: null, sentences: [], ready: false, busy: false, stale: false, asked: 0 };
+const state = { description: null, sentences: [], ready: false, busy: false, stale: false, requests: 0 };
 
 const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
 worker.onmessage = ({ data }) => {
-  $("late").hidden = true;
-  on[data.kind](data);
+  $("hint").hidden = true;
+  handlers[data.kind](data);
 };
-worker.onerror = (event) => on.trouble({ text: event.message || "the worker does not start: reload the page" });
+worker.onerror = (event) => handlers.error({ text: event.message || "the worker did not start; reload the page" });
 
-const on = {
-  described({ described }) {
-    described.languages.sort((left, right) => nameOf(left).localeCompare(nameOf(right), "en"));
-    state.described = described;
-    showDescription(described, { search: searchFor, filter: ask });
+const handlers = {
+  description({ description }) {
+    description.languages.sort((left, right) => formatLanguage(left).localeCompare(formatLanguage(right), "en"));
+    state.description = description;
+    showIntroduction(description, { search: searchFor, filter: search });
   },
-  progress({ come, total }) {
-    $("progress").max = total;
-    $("progress").value = come;
-    const done = come === total;
-    $("progress-label").textContent = done
-      ? "Starting the model…"
-      : `Loading the model: ${megabytes(come)} of ${megabytes(total)}`;
+  progress({ loaded, total }) {
+    showProgress(loaded, total);
   },
   sentences({ sentences }) {
     state.sentences = sentences;
@@ -37,25 +31,22 @@ const on = {
   ready({ seconds, check }) {
     state.ready = true;
     document.documentElement.dataset.ready = "yes";
-    $("loading").hidden = true;
-    showFacts(state.described, seconds, check);
-    ask();
+    showFacts(state.description, seconds, check);
+    search();
   },
-  found(reply) {
+  results(reply) {
     state.busy = false;
     if (query.value.trim()) show(reply);
-    if (state.stale) ask();
+    if (state.stale) search();
   },
-  trouble({ text }) {
+  error({ text }) {
     state.busy = false;
-    $("loading").hidden = true;
-    $("trouble").hidden = false;
-    $("trouble").textContent = `This does not work: ${text}`;
+    showError(text);
   },
 };
 
-/** Ask for what is in the field now; while an answer is awaited, only the newest question is kept. */
-function ask() {
+/** Search for what is in the field now. While the worker is busy, only the newest query is kept. */
+function search() {
   const text = query.value.trim();
   $("clear").hidden = !query.value;
   if (!text) show(null);
@@ -63,41 +54,34 @@ function ask() {
   state.stale = state.busy;
   if (state.busy) return;
   state.busy = true;
-  state.asked += 1;
-  worker.postMessage({ number: state.asked, text, language: language(), most: MOST });
-}
-
-function language() {
-  return document.querySelector("#languages input:checked")?.value ?? "";
+  state.requests += 1;
+  worker.postMessage({ number: state.requests, text, language: chosenLanguage(), count: RESULTS });
 }
 
 function searchFor(text) {
   query.value = text;
   query.focus();
   scrollTo({ top: 0, behavior: "instant" });
-  ask();
+  search();
 }
 
-/** Show an answer, or some of the sentences where nothing is asked. */
+function chosenLanguage() {
+  return document.querySelector("#languages input:checked")?.value ?? "";
+}
+
+/** Show a reply, or a sample of the sentences when there is no query. */
 function show(reply) {
-  const shown = { ...state, language: language(), search: searchFor };
-  if (reply) showFound(reply, shown);
-  else showSome(shown);
-  $("took").replaceChildren(...(reply ? [bold(milliseconds(reply.milliseconds)), ` for ${reply.tokens} tokens`] : []));
+  const context = { ...state, language: chosenLanguage(), search: searchFor };
+  if (reply) showResults(reply, context);
+  else showSamples(context);
   document.documentElement.dataset.answered = reply ? String(reply.number) : "";
 }
 
-function bold(text) {
-  const element = document.createElement("b");
-  element.textContent = text;
-  return element;
-}
-
-query.addEventListener("input", ask);
+query.addEventListener("input", search);
 $("clear").addEventListener("click", () => searchFor(""));
 $("search").addEventListener("submit", (event) => {
   event.preventDefault();
-  ask();
+  search();
 });
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement !== query) {
@@ -107,15 +91,15 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "Escape" && query.value) {
     searchFor("");
   } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-    move(event, event.key === "ArrowDown" ? 1 : -1);
+    moveFocus(event, event.key === "ArrowDown" ? 1 : -1);
   }
 });
 
-/** Move from the field to the results, and between them. */
-function move(event, step) {
-  const places = [query, ...document.querySelectorAll(".result")];
-  const place = places.indexOf(document.activeElement);
-  if (place < 0 || !places[place + step]) return;
+/** Move the focus between the field and the results. */
+function moveFocus(event, step) {
+  const targets = [query, ...document.querySelectorAll(".result")];
+  const current = targets.indexOf(document.activeElement);
+  if (current < 0 || !targets[current + step]) return;
   event.preventDefault();
-  places[place + step].focus();
+  targets[current + step].focus();
 }

@@ -1,97 +1,94 @@
-// Text to token ids in the browser, as tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, model, and
-// the special tokens around. The ids are those of the Python package `tokenizers`.
+// Tokenize text in the browser as tokenizer.json says: added tokens, normalizer, pre-tokenizer, model, post-processor.
+// The ids are those of the Python package `tokenizers`.
 
-import { model } from "./models.js";
-import { escaped, normalizer } from "./normalizers.js";
-import { splitter } from "./splitters.js";
+import { createModel } from "./models.js";
+import { createNormalizer, escapePattern } from "./normalizers.js";
+import { createPreTokenizer } from "./pre_tokenizers.js";
 
 const WORD = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
 
 /**
  * Make a function from text to token ids.
  *
- * @param {object} described - what tokenizer.json holds.
- * @param {number} most - tokens of a text, special ones included; what is longer loses its end.
+ * @param {object} tokenizerJson - the content of tokenizer.json.
+ * @param {number} maxTokens - maximum length, special tokens included; the end of a longer text is cut off.
  */
-export function tokenizer(described, most) {
-  const [normalize, split, idsOf] = [
-    normalizer(described.normalizer),
-    splitter(described.pre_tokenizer),
-    model(described.model),
-  ];
-  const added = described.added_tokens ?? [];
-  const raw = finder(added.filter((token) => !token.normalized));
-  const late = finder(added.filter((token) => token.normalized).map((token) => normalized(token, normalize)));
-  const { before, after } = around(described.post_processor);
-  const pieceIds = (piece) => {
-    if (piece.id !== undefined) return [piece.id];
-    return split([piece]).flatMap(({ text }) => idsOf(text));
-  };
+export function createTokenizer(tokenizerJson, maxTokens) {
+  const normalize = createNormalizer(tokenizerJson.normalizer);
+  const preTokenize = createPreTokenizer(tokenizerJson.pre_tokenizer);
+  const tokenIds = createModel(tokenizerJson.model);
+  const { before, after } = specialTokens(tokenizerJson.post_processor);
+
+  // Added tokens are found in the text before or after normalization, as each of them says.
+  const added = tokenizerJson.added_tokens ?? [];
+  const findRaw = addedTokenFinder(added.filter((token) => !token.normalized));
+  const normalizedTokens = added
+    .filter((token) => token.normalized)
+    .map((token) => ({ ...token, content: normalize(token.content) }));
+  const findNormalized = addedTokenFinder(normalizedTokens);
+
   return (text) => {
-    const pieces = raw({ text, first: true })
-      .map((piece) => (piece.id === undefined ? { ...piece, text: normalize(piece.text) } : piece))
-      .flatMap((piece) => (piece.id === undefined ? late(piece) : [piece]));
-    const ids = pieces.flatMap(pieceIds).slice(0, most - before.length - after.length);
+    const ids = findRaw({ text, first: true })
+      .flatMap((split) => (split.id === undefined ? findNormalized({ ...split, text: normalize(split.text) }) : [split]))
+      .flatMap((split) => (split.id === undefined ? preTokenize([split]).flatMap(({ text }) => tokenIds(text)) : [split.id]))
+      .slice(0, maxTokens - before.length - after.length);
     return [...before, ...ids, ...after];
   };
 }
 
-function normalized(token, normalize) {
-  return { ...token, content: normalize(token.content) };
-}
-
-/** Make a function that cuts a piece { text, first } at added tokens, which become { id }. */
-function finder(tokens) {
-  if (!tokens.length) return (piece) => [piece];
+/** Make a function that splits { text, first } at added tokens, which become { id }; `first` marks the text's start. */
+function addedTokenFinder(tokens) {
+  if (!tokens.length) return (split) => [split];
   const longestFirst = tokens.toSorted((left, right) => right.content.length - left.content.length);
-  const matched = new RegExp(longestFirst.map(expression).join("|"), "gu");
+  const pattern = new RegExp(longestFirst.map(addedTokenPattern).join("|"), "gu");
   return ({ text, first }) => {
-    const pieces = [];
+    const splits = [];
     let end = 0;
-    const keep = (stop) => {
-      if (stop > end) pieces.push({ text: text.slice(end, stop), first: first && end === 0 });
+    const pushText = (stop) => {
+      if (stop > end) splits.push({ text: text.slice(end, stop), first: first && end === 0 });
     };
-    for (const match of text.matchAll(matched)) {
-      keep(match.index);
-      pieces.push({ id: longestFirst.find((_, number) => match[number + 1] !== undefined).id });
+    for (const match of text.matchAll(pattern)) {
+      pushText(match.index);
+      splits.push({ id: longestFirst.find((_, number) => match[number + 1] !== undefined).id });
       end = match.index + match[0].length;
     }
-    keep(text.length);
-    return pieces;
+    pushText(text.length);
+    return splits;
   };
 }
 
-/** Write a token as a group of an expression, with the spaces that it swallows. */
-function expression({ content, single_word: single, lstrip, rstrip }) {
-  const [lead, tail] = single ? [`(?<!${WORD})`, `(?!${WORD})`] : ["", ""];
+/** Write an added token as a group of a regular expression, with the spaces that it removes around it. */
+function addedTokenPattern({ content, single_word: singleWord, lstrip, rstrip }) {
+  const [boundaryBefore, boundaryAfter] = singleWord ? [`(?<!${WORD})`, `(?!${WORD})`] : ["", ""];
   const space = "\\p{White_Space}*";
-  return `${lstrip ? space : ""}${lead}(${escaped(content)})${tail}${rstrip ? space : ""}`;
+  const group = `${boundaryBefore}(${escapePattern(content)})${boundaryAfter}`;
+  return `${lstrip ? space : ""}${group}${rstrip ? space : ""}`;
 }
 
-/** Return the ids that stand before and after those of a text. */
-function around(described) {
-  const make = processors[described?.type ?? "None"];
-  if (!make) throw new Error(`tokenizer.json: the post-processor ${described.type} is not known here`);
-  return make(described);
+/** Return the ids that a post-processor puts before and after those of a single text. */
+function specialTokens(config) {
+  const create = postProcessors[config?.type ?? "None"];
+  if (!create) throw new Error(`tokenizer.json: the post-processor ${config.type} is not supported`);
+  return create(config);
 }
 
 const none = () => ({ before: [], after: [] });
-const pair = ({ cls, sep }) => ({ before: [cls[1]], after: [sep[1]] });
-const processors = {
+const clsAndSep = ({ cls, sep }) => ({ before: [cls[1]], after: [sep[1]] });
+const postProcessors = {
   None: none,
   ByteLevel: none,
-  BertProcessing: pair,
-  RobertaProcessing: pair,
+  BertProcessing: clsAndSep,
+  RobertaProcessing: clsAndSep,
   TemplateProcessing: ({ single, special_tokens: special }) => {
-    const text = single.findIndex((part) => part.Sequence);
-    const idsOf = (parts) => parts.flatMap((part) => special[part.SpecialToken.id].ids);
-    return { before: idsOf(single.slice(0, text)), after: idsOf(single.slice(text + 1)) };
+    const sequence = single.findIndex((item) => item.Sequence);
+    const idsOf = (items) => items.flatMap((item) => special[item.SpecialToken.id].ids);
+    return { before: idsOf(single.slice(0, sequence)), after: idsOf(single.slice(sequence + 1)) };
   },
-  Sequence: ({ processors: all }) => {
-    const each = all.map(around);
+  Sequence: ({ processors }) => {
+    const all = processors.map(specialTokens);
     return {
-      before: each.toReversed().flatMap(({ before }) => before),
-      after: each.flatMap(({ after }) => after),
+      before: all.toReversed().flatMap(({ before }) => before),
+      after: all.flatMap(({ after }) => after),
     };
   },
 };
