@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xcompress.bench.eval import collect
-from xcompress.bench.eval.retrieval import GROUPS, whole_groups
+from xcompress.bench.eval.retrieval import GROUPS, complete_groups
 from xcompress.bench.eval.task import EvalTask
 from xcompress.bench.results import Accuracy, Figure
 from xcompress.corpus.graded import Encode, averages
@@ -37,8 +37,8 @@ TATOEBA = (
 
 def printed(folder: Path, encode: Encode) -> Accuracy:
     """Score the only test of a folder, which comes after the built-in set."""
-    test: EvalTask = collect(folder).tests[1]
-    found = test.evaluate(encode, None)
+    task: EvalTask = collect(folder).tasks[1]
+    found = task.evaluate(encode, None)
     assert found is not None
     return found
 
@@ -122,4 +122,4 @@ def test_a_part_of_a_group_is_not_averaged(tatoeba: Path) -> None:
     (tatoeba / "tatoeba.pol-eng.pol").unlink()
     (tatoeba / "tatoeba.pol-eng.eng").unlink()
     assert list(printed(tatoeba, at_random).averages)[3:] == ["36 languages"]
-    assert whole_groups(["de", "fr"]) == {}
+    assert complete_groups(["de", "fr"]) == {}
