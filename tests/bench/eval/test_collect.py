@@ -69,8 +69,8 @@ def test_every_format_at_any_depth(data: Path) -> None:
     ]
     assert [test.rows for test in suite.tasks] == [len(builtin().language_pairs["en-en"]), 200, 40, 40, 40, 40]
     assert suite.notes == (
-        "nli: 1 files were not recognized and left out, such as x.de.dev.tsv",
-        "parallel: 2 files were not recognized and left out, such as corpus.en-de.tsv.xz",
+        "nli: not recognized and left out: x.de.dev.tsv",
+        "parallel: not recognized and left out: corpus.en-de.tsv.xz and 1 more",
     )
     sentences = suite.sentences()
     assert len(sentences) == len(set(sentences))
@@ -119,7 +119,10 @@ def test_only_the_wanted_languages(data: Path) -> None:
 
 
 def test_nothing_recognised_lists_the_formats(tmp_path: Path, data: Path) -> None:
-    with pytest.raises(InputError, match=r"no test set recognized \(parallel: 2 files .*expected STS.*tatoeba\.<xxx>"):
+    with pytest.raises(
+        InputError,
+        match=r"no test set recognized \(parallel: not recognized .* and 1 more\); expected STS.*tatoeba\.<xxx>",
+    ):
         collect(data / "parallel")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"empty: no test set recognized; expected STS"):
@@ -177,9 +180,9 @@ def test_a_quick_exam_is_short(data: Path) -> None:
     assert len(suite.sentences()) <= 1600
     rows = {test.name: test.rows for test in suite.tasks}
     assert rows["tatoeba"] >= 20 and 40 <= rows["big"] <= 100
-    assert f"big: quick bench: one row in {-(-3000 // rows['big'])}" in suite.notes
+    assert f"big: quick: one row in {-(-3000 // rows['big'])}" in suite.notes
     assert "distractors are left out of a quick bench" in suite.notes
-    assert "x: quick bench: trained on en only" in suite.notes
+    assert "x: quick: trained on en only" in suite.notes
     assert not any(text.startswith("lerne") for text in suite.sentences())
 
 

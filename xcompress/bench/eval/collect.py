@@ -154,7 +154,7 @@ def _thin_out(user: DataFolder, basics: Sequence[EvalTask]) -> None:
         # each further training language would need as many sentences again
         if isinstance(task, Classification) and len(task.train_languages) > 1:
             user.tasks[number] = task.first_language_only()
-            user.notes.append(f"{task.name}: quick bench: trained on {task.train_languages[0]} only")
+            user.notes.append(f"{task.name}: quick: trained on {task.train_languages[0]} only")
     spent = len({text for task in basics for text in task.sentences()})
     allowance = max(QUICK_DATA, QUICK_SENTENCES - spent)
     sizes = {number: len(set(task.sentences())) for number, task in enumerate(user.tasks)}
@@ -164,4 +164,4 @@ def _thin_out(user: DataFolder, basics: Sequence[EvalTask]) -> None:
         allowance = max(1, allowance - sizes[number] // step)
         if step > 1:
             user.tasks[number] = task.every(step)
-            user.notes.append(f"{task.name}: quick bench: one row in {step}")
+            user.notes.append(f"{task.name}: quick: one row in {step}")

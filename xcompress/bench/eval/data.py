@@ -73,7 +73,8 @@ def read_data(path: Path, split: str) -> DataFolder:
         recognized = recognized or bool(patterns)
         used = {file for pattern in patterns for _, file in matching(folder, pattern)}
         if unused := [file.name for _, file in matching(folder, TEXT) if file not in used]:
-            data.notes.append(f"{name}: {len(unused)} files were not recognized and left out, such as {unused[0]}")
+            more = f" and {len(unused) - 1} more" if unused[1:] else ""
+            data.notes.append(f"{name}: not recognized and left out: {unused[0]}{more}")
     if not recognized:
         notes = f" ({'; '.join(data.notes)})" if data.notes else ""
         raise InputError(f"{path}: no test set recognized{notes}; expected {FORMATS}")
