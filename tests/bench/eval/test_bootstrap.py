@@ -6,7 +6,7 @@ from xcompress.bench.eval.bootstrap import DRAWS, counts, percentage, rank_corre
 
 
 def rows_of(size: int) -> list[np.ndarray]:
-    """The rows that each draw holds, written out."""
+    """List the rows of each resample."""
     return [np.repeat(np.arange(size), held) for drawn in counts(size) for held in drawn]
 
 
@@ -54,7 +54,7 @@ def test_equal_and_opposite_rankings_are_sure() -> None:
 
 
 def test_nearly_equal_rankings_lie_within_their_interval() -> None:
-    """Draws as they come correlate less, and their mean over languages would lie below the mean itself."""
+    """Uncentred resamples correlate less: the interval of a mean over languages would lie below the mean."""
     random = np.random.default_rng(5)
     pairs = [(values, values + 0.04 * random.normal(size=250)) for values in random.normal(size=(8, 250))]
     plain = to_figure(np.mean([rank_correlations(*both) for both in pairs], axis=0))
@@ -89,7 +89,7 @@ def test_intervals_of_percentages_hold_the_truth_as_often_as_they_say() -> None:
 
 
 def test_intervals_of_correlations_hold_the_truth_as_often_as_they_say() -> None:
-    """Of two normal variables with correlation r, Spearman's is 6 / pi x arcsin(r / 2)."""
+    """For two normal variables with correlation r, Spearman's rho is 6 / pi x arcsin(r / 2)."""
     truth = 600 / np.pi * np.arcsin(0.7 / 2)
     random = np.random.default_rng(4)
     pairs = random.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=(150, 100))

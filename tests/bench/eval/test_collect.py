@@ -1,4 +1,4 @@
-"""Which tests a folder gives."""
+"""The tasks collected from folders."""
 
 import lzma
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_marking_all_of_it(data: Path) -> None:
         for figure in (*one.figures.values(), *one.averages.values()):
             assert figure.low <= figure.value <= figure.high, one.test
             assert (figure.drop is None) == (one.kind == "agreement")
-    assert suite.evaluate(sentences, base)[-1].kind != "agreement", "there is nothing to agree with"
+    assert suite.evaluate(sentences, base)[-1].kind != "agreement", "there is no reference to agree with"
 
 
 def test_the_test_part_only_when_asked_for(data: Path) -> None:
@@ -155,15 +155,15 @@ def test_holdouts_without_data(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_run_trained_on_is_not_held_out(tmp_path: Path) -> None:
-    """Its student lent layers to the run; spelling and side do not matter."""
+    """The earlier run's student was the layer source; case, punctuation and side do not matter."""
     first, second = tmp_path / "first", tmp_path / "second"
     put(second / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(9)])
     put(second / "corpus/holdout.fr.tsv", ["sentence 3\tphrase 3", "sentence 4\tphrase 4"])
     put(first / "corpus/train.de.tsv", ["Sentence 3!\tdritter Satz", "the seventh\tSATZ 7", "another\tanderer"])
     put(first / "corpus/train.it.tsv", ["Satz 8.\totto"])
     put(first / "manifest.json", ["{}"])
-    for run, lender in ((first, "anything"), (second, first / "student")):
-        recipe = load_recipe("minilm_ru3", [f"assistant.source={lender}"])
+    for run, source in ((first, "anything"), (second, first / "student")):
+        recipe = load_recipe("minilm_ru3", [f"assistant.source={source}"])
         (run / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     suite = collect(None, run=second)
     held_out = next(test for test in suite.tasks if isinstance(test, Retrieval))

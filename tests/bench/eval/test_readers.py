@@ -1,4 +1,4 @@
-"""The files of tests, good and broken."""
+"""Files of test sets, valid and broken."""
 
 import gzip
 import lzma
@@ -15,7 +15,7 @@ ROWS = "one\teins\ntwo\tzwei\nthree\tdrei\nfour\tvier\n"
 
 
 def write(folder: Path, **files: str) -> Path:
-    """Write files; in their names, _ stands for a dot and __ for a hyphen."""
+    """Write files; in the keys, _ means a dot and __ a hyphen."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name.replace("__", "-").replace("_", ".")).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The four kinds of tests, on vectors small enough to score by hand."""
+"""The four kinds of tasks, on vectors small enough to score by hand."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ def encoder(vectors: Mapping[str, Sequence[float]]) -> Encode:
 
 
 def random_encoder(width: int, seed: int) -> Encode:
-    """Give every text a vector of its own, whatever it is asked with."""
+    """Give every text its own random vector, independent of the other texts."""
 
     def vector(text: str) -> np.ndarray:
         return np.random.default_rng([seed, *text.encode()]).normal(size=width)
@@ -42,7 +42,7 @@ def test_retrieval_by_hand() -> None:
 
 
 def test_distractors_of_the_targets_language_are_in_the_way() -> None:
-    """The German distractor is nearer to c than C is, the English one to A than a is not."""
+    """The German distractor is nearer to c than C is; the English one is not nearer to A than a is."""
     vectors = {**WORDS, "D": (0, 0.1, 1), "e": (-1, 0, 0)}
     test = Retrieval("tatoeba", {"de": ABC}).with_distractors(
         {"de": ["D"], "en": ["e", "a"], "fr": ["never asked for"]}, 1000
@@ -79,7 +79,7 @@ def test_similarity_is_what_the_other_parts_print() -> None:
 
 
 def test_averages_are_drawn_jointly() -> None:
-    """Where languages err on the same rows, their mean is no surer than each."""
+    """When languages err on the same rows, the interval of their mean is no narrower."""
     rows = GradedPairs(tuple("abcdef"), tuple("ABCDEF"), (0, 1, 2, 3, 4, 5))
     encode = random_encoder(3, seed=1)
     found = Similarity(GradedSet("twins", {"en-en": rows, "de-de": rows})).evaluate(encode, None)
@@ -114,7 +114,7 @@ GERMAN = tuple((label, f"{label} auf deutsch {n}") for label in ("sports", "trav
 
 
 def topics(texts: Sequence[str]) -> np.ndarray:
-    """Tell the topics apart, but two German sentences lie on the wrong side."""
+    """Separate the topics, except for two German sentences on the wrong side."""
     wrong = {"sports auf deutsch 0", "travel auf deutsch 3"}
     return np.array(
         [[1 if text.startswith("sports") != (text in wrong) else -1, len(text) % 3] for text in texts], dtype=np.float32
@@ -136,7 +136,7 @@ LEARN = tuple((label, f"{label} auf deutsch {n}") for label in ("sports", "trave
 
 
 def test_classification_in_both_directions_by_hand() -> None:
-    """French has nothing to learn from, and so is tested alone."""
+    """French has no training rows, and so is only tested."""
     test = Classification("topics", {"de": LEARN, "en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
     found = test.evaluate(topics, None)
     values = {name: figure.value for name, figure in found.figures.items()}
@@ -149,7 +149,7 @@ def test_classification_in_both_directions_by_hand() -> None:
 
 
 def test_each_direction_has_a_probe_of_its_own() -> None:
-    """Where one language has the labels the other way round, nothing crosses over."""
+    """When one language has the labels swapped, nothing transfers."""
 
     def contrary(texts: Sequence[str]) -> np.ndarray:
         return np.array([[1 if ("sports" in text) != ("auf" in text) else -1] for text in texts], dtype=np.float32)
@@ -217,7 +217,7 @@ def test_agreement_by_hand() -> None:
     assert found is not None
     assert found.figures["de"].value == found.averages["all"].value == pytest.approx(80)
     assert (found.kind, found.figures["de"].drop) == ("agreement", None)
-    assert test.evaluate(subject, None) is None, "nothing to agree with"
+    assert test.evaluate(subject, None) is None, "no reference to agree with"
 
 
 def test_agreement_on_graded_sentences() -> None:

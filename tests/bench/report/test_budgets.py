@@ -26,7 +26,7 @@ def changed(name: str, change: Callable[[Result], Result]) -> Report:
 
 
 def wide_calls(one: Result) -> Result:
-    """Let calls at 1x16 spread by 60 %, which their notches take for 36 % and more."""
+    """Let calls at 1x16 spread by 60 %, which gives a noise of 36 % and more."""
     return replace(one, latency=(replace(one.latency[0], p25=0.0014, p75=0.0026), *one.latency[1:]))
 
 

@@ -22,7 +22,7 @@ def part(report: Report, name: str, key: str, **values: object) -> Report:
 
 
 def slower(report: Report, name: str, share: float, *, row: int = 0) -> Report:
-    """Let one subject take `share` more time at one shape."""
+    """Make one subject slower by `share` at one shape."""
 
     def change(one: Result) -> Result:
         old = one.latency[row]
@@ -34,7 +34,7 @@ def slower(report: Report, name: str, share: float, *, row: int = 0) -> Report:
 
 
 def lost(report: Report, name: str, points: float, *, paired: bool = True) -> Report:
-    """Let one subject lose points in the first figure of its first test."""
+    """Lower the first figure of a subject's first test by some points."""
 
     def change(one: Result) -> Result:
         first, *others = one.accuracy
@@ -48,7 +48,7 @@ def lost(report: Report, name: str, points: float, *, paired: bool = True) -> Re
 
 
 def only(found: Comparison) -> tuple[str, ...]:
-    """The cells of the one change there is."""
+    """Return the cells of the only change."""
     assert len(found.changes) == 1, found.rows()
     return found.rows()[0]
 

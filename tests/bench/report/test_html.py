@@ -32,7 +32,7 @@ NASTY = '<b>&"x'
 
 
 class Reader(HTMLParser):
-    """Checks that tags are balanced, and collects what they hold."""
+    """Check that tags are balanced, and collect their text."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

@@ -73,9 +73,17 @@ class Retrieval:
     def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy:
         """Count how often the nearest neighbour is the translation, in both directions."""
         metric = "nearest neighbour by margin, %" if self.margin else "nearest neighbour, %"
-        figures, averages = summarize(
-            self._scores(encode), self._scores(reference) if reference else None, _average_groups(self.pairs)
-        )
+        # averages into English, from English, over both, and over the groups of languages that papers report
+        to_english = {code: f"{code}>{PIVOT}" for code in self.pairs}
+        from_english = {code: f"{PIVOT}>{code}" for code in self.pairs}
+        groups = {
+            f"xx>{PIVOT}": list(to_english.values()),
+            f"{PIVOT}>xx": list(from_english.values()),
+            "average": [*to_english.values(), *from_english.values()],
+        }
+        for name, codes in complete_groups(self.pairs).items():
+            groups[name] = [*(to_english[code] for code in codes), *(from_english[code] for code in codes)]
+        figures, averages = summarize(self._scores(encode), self._scores(reference) if reference else None, groups)
         return Accuracy(self.name, "retrieval", metric, self.rows, figures, averages)
 
     def _scores(self, encode: Encode) -> dict[str, Scores]:
@@ -98,17 +106,6 @@ def complete_groups(languages: Collection[str]) -> dict[str, list[str]]:
     The average of a part would be mistaken for the one that papers report.
     """
     return {name: group for name, group in GROUPS.items() if set(group) <= set(languages)}
-
-
-def _average_groups(languages: Collection[str]) -> dict[str, list[str]]:
-    """Return the directions that each average is taken over: into English, from English, both, and language groups."""
-    to_english, from_english = ([f"{code}>{PIVOT}" for code in languages], [f"{PIVOT}>{code}" for code in languages])
-    grouped = {
-        name: [*(f"{code}>{PIVOT}" for code in group), *(f"{PIVOT}>{code}" for code in group)]
-        for name, group in complete_groups(languages).items()
-    }
-    average = [*to_english, *from_english]
-    return {f"xx>{PIVOT}": to_english, f"{PIVOT}>xx": from_english, "average": average, **grouped}
 
 
 def hits(

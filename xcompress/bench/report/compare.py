@@ -42,15 +42,14 @@ class Change:
     def cells(self) -> tuple[str, ...]:
         """Return a row of a table, with the columns of HEAD."""
         values = _with_unit(self.before, self.unit), _with_unit(self.after, self.unit)
-        return self.subject, self.figure, *values, self._difference(), "better" if self.better else "worse"
-
-    def _difference(self) -> str:
         difference = self.after - self.before
         if self.unit in ("points", "cosine"):
-            return f"{difference:+.1f}" if self.unit == "points" else f"{difference:+.4f}"
-        if not self.before or (self.unit == "bytes" and abs(difference) < 0.0005 * self.before):
-            return f"{difference:+,.0f} {self.unit}"
-        return f"{difference / self.before:+.1%}"
+            text = f"{difference:+.1f}" if self.unit == "points" else f"{difference:+.4f}"
+        elif not self.before or (self.unit == "bytes" and abs(difference) < 0.0005 * self.before):
+            text = f"{difference:+,.0f} {self.unit}"
+        else:
+            text = f"{difference / self.before:+.1%}"
+        return self.subject, self.figure, *values, text, "better" if self.better else "worse"
 
 
 def _with_unit(value: float, unit: Unit) -> str:
