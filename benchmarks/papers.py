@@ -21,7 +21,7 @@ import yaml
 from numpy.typing import NDArray
 
 from xcompress.bench.eval.classification import Classification
-from xcompress.bench.eval.reading import read_labelled, read_tatoeba
+from xcompress.bench.eval.readers import read_labelled, read_tatoeba
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Similarity
 from xcompress.bench.eval.task import EvalTask

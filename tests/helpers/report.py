@@ -1,4 +1,4 @@
-"""A report as a bench might write it, small but with something of everything."""
+"""A small report with every kind of figure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ from xcompress.bench.results import (
 )
 
 MB = 1_000_000
-REFERENCE = "assistant as it comes, PyTorch"
+REFERENCE = "unmodified assistant, PyTorch"
 FP32, INT8, STATIC, BROKEN = "minilm_ru3, fp32", "minilm_ru3, int8", "wordllama, static", "all-mpnet, Optimum int8"
 REASON = "needs 612 MB to load, and a process may have 512 MB"
 SCORES = {
@@ -50,7 +50,7 @@ KINDS = {
 
 
 def small_report() -> Report:
-    """Make five subjects: a reference, two bundles, a static model without tokens, and one that failed."""
+    """Make a report of five subjects: a reference, two bundles, a static model without tokens, and one that failed."""
     return Report(
         schema=SCHEMA,
         date="2026-11-20T13:36:38+00:00",
@@ -69,13 +69,13 @@ def small_report() -> Report:
         },
         reference=REFERENCE,
         results=(_reference(), _fp32(), _int8(), _static(), _broken()),
-        notes=("assistant as it comes, PyTorch: its tokenizer.json is that of another package",),
+        notes=("unmodified assistant, PyTorch: its tokenizer.json comes from another package",),
         warnings=("minilm_ru3, int8: calls spread by 21 % at 1 × 128 with 2 threads; close other programs, run again",),
     )
 
 
 def browser_report() -> Report:
-    """Make the same as from a browser."""
+    """Make the same report, measured in a browser."""
     report = small_report()
     browser = Browser("Chromium 141.0", 4.0, 12 * MB, 91 * MB, 0.99993)
     results = tuple(replace(one, browser=browser) if one.kind == "onnx" else one for one in report.results)
@@ -83,7 +83,7 @@ def browser_report() -> Report:
 
 
 def without(report: Report, *parts: str) -> Report:
-    """Leave parts of every result out, such as `latency` or `memory`."""
+    """Remove parts of every result, such as `latency` or `memory`."""
     empty: Mapping[str, object] = {part: () if part in ("latency", "accuracy") else None for part in parts}
     return replace(report, results=tuple(replace(one, **empty) for one in report.results))  # type: ignore[arg-type]
 

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from xcompress.bench.eval.bootstrap import DRAWS, counts, figure, percentage, rank_correlations, spearman
+from xcompress.bench.eval.bootstrap import DRAWS, counts, percentage, rank_correlations, spearman, to_figure
 
 
 def rows_of(size: int) -> list[np.ndarray]:
-    """The rows that each draw holds, written out."""
+    """List the rows of each resample."""
     return [np.repeat(np.arange(size), held) for drawn in counts(size) for held in drawn]
 
 
@@ -49,16 +49,16 @@ def test_nothing_is_ranked_where_all_values_are_equal() -> None:
 def test_equal_and_opposite_rankings_are_sure() -> None:
     values = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 9.0, 8.0, 7.0])
     for sign in (1, -1):
-        found = figure(spearman(values, sign * values**3))
+        found = to_figure(spearman(values, sign * values**3))
         assert (found.value, found.low, found.high) == pytest.approx((100 * sign,) * 3)
 
 
 def test_nearly_equal_rankings_lie_within_their_interval() -> None:
-    """Draws as they come correlate less, and their mean over languages would lie below the mean itself."""
+    """Uncentred resamples correlate less: the interval of a mean over languages would lie below the mean."""
     random = np.random.default_rng(5)
     pairs = [(values, values + 0.04 * random.normal(size=250)) for values in random.normal(size=(8, 250))]
-    plain = figure(np.mean([rank_correlations(*both) for both in pairs], axis=0))
-    centred = figure(np.mean([spearman(*both) for both in pairs], axis=0))
+    plain = to_figure(np.mean([rank_correlations(*both) for both in pairs], axis=0))
+    centred = to_figure(np.mean([spearman(*both) for both in pairs], axis=0))
     assert plain.high < plain.value == centred.value < 100
     assert centred.low < centred.value < centred.high < 100
 
@@ -66,7 +66,7 @@ def test_nearly_equal_rankings_lie_within_their_interval() -> None:
 def test_figures_by_hand() -> None:
     own = np.concatenate([[50.0], np.arange(1000.0)])
     base = own + 10
-    alone, compared = figure(own), figure(own, base)
+    alone, compared = to_figure(own), to_figure(own, base)
     assert (alone.value, alone.low, alone.high) == pytest.approx((50, 24.975, 974.025))
     assert (alone.drop, alone.drop_low, alone.drop_high) == (None, None, None)
     assert (compared.drop, compared.drop_low, compared.drop_high) == (10, 10, 10), "paired: the same rows for both"
@@ -76,23 +76,23 @@ def test_a_paired_drop_is_surer_than_two_intervals() -> None:
     random = np.random.default_rng(2)
     base = random.random(300) < 0.8
     own = base & (random.random(300) < 0.97)
-    drop = figure(percentage(own), percentage(base))
+    drop = to_figure(percentage(own), percentage(base))
     assert drop.drop_low is not None and drop.drop_high is not None
     assert 0 < drop.drop_low < drop.drop_high < (drop.high - drop.low) / 2
 
 
 def test_intervals_of_percentages_hold_the_truth_as_often_as_they_say() -> None:
     random = np.random.default_rng(3)
-    found = [figure(percentage(random.random(100) < 0.7)) for _ in range(200)]
+    found = [to_figure(percentage(random.random(100) < 0.7)) for _ in range(200)]
     covered = sum(one.low <= 70 <= one.high for one in found) / len(found)
     assert 0.90 <= covered <= 0.99
 
 
 def test_intervals_of_correlations_hold_the_truth_as_often_as_they_say() -> None:
-    """Of two normal variables with correlation r, Spearman's is 6 / pi x arcsin(r / 2)."""
+    """For two normal variables with correlation r, Spearman's rho is 6 / pi x arcsin(r / 2)."""
     truth = 600 / np.pi * np.arcsin(0.7 / 2)
     random = np.random.default_rng(4)
     pairs = random.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=(150, 100))
-    found = [figure(spearman(both[:, 0], both[:, 1])) for both in pairs]
+    found = [to_figure(spearman(both[:, 0], both[:, 1])) for both in pairs]
     covered = sum(one.low <= truth <= one.high for one in found) / len(found)
     assert 0.88 <= covered <= 0.99

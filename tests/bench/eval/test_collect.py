@@ -1,4 +1,4 @@
-"""Which tests a folder gives."""
+"""The tasks collected from folders."""
 
 import lzma
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ import yaml
 
 from tests.helpers import SHARED
 from xcompress.bench.eval import collect
-from xcompress.bench.eval.agreement import Agreement
 from xcompress.bench.eval.collect import QUICK_PAIRS
-from xcompress.bench.eval.plain import pair_up, sample
+from xcompress.bench.eval.data import pair_up, sample
 from xcompress.bench.eval.retrieval import Retrieval
+from xcompress.bench.eval.similarity import Agreement
 from xcompress.bench.eval.task import EvalTask
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError
@@ -58,8 +58,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_every_format_at_any_depth(data: Path) -> None:
-    exam = collect(data)
-    assert names(exam.tests) == [
+    suite = collect(data)
+    assert names(suite.tasks) == [
         ("Similarity", "built-in"),
         ("Agreement", "mono"),
         ("Similarity", "sts"),
@@ -67,12 +67,12 @@ def test_every_format_at_any_depth(data: Path) -> None:
         ("Retrieval", "tatoeba"),
         ("Classification", "x"),
     ]
-    assert [test.rows for test in exam.tests] == [len(builtin().language_pairs["en-en"]), 200, 40, 40, 40, 40]
-    assert exam.notes == (
-        "nli: 1 files are no test and were left out, such as x.de.dev.tsv",
-        "parallel: 2 files are no test and were left out, such as corpus.en-de.tsv.xz",
+    assert [test.rows for test in suite.tasks] == [len(builtin().language_pairs["en-en"]), 200, 40, 40, 40, 40]
+    assert suite.notes == (
+        "nli: not recognized and left out: x.de.dev.tsv",
+        "parallel: not recognized and left out: corpus.en-de.tsv.xz and 1 more",
     )
-    sentences = exam.sentences()
+    sentences = suite.sentences()
     assert len(sentences) == len(set(sentences))
     assert {"learn 1", "lerne 1"} < set(sentences), "probes learn every language that there are rows for"
     assert not any(f"{lang} test 1" in sentences for lang in ("en", "de", "fr")), "the test part was not asked for"
@@ -80,11 +80,11 @@ def test_every_format_at_any_depth(data: Path) -> None:
 
 
 def test_marking_all_of_it(data: Path) -> None:
-    exam = collect(data, distractors=300)
-    sentences = exam.sentences()
+    suite = collect(data, distractors=300)
+    sentences = suite.sentences()
     random = np.random.default_rng(0)
     base = random.normal(size=(len(sentences), 12)).astype(np.float32)
-    marked = exam.evaluate(sentences, base + random.normal(size=base.shape).astype(np.float32), base)
+    marked = suite.evaluate(sentences, base + random.normal(size=base.shape).astype(np.float32), base)
     kinds = {(one.kind, one.test): set(one.figures) for one in marked}
     assert kinds[("similarity", "stsb")] == {"en-en", "de-de", "fr-fr", "en-de", "en-fr"}
     assert kinds[("similarity", "sts")] == {"en-de"}
@@ -96,33 +96,36 @@ def test_marking_all_of_it(data: Path) -> None:
         for figure in (*one.figures.values(), *one.averages.values()):
             assert figure.low <= figure.value <= figure.high, one.test
             assert (figure.drop is None) == (one.kind == "agreement")
-    assert exam.evaluate(sentences, base)[-1].kind != "agreement", "there is nothing to agree with"
+    assert suite.evaluate(sentences, base)[-1].kind != "agreement", "there is no reference to agree with"
 
 
 def test_the_test_part_only_when_asked_for(data: Path) -> None:
-    exam = collect(data, split="test")
-    sentences = exam.sentences()
+    suite = collect(data, split="test")
+    sentences = suite.sentences()
     assert "de test 4" in sentences and "de text 4" not in sentences
     assert not any("one" in text for text in sentences if text.startswith("fr"))
-    assert "stsb: no stsb-<lang>-test.csv, so that nothing is tested" in exam.notes
+    assert "stsb: no stsb-<lang>-test.csv, so nothing is tested" in suite.notes
     with pytest.raises(InputError, match="split: 'train'; choose dev or test"):
         collect(data, split="train")
 
 
 def test_only_the_wanted_languages(data: Path) -> None:
-    exam = collect(data, ["fra", "ko"])
-    assert "sts" not in [test.name for test in exam.tests], "it is German"
-    assert set().union(*(test.languages() for test in exam.tests)) == {"en", "fr"}
-    assert exam.notes[-1] == f"no test in {data} has ko"
-    with pytest.raises(InputError, match=r"sts: tests in de, en, but none for fr, it and en"):
+    suite = collect(data, ["fra", "ko"])
+    assert "sts" not in [test.name for test in suite.tasks], "it is German"
+    assert set().union(*(test.languages() for test in suite.tasks)) == {"en", "fr"}
+    assert suite.notes[-1] == f"no test set in {data} has ko"
+    with pytest.raises(InputError, match=r"sts: test sets in de, en, but none for fr, it and en"):
         collect(data / "sts", ["fr", "it"])
 
 
 def test_nothing_recognised_lists_the_formats(tmp_path: Path, data: Path) -> None:
-    with pytest.raises(InputError, match=r"no test is recognised \(parallel: 2 files .*expected STS.*tatoeba\.<xxx>"):
+    with pytest.raises(
+        InputError,
+        match=r"no test set recognized \(parallel: not recognized .* and 1 more\); expected STS.*tatoeba\.<xxx>",
+    ):
         collect(data / "parallel")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty: no test is recognised; expected STS"):
+    with pytest.raises(InputError, match=r"empty: no test set recognized; expected STS"):
         collect(tmp_path / "empty")
     with pytest.raises(InputError, match="missing: no such folder"):
         collect(tmp_path / "missing")
@@ -136,62 +139,62 @@ def test_parallel_text_alone_is_no_test_but_a_bad_line_among_graded_ones_is_name
 
 def test_folders_of_the_same_name_are_told_apart(data: Path) -> None:
     put(data / "more/sts/STS.en-fr.txt", ["a\tb\t1", "c\td\t2"])
-    assert {"sts", "more/sts"} < {test.name for test in collect(data).tests}
+    assert {"sts", "more/sts"} < {test.name for test in collect(data).tasks}
 
 
 def test_holdouts_without_data(tmp_path: Path) -> None:
     put(tmp_path / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(150)])
     put(tmp_path / "corpus/holdout.fr.tsv", [f"sentence {n}\tphrase {n}" for n in range(150)])
-    exam = collect(None, run=tmp_path)
+    suite = collect(None, run=tmp_path)
     expected = [("Similarity", "built-in"), ("Retrieval", "held-out translations"), ("Agreement", "built-in")]
-    assert names(exam.tests) == expected
-    assert exam.tests[1].rows == 100
-    assert collect(None, run=tmp_path, quick=True).tests[1].rows == QUICK_PAIRS
-    assert collect(None, ["fr"], run=tmp_path).tests[1].languages() == {"fr"}
-    assert names(collect(None).tests) == [expected[0], expected[2]]
+    assert names(suite.tasks) == expected
+    assert suite.tasks[1].rows == 100
+    assert collect(None, run=tmp_path, quick=True).tasks[1].rows == QUICK_PAIRS
+    assert collect(None, ["fr"], run=tmp_path).tasks[1].languages() == {"fr"}
+    assert names(collect(None).tasks) == [expected[0], expected[2]]
 
 
 def test_what_an_earlier_run_trained_on_is_not_held_out(tmp_path: Path) -> None:
-    """Its student lent layers to the run; spelling and side do not matter."""
+    """The earlier run's student was the layer source; case, punctuation and side do not matter."""
     first, second = tmp_path / "first", tmp_path / "second"
     put(second / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(9)])
     put(second / "corpus/holdout.fr.tsv", ["sentence 3\tphrase 3", "sentence 4\tphrase 4"])
     put(first / "corpus/train.de.tsv", ["Sentence 3!\tdritter Satz", "the seventh\tSATZ 7", "another\tanderer"])
     put(first / "corpus/train.it.tsv", ["Satz 8.\totto"])
     put(first / "manifest.json", ["{}"])
-    for run, lender in ((first, "anything"), (second, first / "student")):
-        recipe = load_recipe("minilm_ru3", [f"assistant.source={lender}"])
+    for run, source in ((first, "anything"), (second, first / "student")):
+        recipe = load_recipe("minilm_ru3", [f"assistant.source={source}"])
         (run / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    exam = collect(None, run=second)
-    held_out = next(test for test in exam.tests if isinstance(test, Retrieval))
+    suite = collect(None, run=second)
+    held_out = next(test for test in suite.tasks if isinstance(test, Retrieval))
     assert {code: {row[0][-1] for row in rows} for code, rows in held_out.pairs.items()} == {"de": set("012456")}
-    left_out = f"4 of 11 pairs were left out, as {first} trained on one of their sentences"
-    assert exam.notes == (f"held-out translations: {left_out}",)
+    left_out = f"4 of 11 pairs are left out, because {first} trained on one of their sentences"
+    assert suite.notes == (f"held-out translations: {left_out}",)
     assert collect(None, run=first).notes == ()
 
 
 def test_a_quick_exam_is_short(data: Path) -> None:
     put(data / "big/tatoeba.deu-eng.deu", [f"Satz {n}" for n in range(3000)])
     put(data / "big/tatoeba.deu-eng.eng", [f"A sentence {n}" for n in range(3000)])
-    exam = collect(data, quick=True, distractors=100)
-    assert len(exam.sentences()) <= 1600
-    rows = {test.name: test.rows for test in exam.tests}
+    suite = collect(data, quick=True, distractors=100)
+    assert len(suite.sentences()) <= 1600
+    rows = {test.name: test.rows for test in suite.tasks}
     assert rows["tatoeba"] >= 20 and 40 <= rows["big"] <= 100
-    assert f"big: one row in {-(-3000 // rows['big'])} is used, as the bench is quick" in exam.notes
-    assert "distractors are left out of a quick bench" in exam.notes
-    assert "x: learnt from en alone, as the bench is quick" in exam.notes
-    assert not any(text.startswith("lerne") for text in exam.sentences())
+    assert f"big: quick: one row in {-(-3000 // rows['big'])}" in suite.notes
+    assert "distractors are left out of a quick bench" in suite.notes
+    assert "x: quick: trained on en only" in suite.notes
+    assert not any(text.startswith("lerne") for text in suite.sentences())
 
 
 def test_distractors_come_from_plain_text(data: Path) -> None:
     put(data / "mono/mine.fr.txt", ["fr sentence 3", "fr autre"])
-    exam = collect(data, distractors=300)
-    among = [test for test in exam.tests if isinstance(test, Retrieval)][1]
+    suite = collect(data, distractors=300)
+    among = [test for test in suite.tasks if isinstance(test, Retrieval)][1]
     assert (among.name, among.languages()) == ("tatoeba + 300 distractors", {"de", "fr"})
     assert {code: len(texts) for code, texts in among.distractors.items()} == {"en": 300, "de": 300, "fr": 2}
-    assert "fewer than 300 distractors: fr 2" in exam.notes
+    assert "fewer than 300 distractors: fr 2" in suite.notes
     (data / "mono/mine.fr.txt").unlink()
-    assert [test.languages() for test in collect(data, distractors=300).tests if "+" in test.name] == [{"de"}]
+    assert [test.languages() for test in collect(data, distractors=300).tasks if "+" in test.name] == [{"de"}]
     (data / "mono/mine.en.txt").unlink()
     with pytest.raises(InputError, match=r"distractors: 2 languages with translations, plain text in de"):
         collect(data, distractors=300)
@@ -201,21 +204,21 @@ def test_distractors_come_from_plain_text(data: Path) -> None:
 
 def test_the_margin_ranks_every_retrieval(data: Path) -> None:
     put(data / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(5)])
-    exam = collect(data, margin=True, distractors=300, run=data)
-    ranked = {test.name: test.margin for test in exam.tests if isinstance(test, Retrieval)}
+    suite = collect(data, margin=True, distractors=300, run=data)
+    ranked = {test.name: test.margin for test in suite.tasks if isinstance(test, Retrieval)}
     both = ("held-out translations", "tatoeba")
     assert ranked == dict.fromkeys([*both, *(f"{name} + 300 distractors" for name in both)], True)
-    assert names(exam.tests) == names(collect(data, distractors=300, run=data).tests)
+    assert names(suite.tasks) == names(collect(data, distractors=300, run=data).tasks)
     with pytest.raises(InputError, match="margin: there are no translations to find"):
         collect(data / "sts", margin=True)
 
 
 def test_without_scikit_learn_classification_is_left_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.bench.eval.data.available", lambda: False)
-    exam = collect(data)
-    assert "Classification" not in [kind for kind, _ in names(exam.tests)]
+    monkeypatch.setattr("xcompress.bench.eval.data.sklearn_installed", lambda: False)
+    suite = collect(data)
+    assert "Classification" not in [kind for kind, _ in names(suite.tasks)]
     assert any(
-        "classification was left out" in note and "pip install 'xcompress[bench]'" in note for note in exam.notes
+        "classification is left out" in note and "pip install 'xcompress[bench]'" in note for note in suite.notes
     )
 
 
@@ -240,15 +243,15 @@ def test_sentence_pairs_are_neighbours_or_lie_apart() -> None:
 
 def test_too_little_plain_text_leaves_the_builtin_sentences(tmp_path: Path) -> None:
     put(tmp_path / "mine.de.txt", ["eins", "zwei"])
-    agreement = collect(tmp_path).tests[-1]
+    agreement = collect(tmp_path).tasks[-1]
     assert isinstance(agreement, Agreement) and agreement.name == "built-in"
 
 
 def test_the_shared_data_as_a_whole() -> None:
     if not SHARED.is_dir():
         pytest.skip("the shared data is not beside this checkout")
-    exam = collect(SHARED, ["de", "ar"], distractors=1000)
-    assert names(exam.tests) == [
+    suite = collect(SHARED, ["de", "ar"], distractors=1000)
+    assert names(suite.tasks) == [
         ("Similarity", "built-in"),
         ("Classification", "sib200"),
         ("Agreement", "mono"),
@@ -256,9 +259,9 @@ def test_the_shared_data_as_a_whole() -> None:
         ("Retrieval", "tatoeba"),
         ("Retrieval", "tatoeba + 1,000 distractors"),
     ]
-    assert [test.rows for test in exam.tests[1:]] == [99, 250, 1375, 1000, 1000]
-    assert exam.tests[3].languages() == {"en", "de"}
-    assert exam.tests[4].languages() == {"de", "ar"}
-    assert [note.split(":")[0] for note in exam.notes] == ["nli", "parallel"]
+    assert [test.rows for test in suite.tasks[1:]] == [99, 250, 1375, 1000, 1000]
+    assert suite.tasks[3].languages() == {"en", "de"}
+    assert suite.tasks[4].languages() == {"de", "ar"}
+    assert [note.split(":")[0] for note in suite.notes] == ["nli", "parallel"]
     quick = collect(SHARED, quick=True)
     assert len(quick.sentences()) <= 1700

@@ -1,4 +1,4 @@
-"""The evaluations that papers print: which files are read, and what is averaged."""
+"""The evaluations that papers report: the files, and the averages."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from xcompress.bench.eval import collect
-from xcompress.bench.eval.retrieval import GROUPS, whole_groups
+from xcompress.bench.eval.retrieval import GROUPS, complete_groups
 from xcompress.bench.eval.task import EvalTask
 from xcompress.bench.results import Accuracy, Figure
 from xcompress.corpus.graded import Encode, averages
 
 ALIKE, SWAPPED, REVERSED = (0.0, 0.3, 0.6, 0.9), (0.0, 0.3, 0.9, 0.6), (0.9, 0.6, 0.3, 0.0)
-"""Angles between the four pairs of sentences, most alike first as people see it: rho = 1, 0.8, -1."""
+"""Angles between the sentences of four pairs, in the order of human scores: rho = 1, 0.8, -1."""
 STS_2017 = {
     "STS.en-en.txt": ALIKE,
     "STS.es-es.txt": SWAPPED,
@@ -25,7 +25,7 @@ STS_2017 = {
     "STS.it-en.txt": SWAPPED,
     "STS.nl-en.txt": ALIKE,
 }
-"""The files of STS 2017 and its extension, by their own names."""
+"""The files of STS 2017 and its extension, by their original names."""
 MONOLINGUAL = ("en-en", "es-es", "ar-ar")
 CROSSED = ("en-ar", "en-de", "en-tr", "en-es", "en-fr", "en-it", "en-nl")
 TATOEBA = (
@@ -36,9 +36,9 @@ TATOEBA = (
 
 
 def printed(folder: Path, encode: Encode) -> Accuracy:
-    """Score the only test of a folder, which comes after the built-in set."""
-    test: EvalTask = collect(folder).tests[1]
-    found = test.evaluate(encode, None)
+    """Evaluate the only task of a folder, which comes after the built-in set."""
+    task: EvalTask = collect(folder).tasks[1]
+    found = task.evaluate(encode, None)
     assert found is not None
     return found
 
@@ -58,7 +58,7 @@ def sts(tmp_path: Path) -> Path:
 
 
 def by_angle(texts: list[str]) -> np.ndarray:
-    """Give a first sentence the angle 0, a second one the angle that it is."""
+    """Encode a first sentence as angle 0, a second one as the angle that is its text."""
     angles = np.array([0.0 if "left" in text else float(text) for text in texts])
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
@@ -88,7 +88,7 @@ def test_sts_2017_and_its_extension(sts: Path) -> None:
 def test_averages_of_sts_2017_are_those_printed(
     group: str, pairs: tuple[str, ...], row: tuple[float, ...], average: float
 ) -> None:
-    """Figures and averages are rounded to a tenth, each on its own."""
+    """Papers round figures and averages to a tenth independently."""
     every = dict.fromkeys((*MONOLINGUAL, *CROSSED), 0.0) | dict(zip(pairs, row, strict=True))
     assert averages(every)[group] == pytest.approx(average, abs=0.1)
 
@@ -122,4 +122,4 @@ def test_a_part_of_a_group_is_not_averaged(tatoeba: Path) -> None:
     (tatoeba / "tatoeba.pol-eng.pol").unlink()
     (tatoeba / "tatoeba.pol-eng.eng").unlink()
     assert list(printed(tatoeba, at_random).averages)[3:] == ["36 languages"]
-    assert whole_groups(["de", "fr"]) == {}
+    assert complete_groups(["de", "fr"]) == {}

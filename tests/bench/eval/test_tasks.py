@@ -1,4 +1,4 @@
-"""The four kinds of tests, on vectors small enough to score by hand."""
+"""The four kinds of tasks, on vectors small enough to score by hand."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from xcompress.bench.eval import EvalSuite
-from xcompress.bench.eval.agreement import Agreement
 from xcompress.bench.eval.classification import Classification, Probe
 from xcompress.bench.eval.retrieval import Retrieval, hits
-from xcompress.bench.eval.similarity import Similarity
+from xcompress.bench.eval.similarity import Agreement, Similarity
 from xcompress.corpus.graded import Encode, GradedPairs, GradedSet, builtin, score
 from xcompress.errors import InputError
 
@@ -22,7 +21,7 @@ def encoder(vectors: Mapping[str, Sequence[float]]) -> Encode:
 
 
 def random_encoder(width: int, seed: int) -> Encode:
-    """Give every text a vector of its own, whatever it is asked with."""
+    """Give every text its own random vector, independent of the other texts."""
 
     def vector(text: str) -> np.ndarray:
         return np.random.default_rng([seed, *text.encode()]).normal(size=width)
@@ -43,9 +42,11 @@ def test_retrieval_by_hand() -> None:
 
 
 def test_distractors_of_the_targets_language_are_in_the_way() -> None:
-    """The German distractor is nearer to c than C is, the English one to A than a is not."""
+    """The German distractor is nearer to c than C is; the English one is not nearer to A than a is."""
     vectors = {**WORDS, "D": (0, 0.1, 1), "e": (-1, 0, 0)}
-    test = Retrieval("tatoeba", {"de": ABC}).among({"de": ["D"], "en": ["e", "a"], "fr": ["never asked for"]}, 1000)
+    test = Retrieval("tatoeba", {"de": ABC}).with_distractors(
+        {"de": ["D"], "en": ["e", "a"], "fr": ["never asked for"]}, 1000
+    )
     found = test.evaluate(encoder(vectors), None)
     assert found.test == "tatoeba + 1,000 distractors"
     assert found.figures["en>de"].value == pytest.approx(200 / 3)
@@ -78,7 +79,7 @@ def test_similarity_is_what_the_other_parts_print() -> None:
 
 
 def test_averages_are_drawn_jointly() -> None:
-    """Where languages err on the same rows, their mean is no surer than each."""
+    """When languages err on the same rows, the interval of their mean is no narrower."""
     rows = GradedPairs(tuple("abcdef"), tuple("ABCDEF"), (0, 1, 2, 3, 4, 5))
     encode = random_encoder(3, seed=1)
     found = Similarity(GradedSet("twins", {"en-en": rows, "de-de": rows})).evaluate(encode, None)
@@ -91,10 +92,10 @@ def test_equal_vectors_lose_exactly_nothing() -> None:
         Retrieval("tatoeba", {"de": ABC}),
         Classification("topics", {"en": TRAIN}, {"en": TRAIN, "de": GERMAN}),
     )
-    exam = EvalSuite(tests)
-    sentences = exam.sentences()
+    suite = EvalSuite(tests)
+    sentences = suite.sentences()
     vectors = random_encoder(5, seed=2)(sentences)
-    marked = exam.evaluate(sentences, vectors, vectors.copy())
+    marked = suite.evaluate(sentences, vectors, vectors.copy())
     assert len(marked) == 3
     for accuracy in marked:
         for figure in (*accuracy.figures.values(), *accuracy.averages.values()):
@@ -113,7 +114,7 @@ GERMAN = tuple((label, f"{label} auf deutsch {n}") for label in ("sports", "trav
 
 
 def topics(texts: Sequence[str]) -> np.ndarray:
-    """Tell the topics apart, but two German sentences lie on the wrong side."""
+    """Separate the topics, except for two German sentences on the wrong side."""
     wrong = {"sports auf deutsch 0", "travel auf deutsch 3"}
     return np.array(
         [[1 if text.startswith("sports") != (text in wrong) else -1, len(text) % 3] for text in texts], dtype=np.float32
@@ -135,7 +136,7 @@ LEARN = tuple((label, f"{label} auf deutsch {n}") for label in ("sports", "trave
 
 
 def test_classification_in_both_directions_by_hand() -> None:
-    """French has nothing to learn from, and so is tested alone."""
+    """French has no training rows, and so is only tested."""
     test = Classification("topics", {"de": LEARN, "en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
     found = test.evaluate(topics, None)
     values = {name: figure.value for name, figure in found.figures.items()}
@@ -148,7 +149,7 @@ def test_classification_in_both_directions_by_hand() -> None:
 
 
 def test_each_direction_has_a_probe_of_its_own() -> None:
-    """Where one language has the labels the other way round, nothing crosses over."""
+    """When one language has the labels swapped, nothing transfers."""
 
     def contrary(texts: Sequence[str]) -> np.ndarray:
         return np.array([[1 if ("sports" in text) != ("auf" in text) else -1] for text in texts], dtype=np.float32)
@@ -160,10 +161,10 @@ def test_each_direction_has_a_probe_of_its_own() -> None:
 
 def test_other_languages_are_learnt_from_where_english_is_tested() -> None:
     both = {"de": LEARN, "en": TRAIN}
-    assert Classification("topics", both, {"en": TRAIN}).learnt == ["en", "de"]
+    assert Classification("topics", both, {"en": TRAIN}).train_languages == ["en", "de"]
     assert set(Classification("topics", both, {"en": TRAIN}).evaluate(topics, None).averages) == {"xx>en", "average"}
-    assert Classification("topics", both, {"de": GERMAN}).learnt == ["en"]
-    assert Classification("topics", both, {"de": GERMAN, "en": TRAIN}).one_way().learnt == ["en"]
+    assert Classification("topics", both, {"de": GERMAN}).train_languages == ["en"]
+    assert Classification("topics", both, {"de": GERMAN, "en": TRAIN}).first_language_only().train_languages == ["en"]
 
 
 def test_the_seed_of_the_folds_reaches_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,18 +182,18 @@ def test_the_seed_of_the_folds_reaches_every_probe(monkeypatch: pytest.MonkeyPat
 
 def test_the_first_language_is_learnt_from_where_there_is_no_english() -> None:
     test = Classification("topics", {"de": TRAIN, "fr": GERMAN}, {"de": GERMAN})
-    assert test.learnt == ["de"]
+    assert test.train_languages == ["de"]
     assert set(test.evaluate(topics, None).averages) == {"all"}
     assert test.within(frozenset({"en", "fr"})).rows == 0
 
 
 def test_labels_that_cannot_be_learnt_are_named() -> None:
     with pytest.raises(InputError, match=r"topics: de has label 'Sport', which en\.train\.tsv does not have"):
-        Classification("topics", {"en": TRAIN}, {"de": (("Sport", "Tor"),)}).check()
+        Classification("topics", {"en": TRAIN}, {"de": (("Sport", "Tor"),)}).check_labels()
     with pytest.raises(InputError, match=r"topics: en has label 'travel', which de\.train\.tsv does not have"):
-        Classification("topics", {"en": TRAIN, "de": (*LEARN[:9], ("other", "x"))}, {"en": TRAIN}).check()
+        Classification("topics", {"en": TRAIN, "de": (*LEARN[:9], ("other", "x"))}, {"en": TRAIN}).check_labels()
     with pytest.raises(InputError, match=r"en\.train\.tsv has 1 label"):
-        Classification("topics", {"en": TRAIN[:3]}, {"de": GERMAN}).check()
+        Classification("topics", {"en": TRAIN[:3]}, {"de": GERMAN}).check_labels()
 
 
 def test_a_rare_label_stops_no_probe() -> None:
@@ -216,11 +217,11 @@ def test_agreement_by_hand() -> None:
     assert found is not None
     assert found.figures["de"].value == found.averages["all"].value == pytest.approx(80)
     assert (found.kind, found.figures["de"].drop) == ("agreement", None)
-    assert test.evaluate(subject, None) is None, "nothing to agree with"
+    assert test.evaluate(subject, None) is None, "no reference to agree with"
 
 
 def test_agreement_on_graded_sentences() -> None:
-    test = Agreement.of("built-in", builtin().within(["en", "de"]))
+    test = Agreement.from_graded("built-in", builtin().within(["en", "de"]))
     encode = random_encoder(6, seed=3)
     found = test.evaluate(encode, encode)
     assert found is not None
@@ -231,26 +232,26 @@ def test_agreement_on_graded_sentences() -> None:
 
 def test_an_exam_asks_every_sentence_once_and_marks() -> None:
     rows = GradedPairs(("aa", "aa", "aa"), ("aa", "b", "cccc"), (5.0, 3.0, 0.0))
-    exam = EvalSuite(
+    suite = EvalSuite(
         (Similarity(GradedSet("tiny", {"en-en": rows})), Retrieval("r", {"de": (("aa", "b"), ("cccc", "ddd"))}))
     )
-    sentences = exam.sentences()
+    sentences = suite.sentences()
     assert sentences == ["b", "aa", "ddd", "cccc"], "shortest first"
     vectors = np.array([[0.9, 0.1], [1, 0], [0, 1], [0.1, 0.9]], dtype=np.float32)
-    graded, retrieval = exam.evaluate(sentences, vectors)
+    graded, retrieval = suite.evaluate(sentences, vectors)
     assert graded.averages["en-en"].value == pytest.approx(100)
     assert retrieval.averages["average"].value == pytest.approx(100)
 
 
 def test_vectors_that_cannot_be_scored() -> None:
-    exam = EvalSuite((Retrieval("r", {"de": ABC}),))
-    sentences = exam.sentences()
+    suite = EvalSuite((Retrieval("r", {"de": ABC}),))
+    sentences = suite.sentences()
     vectors = np.ones((6, 2), dtype=np.float32)
     with pytest.raises(InputError, match=r"shape \(5, 2\) for 6 sentences"):
-        exam.evaluate(sentences, vectors[:5])
+        suite.evaluate(sentences, vectors[:5])
     vectors[1, 1] = np.nan
     with pytest.raises(InputError, match="1 of 6 hold NaN or infinity"):
-        exam.evaluate(sentences, vectors)
+        suite.evaluate(sentences, vectors)
 
 
 def test_a_model_that_says_the_same_of_everything_scores_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.recipe import write_recipe
 from tests.helpers.report import BROKEN, FP32, INT8, MB, REFERENCE, STATIC, small_report
-from xcompress.bench.report.budgets import broken, held, load_budgets, require
+from xcompress.bench.report.budgets import broken_budgets, budgeted_subjects, load_budgets, require
 from xcompress.bench.results import Report, Result
 from xcompress.distillation.pipeline import distill
 from xcompress.errors import GateError, InputError
@@ -26,7 +26,7 @@ def changed(name: str, change: Callable[[Result], Result]) -> Report:
 
 
 def wide_calls(one: Result) -> Result:
-    """Let calls at 1x16 spread by 60 %, which their notches take for 36 % and more."""
+    """Let calls at 1x16 spread by 60 %, which gives a noise of 36 % and more."""
     return replace(one, latency=(replace(one.latency[0], p25=0.0014, p75=0.0026), *one.latency[1:]))
 
 
@@ -41,7 +41,7 @@ def all_kept() -> dict[str, object]:
 
 
 def test_budgets_that_are_kept_break_nothing() -> None:
-    assert broken(small_report(), budgets(**all_kept())) == []
+    assert broken_budgets(small_report(), budgets(**all_kept())) == []
     require(small_report(), budgets(**all_kept()))
 
 
@@ -70,17 +70,17 @@ def test_budgets_that_are_kept_break_nothing() -> None:
         (
             {"accuracy_drop": {"stsb-multi-mt": {"en-en": 6}}},
             "accuracy_drop.stsb-multi-mt.en-en",
-            "6.30 points lost (95 % interval 5.25 to 7.35, which reaches into what is allowed), at most 6",
+            "6.30 points lost (95 % interval 5.25 to 7.35, which reaches the limit), at most 6",
         ),
         (
             {"accuracy_drop": {"tatoeba": {"average": 2}}},
             "accuracy_drop.tatoeba.average",
-            "6.17 points lost (95 % interval 5.77 to 6.57, all of it too much), at most 2",
+            "6.17 points lost (95 % interval 5.77 to 6.57, all above the limit), at most 2",
         ),
     ],
 )
 def test_a_broken_budget_is_one_line(limits: dict[str, object], budget: str, line: str) -> None:
-    (one,) = broken(small_report(), budgets(**limits))
+    (one,) = broken_budgets(small_report(), budgets(**limits))
     assert (one.subject, one.budget, one.line) == (INT8, budget, f"{INT8}: {budget}: {line}")
     assert f"{one.allowed:g}" in line and one.measured is not None
     with pytest.raises(GateError, match="budgets: 1 broken: ") as caught:
@@ -96,30 +96,30 @@ def test_all_that_is_broken_stands_in_one_line() -> None:
 
 def test_speed_may_miss_by_its_noise_but_not_by_more_the_noisier_the_machine() -> None:
     within, without = budgets(speedup={"1x16": 11}), budgets(speedup={"1x16": 12.2})
-    assert not broken(small_report(), within)
-    assert broken(small_report(), without)
+    assert not broken_budgets(small_report(), within)
+    assert broken_budgets(small_report(), without)
     noisy = changed(INT8, wide_calls)
-    assert not broken(noisy, budgets(speedup={"1x16": 12}))
-    assert broken(noisy, without)  # 16 % too slow, and no more than 15 % are granted
+    assert not broken_budgets(noisy, budgets(speedup={"1x16": 12}))
+    assert broken_budgets(noisy, without)  # 16 % too slow, and no more than 15 % are granted
 
 
 def test_the_smaller_graph_of_each_bundle_is_held() -> None:
     limits = Budgets(size_mb=1)
-    assert [one.name for one in held(small_report(), limits)] == [INT8, BROKEN]
+    assert [one.name for one in budgeted_subjects(small_report(), limits)] == [INT8, BROKEN]
     graph = changed(FP32, lambda one: replace(one, path="runs/bundle/onnx/model.onnx"))
     graphs = [replace(one, path="runs/bundle/onnx/model.ort") if one.name == INT8 else one for one in graph.results]
-    assert [one.name for one in held(replace(graph, results=tuple(graphs)), limits)] == [INT8, BROKEN]
-    assert [one.name for one in held(replace(small_report(), reference=INT8), limits)] == [FP32, BROKEN]
+    assert [one.name for one in budgeted_subjects(replace(graph, results=tuple(graphs)), limits)] == [INT8, BROKEN]
+    assert [one.name for one in budgeted_subjects(replace(small_report(), reference=INT8), limits)] == [FP32, BROKEN]
 
 
 def test_a_subject_or_precision_may_be_named() -> None:
-    assert [one.name for one in held(small_report(), Budgets(size_mb=1, precision="fp32"))] == [FP32]
-    assert [one.name for one in held(small_report(), Budgets(size_mb=1, subject=STATIC))] == [STATIC]
+    assert [one.name for one in budgeted_subjects(small_report(), Budgets(size_mb=1, precision="fp32"))] == [FP32]
+    assert [one.name for one in budgeted_subjects(small_report(), Budgets(size_mb=1, subject=STATIC))] == [STATIC]
 
 
 def test_a_bundle_that_cannot_be_opened_is_held_whatever_the_precision() -> None:
     report = changed(BROKEN, lambda one: replace(one, precision="-"))
-    assert [one.name for one in held(report, Budgets(size_mb=1, precision="fp32"))] == [FP32, BROKEN]
+    assert [one.name for one in budgeted_subjects(report, Budgets(size_mb=1, precision="fp32"))] == [FP32, BROKEN]
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_a_bundle_that_cannot_be_opened_is_held_whatever_the_precision() -> None
 )
 def test_names_that_the_report_does_not_have_are_refused(limits: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        broken(small_report(), budgets(size_mb=99, **limits))
+        broken_budgets(small_report(), budgets(size_mb=99, **limits))
 
 
 def test_a_report_without_any_graph_is_refused() -> None:
     report = small_report()
     alone = replace(report, results=report.results[:1])
     with pytest.raises(InputError, match=f"an exported graph is not in the report, which has {REFERENCE}; "):
-        broken(alone, Budgets(size_mb=1))
+        broken_budgets(alone, Budgets(size_mb=1))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_report_without_any_graph_is_refused() -> None:
 )
 def test_what_was_not_measured_counts_as_broken(report: Report, limits: dict[str, object], why: str) -> None:
     wanted = Budgets.model_validate(limits)
-    found = broken(report, wanted)
+    found = broken_budgets(report, wanted)
     count = 10 if "size_mb" in limits else 1
     assert [one.measured for one in found] == [None] * count
     assert all(f"not measured ({why}" in one.line and "\n" not in one.line for one in found)
@@ -194,7 +194,7 @@ def test_without_a_reference_no_ratio_and_no_loss_is_measured() -> None:
 
     report = replace(changed(INT8, alone), reference=None)
     limits = budgets(size_mb=99, start_speedup=1, speedup={"1x16": 1}, accuracy_drop={"topics": {"de": 99}})
-    lines = [one.line for one in broken(report, limits)]
+    lines = [one.line for one in broken_budgets(report, limits)]
     assert len(lines) == 3 and all("not measured (no reference; give --reference)" in line for line in lines)
 
 
@@ -205,7 +205,7 @@ def test_a_drop_that_is_no_number_is_not_held() -> None:
         return replace(one, accuracy=(replace(test, figures=figures),))
 
     report = replace(changed(INT8, nan), quick=True)
-    assert len(broken(report, budgets(accuracy_drop={"topics": {"de": 99}}))) == 1
+    assert len(broken_budgets(report, budgets(accuracy_drop={"topics": {"de": 99}}))) == 1
 
 
 def test_a_recipe_gives_its_budgets(tmp_path: Path) -> None:
@@ -280,4 +280,4 @@ def test_a_run_writes_budgets_into_its_recipe_which_can_be_read_again(tmp_path: 
 
 def test_megabytes_are_ten_to_the_six() -> None:
     report = changed(INT8, lambda one: replace(one, size=replace(one.size, weights=20 * MB - 4 * MB + 1)))
-    assert [one.measured for one in broken(report, budgets(size_mb=20))] == [20.000001]
+    assert [one.measured for one in broken_budgets(report, budgets(size_mb=20))] == [20.000001]

@@ -22,7 +22,7 @@ def part(report: Report, name: str, key: str, **values: object) -> Report:
 
 
 def slower(report: Report, name: str, share: float, *, row: int = 0) -> Report:
-    """Let one subject take `share` more time at one shape."""
+    """Make one subject slower by `share` at one shape."""
 
     def change(one: Result) -> Result:
         old = one.latency[row]
@@ -34,7 +34,7 @@ def slower(report: Report, name: str, share: float, *, row: int = 0) -> Report:
 
 
 def lost(report: Report, name: str, points: float, *, paired: bool = True) -> Report:
-    """Let one subject lose points in the first figure of its first test."""
+    """Lower the first figure of a subject's first test by some points."""
 
     def change(one: Result) -> Result:
         first, *others = one.accuracy
@@ -48,7 +48,7 @@ def lost(report: Report, name: str, points: float, *, paired: bool = True) -> Re
 
 
 def only(found: Comparison) -> tuple[str, ...]:
-    """The cells of the one change there is."""
+    """Return the cells of the only change."""
     assert len(found.changes) == 1, found.rows()
     return found.rows()[0]
 
@@ -70,7 +70,7 @@ def test_any_byte_of_size_is_a_change() -> None:
     found = compare(part(report, INT8, "size", weights=38 * MB + 16), report)
     assert only(found) == (INT8, "weights", "38.0 MB", "38.0 MB", "+16 bytes", "worse")
     found = compare(part(report, INT8, "size", tokenizer=3 * MB), report)
-    assert only(found) == (INT8, "tokenizer", "4.0 MB", "3.0 MB", "-25.0%", "better")
+    assert only(found) == (INT8, "tokenizer", "4.00 MB", "3.00 MB", "-25.0%", "better")
 
 
 def test_memory_changes_by_more_than_a_twentieth_and_a_megabyte() -> None:
@@ -127,7 +127,7 @@ def test_a_machine_that_is_slower_as_a_whole_is_no_change() -> None:
 def test_without_a_reference_times_are_compared_on_like_machines_alone() -> None:
     old = replace(small_report(), reference=None)
     slow = slower(old, INT8, 1.0)
-    assert only(compare(slow, old)) == (INT8, "1x16 with 1 thread", "2 ms", "4 ms", "+100.0%", "worse")
+    assert only(compare(slow, old)) == (INT8, "1x16 with 1 thread", "2.00 ms", "4.00 ms", "+100.0%", "worse")
     assert not compare(slower(old, INT8, 0.3), old).changes
     elsewhere = replace(slow, machine=replace(slow.machine, threads=8))
     found = compare(elsewhere, old)
@@ -144,7 +144,7 @@ def test_a_reference_with_other_weights_is_no_common_one() -> None:
     assert compare(slower(old, INT8, 0.3), old).changes and not compare(slower(new, INT8, 0.3), old).changes
     found = compare(slower(new, INT8, 0.6), old)
     assert only(found)[1] == "1x16 with 1 thread"
-    assert f"reference: {REFERENCE} has other weights; ratios and losses are not compared" in found.warnings
+    assert f"reference: {REFERENCE} has other weights; ratios and drops are not compared" in found.warnings
 
 
 def test_a_start_changes_when_it_does_beyond_both_spreads() -> None:
@@ -224,8 +224,8 @@ def test_subjects_that_came_went_fail_or_work_again_are_named() -> None:
     assert compare(old, replace(old, results=kept)).notes == (f"{FP32}: new",)
     failing = changed(old, INT8, lambda one: replace(one, start=None, memory=None, failed="ran out of memory"))
     found = compare(failing, old)
-    assert found.warnings == (f"{INT8}: fails now, where it was measured before: ran out of memory",)
-    assert compare(old, failing).notes == (f"{INT8}: measured now; it failed before: ran out of memory",)
+    assert found.warnings == (f"{INT8}: fails now, was measured before: ran out of memory",)
+    assert compare(old, failing).notes == (f"{INT8}: measured now; failed before: ran out of memory",)
 
 
 def test_what_differs_beside_the_models_is_warned_of() -> None:

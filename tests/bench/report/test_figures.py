@@ -11,10 +11,11 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.helpers.report import BROKEN, FP32, INT8, REFERENCE, STATIC, small_report, without
-from xcompress.bench.report.figures import front, pictures, svg, write_pngs
-from xcompress.bench.report.figures.format import megabytes, milliseconds, short, signed, times
-from xcompress.bench.report.figures.headline import headlines
+from xcompress.bench.report.figures import pictures, svg, write_pngs
+from xcompress.bench.report.figures.catalogue import accuracy_rows
 from xcompress.bench.report.figures.labels import Box, apart, beside
+from xcompress.bench.report.format import megabytes, milliseconds, shorten, signed, times
+from xcompress.bench.report.headlines import headlines, pareto_front
 from xcompress.bench.report.html import html
 from xcompress.bench.results import Report, Size
 from xcompress.errors import InputError
@@ -31,16 +32,16 @@ def names_of(report: Report) -> list[str]:
 
 def test_front_of_points_by_hand() -> None:
     points = [(5.0, 1.0), (1.0, 3.0), (2.0, 2.0), (4.0, 9.0), (4.0, 8.0)]
-    assert front(points) == [1, 3]
+    assert pareto_front(points) == [1, 3]
 
 
 def test_equal_points_are_both_on_the_front() -> None:
-    assert sorted(front([(1.0, 2.0), (1.0, 2.0), (3.0, 2.0)])) == [0, 1]
+    assert sorted(pareto_front([(1.0, 2.0), (1.0, 2.0), (3.0, 2.0)])) == [0, 1]
 
 
 def test_front_of_none_and_of_one() -> None:
-    assert front([]) == []
-    assert front([(3.0, 3.0)]) == [0]
+    assert pareto_front([]) == []
+    assert pareto_front([(3.0, 3.0)]) == [0]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -51,7 +52,7 @@ def test_nothing_dominates_the_front_and_the_rest_is_dominated(seed: int) -> Non
     def dominated(one: tuple[float, float]) -> bool:
         return any(x <= one[0] and y >= one[1] and (x < one[0] or y > one[1]) for x, y in points)
 
-    kept = set(front(points))
+    kept = set(pareto_front(points))
     assert kept == {number for number, point in enumerate(points) if not dominated(point)}
 
 
@@ -93,7 +94,7 @@ def test_words() -> None:
 
 
 def test_a_long_name_keeps_both_ends_and_one_line() -> None:
-    name = short("runs/some/where/far\ndown/in/a/tree/of/folders/bundle int8")
+    name = shorten("runs/some/where/far\ndown/in/a/tree/of/folders/bundle int8")
     assert len(name) <= 44 and "\n" not in name
     assert name.startswith("runs/some") and name.endswith("bundle int8")
 
@@ -165,13 +166,13 @@ def test_of_too_many_pairs_those_that_differ_most_are_drawn() -> None:
         return replace(result, accuracy=(replace(test, figures=figures),))  # type: ignore[return-value]
 
     wide = replace(report, results=(many(REFERENCE, 0.0), many(INT8, 1.0)))  # type: ignore[arg-type]
-    from xcompress.bench.report.figures.dots import rows_of
-
-    rows, count = rows_of(wide, "stsb-multi-mt")
+    rows, count = accuracy_rows(wide, "stsb-multi-mt")
     assert count == 41
     names = [row.name for row in rows]
     assert names[0] == "average" and names[-1] == "p39" and "p0" not in names
-    assert f"The {len(rows)} rows of 41" in next(one.caption for one in pictures(wide) if one.kind == "accuracy")
+    assert f"The {len(rows)} rows of 41" in next(
+        one.caption for one in pictures(wide) if one.name.startswith("accuracy")
+    )
 
 
 @matplotlib_needed
@@ -224,9 +225,9 @@ def test_svgs_are_the_same_every_time() -> None:
 def test_a_grid_without_two_lengths_is_drawn_by_shape() -> None:
     report = small_report()
     results = tuple(replace(one, latency=tuple(t for t in one.latency if t.tokens != 128)) for one in report.results)
-    from xcompress.bench.report.figures.latency import is_line
+    from xcompress.bench.report.figures.latency import has_lines
 
-    assert is_line(report, 1) and not is_line(replace(report, results=results), 1)
+    assert has_lines(report, 1) and not has_lines(replace(report, results=results), 1)
     assert svg(replace(report, results=results), "latency-1-thread", False).startswith("<svg")
 
 
@@ -244,7 +245,7 @@ def test_names_are_never_markup_nor_formulas(name: str) -> None:
 def test_labels_of_the_size_picture_do_not_overlap() -> None:
     from matplotlib.text import Text
 
-    from xcompress.bench.report.figures import scatter
+    from xcompress.bench.report.figures.scatter import draw_size
     from xcompress.bench.report.figures.style import LIGHT, styled
 
     report = small_report()
@@ -254,7 +255,7 @@ def test_labels_of_the_size_picture_do_not_overlap() -> None:
         for n in range(3)
     )
     with styled(LIGHT):
-        figure = scatter.draw(replace(report, results=crowd), headlines(report)[0], LIGHT)
+        figure = draw_size(replace(report, results=crowd), headlines(report)[0], LIGHT)
         figure.draw_without_rendering()
         (axes,) = figure.axes
         boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the line to the marker

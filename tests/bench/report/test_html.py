@@ -23,8 +23,8 @@ from xcompress.bench.results import Figure, Report
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from xcompress.bench.report.html import html
-from xcompress.bench.report.html.scores import beyond_chance, drop_text
 from xcompress.bench.report.html.summary import compared
+from xcompress.bench.report.html.tables import beyond_chance, drop_text
 
 VOID = {"meta", "img", "br", "hr", "link", "input", "col"}
 NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
@@ -32,7 +32,7 @@ NASTY = '<b>&"x'
 
 
 class Reader(HTMLParser):
-    """Checks that tags are balanced, and collects what they hold."""
+    """Check that tags are balanced, and collect their text."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -147,7 +147,7 @@ def test_notes_warnings_device_and_libraries_are_told(page: str) -> None:
     report, text = small_report(), "".join(read(page).text)
     for line in (*report.notes, *report.warnings, *report.device.emulated):
         assert line in text
-    for told in ("mobile, 512 MB for a process at most", "EPYC, 2 cores", "avx512_vnni", "2026-11-20 13:36:38 UTC"):
+    for told in ("mobile, at most 512 MB per process", "EPYC, 2 cores", "avx512_vnni", "2026-11-20 13:36:38 UTC"):
         assert told in text
     assert {"onnxruntime", "1.31.1"} <= set(read(page).texts("th") + read(page).texts("td"))
 

@@ -1,7 +1,7 @@
-"""Accuracy of sentence vectors: what a subject is asked, and what its answers are worth.
+"""Accuracy of sentence vectors on labelled and unlabelled text.
 
-`collect` gathers the tests, `EvalSuite.sentences` lists what has to be encoded, `EvalSuite.evaluate` turns vectors into
-figures.
+`collect` gathers the tasks, `EvalSuite.sentences` lists the sentences to encode, and `EvalSuite.evaluate` scores their
+vectors.
 """
 
 from xcompress.bench.eval.collect import collect

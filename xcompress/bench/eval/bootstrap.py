@@ -1,11 +1,11 @@
-"""Bootstrap intervals: a score on all rows, and on rows drawn with replacement.
+"""Bootstrap confidence intervals: a score on all rows, and on resamples drawn with replacement.
 
-A score is kept as an array (1 + DRAWS,): on all rows first, then on every draw. The rows that a draw holds depend on
-the number of rows alone. So the draws of two subjects, and of two languages whose rows are translations of each other,
-hold the same rows: differences are paired, and means over languages keep what their errors have in common. Means and
-differences are then plain arithmetic on these arrays.
+A score is an array (1 + DRAWS,): its value on all rows, then on each resample. The resamples depend only on the number
+of rows, so they are the same for two models, and for two languages whose rows are translations of each other:
+differences are paired, and means over languages keep the correlation of their errors. Means and differences are then
+plain arithmetic on these arrays.
 
-scipy.stats.bootstrap is not used, as it draws anew for every score.
+scipy.stats.bootstrap is not used because it draws new resamples for every score.
 """
 
 from collections.abc import Iterator
@@ -18,59 +18,68 @@ from xcompress.bench.results import Figure
 DRAWS = 1000
 SEED = 20170
 PERCENTILES = (2.5, 97.5)
-"""Of the draws: the ends of a 95 % interval."""
+"""The ends of a 95 % interval."""
 _CELLS = 1 << 21
-"""Draws x rows held in memory at once."""
+"""Resamples x rows held in memory at once."""
 _EQUAL = 1e-9
-"""A correlation this close to 1 is one of equal rankings."""
+"""Correlations this close to 1 mean equal rankings."""
 
 Scores = NDArray[np.float64]
-"""(1 + DRAWS,): on all rows, and on every draw."""
+"""(1 + DRAWS,): on all rows, then on each resample."""
 Counts = NDArray[np.int64]
 
 
 def percentage(hits: NDArray[np.bool_]) -> Scores:
-    """Return how many of the rows (N,) are hits, in percent."""
+    """Return the share of hits (N,) in percent."""
     return np.concatenate([100 * (drawn @ hits) / len(hits) for drawn in counts(len(hits))])
 
 
 def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:
-    """Return Spearman's rank correlation times 100 of two scores (N,), the draws centred on its value.
+    """Return Spearman's rank correlation x 100 of two scores (N,), with the resamples centred on its value.
 
-    A draw has fewer distinct rows than there are, and so ranks more coarsely: where two rankings are nearly equal, most
-    draws correlate less than all rows do, and the interval of a mean over languages would not even hold the mean. So
-    the draws are moved, on Fisher's scale z = artanh r, until their mean is the value on all rows.
+    A resample has fewer distinct rows, and so ranks more coarsely: where two rankings are nearly equal, most resamples
+    correlate less than all rows do, and the interval of a mean over languages would not even contain the mean. So the
+    resamples are shifted on Fisher's scale, z = artanh r, until their mean is the value on all rows.
     """
     scores = rank_correlations(left, right)
     if abs(scores[0]) > 100 - _EQUAL:
         return scores
     transformed = np.arctanh(np.clip(scores / 100, -1 + _EQUAL, 1 - _EQUAL))
-    moved: Scores = 100 * np.tanh(transformed + transformed[0] - transformed[1:].mean())
-    return np.concatenate([scores[:1], moved[1:]])
+    centred: Scores = 100 * np.tanh(transformed + transformed[0] - transformed[1:].mean())
+    return np.concatenate([scores[:1], centred[1:]])
 
 
 def rank_correlations(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:
-    """Return Spearman's rank correlation times 100 of two scores (N,), the draws as they come.
+    """Return Spearman's rank correlation x 100 of two scores (N,), without centring the resamples.
 
-    Every draw is ranked anew, ties by their average rank, as drawing with replacement makes many. Where all values of
-    one side are equal nothing is ranked, and the correlation counts as 0.
+    Each resample is ranked anew, with average ranks for ties, since drawing with replacement makes many. Where all
+    values of one side are equal the correlation is undefined and counts as 0.
     """
-    sides = _Ranking(left), _Ranking(right)
-    return np.concatenate([100 * _correlation(drawn, *sides) for drawn in counts(len(left))])
+    left_ranking, right_ranking = _Ranking(left), _Ranking(right)
+    parts = []
+    for drawn in counts(len(left)):
+        # Pearson's correlation of the ranks
+        first, second = left_ranking.centred(drawn), right_ranking.centred(drawn)
+        covariance, first_square, second_square = (
+            np.einsum("kn,kn,kn->k", drawn, a, b) for a, b in ((first, second), (first, first), (second, second))
+        )
+        norm = np.sqrt(first_square * second_square)
+        parts.append(100 * np.divide(covariance, norm, out=np.zeros_like(norm), where=norm > 0))
+    return np.concatenate(parts)
 
 
-def figure(own: Scores, base: Scores | None = None) -> Figure:
-    """Return the value with its interval and, against a reference, the drop with its own."""
-    low, high = np.percentile(own[1:], PERCENTILES)
-    if base is None:
-        return Figure(float(own[0]), float(low), float(high))
-    drop = base - own
+def to_figure(scores: Scores, reference: Scores | None = None) -> Figure:
+    """Return the value with its interval and, with a reference, the drop with its interval."""
+    low, high = np.percentile(scores[1:], PERCENTILES)
+    if reference is None:
+        return Figure(float(scores[0]), float(low), float(high))
+    drop = reference - scores
     drop_low, drop_high = np.percentile(drop[1:], PERCENTILES)
-    return Figure(float(own[0]), float(low), float(high), float(drop[0]), float(drop_low), float(drop_high))
+    return Figure(float(scores[0]), float(low), float(high), float(drop[0]), float(drop_low), float(drop_high))
 
 
 def counts(rows: int) -> Iterator[Counts]:
-    """Yield how often each row is held, (k, rows) at a time: first once each, then as every draw has it."""
+    """Yield how often each row is drawn, (k, rows) at a time: first once each, then as each resample holds it."""
     yield np.ones((1, rows), dtype=np.int64)
     random = np.random.default_rng((SEED, rows))
     at_once = max(1, _CELLS // rows)
@@ -81,7 +90,7 @@ def counts(rows: int) -> Iterator[Counts]:
 
 
 class _Ranking:
-    """The order of values (N,), from which the ranks in any draw follow without sorting again."""
+    """The order of values (N,), sorted once; the ranks in any resample follow from it."""
 
     def __init__(self, values: NDArray[np.floating]) -> None:
         distinct, self.place = np.unique(values, return_inverse=True)
@@ -91,20 +100,9 @@ class _Ranking:
     def centred(self, drawn: Counts) -> NDArray[np.float64]:
         """Return the rank of each row less the mean rank, (k, N).
 
-        Of a value held c times, with b rows below it, the average rank is b + (c + 1) / 2.
+        The average rank of a value drawn c times, with b rows below it, is b + (c + 1) / 2.
         """
         held = np.add.reduceat(drawn[:, self.order], self.starts, axis=1)
         ranks = held.cumsum(axis=1) - (held - 1) / 2
         centred: NDArray[np.float64] = ranks[:, self.place] - (drawn.shape[1] + 1) / 2
         return centred
-
-
-def _correlation(drawn: Counts, left: _Ranking, right: _Ranking) -> NDArray[np.float64]:
-    """Return Pearson's correlation of the ranks in each draw, (k,)."""
-    first, second = left.centred(drawn), right.centred(drawn)
-    together, one, other = (
-        np.einsum("kn,kn,kn->k", drawn, a, b) for a, b in ((first, second), (first, first), (second, second))
-    )
-    size = np.sqrt(one * other)
-    correlation: NDArray[np.float64] = np.divide(together, size, out=np.zeros_like(size), where=size > 0)
-    return correlation

@@ -1,4 +1,4 @@
-"""Zero-shot classification across languages: a linear probe learns in one language and is tested in another."""
+"""Zero-shot cross-lingual classification: a linear probe is trained in one language and tested in another."""
 
 import warnings
 from collections import Counter
@@ -12,176 +12,164 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bench.eval.bootstrap import Scores, percentage
-from xcompress.bench.eval.task import figures
+from xcompress.bench.eval.task import summarize
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import PIVOT, Encode
 from xcompress.errors import InputError
 
 COSTS = (0.0001, 0.001, 0.01, 0.1, 1.0)
-"""C of the logistic regression: the inverse of its regularisation."""
+"""Values of C, the inverse of the logistic regression's regularisation."""
 FOLDS = 5
 SEED = 0
+MIN_LABELS = 2
+
+LabelledRows = tuple[tuple[str, str], ...]
+"""Rows of (label, text)."""
 
 
-def available() -> bool:
+def sklearn_installed() -> bool:
     """Tell whether scikit-learn is installed."""
     return find_spec("sklearn") is not None
 
 
 class Probe:
-    """Logistic regression on vectors that are standardised as the training vectors are.
+    """Logistic regression on standardised vectors.
 
-    C is the one with the best accuracy in a stratified cross-validation on the training rows alone. Papers print the
-    mean of several runs of a classifier that starts at random; here the loss is convex, so that every run would find
-    the same one, and a seed changes nothing but the folds.
+    C is chosen by stratified cross-validation on the training rows; when no label has enough rows for the folds, C is
+    0.01. Papers report the mean of several runs of a classifier with random initialization; this loss is convex, so
+    every run finds the same classifier and the seed changes only the folds.
 
     :param vectors: of the training rows, (N, D).
     :param seed: of the folds.
     """
 
     def __init__(self, vectors: NDArray[np.float32], labels: Sequence[str], seed: int = SEED) -> None:
+        # imported here: takes a second, and may be missing; Any, because scikit-learn has no types
+        linear: Any = import_module("sklearn.linear_model")
+        selection: Any = import_module("sklearn.model_selection")
+        scaler = import_module("sklearn.preprocessing").StandardScaler()
+        regression = linear.LogisticRegression(C=COSTS[2], max_iter=1000)
+        model = import_module("sklearn.pipeline").Pipeline([("scale", scaler), ("regression", regression)])
+        if max(Counter(labels).values()) >= FOLDS:
+            folds = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+            model = selection.GridSearchCV(model, {"regression__C": list(COSTS)}, cv=folds)
         with warnings.catch_warnings():
-            # a label rarer than the folds is no fault here
-            warnings.simplefilter("ignore")
-            self._model = _search(labels, seed).fit(vectors, np.asarray(labels))
+            warnings.simplefilter("ignore")  # about labels with fewer rows than folds, which are fine here
+            self._model = model.fit(vectors, np.asarray(labels))
 
-    def label(self, vectors: NDArray[np.float32]) -> NDArray[np.str_]:
+    def predict(self, vectors: NDArray[np.float32]) -> NDArray[np.str_]:
         """Return the label of each vector (N, D)."""
         labels: NDArray[np.str_] = self._model.predict(vectors)
         return labels
 
 
-def _search(labels: Sequence[str], seed: int) -> Any:  # noqa: ANN401 - scikit-learn has no types
-    """Make the untrained classifier; without a label that every fold can have, C is 0.01."""
-    # imported when it is needed: it takes a second, and may be missing
-    linear, pipeline = import_module("sklearn.linear_model"), import_module("sklearn.pipeline")
-    choice, scaling = import_module("sklearn.model_selection"), import_module("sklearn.preprocessing")
-    regression = linear.LogisticRegression(C=COSTS[2], max_iter=1000)
-    model = pipeline.Pipeline([("scale", scaling.StandardScaler()), ("regression", regression)])
-    if max(Counter(labels).values()) < FOLDS:
-        return model
-    folds = choice.StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    return choice.GridSearchCV(model, {"regression__C": list(COSTS)}, cv=folds)
-
-
-Labelled = tuple[tuple[str, str], ...]
-"""Rows of label and text."""
-LEAST = 2
-"""Labels to tell apart."""
-
-
 @dataclass(frozen=True)
 class Classification:
-    """Labelled texts by language, to learn from and to be tested on.
+    """Labelled texts by language, for training and for testing.
 
-    What was learnt in English is tested in all languages. What was learnt in another language is tested in English and
-    in that language itself, so that there is one probe, not one for each pair, for a language more.
+    A probe trained in English is tested in every language. A probe trained in another language is tested in English and
+    in that language, so that each language adds one probe, not one for every pair.
     """
 
     name: str
-    training: Mapping[str, Labelled]
-    testing: Mapping[str, Labelled]
+    training: Mapping[str, LabelledRows]
+    testing: Mapping[str, LabelledRows]
     seed: int = SEED
     """Of the probes' folds."""
 
     @property
-    def learnt(self) -> list[str]:
-        """The languages learnt from: English first, the others where English is tested; the first without English."""
+    def train_languages(self) -> list[str]:
+        """Languages of the probes: English first, others only if English is tested; without English, the first."""
         if PIVOT not in self.training:
             return list(self.training)[:1]
         return [PIVOT, *(code for code in self.training if code != PIVOT and PIVOT in self.testing)]
 
     @property
     def rows(self) -> int:
-        """Rows of the largest language tested; 0 where there is nothing to learn from."""
+        """Test rows of the largest language; 0 when there are no training rows."""
         return max(map(len, self.testing.values()), default=0) if self.training else 0
 
-    def check(self) -> None:
-        """Make sure that the labels tested can be learnt.
+    def check_labels(self) -> None:
+        """Check that the training rows cover the labels of the test rows.
 
-        :raises InputError: when there is only one label to learn, or one that is tested cannot be learnt.
+        :raises InputError: when there is only one training label, or a test label is missing from the training rows.
         """
-        for learnt, tested in self._directions():
-            file, labels = f"{learnt}.train.tsv", {label for label, _ in self.training[learnt]}
-            if len(labels) < LEAST:
-                raise InputError(f"{self.name}: {file} has 1 label; a classifier needs at least {LEAST}")
-            if new := {label for label, _ in self.testing[tested]} - labels:
+        for trained, tested in self._directions():
+            file, labels = f"{trained}.train.tsv", {label for label, _ in self.training[trained]}
+            if len(labels) < MIN_LABELS:
+                raise InputError(f"{self.name}: {file} has 1 label; a classifier needs at least {MIN_LABELS}")
+            if unknown := {label for label, _ in self.testing[tested]} - labels:
                 raise InputError(
-                    f"{self.name}: {tested} has label {min(new)!r}, which {file} does not have; labels are the same in "
-                    "all languages; correct them, or leave this file out"
+                    f"{self.name}: {tested} has label {min(unknown)!r}, which {file} does not have; use the same "
+                    "labels in all languages, or remove this file"
                 )
 
     def languages(self) -> set[str]:
-        """List the languages learnt from or tested."""
+        """List the languages trained on or tested."""
         return {code for direction in self._directions() for code in direction}
 
     def sentences(self) -> Iterable[str]:
-        """Give the texts learnt from and all texts tested."""
-        yield from (text for code in self.learnt for _, text in self.training[code])
+        """Yield the training texts of all probes, and all test texts."""
+        yield from (text for code in self.train_languages for _, text in self.training[code])
         yield from (text for rows in self.testing.values() for _, text in rows)
 
     def within(self, languages: frozenset[str]) -> Self:
-        """Keep the wanted languages."""
+        """Keep the rows in `languages`."""
         training, testing = (
-            {code: rows for code, rows in part.items() if code in languages} for part in (self.training, self.testing)
+            {code: rows for code, rows in split.items() if code in languages} for split in (self.training, self.testing)
         )
         return replace(self, training=training, testing=testing)
 
     def every(self, step: int) -> Self:
         """Keep every `step`-th row of each language."""
         training, testing = (
-            {code: rows[::step] for code, rows in part.items()} for part in (self.training, self.testing)
+            {code: rows[::step] for code, rows in split.items()} for split in (self.training, self.testing)
         )
         return replace(self, training=training, testing=testing)
 
-    def one_way(self) -> Self:
-        """Return the same test learnt from the first language alone."""
-        return replace(self, training={code: self.training[code] for code in self.learnt[:1]})
+    def first_language_only(self) -> Self:
+        """Return the same task with a probe for the first training language only."""
+        return replace(self, training={code: self.training[code] for code in self.train_languages[:1]})
 
-    def evaluate(self, encode: Encode, base: Encode | None) -> Accuracy:
-        """Train the probes and count the right labels; a bootstrap draw holds tested rows, a probe stays as it is."""
-        own, reference = self._scores(encode), self._scores(base) if base else None
-        single, averages = figures(own, reference, self._groups())
-        return Accuracy(self.name, "classification", self._metric(), self.rows, single, averages)
-
-    def _metric(self) -> str:
-        if len(self.learnt) == 1:
-            return f"accuracy of a linear probe trained on {self.learnt[0]}, %"
-        return "accuracy of a linear probe, language learnt > language tested, %"
+    def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy:
+        """Train the probes and count correct predictions; the bootstrap resamples test rows, not probes."""
+        if len(self.train_languages) == 1:
+            metric = f"accuracy of a linear probe trained on {self.train_languages[0]}, %"
+        else:
+            metric = "accuracy of a linear probe, language learnt > language tested, %"
+        figures, averages = summarize(
+            self._scores(encode), self._scores(reference) if reference else None, self._groups()
+        )
+        return Accuracy(self.name, "classification", metric, self.rows, figures, averages)
 
     def _directions(self) -> Iterator[tuple[str, str]]:
-        """Yield the language learnt from, and the language tested."""
-        for place, learnt in enumerate(self.learnt):
-            yield from ((learnt, tested) for tested in self.testing if not place or tested in (PIVOT, learnt))
+        """Yield (training language, test language)."""
+        for position, trained in enumerate(self.train_languages):
+            yield from ((trained, tested) for tested in self.testing if not position or tested in (PIVOT, trained))
 
-    def _figure(self, learnt: str, tested: str) -> str:
-        """Name a direction; by the language tested where but one is learnt from."""
-        return tested if len(self.learnt) == 1 else f"{learnt}>{tested}"
+    def _direction_name(self, trained: str, tested: str) -> str:
+        return tested if len(self.train_languages) == 1 else f"{trained}>{tested}"
 
     def _groups(self) -> dict[str, list[str]]:
-        """List the averages, each with its figures; those that would be empty are left out."""
-        first, *others = self.learnt
-        crossed = [self._figure(first, code) for code in self.testing if code != first]
+        """Return the scores that each average is taken over; empty averages are left out."""
+        first, *others = self.train_languages
+        crossed = [self._direction_name(first, code) for code in self.testing if code != first]
         if others:
-            back = [self._figure(code, PIVOT) for code in others]
+            back = [self._direction_name(code, PIVOT) for code in others]
             groups = {f"xx>{PIVOT}": back, f"{PIVOT}>xx": crossed, "average": [*back, *crossed]}
         else:
             groups = {"other languages": crossed, "all": list(self.testing)}
         return {name: members for name, members in groups.items() if members}
 
     def _scores(self, encode: Encode) -> dict[str, Scores]:
-        probes = {code: self._probe(code, encode) for code in self.learnt}
-        return {
-            self._figure(learnt, tested): _right(probes[learnt], self.testing[tested], encode)
-            for learnt, tested in self._directions()
-        }
-
-    def _probe(self, code: str, encode: Encode) -> Probe:
-        labels, texts = zip(*self.training[code], strict=True)
-        return Probe(encode(texts), labels, self.seed)
-
-
-def _right(probe: Probe, rows: Labelled, encode: Encode) -> Scores:
-    """Return how many rows get their label, in percent."""
-    expected, asked = zip(*rows, strict=True)
-    return percentage(probe.label(encode(asked)) == np.asarray(expected))
+        """Return the accuracy of each direction in percent."""
+        probes = {}
+        for code in self.train_languages:
+            labels, texts = zip(*self.training[code], strict=True)
+            probes[code] = Probe(encode(texts), labels, self.seed)
+        scores = {}
+        for trained, tested in self._directions():
+            labels, texts = zip(*self.testing[tested], strict=True)
+            correct = probes[trained].predict(encode(texts)) == np.asarray(labels)
+            scores[self._direction_name(trained, tested)] = percentage(correct)
+        return scores

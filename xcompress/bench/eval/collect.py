@@ -1,17 +1,14 @@
-"""Gathering the tests: the built-in set, a run's held-out translations, and the user's data."""
+"""Collect the tasks of a bench: the built-in set, a run's held-out translations, and the user's data."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xcompress.bench.eval.agreement import Agreement
 from xcompress.bench.eval.classification import Classification
-from xcompress.bench.eval.data import Found, read_data
-from xcompress.bench.eval.languages import short, wanted
-from xcompress.bench.eval.plain import sample
-from xcompress.bench.eval.reading import read_holdouts, sample_pairs
+from xcompress.bench.eval.data import DataFolder, read_data, sample
+from xcompress.bench.eval.readers import read_holdouts, sample_pairs, short_code, with_english
 from xcompress.bench.eval.retrieval import Retrieval
-from xcompress.bench.eval.similarity import Similarity
+from xcompress.bench.eval.similarity import Agreement, Similarity
 from xcompress.bench.eval.task import EvalSuite, EvalTask
 from xcompress.corpus.graded import BUILTIN, PIVOT, builtin
 from xcompress.errors import InputError
@@ -19,14 +16,14 @@ from xcompress.recipe.lineage import lineage, trained_on
 
 HOLDOUTS = "held-out translations"
 HOLDOUT_PAIRS = 100
-"""Translations per language among which the right one has to be found; a 12-layer model takes longest with these."""
+"""Translations per language to search among; a 12-layer model spends most of its time on these."""
 QUICK_PAIRS = 20
 QUICK_STEP = 3
 """A quick bench takes every third row of the built-in set."""
 QUICK_SENTENCES = 1500
-"""Sentences of a quick bench, about."""
+"""Sentences of a quick bench, approximately."""
 QUICK_DATA = 500
-"""Of which at least these are for the user's data."""
+"""Sentences of the user's data among them, at least."""
 QUICK_ROWS = 8
 """Rows per language that a quick bench keeps, if there are as many."""
 MOST_DISTRACTORS = 200_000
@@ -43,47 +40,56 @@ def collect(
     margin: bool = False,
     split: str = "dev",
 ) -> EvalSuite:
-    """Gather the tests.
+    """Collect the tasks.
 
-    :param data: a folder with tests in any known format, at any depth.
-    :param languages: keep what needs only these and English; everything when empty.
-    :param run: a run folder, whose held-out translations are a test; those that earlier runs of its lineage trained on
-        are left out.
+    :param data: a folder with test sets in any known format, at any depth.
+    :param languages: keep the rows that need only these and English; all rows when empty.
+    :param run: a run folder. Its held-out translations are a task, less those that earlier runs of its lineage trained
+        on.
     :param quick: take fewer rows, so that about 1,500 sentences are encoded.
-    :param distractors: sentences per language, from the plain text in `data`, among which translations have to be found
-        too; at most 200,000.
+    :param distractors: search translations also among so many sentences per language of the plain text in `data`; at
+        most 200,000.
     :param margin: rank translations by the ratio margin instead of the cosine.
-    :param split: the part that is tested where a set has parts: dev or test.
-    :raises InputError: naming file and line, the formats when none is recognised, or the languages when none is left.
+    :param split: the split to test on, for sets that have splits: dev or test.
+    :raises InputError: naming file and line, the formats when no file is recognized, or the languages when no row is
+        left.
     """
-    _check(distractors, split)
-    found = read_data(data, split) if data else Found()
-    own: list[EvalTask] = [Similarity(builtin().every(QUICK_STEP if quick else 1)), _held_out(run, quick, found.notes)]
-    if languages:
-        own = [test.within(wanted(languages)) for test in own]
-        _narrow(found, data, languages)
-    if margin:
-        _require_translations([*own, *found.tests])
-        own, found.tests = _by_margin(own), _by_margin(found.tests)
-    if distractors and quick:
-        found.notes.append("distractors are left out of a quick bench")
-    elif distractors:
-        _distract([*own, *found.tests], found, distractors)
-    if quick:
-        _shorten(found, own)
-    basics = [test for test in own if test.rows]
-    return EvalSuite((*basics, *found.tests, *_fallback(basics, found)), tuple(found.notes))
-
-
-def _check(distractors: int, split: str) -> None:
     if split not in SPLITS:
         raise InputError(f"split: {split!r}; choose {' or '.join(SPLITS)}")
     if not 0 <= distractors <= MOST_DISTRACTORS:
         raise InputError(f"distractors: {distractors:,}; choose 0 to {MOST_DISTRACTORS:,}")
+    user = read_data(data, split) if data else DataFolder()
+    basics: list[EvalTask] = [
+        Similarity(builtin().every(QUICK_STEP if quick else 1)),
+        _read_held_out(run, quick, user.notes),
+    ]
+    if languages:
+        basics = [task.within(with_english(languages)) for task in basics]
+        _select_languages(user, data, languages)
+    if margin:
+        if not _retrieval_tasks([*basics, *user.tasks]):
+            raise InputError(
+                "margin: there are no translations to find; give a folder with tatoeba.<xxx>-eng.<xxx> files"
+            )
+        basics, user.tasks = (
+            [replace(task, margin=True) if isinstance(task, Retrieval) else task for task in tasks]
+            for tasks in (basics, user.tasks)
+        )
+    if distractors and quick:
+        user.notes.append("distractors are left out of a quick bench")
+    elif distractors:
+        _add_distractors([*basics, *user.tasks], user, distractors)
+    if quick:
+        _thin_out(user, basics)
+    basics = [task for task in basics if task.rows]
+    if not any(isinstance(task, Agreement) for task in user.tasks):
+        # without plain text of the user's, the built-in sentences serve to compare with the reference
+        user.tasks += [Agreement.from_graded(BUILTIN, task.graded) for task in basics if isinstance(task, Similarity)]
+    return EvalSuite((*basics, *user.tasks), tuple(user.notes))
 
 
-def _held_out(run: Path | None, quick: bool, notes: list[str]) -> Retrieval:
-    """Return the held-out translations of a run; what was left out of them is noted."""
+def _read_held_out(run: Path | None, quick: bool, notes: list[str]) -> Retrieval:
+    """Return the held-out translations of a run; note how many were left out."""
     pairs = read_holdouts(run / "corpus") if run else {}
     earlier = lineage(run)[:-1] if run and (run / "recipe.yaml").is_file() else []
     seen = trained_on({text for rows in pairs.values() for row in rows for text in row}, earlier)
@@ -91,7 +97,7 @@ def _held_out(run: Path | None, quick: bool, notes: list[str]) -> Retrieval:
     before, after = (sum(map(len, rows.values())) for rows in (pairs, unseen))
     if after < before:
         notes.append(
-            f"{HOLDOUTS}: {before - after:,} of {before:,} pairs were left out, as {', '.join(map(str, earlier))} "
+            f"{HOLDOUTS}: {before - after:,} of {before:,} pairs are left out, because {', '.join(map(str, earlier))} "
             "trained on one of their sentences"
         )
     most = QUICK_PAIRS if quick else HOLDOUT_PAIRS
@@ -100,84 +106,62 @@ def _held_out(run: Path | None, quick: bool, notes: list[str]) -> Retrieval:
     )
 
 
-def _narrow(found: Found, data: Path | None, languages: Sequence[str]) -> None:
-    """Keep the wanted languages.
+def _select_languages(user: DataFolder, data: Path | None, languages: Sequence[str]) -> None:
+    """Keep the languages asked for in the user's data.
 
-    :raises InputError: when there were tests, but none is left.
+    :raises InputError: when there were tasks, and none is left.
     """
-    kept, present, before = wanted(languages), found.languages(), list(found.tests)
-    found.tests = [narrowed for test in before if (narrowed := test.within(kept)).rows]
-    found.plain = {language: texts for language, texts in found.plain.items() if language in kept}
-    if before and not found.tests:
+    kept, present, before = with_english(languages), user.languages(), user.tasks
+    user.tasks = [narrowed for task in before if (narrowed := task.within(kept)).rows]
+    user.plain = {language: texts for language, texts in user.plain.items() if language in kept}
+    if before and not user.tasks:
         raise InputError(
-            f"{data}: tests in {', '.join(sorted(present))}, but none for {', '.join(languages)} and {PIVOT}; "
+            f"{data}: test sets in {', '.join(sorted(present))}, but none for {', '.join(languages)} and {PIVOT}; "
             "name languages that it has"
         )
-    missing = sorted(set(map(short, languages)) - present)
+    missing = sorted(set(map(short_code, languages)) - present)
     if before and missing:
-        found.notes.append(f"no test in {data} has {', '.join(missing)}")
+        user.notes.append(f"no test set in {data} has {', '.join(missing)}")
 
 
-def _require_translations(tests: Sequence[EvalTask]) -> None:
-    if not _retrieval(tests):
-        raise InputError("margin: there are no translations to find; give a folder with tatoeba.<xxx>-eng.<xxx> files")
+def _retrieval_tasks(tasks: Sequence[EvalTask]) -> list[Retrieval]:
+    return [task for task in tasks if isinstance(task, Retrieval) and task.rows]
 
 
-def _by_margin(tests: Sequence[EvalTask]) -> list[EvalTask]:
-    return [replace(test, margin=True) if isinstance(test, Retrieval) else test for test in tests]
-
-
-def _retrieval(tests: Sequence[EvalTask]) -> list[Retrieval]:
-    return [test for test in tests if isinstance(test, Retrieval) and test.rows]
-
-
-def _distract(tests: Sequence[EvalTask], found: Found, count: int) -> None:
-    """Add each retrieval test among distractors.
+def _add_distractors(tasks: Sequence[EvalTask], user: DataFolder, count: int) -> None:
+    """Add every retrieval task once more, with distractors.
 
     :raises InputError: when there are no translations, or no plain text.
     """
-    pools = {language: sample(texts, count) for language, texts in found.plain.items()}
-    retrieval = _retrieval(tests)
-    asked = {language for test in retrieval for language in test.languages()}
-    if not asked or PIVOT not in pools or not asked & set(pools):
+    pools = {language: sample(texts, count) for language, texts in user.plain.items()}
+    retrieval = _retrieval_tasks(tasks)
+    languages = {language for task in retrieval for language in task.languages()}
+    if not languages or PIVOT not in pools or not languages & set(pools):
         raise InputError(
-            f"distractors: {len(asked)} languages with translations, plain text in {', '.join(pools) or 'none'}; "
-            f"give a folder with tatoeba.<xxx>-eng.<xxx> and <name>.<lang>.txt files, of {PIVOT} too"
+            f"distractors: {len(languages)} languages with translations, plain text in {', '.join(pools) or 'none'}; "
+            f"give a folder with tatoeba.<xxx>-eng.<xxx> and <name>.<lang>.txt files, {PIVOT} included"
         )
-    among = [test.within(frozenset(pools)).among(pools, count) for test in retrieval]
-    found.tests += [test for test in among if test.rows]
-    fewer = [
-        f"{code} {len(pools.get(code, ())):,}" for code in sorted({PIVOT, *asked}) if len(pools.get(code, ())) < count
-    ]
-    if fewer:
-        found.notes.append(f"fewer than {count:,} distractors: {', '.join(fewer)}")
+    harder = [task.within(frozenset(pools)).with_distractors(pools, count) for task in retrieval]
+    user.tasks += [task for task in harder if task.rows]
+    sizes = {code: len(pools.get(code, ())) for code in sorted({PIVOT, *languages})}
+    if fewer := [f"{code} {size:,}" for code, size in sizes.items() if size < count]:
+        user.notes.append(f"fewer than {count:,} distractors: {', '.join(fewer)}")
 
 
-def _shorten(found: Found, own: Sequence[EvalTask]) -> None:
-    """Thin out the user's tests until they fit in a quick bench; what small ones leave of their share is for others."""
-    _learn_one_way(found)
-    spent = len({text for test in own for text in test.sentences()})
+def _thin_out(user: DataFolder, basics: Sequence[EvalTask]) -> None:
+    """Thin out the user's tasks until they fit into a quick bench; small tasks leave their share to large ones."""
+    for number, task in enumerate(user.tasks):
+        # each further training language would need as many sentences again
+        if isinstance(task, Classification) and len(task.train_languages) > 1:
+            user.tasks[number] = task.first_language_only()
+            user.notes.append(f"{task.name}: quick: trained on {task.train_languages[0]} only")
+    spent = len({text for task in basics for text in task.sentences()})
     allowance = max(QUICK_DATA, QUICK_SENTENCES - spent)
-    sizes = {number: len(set(test.sentences())) for number, test in enumerate(found.tests)}
+    sizes = {number: len(set(task.sentences())) for number, task in enumerate(user.tasks)}
     for left, number in zip(range(len(sizes), 0, -1), sorted(sizes, key=sizes.__getitem__), strict=True):
-        test = found.tests[number]
-        step = max(1, min(-(-sizes[number] * left // allowance), test.rows // QUICK_ROWS))
+        task = user.tasks[number]
+        step = max(1, min(-(-sizes[number] * left // allowance), task.rows // QUICK_ROWS))
         allowance = max(1, allowance - sizes[number] // step)
         if step > 1:
-            found.tests[number] = test.every(step)
-            found.notes.append(f"{test.name}: one row in {step} is used, as the bench is quick")
-
-
-def _learn_one_way(found: Found) -> None:
-    """Learn to classify from one language alone: each other one would be as many sentences again."""
-    for number, test in enumerate(found.tests):
-        if isinstance(test, Classification) and len(test.learnt) > 1:
-            found.tests[number] = test.one_way()
-            found.notes.append(f"{test.name}: learnt from {test.learnt[0]} alone, as the bench is quick")
-
-
-def _fallback(basics: Sequence[EvalTask], found: Found) -> list[EvalTask]:
-    """Return the built-in sentences to compare with the reference on, where the user has given no plain text."""
-    if any(isinstance(test, Agreement) for test in found.tests):
-        return []
-    return [Agreement.of(BUILTIN, test.graded) for test in basics if isinstance(test, Similarity)]
+            user.tasks[number] = task.every(step)
+            user.notes.append(f"{task.name}: quick: one row in {step}")

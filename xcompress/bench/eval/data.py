@@ -1,127 +1,185 @@
-"""All tests in a user's folder, whatever their formats."""
+"""Turn the files of a user's folder into tasks."""
 
+import os
+import random
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xcompress.bench.eval.agreement import Agreement
-from xcompress.bench.eval.classification import Classification, available
-from xcompress.bench.eval.folders import FORMATS, LABELLED, PLAIN, TATOEBA, folders, leftover, matching
-from xcompress.bench.eval.plain import pair_up, read_plain
-from xcompress.bench.eval.reading import read_labelled, read_tatoeba
+from xcompress.bench.eval.classification import Classification, sklearn_installed
+from xcompress.bench.eval.readers import LABELLED, PLAIN, TATOEBA, matching, read_labelled, read_plain, read_tatoeba
 from xcompress.bench.eval.retrieval import Retrieval
-from xcompress.bench.eval.similarity import Similarity
+from xcompress.bench.eval.similarity import Agreement, SentencePairs, Similarity
 from xcompress.bench.eval.task import EvalTask
 from xcompress.corpus.graded import ALIGNED_CSV, ALIGNED_TSV, PAIR_FILE, read_folder
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
 
+TEXT = re.compile(r".+\.(tsv|csv|txt|jsonl?)(\.xz|\.gz)?")
+"""Files that look like data; those left out are worth a note."""
+FORMATS = (
+    "STS.<xx-yy>.txt or graded.<lang>.tsv (sentence, sentence, score), stsb-<lang>-dev.csv, "
+    "tatoeba.<xxx>-eng.<xxx> with .eng, <lang>.{train,dev,test}.tsv (label, text) or <name>.<lang>.txt (a sentence a "
+    "line), each also as .xz or .gz"
+)
 AGREEMENT_PAIRS = 250
-"""Pairs of plain sentences per language."""
-LEAST = 2
-"""Rows that a language needs."""
+"""Sentence pairs per language."""
+MIN_PAIRS = 2
+SEED = 0
 
 
 @dataclass
-class Found:
-    """What a user's folder holds."""
+class DataFolder:
+    """The tasks, the plain text and the notes of a user's folder."""
 
-    tests: list[EvalTask] = field(default_factory=list)
+    tasks: list[EvalTask] = field(default_factory=list)
     plain: dict[str, list[str]] = field(default_factory=dict)
     """Sentences by language."""
     notes: list[str] = field(default_factory=list)
 
     def languages(self) -> set[str]:
-        """List the languages of all tests."""
-        return {language for test in self.tests for language in test.languages()} | set(self.plain)
+        """List the languages of all tasks and of the plain text."""
+        return {language for task in self.tasks for language in task.languages()} | set(self.plain)
 
 
-def read_data(data: Path, split: str) -> Found:
-    """Read every test in a folder and those below it.
+def read_data(path: Path, split: str) -> DataFolder:
+    """Read the tasks in a folder and its subfolders.
 
-    :param split: the part that is tested where a set has parts: dev or test.
-    :raises InputError: naming file and line, or the formats when nothing is recognised.
+    :param split: the split to test on, for sets that have splits: dev or test.
+    :raises InputError: naming file and line, or listing the formats when no file is recognized.
     """
-    found = Found()
-    known = [_read(folder, name, split, found) for folder, name in folders(data).items()]
-    if not any(known):
-        seen = f" ({'; '.join(found.notes)})" if found.notes else ""
-        raise InputError(f"{data}: no test is recognised{seen}; expected {FORMATS}")
-    return found
+    if not path.is_dir():
+        raise InputError(f"{path}: no such folder; name one with {FORMATS}")
+    subfolders = list(_walk(path))
+    taken = Counter(folder.resolve().name for folder in subfolders)
+    data = DataFolder()
+    recognized = False
+    for folder in subfolders:
+        name = folder.resolve().name
+        if taken[name] > 1:
+            name = folder.relative_to(path).as_posix()
+        patterns = [
+            pattern
+            for pattern in (
+                _read_graded(folder, name, split, data),
+                _read_translations(folder, name, data),
+                _read_classification(folder, name, split, data),
+                _read_plain(folder, name, data),
+            )
+            if pattern
+        ]
+        recognized = recognized or bool(patterns)
+        used = {file for pattern in patterns for _, file in matching(folder, pattern)}
+        if unused := [file.name for _, file in matching(folder, TEXT) if file not in used]:
+            more = f" and {len(unused) - 1} more" if unused[1:] else ""
+            data.notes.append(f"{name}: not recognized and left out: {unused[0]}{more}")
+    if not recognized:
+        notes = f" ({'; '.join(data.notes)})" if data.notes else ""
+        raise InputError(f"{path}: no test set recognized{notes}; expected {FORMATS}")
+    return data
 
 
-def _read(folder: Path, name: str, split: str, found: Found) -> bool:
-    """Add what one folder holds; tell whether it is of any use."""
-    used = [_graded(folder, name, split, found), *_translations(folder, name, found)]
-    used += [_labelled(folder, name, split, found), _plain(folder, name, found)]
-    known = [pattern for pattern in used if pattern]
-    if left := leftover(folder, known):
-        found.notes.append(f"{name}: {left}")
-    return bool(known)
+def sample(sentences: Sequence[str], count: int) -> list[str]:
+    """Return `count` of the distinct sentences, or all when there are fewer: in order, the same ones each time."""
+    distinct = list(dict.fromkeys(sentences))
+    if len(distinct) <= count:
+        return distinct
+    return [distinct[row] for row in sorted(random.Random(SEED).sample(range(len(distinct)), count))]
 
 
-def _graded(folder: Path, name: str, split: str, found: Found) -> re.Pattern[str] | None:
-    tables = [match["split"] for match, _ in matching(folder, ALIGNED_CSV)]
+def pair_up(sentences: Sequence[str], count: int) -> SentencePairs:
+    """Make at most `count` pairs of distinct sentences: half of adjacent lines, half of distant ones.
+
+    Adjacent lines are often related, so there is more to rank than between unrelated sentences.
+    """
+    starts = range(0, len(sentences) - 1, 2)
+    chosen = sorted(random.Random(SEED).sample(starts, min(count, len(starts))))
+    adjacent, distant = chosen[::2], chosen[1::2]
+    seconds = [start + 1 for start in adjacent] + [start + 1 for start in distant[1:] + distant[:1]]
+    return tuple(
+        (sentences[first], sentences[second]) for first, second in zip(adjacent + distant, seconds, strict=True)
+    )
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Yield each folder that holds files once: no hidden folders, but linked ones."""
+    seen = {root.resolve()}
+    for place, subfolders, files in os.walk(root, followlinks=True):
+        folder = Path(place)
+        subfolders[:] = sorted(
+            name for name in subfolders if not name.startswith(".") and (folder / name).resolve() not in seen
+        )
+        seen.update((folder / name).resolve() for name in subfolders)
+        if files:
+            yield folder
+
+
+# Each of these adds the tasks of one format and returns the pattern of the files it recognized.
+
+
+def _read_graded(folder: Path, name: str, split: str, data: DataFolder) -> re.Pattern[str] | None:
+    splits = [match["split"] for match, _ in matching(folder, ALIGNED_CSV)]
     if matching(folder, ALIGNED_TSV):
         pattern = ALIGNED_TSV
-    elif tables and split not in tables:
-        found.notes.append(f"{name}: no stsb-<lang>-{split}.csv, so that nothing is tested")
+    elif splits and split not in splits:
+        data.notes.append(f"{name}: no stsb-<lang>-{split}.csv, so nothing is tested")
         return ALIGNED_CSV
-    elif tables:
+    elif splits:
         pattern = ALIGNED_CSV
-    elif _scored([path for _, path in matching(folder, PAIR_FILE)]):
+    elif _has_scores([path for _, path in matching(folder, PAIR_FILE)]):
         pattern = PAIR_FILE
     else:
         return None
     graded = read_folder(folder, split)
-    found.tests.append(Similarity(type(graded)(name, graded.language_pairs)))
+    data.tasks.append(Similarity(type(graded)(name, graded.language_pairs)))
     return pattern
 
 
-def _scored(paths: list[Path]) -> bool:
-    """Tell graded pairs from parallel text, which has the same names but no third column, by the first lines.
+def _has_scores(paths: list[Path]) -> bool:
+    """Tell graded pairs from parallel text, which has the same file names but no third column.
 
-    Files of which none can be read are taken for graded, so that the fault comes out.
+    Looks at the first lines. Files of which none can be read count as graded, so that reading them reports the error.
     """
-    columns = [_columns(path) for path in paths]
-    return any(count > 2 for count in columns) or (bool(columns) and not any(columns))
+
+    def columns(path: Path) -> int:
+        try:
+            return next((line.count("\t") + 1 for line in text_lines(path)), 0)
+        except InputError:
+            return 0
+
+    counts = [columns(path) for path in paths]
+    return any(count > 2 for count in counts) or (bool(counts) and not any(counts))
 
 
-def _columns(path: Path) -> int:
-    """Count the columns of the first line; 0 when it cannot be read."""
-    try:
-        return next((line.count("\t") + 1 for line in text_lines(path)), 0)
-    except InputError:
-        return 0
-
-
-def _translations(folder: Path, name: str, found: Found) -> list[re.Pattern[str]]:
+def _read_translations(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] | None:
     sets = read_tatoeba(folder)
     for prefix, pairs in sets.items():
-        found.tests.append(Retrieval(name if len(sets) == 1 else f"{name}/{prefix}", pairs))
-    return [TATOEBA] if sets else []
+        data.tasks.append(Retrieval(name if len(sets) == 1 else f"{name}/{prefix}", pairs))
+    return TATOEBA if sets else None
 
 
-def _labelled(folder: Path, name: str, split: str, found: Found) -> re.Pattern[str] | None:
+def _read_classification(folder: Path, name: str, split: str, data: DataFolder) -> re.Pattern[str] | None:
     if not matching(folder, LABELLED):
         return None
-    if not available():
-        found.notes.append(f"{name}: classification was left out; it needs: pip install 'xcompress[bench]'")
+    if not sklearn_installed():
+        data.notes.append(f"{name}: classification is left out; it needs: pip install 'xcompress[bench]'")
         return LABELLED
-    test = Classification(name, read_labelled(folder, "train"), read_labelled(folder, split))
-    if test.rows:
-        test.check()
-        found.tests.append(test)
+    task = Classification(name, read_labelled(folder, "train"), read_labelled(folder, split))
+    if task.rows:
+        task.check_labels()
+        data.tasks.append(task)
     else:
-        found.notes.append(f"{name}: no <lang>.train.tsv with a <lang>.{split}.tsv, so that nothing is tested")
+        data.notes.append(f"{name}: no <lang>.train.tsv with a <lang>.{split}.tsv, so nothing is tested")
     return LABELLED
 
 
-def _plain(folder: Path, name: str, found: Found) -> re.Pattern[str] | None:
+def _read_plain(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] | None:
     sentences = read_plain(folder)
     for language, texts in sentences.items():
-        found.plain.setdefault(language, []).extend(texts)
+        data.plain.setdefault(language, []).extend(texts)
     pairs = {language: pair_up(texts, AGREEMENT_PAIRS) for language, texts in sentences.items()}
-    if enough := {language: rows for language, rows in pairs.items() if len(rows) >= LEAST}:
-        found.tests.append(Agreement(name, enough))
+    if enough := {language: rows for language, rows in pairs.items() if len(rows) >= MIN_PAIRS}:
+        data.tasks.append(Agreement(name, enough))
     return PLAIN if sentences else None

@@ -1,20 +1,29 @@
-"""Graded similarity: whether cosines rank pairs of sentences as people do."""
+"""Tasks on the cosines of sentence pairs: correlation with human scores, and agreement with the reference."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from xcompress.bench.eval.bootstrap import Scores, spearman
-from xcompress.bench.eval.task import figures, pair_cosines
+from xcompress.bench.eval.task import summarize
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import Encode, GradedPairs, GradedSet, average_groups
+from xcompress.metrics import cosines
+
+SentencePairs = tuple[tuple[str, str], ...]
+
+
+def pair_cosines(encode: Encode, first: Sequence[str], second: Sequence[str]) -> Scores:
+    """Return the cosine of each sentence (N,) with its counterpart, 0 where a vector is zero."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.nan_to_num(cosines(encode(first), encode(second)))
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Graded rows by language pair, such as `en-de`."""
+    """Graded sentence pairs: the model's cosines should rank them as people do."""
 
     graded: GradedSet
 
@@ -25,7 +34,7 @@ class Similarity:
 
     @property
     def pairs(self) -> Mapping[str, GradedPairs]:
-        """The rows of each language pair."""
+        """The rows of each language pair, such as `en-de`."""
         return self.graded.language_pairs
 
     @property
@@ -38,26 +47,77 @@ class Similarity:
         return {language for pair in self.pairs for language in pair.split("-")}
 
     def sentences(self) -> Iterable[str]:
-        """Give both sentences of every row."""
+        """Yield both sentences of every row."""
         return self.graded.sentences()
 
     def within(self, languages: frozenset[str]) -> Self:
-        """Keep the pairs of which both languages are wanted."""
+        """Keep the language pairs whose languages are both in `languages`."""
         return type(self)(self.graded.within(languages))
 
     def every(self, step: int) -> Self:
-        """Keep every `step`-th row of each pair."""
+        """Keep every `step`-th row of each language pair."""
         return type(self)(self.graded.every(step))
 
-    def evaluate(self, encode: Encode, base: Encode | None) -> Accuracy:
-        """Correlate cosines with the human scores."""
-        single, averages = figures(
-            self._scores(encode), self._scores(base) if base else None, average_groups(self.pairs)
-        )
-        return Accuracy(self.name, "similarity", "Spearman x 100", self.rows, single, averages)
+    def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy:
+        """Correlate cosines with human scores."""
 
-    def _scores(self, encode: Encode) -> dict[str, Scores]:
-        return {
-            pair: spearman(pair_cosines(encode, rows.first, rows.second), np.asarray(rows.scores))
-            for pair, rows in self.pairs.items()
-        }
+        def correlate(encode: Encode) -> dict[str, Scores]:
+            return {
+                pair: spearman(pair_cosines(encode, rows.first, rows.second), np.asarray(rows.scores))
+                for pair, rows in self.pairs.items()
+            }
+
+        figures, averages = summarize(
+            correlate(encode), correlate(reference) if reference else None, average_groups(self.pairs)
+        )
+        return Accuracy(self.name, "similarity", "Spearman x 100", self.rows, figures, averages)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Unlabelled sentence pairs: the model's cosines should rank them as the reference's do."""
+
+    name: str
+    pairs: Mapping[str, SentencePairs]
+    """By language or, for pairs across two languages, by language pair."""
+
+    @classmethod
+    def from_graded(cls, name: str, graded: GradedSet) -> Self:
+        """Take the sentence pairs of a graded set, without their scores."""
+        pairs = graded.language_pairs.items()
+        return cls(name, {pair: tuple(zip(rows.first, rows.second, strict=True)) for pair, rows in pairs})
+
+    @property
+    def rows(self) -> int:
+        """Pairs of the largest language."""
+        return max(map(len, self.pairs.values()), default=0)
+
+    def languages(self) -> set[str]:
+        """List the languages."""
+        return {language for name in self.pairs for language in name.split("-")}
+
+    def sentences(self) -> Iterable[str]:
+        """Yield both sentences of every pair."""
+        return (text for rows in self.pairs.values() for pair in rows for text in pair)
+
+    def within(self, languages: frozenset[str]) -> Self:
+        """Keep the pairs whose languages are in `languages`."""
+        kept = {name: rows for name, rows in self.pairs.items() if languages.issuperset(name.split("-"))}
+        return replace(self, pairs=kept)
+
+    def every(self, step: int) -> Self:
+        """Keep every `step`-th pair of each language."""
+        return replace(self, pairs={name: rows[::step] for name, rows in self.pairs.items()})
+
+    def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy | None:
+        """Correlate the model's cosines with the reference's; return None without a reference."""
+        if reference is None:
+            return None
+        scores = {}
+        for name, rows in self.pairs.items():
+            first, second = zip(*rows, strict=True)
+            scores[name] = spearman(pair_cosines(encode, first, second), pair_cosines(reference, first, second))
+        crossed = average_groups(name for name in self.pairs if "-" in name)
+        figures, averages = summarize(scores, None, {**crossed, "all": list(self.pairs)})
+        metric = "Spearman x 100 with the reference's similarities"
+        return Accuracy(f"{self.name}: agreement", "agreement", metric, self.rows, figures, averages)

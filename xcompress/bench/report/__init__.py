@@ -1,1 +1,1 @@
-"""A bench as tables, pictures and pages."""
+"""Reports as tables, pictures and pages; comparisons of reports; budgets."""

@@ -1,15 +1,17 @@
-"""Which pictures a report has data for, and what is said of each in words."""
+"""List the pictures that a report has data for, with captions and alternative texts; needs no matplotlib."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from xcompress.bench.report.figures.dots import rows_of
-from xcompress.bench.report.figures.format import decimals_of, disk, megabytes, milliseconds, signed, value_text
-from xcompress.bench.report.figures.headline import Headline, figures_of, headlines, tests_of
-from xcompress.bench.report.notes import threads_text
-from xcompress.bench.results import Report
+from xcompress.bench.report.format import decimals_of, megabytes, milliseconds, shape_text, signed, threads_text
+from xcompress.bench.report.headlines import Headline, disk_bytes, figures_of, headlines, tests_of
+from xcompress.bench.results import Accuracy, Report
+
+ROWS_HEIGHT = 8.2
+"""Inches for all rows of a picture, so that it fits on a page."""
+DOT_GAP = 0.105
+"""Inches between the dots of one row."""
 
 
 @dataclass(frozen=True)
@@ -17,108 +19,155 @@ class Picture:
     """One picture of a report."""
 
     name: str
-    """Of its file, without the ending."""
-    kind: Literal["size", "latency", "accuracy", "memory"]
+    """Of its file, without the suffix."""
     caption: str
     """How to read it."""
     alt: str
-    """What is to be seen, for those who do not see it."""
-    subject: Headline | int | str | None = None
-    """The figure on the upright axis, the number of threads, or the test."""
+    """Its content in words."""
+    subject: Headline | int | str | None
+    """What is drawn: size against a headline figure, latency with so many threads, accuracy on a test, or memory."""
 
 
 def pictures(report: Report) -> list[Picture]:
     """List the pictures that the report has data for.
 
-    Their names are `size` (for the first kind of accuracy; `size-retrieval` and the like for further ones),
+    Their names are `size` (for the first kind of accuracy; `size-retrieval` and so on for the others),
     `latency-1-thread` and so on, `accuracy-<test>`, and `memory`.
     """
-    counts = sorted({one.threads for result in report.results for one in result.latency})
     chosen = [headline for headline in headlines(report) if headline.sized(report)]
-    tests = [one.test for one in tests_of(report) if figures_of(one)]
-    names = _file_names(tests)
+    counts = sorted({latency.threads for result in report.results for latency in result.latency})
+    tests = [test.test for test in tests_of(report) if figures_of(test)]
+    # tests whose names give the same file name are numbered
+    stems = [f"accuracy-{re.sub(r'[^a-z0-9]+', '-', test.lower()).strip('-') or 'test'}" for test in tests]
+    names = [name if stems.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(stems, 1)]
     return [
-        *(_size(report, headline, first=headline == chosen[0]) for headline in chosen),
-        *(_latency(report, count) for count in counts),
-        *(_accuracy(report, test, name) for test, name in zip(tests, names, strict=True)),
-        *([_memory(report)] if any(one.memory for one in report.results) else []),
+        *(_size_picture(report, headline, first=headline == chosen[0]) for headline in chosen),
+        *(_latency_picture(report, count) for count in counts),
+        *(_accuracy_picture(report, test, name) for test, name in zip(tests, names, strict=True)),
+        *([_memory_picture(report)] if any(result.memory for result in report.results) else []),
     ]
 
 
-def _size(report: Report, headline: Headline, *, first: bool) -> Picture:
-    told = (
-        f"{one.name}: {megabytes(disk(one.size))} MB, {value_text(report, headline, figure)}"
-        for one, figure in headline.sized(report)
+def _size_picture(report: Report, headline: Headline, *, first: bool) -> Picture:
+    decimals = decimals_of(report, headline.test)
+    values = (
+        f"{result.name}: {megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)}"
+        for result, figure in headline.sized(report)
     )
     return Picture(
         name="size" if first else f"size-{headline.kind}",
-        kind="size",
         caption=(
-            "The dashed line is the Pareto front: the best accuracy to be had at a size or less. A subject below it is "
-            "beaten by one that is no larger and no worse. Bars are 95 % intervals."
+            "The dashed line is the Pareto front: the best accuracy at each size. For every subject below it, another "
+            "one is no larger, no less accurate, and better in one of the two. Bars are 95 % intervals."
         ),
-        alt=f"Size on disk against {headline.label} ({headline.metric}). {_list(told)}",
+        alt=f"Size on disk against {headline.label} ({headline.metric}). {_join(values)}",
         subject=headline,
     )
 
 
-def _latency(report: Report, threads: int) -> Picture:
-    told = (
-        f"{result.name}: "
-        + ", ".join(
-            f"{one.batch} × {one.tokens} tokens {milliseconds(one.p50)} ms"
-            for one in result.latency
-            if one.threads == threads
-        )
-        for result in report.results
-        if any(one.threads == threads for one in result.latency)
-    )
+def _latency_picture(report: Report, threads: int) -> Picture:
+    values = []
+    for result in report.results:
+        timed = [latency for latency in result.latency if latency.threads == threads]
+        calls = (f"{shape_text(latency, ' × ')} tokens {milliseconds(latency.p50)} ms" for latency in timed)
+        if timed:
+            values.append(f"{result.name}: {', '.join(calls)}")
     return Picture(
         name=f"latency-{threads_text(threads).replace(' ', '-')}",
-        kind="latency",
-        caption="Markers are medians of all calls, whiskers reach to the 95th percentile.",
-        alt=f"Median latency with {threads_text(threads)}. {_list(told)}",
+        caption="Markers are medians of all calls; whiskers reach to the 95th percentile.",
+        alt=f"Median latency with {threads_text(threads)}. {_join(values)}",
         subject=threads,
     )
 
 
-def _accuracy(report: Report, test: str, name: str) -> Picture:
-    digits = decimals_of(report, test)
-    rows, count = rows_of(report, test)
+def _accuracy_picture(report: Report, test: str, name: str) -> Picture:
+    decimals = decimals_of(report, test)
+    rows, count = accuracy_rows(report, test)
     left_out = f" The {len(rows)} rows of {count} in which subjects differ most." if len(rows) < count else ""
-    strong = [row for row in rows if row.strong] or rows
-    told = (
-        f"{row.name}: " + ", ".join(f"{one} {signed(span.value, digits)}" for one, span in row.spans.items())
-        for row in strong
+    values = (
+        f"{row.name}: " + ", ".join(f"{subject} {signed(span.value, decimals)}" for subject, span in row.spans.items())
+        for row in [row for row in rows if row.strong] or rows
     )
     return Picture(
         name=name,
-        kind="accuracy",
-        caption=f"Markers are figures, bars 95 % bootstrap intervals; averages are in bold.{left_out}",
-        alt=f"Accuracy on {test}. {_list(told)}",
+        caption=f"Markers are figures, bars are 95 % bootstrap intervals; averages are in bold.{left_out}",
+        alt=f"Accuracy on {test}. {_join(values)}",
         subject=test,
     )
 
 
-def _memory(report: Report) -> Picture:
-    told = (
-        f"{one.name}: {megabytes(one.memory.resident)} MB resident, {megabytes(one.memory.peak)} MB at the peak"
-        for one in report.results
-        if one.memory
+def _memory_picture(report: Report) -> Picture:
+    values = (
+        f"{result.name}: {megabytes(result.memory.resident)} MB resident, {megabytes(result.memory.peak)} MB peak"
+        for result in report.results
+        if result.memory
     )
     return Picture(
         name="memory",
-        kind="memory",
-        caption="Of a fresh process with one thread. The striped part is the tokenizer's, where it could be measured.",
-        alt=f"Memory over the bare process. {_list(told)}",
+        caption="A fresh process with one thread. The striped part is the tokenizer, where it could be measured.",
+        alt=f"Memory above the bare process. {_join(values)}",
+        subject=None,
     )
 
 
-def _list(parts: Iterable[str]) -> str:
-    return "; ".join(parts) + "."
+def _join(values: Iterable[str]) -> str:
+    return "; ".join(values) + "."
 
 
-def _file_names(tests: Sequence[str]) -> list[str]:
-    """Name files after tests; names that come out alike are numbered."""
-    plain = [f"accuracy-{re.sub(r'[^a-z0-9]+', '-', test.lower()).strip('-') or 'test'}" for test in tests]
-    return [name if plain.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(plain, 1)]
+@dataclass(frozen=True)
+class Span:
+    """A value with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """The values of all subjects for one figure."""
+
+    name: str
+    spans: Mapping[str, Span]
+    """By subject."""
+    strong: bool = False
+    """Whether the name is in bold."""
+
+
+def row_height(subjects: int) -> float:
+    """Return the height of a row in inches."""
+    return max(0.3, DOT_GAP * (subjects + 1))
+
+
+def accuracy_rows(report: Report, test: str) -> tuple[list[Row], int]:
+    """Return the rows to draw, averages first, and how many there are in all.
+
+    Of too many rows, those in which subjects differ most are kept.
+    """
+    accuracies = accuracies_of(report, test)
+
+    def row(name: str, strong: bool) -> Row:
+        figures = {subject: figures_of(accuracy).get(name) for subject, accuracy in accuracies.items()}
+        spans = {
+            subject: Span(figure.value, min(figure.low, figure.value), max(figure.high, figure.value))
+            for subject, figure in figures.items()
+            if figure
+        }
+        return Row(name, spans, strong)
+
+    def spread(row: Row) -> float:
+        values = [span.value for span in row.spans.values()]
+        return max(values) - min(values)
+
+    averages = list(dict.fromkeys(name for accuracy in accuracies.values() for name in accuracy.averages))
+    names = dict.fromkeys(name for accuracy in accuracies.values() for name in figures_of(accuracy))
+    strong = [row(name, True) for name in averages]
+    others = [row(name, False) for name in names if name not in averages]
+    room = max(1, int(ROWS_HEIGHT / row_height(len(accuracies))) - len(strong))
+    widest = sorted(others, key=spread, reverse=True)[:room]
+    return strong + [row for row in others if row in widest], len(strong) + len(others)
+
+
+def accuracies_of(report: Report, test: str) -> dict[str, Accuracy]:
+    """Return a test's accuracy by subject, for the subjects that have it."""
+    return {result.name: accuracy for result in report.results for accuracy in result.accuracy if accuracy.test == test}

@@ -1,51 +1,78 @@
-"""From a picture's name to the picture, drawn in one of the two themes."""
+"""Draw the pictures of a report as PNG or SVG, in a light and a dark theme.
+
+matplotlib is imported when a picture is drawn, not before.
+"""
 
 import re
 import warnings
 from io import BytesIO
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
-from matplotlib.figure import Figure as Canvas
-
-from xcompress.bench.report.figures import dots as pairs
-from xcompress.bench.report.figures import latency as length
-from xcompress.bench.report.figures import memory, scatter
-from xcompress.bench.report.figures.catalogue import Picture
-from xcompress.bench.report.figures.headline import Headline
-from xcompress.bench.report.figures.style import DARK, LIGHT, Theme, styled
+from xcompress.bench.report.figures.catalogue import Picture, pictures
+from xcompress.bench.report.headlines import Headline
 from xcompress.bench.results import Report
+from xcompress.errors import InputError
+from xcompress.files import whole_file
 
 DPI = 180
 NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 """Leaves out what differs between runs, and the addresses of standards."""
 
 
-def png(report: Report, picture: Picture, dark: bool) -> bytes:
-    """Draw a picture as PNG."""
-    return _saved(report, picture, dark, {"format": "png", "dpi": DPI, "metadata": {"Software": None}})
+def write_pngs(report: Report, folder: Path, *, dark: bool = False) -> list[Path]:
+    """Write every picture that the report has data for as `<name>.png` (`<name>-dark.png`), each atomically.
+
+    :raises InputError: when matplotlib is missing, or the folder cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; name a folder for the pictures")
+    paths = []
+    for picture in pictures(report):
+        path = folder / f"{picture.name}{'-dark' if dark else ''}.png"
+        image = _render(report, picture, dark, format="png", dpi=DPI, metadata={"Software": None})
+        with whole_file(path) as temporary:
+            temporary.write_bytes(image)
+        paths.append(path)
+    return paths
 
 
-def svg(report: Report, picture: Picture, dark: bool) -> str:
-    """Draw a picture as the `svg` element of an SVG document, in one line and without comments."""
-    text = _saved(report, picture, dark, {"format": "svg", "metadata": NO_METADATA}).decode()
+def svg(report: Report, name: str, dark: bool) -> str:
+    """Draw one picture as a self-contained `svg` element, in one line and without comments.
+
+    :param name: a name that `pictures` lists.
+    :raises InputError: when there is no such picture, or matplotlib is missing.
+    """
+    available = {picture.name: picture for picture in pictures(report)}
+    if name not in available:
+        raise InputError(f"picture {name!r}: not in this report; choose from {', '.join(available) or 'none'}")
+    text = _render(report, available[name], dark, format="svg", metadata=NO_METADATA).decode()
     return re.sub(r"\s*\n\s*", " ", re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL))
 
 
-def _saved(report: Report, picture: Picture, dark: bool, options: dict[str, Any]) -> bytes:
+def _render(report: Report, picture: Picture, dark: bool, **options: Any) -> bytes:  # noqa: ANN401 - of savefig
+    try:
+        from xcompress.bench.report.figures.dots import draw_accuracy
+        from xcompress.bench.report.figures.latency import draw_latency
+        from xcompress.bench.report.figures.memory import draw_memory
+        from xcompress.bench.report.figures.scatter import draw_size
+        from xcompress.bench.report.figures.style import DARK, LIGHT, styled
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("matplotlib"):
+            raise
+        raise InputError("pictures: matplotlib is not installed; run `pip install 'xcompress[bench]'`") from error
+
     theme, stream = DARK if dark else LIGHT, BytesIO()
     with styled(theme), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a script that the font lacks is drawn as boxes
-        _draw(report, picture, theme).savefig(stream, **options)
+        warnings.filterwarnings("ignore", message="Glyph")  # scripts that the font lacks are drawn as boxes
+        match picture.subject:
+            case Headline() as headline:
+                figure = draw_size(report, headline, theme)
+            case int(threads):
+                figure = draw_latency(report, threads, theme)
+            case str(test):
+                figure = draw_accuracy(report, test, theme)
+            case None:
+                figure = draw_memory(report, theme)
+        figure.savefig(stream, **options)
     return stream.getvalue()
-
-
-def _draw(report: Report, picture: Picture, theme: Theme) -> Canvas:
-    match picture.kind:
-        case "size":
-            return scatter.draw(report, cast(Headline, picture.subject), theme)
-        case "latency":
-            return length.draw(report, cast(int, picture.subject), theme)
-        case "accuracy":
-            return pairs.draw(report, cast(str, picture.subject), theme)
-        case _:
-            return memory.draw(report, theme)

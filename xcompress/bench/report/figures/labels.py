@@ -1,18 +1,16 @@
-"""Where labels go so that none covers another: beside points, and one above the other at the ends of lines."""
+"""Place labels without overlaps: beside points, and stacked at the ends of lines."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import cos, pi, sin
 
 DISTANCES = (9.0, 16.0, 26.0, 38.0, 54.0, 74.0)
 DIRECTIONS = (0, 8, 4, 12, 2, 14, 6, 10, 1, 15, 7, 9, 3, 13, 5, 11)
-"""Sixteenths of a circle in order of preference: right, left, above, below, and then between them."""
+"""Sixteenths of a circle in order of preference: right, left, above, below, then in between."""
 OUTSIDE, CROSSED, COVERED = 50.0, 40.0, 10.0
-"""How much worse a square point outside the frame, of a line through a label, or on another label is than one on
-something else."""
+"""Cost of a square point outside the frame, of a line through a label, and on another label; 1 on anything else."""
 STEPS = 12
-"""Boxes that stand for a line."""
+"""Boxes that approximate a line."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Box:
         return max(0.0, self.right - self.left) * max(0.0, self.top - self.bottom)
 
     def common(self, other: "Box") -> float:
-        """Return the area that lies in both."""
+        """Return the area of the intersection."""
         left, bottom = max(self.left, other.left), max(self.bottom, other.bottom)
         return Box(left, bottom, min(self.right, other.right), min(self.top, other.top)).area
 
@@ -41,72 +39,65 @@ def beside(
     obstacles: Sequence[Box],
     frame: Box,
 ) -> list[Box]:
-    """Find a place near each point for its label: in the frame, on no other label, and on as little else as may be.
+    """Find a place near each point for its label: in the frame, off other labels, over as little else as possible.
 
     :param sizes: width and height of each label.
-    :param obstacles: what else is drawn there, such as markers and error bars.
+    :param obstacles: boxes of what else is drawn there, such as markers and error bars.
     """
     placed: list[Box] = []
     leaders: list[Box] = []
     for point, size in zip(points, sizes, strict=True):
-        cost = partial(_cost, point, placed, leaders, obstacles, frame)
-        best = min(_around(point, size), key=cost)[1]
+
+        def cost(candidate: tuple[float, Box], point: tuple[float, float] = point) -> float:
+            distance, box = candidate
+            outside = box.area - box.common(frame)
+            crossed = sum(_overlap(line, placed) for line in leader(point, box)) + _overlap(box, leaders)
+            covered = COVERED * _overlap(box, placed)
+            return distance + OUTSIDE * outside + covered + CROSSED * crossed + _overlap(box, obstacles)
+
+        best = min(_candidates(point, size), key=cost)[1]
         placed.append(best)
-        leaders += leader(point, best)
+        leaders.extend(leader(point, best))
     return placed
 
 
 def nearest(point: tuple[float, float], box: Box) -> tuple[float, float]:
-    """Return the place in a box that lies nearest to a point."""
+    """Return the position in a box nearest to a point."""
     return min(max(point[0], box.left), box.right), min(max(point[1], box.bottom), box.top)
 
 
 def leader(point: tuple[float, float], box: Box) -> list[Box]:
-    """Return small boxes along the line from a point to the nearest place of a box."""
+    """Return small boxes along the line from a point to the nearest position in a box."""
     x, y = nearest(point, box)
     steps = [step / STEPS for step in range(1, STEPS)]
     places = [(point[0] + step * (x - point[0]), point[1] + step * (y - point[1])) for step in steps]
     return [Box(across - 1, up - 1, across + 1, up + 1) for across, up in places]
 
 
-def _cost(
-    point: tuple[float, float],
-    placed: Sequence[Box],
-    leaders: Sequence[Box],
-    obstacles: Sequence[Box],
-    frame: Box,
-    candidate: tuple[float, Box],
-) -> float:
-    distance, box = candidate
-    outside = box.area - box.common(frame)
-    crossed = sum(_on(part, placed) for part in leader(point, box)) + _on(box, leaders)
-    return distance + OUTSIDE * outside + COVERED * _on(box, placed) + CROSSED * crossed + _on(box, obstacles)
-
-
 def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move numbers as little as needed to be `gap` apart in [low, high], or evenly spread where they cannot be."""
+    """Move numbers so that they are `gap` apart within [low, high], or evenly spread where there is no room."""
     if not wanted:
         return []
     gap = min(gap, (high - low) / max(1, len(wanted) - 1))
     order = sorted(range(len(wanted)), key=lambda number: wanted[number])
-    found = list(wanted)
+    placed = list(wanted)
     floor = low
     for number in order:
-        found[number] = floor = max(wanted[number], floor)
+        placed[number] = floor = max(wanted[number], floor)
         floor += gap
     ceiling = high
     for number in reversed(order):
-        found[number] = ceiling = min(found[number], ceiling)
+        placed[number] = ceiling = min(placed[number], ceiling)
         ceiling -= gap
-    return found
+    return placed
 
 
-def _on(box: Box, others: Sequence[Box]) -> float:
+def _overlap(box: Box, others: Sequence[Box]) -> float:
     return sum(box.common(other) for other in others)
 
 
-def _around(point: tuple[float, float], size: tuple[float, float]) -> Iterator[tuple[float, Box]]:
-    """List places around a point with their distances from it: the near ones first."""
+def _candidates(point: tuple[float, float], size: tuple[float, float]) -> Iterator[tuple[float, Box]]:
+    """Yield boxes around a point with their distances from it, the near ones first."""
     for distance in DISTANCES:
         for direction in DIRECTIONS:
             across, up = cos(direction * pi / 8), sin(direction * pi / 8)

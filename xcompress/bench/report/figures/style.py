@@ -1,4 +1,4 @@
-"""How pictures look: two themes, and for each subject a colour, a marker and a dash that only it has."""
+"""The look of pictures: two themes, and for each subject its own colour, marker and dash."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,27 +8,29 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from xcompress.bench.report.figures.format import wrapped
+from xcompress.bench.report.format import wrap
 from xcompress.bench.results import Report
 
 WIDTH = 5.6
-"""Inches: so narrow that it can be read on a phone."""
-LINE, HALVES = 48, 60
-"""Characters of a title, and of two names that fit beside each other."""
+"""Inches: narrow enough for a phone."""
+TITLE_WIDTH, KEY_WIDTH = 48, 60
+"""Characters of a title line, and of two names that fit beside each other in the key."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Told apart by the colour-blind (Okabe and Ito); without their yellow, which is lost on white."""
+"""Distinct for the colour-blind (Okabe and Ito); without their yellow, which is too faint on white."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p")
-"""Told apart in grey print; their number and that of the colours have no divisor, so that pairs repeat late."""
+"""Distinct in grey print; their number and that of the colours are coprime, so pairs repeat late."""
 Dash = str | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of everything but the data."""
+    """The colours of everything except the data."""
 
     ink: str
     muted: str
@@ -57,21 +59,20 @@ class Look:
 
 
 def looks(report: Report, theme: Theme) -> dict[str, Look]:
-    """Give every subject its look by its place in the report; the reference is a star in the colour of the text."""
-    others = [one.name for one in report.results if one.name != report.reference]
-    found = {name: _look(number) for number, name in enumerate(others)}
+    """Give every subject a look by its position in the report; the reference is a star in the text colour."""
+    others = [result.name for result in report.results if result.name != report.reference]
+    chosen = {
+        name: Look(COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)], DASHES[n % len(DASHES)], reference=False)
+        for n, name in enumerate(others)
+    }
     if report.reference is not None:
-        found[report.reference] = Look(theme.ink, "*", "-", True)
-    return found
-
-
-def _look(number: int) -> Look:
-    return Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)], False)
+        chosen[report.reference] = Look(theme.ink, "*", "-", reference=True)
+    return chosen
 
 
 @contextmanager
 def styled(theme: Theme) -> Iterator[None]:
-    """Set matplotlib's defaults for one picture; names are never read as formulas."""
+    """Set matplotlib's defaults for one picture; names are never parsed as formulas."""
     settings: Any = {
         "font.family": ["DejaVu Sans"],
         "font.size": 9.5,
@@ -104,20 +105,20 @@ def styled(theme: Theme) -> Iterator[None]:
 
 
 def canvas(height: float) -> tuple[Canvas, Axes]:
-    """Open an empty picture of `height` inches."""
+    """Make an empty picture of `height` inches."""
     figure = Canvas(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
 
 def head(figure: Canvas, title: str, key: Sequence[tuple[Artist, str]] = ()) -> None:
-    """Write the title, and under it what the marks mean."""
+    """Write the title, and below it the key of the markers."""
     legend = figure.legend(
         [mark for mark, _ in key],
         [name for _, name in key],
-        title=wrapped(title, LINE),
+        title=wrap(title, TITLE_WIDTH),
         loc="outside upper left",
-        ncols=2 if sum(sorted(len(name) for _, name in key)[-2:]) <= HALVES else 1,
+        ncols=2 if sum(sorted(len(name) for _, name in key)[-2:]) <= KEY_WIDTH else 1,
         alignment="left",
         frameon=False,
         borderpad=0.2,
@@ -127,3 +128,10 @@ def head(figure: Canvas, title: str, key: Sequence[tuple[Artist, str]] = ()) -> 
         labelspacing=0.35,
     )
     legend.get_title().set(fontsize=11.5, fontweight="bold")
+
+
+def label_log_axis(axis: Axis) -> None:
+    """Put ticks at 1, 2 and 5 of each decade of a log scale, as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

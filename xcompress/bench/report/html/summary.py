@@ -1,67 +1,58 @@
-"""What a reader wants to know first: what each bundle has won and lost against the reference."""
+"""The summary on top of the page: what each bundle gained and lost against the reference."""
 
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from xcompress.bench.report.figures.format import (
+from xcompress.bench.report.compare import reference_latency
+from xcompress.bench.report.format import (
     decimals_of,
-    disk,
     megabytes,
     milliseconds,
+    sentences_text,
     signed,
+    threads_text,
     times,
-    value_text,
 )
-from xcompress.bench.report.figures.front import front
-from xcompress.bench.report.figures.headline import Headline, headlines
+from xcompress.bench.report.headlines import Headline, disk_bytes, headlines, pareto_front
 from xcompress.bench.report.html.element import tag
-from xcompress.bench.report.html.scores import interval
-from xcompress.bench.report.notes import threads_text
-from xcompress.bench.results import Figure, Latency, Report, Result
+from xcompress.bench.report.html.tables import interval_text
+from xcompress.bench.results import Figure, Latency, Memory, Report, Result
 
 EVEN = 0.995
-"""Ratios from this to its inverse are written as 'as large', 'as fast'."""
-RESIDENT = "memory, resident"
+"""Ratios between this and its inverse are written as "the same"."""
 
 
 def summary(report: Report) -> Element:
-    """Say in a few sentences what came out, and in a card for each bundle."""
-    cards = [_card(report, one) for one in _shown(report)]
+    """Summarize the report in a few sentences, and in a card for each bundle."""
+    others = [result for result in report.results if result.name != report.reference]
+    shown = [result for result in others if result.kind == "onnx"] or others
+    cards = [_card(report, result) for result in shown]
     return tag(
         "section",
-        tag("h2", "In short"),
+        tag("h2", "Summary"),
         *(tag("p", sentence) for sentence in _sentences(report)),
         tag("div", *cards, class_="cards") if cards else None,
     )
 
 
-def _shown(report: Report) -> list[Result]:
-    """Return the bundles; every subject where there is none; the reference not."""
-    others = [one for one in report.results if one.name != report.reference]
-    return [one for one in others if one.kind == "onnx"] or others
-
-
 def _sentences(report: Report) -> Iterator[str]:
-    failed = [one.name for one in report.results if one.failed]
+    failed = [result.name for result in report.results if result.failed]
     count = len(report.results)
     yield (
         f"{count} {'subject' if count == 1 else 'subjects'} in one run, "
-        + (f"compared with {report.reference}." if report.reference else "without a reference to compare with.")
+        + (f"compared with {report.reference}." if report.reference else "without a reference.")
         + (f" Failed: {', '.join(failed)}." if failed else "")
     )
-    for headline in [one for one in headlines(report) if one.sized(report)][:1]:
-        yield _front_sentence(report, headline)
-
-
-def _front_sentence(report: Report, headline: Headline) -> str:
-    found = headline.sized(report)
-    best = front([(disk(one.size), figure.value) for one, figure in found])
-    names = ", ".join(
-        f"{found[number][0].name} ({megabytes(disk(found[number][0].size))} MB, "
-        f"{value_text(report, headline, found[number][1])})"
-        for number in best
-    )
-    return f"No other subject is both smaller and more accurate ({headline.label}) than: {names}."
+    for headline in headlines(report):
+        if sized := headline.sized(report):
+            decimals = decimals_of(report, headline.test)
+            front = [sized[n] for n in pareto_front([(disk_bytes(one.size), figure.value) for one, figure in sized])]
+            names = ", ".join(
+                f"{result.name} ({megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)})"
+                for result, figure in front
+            )
+            yield f"No other subject is both smaller and more accurate ({headline.label}) than: {names}."
+            return
 
 
 def _card(report: Report, result: Result) -> Element:
@@ -77,14 +68,22 @@ def _card(report: Report, result: Result) -> Element:
 
 
 def _facts(report: Report, result: Result) -> Iterator[Element]:
-    yield _size(report.base, result)
-    if timed := _headline_latency(report, result):
-        yield _latency(report.base, timed)
+    """Make a fact each for size, latency, memory and the headline figures."""
+    base = report.base
+    size, base_size = disk_bytes(result.size), disk_bytes(base.size) if base else 0
+    if size and base_size:
+        detail = f"{megabytes(size)} MB against {megabytes(base_size)} MB"
+        yield _fact("on disk", compared(base_size / size, "smaller", "larger"), detail)
+    else:
+        yield _fact("on disk", f"{megabytes(size)} MB", "weights and tokenizer")
+    # the shortest single sentence with the fewest threads, or the nearest to it
+    if latency := min(result.latency, key=lambda timed: (timed.threads, timed.batch, timed.tokens), default=None):
+        yield _latency_fact(base, latency)
     if result.memory:
-        yield _memory(report.base, result)
+        yield _memory_fact(base, result.memory)
     for headline in headlines(report):
-        if figure := headline.of(result):
-            yield _accuracy(report, headline, figure)
+        if figure := headline.figure(result):
+            yield _accuracy_fact(report, headline, figure)
 
 
 def _fact(label: str, value: str, detail: str) -> Element:
@@ -93,61 +92,42 @@ def _fact(label: str, value: str, detail: str) -> Element:
     )
 
 
-def _size(base: Result | None, result: Result) -> Element:
-    own = disk(result.size)
-    if base is None or not own or not disk(base.size):
-        return _fact("on disk", f"{megabytes(own)} MB", "weights and tokenizer")
-    detail = f"{megabytes(own)} MB against {megabytes(disk(base.size))} MB"
-    return _fact("on disk", compared(disk(base.size) / own, "smaller", "larger"), detail)
+def _latency_fact(base: Result | None, latency: Latency) -> Element:
+    label = f"{sentences_text(latency)}, {threads_text(latency.threads)}"
+    reference = reference_latency(base, latency)
+    if latency.speedup is None or reference is None:
+        return _fact(label, f"{milliseconds(latency.p50)} ms", f"p95 {milliseconds(latency.p95)} ms")
+    detail = f"{milliseconds(latency.p50)} ms against {milliseconds(reference.p50)} ms"
+    return _fact(label, compared(latency.speedup, "faster", "slower"), detail)
 
 
-def _headline_latency(report: Report, result: Result) -> Latency | None:
-    """Choose the shortest single sentence with the fewest threads, or what comes nearest to it."""
-    return min(result.latency, key=lambda one: (one.threads, one.batch, one.tokens), default=None)
+def _memory_fact(base: Result | None, memory: Memory) -> Element:
+    label, resident = "memory, resident", memory.resident
+    if base is None or base.memory is None or resident <= 0:
+        return _fact(label, f"{megabytes(resident)} MB", "above the bare process")
+    reference = base.memory.resident
+    detail = f"{megabytes(resident)} MB against {megabytes(reference)} MB"
+    return _fact(label, compared(reference / resident, "less", "more"), detail)
 
 
-def _latency(base: Result | None, own: Latency) -> Element:
-    label = f"{'one sentence' if own.batch == 1 else f'{own.batch} sentences'} of {own.tokens} tokens"
-    label = f"{label}, {threads_text(own.threads)}"
-    shape = (own.batch, own.tokens, own.threads)
-    other = next((one for one in (base.latency if base else ()) if (one.batch, one.tokens, one.threads) == shape), None)
-    if own.speedup is None or other is None:
-        return _fact(label, f"{milliseconds(own.p50)} ms", f"p95 {milliseconds(own.p95)} ms")
-    detail = f"{milliseconds(own.p50)} ms against {milliseconds(other.p50)} ms"
-    return _fact(label, compared(own.speedup, "faster", "slower"), detail)
-
-
-def _memory(base: Result | None, result: Result) -> Element:
-    own = result.memory.resident if result.memory else 0
-    if base is None or base.memory is None or own <= 0:
-        return _fact(RESIDENT, f"{megabytes(own)} MB", "over the bare process")
-    other = base.memory.resident
-    return _fact(RESIDENT, compared(other / own, "less", "more"), f"{megabytes(own)} MB against {megabytes(other)} MB")
-
-
-def _accuracy(report: Report, headline: Headline, figure: Figure) -> Element:
-    digits = decimals_of(report, headline.test)
-    value = signed(figure.value, digits)
-    label = f"{headline.label} ({headline.metric})"
+def _accuracy_fact(report: Report, headline: Headline, figure: Figure) -> Element:
+    decimals = decimals_of(report, headline.test)
+    label, value = f"{headline.label} ({headline.metric})", signed(figure.value, decimals)
     if figure.drop is None:
-        return _fact(label, value, f"95 % interval {interval(figure, digits)}")
-    change, low, high = (None if one is None else -one for one in (figure.drop, figure.drop_high, figure.drop_low))
-    reach = (
-        ""
-        if low is None or high is None
-        else f", change {_plus(low, digits)} to {_plus(high, digits)} (95\N{NO-BREAK SPACE}%)"
-    )
-    detail = f"{value} against {signed(figure.value + figure.drop, digits)}{reach}"
-    return _fact(label, _plus(change or 0.0, digits), detail)
+        return _fact(label, value, f"95 % interval {interval_text(figure.low, figure.high, decimals)}")
 
+    def plus(change: float) -> str:
+        text = signed(change, decimals)
+        return text if text.startswith("−") or float(text) == 0 else f"+{text}"
 
-def _plus(value: float, digits: int) -> str:
-    text = signed(value, digits)
-    return text if text.startswith("−") or float(text) == 0 else f"+{text}"
+    detail = f"{value} against {signed(figure.value + figure.drop, decimals)}"
+    if figure.drop_low is not None and figure.drop_high is not None:
+        detail += f", change {plus(-figure.drop_high)} to {plus(-figure.drop_low)} (95\N{NO-BREAK SPACE}%)"
+    return _fact(label, plus(-figure.drop), detail)
 
 
 def compared(ratio: float, better: str, worse: str) -> str:
-    """Write a ratio of at least one, with the word for its direction."""
+    """Format a ratio as at least one, with the word for its direction."""
     if EVEN <= ratio <= 1 / EVEN:
         return "the same"
     return f"{times(ratio)} {better}" if ratio > 1 else f"{times(1 / ratio)} {worse}"

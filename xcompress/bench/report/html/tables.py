@@ -1,117 +1,188 @@
-"""The full tables of a report."""
+"""The tables of a report in full."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 from xml.etree.ElementTree import Element
 
-from xcompress.bench.report.figures.format import disk, megabytes, milliseconds, times
-from xcompress.bench.report.html.element import Node, tag
-from xcompress.bench.report.notes import threads_text
-from xcompress.bench.results import Browser, Latency, Memory, Report, Result, Start, Throughput
+from xcompress.bench.report.format import (
+    decimals_of,
+    megabytes,
+    milliseconds,
+    percent,
+    sentences_text,
+    signed,
+    threads_text,
+    times,
+)
+from xcompress.bench.report.headlines import disk_bytes, figures_of, tests_of
+from xcompress.bench.report.html.element import Node, each, table, tag
+from xcompress.bench.results import Accuracy, Browser, Figure, Latency, Memory, Report, Result, Start, Throughput
 
 NONE = "–"
-LATENCY = ("p50", "p95", "p99", "times as fast", "share of peak", "multiply-adds, M", "spread")
-Cells = list[Node]
+"""For a figure that was not measured."""
+LATENCY = ("p50", "p95", "p99", "speedup", "share of peak", "multiply-adds, M", "spread")
+MOST_COLUMNS = 5
+"""Subjects in one table of accuracy; more would not fit on a printed page."""
+LOST, GAINED = "▼", "▲"
 Part = TypeVar("Part", Start, Memory, Throughput, Browser)
 
 
 def sizes(report: Report) -> Element:
-    """Lay out the bytes on disk."""
+    """Lay out the sizes on disk."""
     base = report.base
-
-    def cells(result: Result) -> Cells:
-        size = result.size
-        smaller = times(disk(base.size) / disk(result.size)) if base and disk(base.size) and disk(size) else NONE
-        return [megabytes(size.weights), megabytes(size.tokenizer), megabytes(disk(size)), smaller]
-
-    head = ("weights", "tokenizer", "both", "times smaller")
-    return table("On disk, MB", head, rows(report, report.results, cells))
+    rows = []
+    for result in report.results:
+        size = disk_bytes(result.size)
+        smaller = times(disk_bytes(base.size) / size) if base and disk_bytes(base.size) and size else NONE
+        cells = [megabytes(result.size.weights), megabytes(result.size.tokenizer), megabytes(size), smaller]
+        rows.append(_row(report, result, cells))
+    return table("On disk, MB", ("weights", "tokenizer", "both", "times smaller"), tag("tbody", *rows))
 
 
 def starts(report: Report) -> Element | None:
     """Lay out the time to the first vector."""
 
-    def cells(start: Start) -> Cells:
+    def cells(start: Start) -> list[Node]:
         parts = (start.imports, start.model, start.first_vector, start.total)
-        return [*map(milliseconds, parts), share(start.spread), str(start.processes)]
+        return [*map(milliseconds, parts), percent(start.spread), str(start.processes)]
 
-    head = ("imports", "model", "first vector", "together", "spread", "processes")
-    caption = "From a fresh process to the first vector with one thread, ms"
+    head = ("imports", "model", "first vector", "total", "spread", "processes")
+    caption = "From a fresh process to the first vector, one thread, ms"
     return _measured(report, caption, head, lambda result: result.start, cells)
 
 
 def memories(report: Report) -> Element | None:
-    """Lay out memory over the bare process."""
+    """Lay out memory above the bare process."""
 
-    def cells(memory: Memory) -> Cells:
-        return [*map(_mb, (memory.resident, memory.tokenizer, memory.peak, memory.busy_peak, memory.bare))]
+    def cells(memory: Memory) -> list[Node]:
+        sizes = (memory.resident, memory.tokenizer, memory.peak, memory.busy_peak, memory.bare)
+        return [NONE if size is None else megabytes(size) for size in sizes]
 
     head = ("resident", "its tokenizer", "peak", "busy peak", "bare process")
-    return _measured(report, "Memory over the bare process, MB", head, lambda result: result.memory, cells)
+    return _measured(report, "Memory above the bare process, MB", head, lambda result: result.memory, cells)
 
 
 def latencies(report: Report) -> list[Element]:
-    """Lay out latency, a table for each number of threads, grouped by shape."""
-    counts = sorted({one.threads for result in report.results for one in result.latency})
-    return [_latencies(report, count) for count in counts]
+    """Lay out latency: a table for each number of threads, grouped by shape."""
+    counts = sorted({latency.threads for result in report.results for latency in result.latency})
+    return [_latency_table(report, count) for count in counts]
+
+
+def _latency_table(report: Report, threads: int) -> Element:
+    groups: dict[tuple[int, int], list[tuple[Result, Latency]]] = {}
+    for result in report.results:
+        for latency in result.latency:
+            if latency.threads == threads:
+                groups.setdefault((latency.batch, latency.tokens), []).append((result, latency))
+    bodies = []
+    for group in groups.values():
+        title = tag("span", sentences_text(group[0][1]))
+        head = tag("tr", tag("th", title, scope="rowgroup", colspan=len(LATENCY) + 1))
+        rows = [_row(report, result, _latency_cells(latency)) for result, latency in group]
+        bodies.append(tag("tbody", head, *rows, class_="group"))
+    return table(f"Latency with {threads_text(threads)}, ms", LATENCY, *bodies)
+
+
+def _latency_cells(latency: Latency) -> list[Node]:
+    noisy = tag("span", percent(latency.spread), " ", tag("span", "noisy", class_="tag warn"))
+    return [
+        *map(milliseconds, (latency.p50, latency.p95, latency.p99)),
+        NONE if latency.speedup is None else times(latency.speedup),
+        NONE if latency.peak_share is None else percent(latency.peak_share),
+        NONE if latency.multiply_adds is None else f"{latency.multiply_adds / 1e6:,.0f}",
+        noisy if latency.noisy else percent(latency.spread),
+    ]
 
 
 def throughputs(report: Report) -> Element | None:
-    """Lay out real sentences from text to vectors."""
+    """Lay out throughput on real sentences."""
 
-    def cells(one: Throughput) -> Cells:
-        tokens = f"{one.per_second * one.tokens / one.sentences:,.0f}" if one.tokens and one.sentences else NONE
-        tokenizer = NONE if one.tokenizer is None else share(one.tokenizer)
-        faster = NONE if one.speedup is None else times(one.speedup)
-        return [f"{one.per_second:,.0f}", tokens, faster, tokenizer, share(one.spread), str(one.threads)]
+    def cells(throughput: Throughput) -> list[Node]:
+        tokens, sentences = throughput.tokens, throughput.sentences
+        return [
+            f"{throughput.per_second:,.0f}",
+            f"{throughput.per_second * tokens / sentences:,.0f}" if tokens and sentences else NONE,
+            NONE if throughput.speedup is None else times(throughput.speedup),
+            NONE if throughput.tokenizer is None else percent(throughput.tokenizer),
+            percent(throughput.spread),
+            str(throughput.threads),
+        ]
 
-    head = ("sentences/s", "tokens/s", "times as fast", "tokenizer", "spread", "threads")
+    head = ("sentences/s", "tokens/s", "speedup", "time in tokenizer", "spread", "threads")
     return _measured(report, "Throughput on real text", head, lambda result: result.throughput, cells)
 
 
 def browsers(report: Report) -> Element | None:
-    """Lay out what only a browser tells."""
+    """Lay out the figures that only a browser gives."""
 
-    def cells(one: Browser) -> Cells:
-        slow = f"{one.slow_down:g}×"
-        return [one.version, slow, megabytes(one.js_heap), megabytes(one.wasm_memory), f"{one.parity:.5f}"]
+    def cells(browser: Browser) -> list[Node]:
+        memory = megabytes(browser.js_heap), megabytes(browser.wasm_memory)
+        return [browser.version, f"{browser.slow_down:g}×", *memory, f"{browser.parity:.5f}"]
 
-    head = ("version", "slowed down", "JS heap, MB", "wasm memory, MB", "least cosine to native")
+    head = ("version", "slowed down", "JS heap, MB", "wasm memory, MB", "lowest cosine with native")
     return _measured(report, "In the browser", head, lambda result: result.browser, cells)
 
 
-def table(caption: str, head: Sequence[str], *bodies: Element, first: str = "subject") -> Element:
-    """Lay out a table that scrolls by itself where it is too wide.
-
-    :param head: of every column but the first, which is headed `first`.
-    """
-    columns = (tag("th", one, scope="col", class_="name" if one == first else "") for one in (first, *head))
-    whole = tag(
-        "table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *columns)), *(body for body in bodies)
-    )
-    return tag("div", whole, class_="scroll", role="region", tabindex=0, aria_label=caption)
+def accuracies(report: Report) -> list[Element]:
+    """Lay out every test in full: a row for each figure, a column for each subject, in several tables if needed."""
+    return [part for test in tests_of(report) if figures_of(test) for part in _accuracy_tables(report, test)]
 
 
-def rows(report: Report, results: Iterable[Result], cells: Callable[[Result], Cells]) -> Element:
-    """Lay out a row for each subject."""
-    return tag("tbody", *(tag("tr", name_cell(report, one), *data(cells(one))) for one in results))
+def _accuracy_tables(report: Report, test: Accuracy) -> Iterator[Element]:
+    measured = [
+        (result.name, accuracy)
+        for result in report.results
+        for accuracy in result.accuracy
+        if accuracy.test == test.test
+    ]
+    decimals = decimals_of(report, test.test)
+    chunks = [measured[start : start + MOST_COLUMNS] for start in range(0, len(measured), MOST_COLUMNS)]
+    for number, chunk in enumerate(chunks, 1):
+        caption = f"{test.test}: {test.metric}, {test.rows:,} rows" + (
+            f" (table {number} of {len(chunks)})" if len(chunks) > 1 else ""
+        )
+        averages = dict.fromkeys(name for _, accuracy in chunk for name in accuracy.averages)
+        names = dict.fromkeys([*averages, *(name for _, accuracy in chunk for name in figures_of(accuracy))])
+        rows = []
+        for name in names:
+            cells = (_accuracy_cell(figures_of(accuracy).get(name), decimals) for _, accuracy in chunk)
+            head = tag("th", name, scope="row")
+            rows.append(tag("tr", head, *cells, class_="strong" if name in averages else ""))
+        heads = [f"{name} (reference)" if name == report.reference else name for name, _ in chunk]
+        yield table(caption, heads, tag("tbody", *rows), first="figure")
 
 
-def name_cell(report: Report, result: Result) -> Element:
-    """Head a row with a subject's name."""
-    marks = [tag("span", "reference", class_="tag")] if result.name == report.reference else []
-    marks += [tag("span", "failed", class_="tag warn")] if result.failed else []
-    return tag("th", result.name, *(node for mark in marks for node in (" ", mark)), scope="row")
+def _accuracy_cell(figure: Figure | None, decimals: int) -> Element:
+    if figure is None:
+        return tag("td", NONE)
+    interval = interval_text(figure.low, figure.high, decimals)
+    parts = [tag("span", signed(figure.value, decimals), class_="value"), tag("small", interval)]
+    if figure.drop is not None:
+        drop = f"{beyond_chance(figure)} drop {drop_text(figure, decimals)}".strip()
+        parts.append(tag("small", drop, class_="drop"))
+    return tag("td", *parts, class_="stack")
 
 
-def data(cells: Iterable[Node]) -> list[Element]:
-    """Wrap cells."""
-    return [tag("td", cell) for cell in cells]
+def interval_text(low: float, high: float, decimals: int) -> str:
+    """Format an interval."""
+    return f"{signed(low, decimals)} to {signed(high, decimals)}"
 
 
-def share(value: float) -> str:
-    """Format a share as percent."""
-    return f"{100 * value:.0f} %"
+def drop_text(figure: Figure, decimals: int) -> str:
+    """Format the drop against the reference, with its interval where it has one."""
+    if figure.drop is None:
+        return ""
+    drop = signed(figure.drop, decimals)
+    if figure.drop_low is None or figure.drop_high is None:
+        return drop
+    return f"{drop} ({interval_text(figure.drop_low, figure.drop_high, decimals)})"
+
+
+def beyond_chance(figure: Figure) -> str:
+    """Return the sign for lost or gained; nothing where the interval of the drop contains zero."""
+    if figure.drop_low is None or figure.drop_high is None:
+        return ""
+    return LOST if figure.drop_low > 0 else GAINED if figure.drop_high < 0 else ""
 
 
 def _measured(
@@ -119,42 +190,17 @@ def _measured(
     caption: str,
     head: Sequence[str],
     part: Callable[[Result], Part | None],
-    cells: Callable[[Part], Cells],
+    cells: Callable[[Part], list[Node]],
 ) -> Element | None:
     """Lay out the subjects that have this part; nothing where none has it."""
-    found = {result.name: found for result in report.results if (found := part(result)) is not None}
-    measured = [result for result in report.results if result.name in found]
-    return table(caption, head, rows(report, measured, lambda one: cells(found[one.name]))) if found else None
+    parts = ((result, part(result)) for result in report.results)
+    rows = [_row(report, result, cells(measured)) for result, measured in parts if measured is not None]
+    return table(caption, head, tag("tbody", *rows)) if rows else None
 
 
-def _latencies(report: Report, threads: int) -> Element:
-    found = [(result, one) for result in report.results for one in result.latency if one.threads == threads]
-    shapes = list(dict.fromkeys((one.batch, one.tokens) for _, one in found))
-    bodies = [_group(report, [one for one in found if (one[1].batch, one[1].tokens) == shape]) for shape in shapes]
-    return table(f"Latency with {threads_text(threads)}, ms", LATENCY, *bodies)
-
-
-def _group(report: Report, found: Sequence[tuple[Result, Latency]]) -> Element:
-    """Lay out the subjects of one shape under its name."""
-    lines = [tag("tr", name_cell(report, result), *data(_latency_cells(one))) for result, one in found]
-    head = tag("th", tag("span", _shape_head(found[0][1])), scope="rowgroup", colspan=len(LATENCY) + 1)
-    return tag("tbody", tag("tr", head), *lines, class_="group")
-
-
-def _latency_cells(one: Latency) -> Cells:
-    noisy = tag("span", share(one.spread), " ", tag("span", "noisy", class_="tag warn"))
-    return [
-        *map(milliseconds, (one.p50, one.p95, one.p99)),
-        NONE if one.speedup is None else times(one.speedup),
-        NONE if one.peak_share is None else share(one.peak_share),
-        NONE if one.multiply_adds is None else f"{one.multiply_adds / 1e6:,.0f}",
-        noisy if one.noisy else share(one.spread),
-    ]
-
-
-def _shape_head(one: Latency) -> str:
-    return f"one sentence of {one.tokens} tokens" if one.batch == 1 else f"{one.batch} sentences of {one.tokens} tokens"
-
-
-def _mb(size: int | None) -> str:
-    return NONE if size is None else megabytes(size)
+def _row(report: Report, result: Result, cells: Iterable[Node]) -> Element:
+    """Make a row for one subject, headed by its name."""
+    marks = [tag("span", "reference", class_="tag")] if result.name == report.reference else []
+    marks += [tag("span", "failed", class_="tag warn")] if result.failed else []
+    head = tag("th", result.name, *(node for mark in marks for node in (" ", mark)), scope="row")
+    return tag("tr", head, *each("td", cells))

@@ -49,7 +49,7 @@ def test_margin_against_a_loop(vectors: tuple[np.ndarray, np.ndarray], rows: int
 
 
 def test_margin_passes_over_a_hub() -> None:
-    """The hub lies next to all queries; the margin takes what is close to one query and far from the others."""
+    """The hub is near all queries; the margin prefers candidates near one query and far from the others."""
     queries = np.array([[1, 0.3, 0], [1, 0, 0.3], [1, -0.3, 0]], dtype=np.float32)
     candidates = np.array([[1, 0, 0], [0.6, 0.6, 0], [0.6, 0, 0.6], [0.6, -0.6, 0]], dtype=np.float32)
     assert nearest(queries, blocks_of(candidates, 4)).tolist() == [0, 0, 0]

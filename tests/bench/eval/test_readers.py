@@ -1,4 +1,4 @@
-"""The files of tests, good and broken."""
+"""Files of test sets, valid and broken."""
 
 import gzip
 import lzma
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from xcompress.bench.eval import collect
-from xcompress.bench.eval.reading import read_holdouts, read_labelled, read_sentences, read_tatoeba, sample_pairs
+from xcompress.bench.eval.readers import read_holdouts, read_labelled, read_sentences, read_tatoeba, sample_pairs
 from xcompress.errors import InputError
 
 ROWS = "one\teins\ntwo\tzwei\nthree\tdrei\nfour\tvier\n"
 
 
 def write(folder: Path, **files: str) -> Path:
-    """Write files; in their names, _ stands for a dot and __ for a hyphen."""
+    """Write files; in the keys, _ means a dot and __ a hyphen."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name.replace("__", "-").replace("_", ".")).write_text(text, encoding="utf-8")
@@ -73,7 +73,7 @@ BROKEN = {
     "graded.en.tsv": ("a\tb\t1\n\td\t2\n", ":2: an empty sentence"),
     "stsb-en-dev.csv": ("a,b,1\nc,2\n", ":2: 2 columns"),
     "tatoeba.deu-eng.deu": ("eins\nzwei\n", ": 2 lines, but tatoeba.deu-eng.eng has 3"),
-    "tatoeba.fra-eng.fra": ("un\ndeux\n", ": needs its other side"),
+    "tatoeba.fra-eng.fra": ("un\ndeux\n", ": the other side is missing"),
     "tatoeba.ita-eng.ita": ("uno\n\ndue\n", ":2: an empty line"),
     "tatoeba.spa-eng.spa": ("uno\n", ": 1 lines; retrieval needs at least 2"),
     "de.dev.tsv": ("travel\tZug\nsports\tBall\textra\n", ":2: 3 columns instead of 2"),

@@ -1,0 +1,90 @@
+"""Format numbers and names, the same way in tables, pages and pictures."""
+
+import textwrap
+
+from xcompress.bench.report.headlines import figures_of
+from xcompress.bench.results import Latency, Report, Result
+
+LONGEST = 44
+"""Characters of a name in a picture; longer names lose their middle, since paths differ at their ends."""
+SMALL = 1.5
+"""Figures that are all at most this are shares of one and need three decimals."""
+
+
+def shape_text(latency: Latency, by: str = "x") -> str:
+    """Format batch and tokens, such as `1x16`."""
+    return f"{latency.batch}{by}{latency.tokens}"
+
+
+def threads_text(count: int) -> str:
+    """Format a number of threads."""
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def call_text(latency: Latency) -> str:
+    """Format what was timed, such as `1x16 with 2 threads`."""
+    return f"{shape_text(latency)} with {threads_text(latency.threads)}"
+
+
+def sentences_text(latency: Latency) -> str:
+    """Describe a batch, such as `one sentence of 16 tokens`."""
+    count = "one sentence" if latency.batch == 1 else f"{latency.batch} sentences"
+    return f"{count} of {latency.tokens} tokens"
+
+
+def megabytes(size: float) -> str:
+    """Format bytes in units of 10^6 bytes, with three digits."""
+    return _three_digits(size / 1e6)
+
+
+def milliseconds(seconds: float) -> str:
+    """Format seconds as milliseconds, with three digits."""
+    return _three_digits(seconds * 1e3)
+
+
+def _three_digits(value: float) -> str:
+    """Format a number with three digits: below 10 with two decimals, below 0.1 with three."""
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    decimals = 1 if value >= 9.995 else 3 if 0 < value < 0.0995 else 2
+    return f"{value:.{decimals}f}"
+
+
+def times(ratio: float) -> str:
+    """Format a ratio of at least 1, such as `3.9×`."""
+    return f"{ratio:,.0f}×" if ratio >= 99.5 else f"{ratio:.1f}×" if ratio >= 1.95 else f"{ratio:.2f}×"
+
+
+def percent(share: float) -> str:
+    """Format a share as percent."""
+    return f"{100 * share:.0f} %"
+
+
+def signed(value: float, decimals: int) -> str:
+    """Format a number with a real minus sign; a number that rounds to zero has none."""
+    return f"{value:z.{decimals}f}".replace("-", "−")
+
+
+def decimals_of(report: Report, test: str) -> int:
+    """Return the number of decimals that a test's figures need."""
+    tests = (accuracy for result in report.results for accuracy in result.accuracy if accuracy.test == test)
+    figures = (figure for accuracy in tests for figure in figures_of(accuracy).values())
+    return 3 if all(abs(figure.value) <= SMALL for figure in figures) else 1
+
+
+def shorten(name: str) -> str:
+    """Put a name into one line of at most `LONGEST` characters."""
+    line = " ".join(name.encode("utf-8", "replace").decode().split())
+    half = LONGEST // 2
+    return line if len(line) <= LONGEST else f"{line[: half - 1]}…{line[-half:]}"
+
+
+def label(report: Report, result: Result, width: int = LONGEST + 12) -> str:
+    """Return a subject's name for a picture, wrapped at `width` characters; the reference is marked."""
+    name = shorten(result.name) + (" (reference)" if result.name == report.reference else "")
+    return wrap(name, width) or "?"
+
+
+def wrap(text: str, width: int) -> str:
+    """Break a text into lines of at most `width` characters."""
+    return "\n".join(textwrap.wrap(text, width))

@@ -1,0 +1,95 @@
+"""The few figures that summarize accuracy where there is no room for all: one for each kind of test."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xcompress.bench.results import Accuracy, Figure, Report, Result, Size
+
+KINDS = ("similarity", "retrieval", "classification")
+FALLBACK = "agreement"
+"""Used only when nothing else was measured: it is similarity to the reference, not accuracy."""
+PREFERRED = ("average", "en-xx")
+"""The averages that summarize a test; without either, its last average."""
+
+Point = tuple[float, float]
+"""(cost, value): less cost is better, more value is better."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One average, or one figure, of one test."""
+
+    test: str
+    kind: str
+    metric: str
+    average: str
+
+    @property
+    def label(self) -> str:
+        """Name the test and the figure."""
+        return f"{self.test}, {self.average}"
+
+    def figure(self, result: Result) -> Figure | None:
+        """Return a subject's figure; None where it has none."""
+        accuracy = next((accuracy for accuracy in result.accuracy if accuracy.test == self.test), None)
+        return figures_of(accuracy).get(self.average) if accuracy else None
+
+    def sized(self, report: Report) -> list[tuple[Result, Figure]]:
+        """List the subjects that have this figure and a known size on disk."""
+        return [
+            (result, figure) for result in report.results if (figure := self.figure(result)) and disk_bytes(result.size)
+        ]
+
+
+def headlines(report: Report) -> list[Headline]:
+    """Choose one figure for each kind of test: from the test that most subjects have, then the one with most rows."""
+    chosen = [headline for kind in KINDS if (headline := _headline(report, kind))]
+    return chosen or [headline for headline in [_headline(report, FALLBACK)] if headline]
+
+
+def _headline(report: Report, kind: str) -> Headline | None:
+    tests = [test for test in tests_of(report) if test.kind == kind and figures_of(test)]
+    if not tests:
+        return None
+
+    def subjects(name: str) -> int:
+        return sum(any(accuracy.test == name for accuracy in result.accuracy) for result in report.results)
+
+    test = max(tests, key=lambda test: (subjects(test.test), test.rows))
+    names = list(test.averages) or list(test.figures)[:1]
+    average = next((name for name in PREFERRED if name in names), names[-1])
+    return Headline(test.test, kind, test.metric, average)
+
+
+def figures_of(accuracy: Accuracy) -> dict[str, Figure]:
+    """Return the averages, then the other figures."""
+    others = {name: figure for name, figure in accuracy.figures.items() if name not in accuracy.averages}
+    return accuracy.averages | others
+
+
+def tests_of(report: Report) -> list[Accuracy]:
+    """Return every test of the report once, from the first subject that has it."""
+    tests: dict[str, Accuracy] = {}
+    for result in report.results:
+        for accuracy in result.accuracy:
+            tests.setdefault(accuracy.test, accuracy)
+    return list(tests.values())
+
+
+def disk_bytes(size: Size) -> int:
+    """Return the bytes of weights and tokenizer together."""
+    return size.weights + size.tokenizer
+
+
+def pareto_front(points: Sequence[Point]) -> list[int]:
+    """Return the numbers of the points that no other point dominates, the cheapest first.
+
+    A point dominates another when it costs no more, gives no less, and is better in one of the two. Equal points do not
+    dominate each other.
+    """
+
+    def dominated(point: Point) -> bool:
+        return any(other[0] <= point[0] and other[1] >= point[1] and other != point for other in points)
+
+    front = [number for number, point in enumerate(points) if not dominated(point)]
+    return sorted(front, key=lambda number: points[number])
