@@ -102,13 +102,13 @@ def test_every_option_arrives(asked: list[dict[str, Any]], tmp_path: Path) -> No
         gate=0.5,
         text=(Path("a.txt"), Path("b.tsv")),
     )
-    assert call["reading"] == SourceOptions(tokenizer=tmp_path, prefix="query:", pooling="cls")
+    assert call["source_options"] == SourceOptions(tokenizer=tmp_path, prefix="query:", pooling="cls")
     assert (call["source"], call["output"], call["force"]) == ("student", Path("there"), True)
 
 
 def test_without_a_source_the_newest_run_is_left_to_the_export(asked: list[dict[str, Any]]) -> None:
     assert run().exit_code == 0
-    assert (asked[-1]["source"], asked[-1]["output"], asked[-1]["reading"]) == (None, None, SourceOptions())
+    assert (asked[-1]["source"], asked[-1]["output"], asked[-1]["source_options"]) == (None, None, SourceOptions())
 
 
 def test_the_folder_or_the_manifest_is_printed(asked: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_other_format_and_how_to_read_a_foreign_encoder(asked: list[dict[str
         "source": "student",
         "output": None,
         "recurrences": 2,
-        "reading": SourceOptions(pooling="cls"),
+        "source_options": SourceOptions(pooling="cls"),
         "force": False,
     }
 

@@ -3,8 +3,8 @@ import pytest
 
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer
 from xcompress.errors import InputError
-from xcompress.export.prepare import ENOUGH, principal_axes, shortened
-from xcompress.export.verify import real_sentences
+from xcompress.export.prepare import SENTENCES_PER_AXIS, principal_axes, reduce_dimension
+from xcompress.export.text import real_sentences
 from xcompress.modeling.student import encode
 
 TEXTS = real_sentences()[:48]
@@ -31,7 +31,7 @@ def test_principal_axes_keep_the_most_squared_length_that_any_axes_can() -> None
 def test_vectors_are_the_old_ones_on_the_axes_at_unit_length(changes: dict[str, object], sliced: bool) -> None:
     student, tokenizer = make_student(**changes), make_tokenizer()
     before = encode(student, tokenizer, TEXTS)
-    small, kept = shortened(student, tokenizer, TEXTS, 6, sliced=sliced)
+    small, kept = reduce_dimension(student, tokenizer, TEXTS, 6, sliced=sliced)
     axes = np.eye(before.shape[1])[:6] if sliced else principal_axes(before, 6)
     expected = before @ axes.T
     assert kept == pytest.approx(np.square(expected).sum() / np.square(before).sum(), rel=1e-4)
@@ -44,25 +44,25 @@ def test_vectors_are_the_old_ones_on_the_axes_at_unit_length(changes: dict[str, 
 
 def test_axes_keep_more_than_the_first_numbers() -> None:
     student, tokenizer = make_student(), make_tokenizer()
-    by_axes, by_place = (shortened(student, tokenizer, TEXTS, 4, sliced=sliced)[1] for sliced in (False, True))
+    by_axes, by_place = (reduce_dimension(student, tokenizer, TEXTS, 4, sliced=sliced)[1] for sliced in (False, True))
     assert 1 > by_axes > by_place + 0.05
 
 
 @pytest.mark.parametrize("dimension", [24, 25, 1000])
 def test_vectors_can_only_become_shorter(dimension: int) -> None:
     with pytest.raises(InputError, match=f"dimension: {dimension} asked for, the vectors have 24; choose fewer"):
-        shortened(make_student(), make_tokenizer(), TEXTS, dimension, sliced=False)
+        reduce_dimension(make_student(), make_tokenizer(), TEXTS, dimension, sliced=False)
 
 
 def test_an_activated_head_cannot_be_shortened() -> None:
-    with pytest.raises(InputError, match="vectors that pass tanh cannot be shortened; leave it out"):
-        shortened(make_student(head_activation="tanh"), make_tokenizer(), TEXTS, 8, sliced=True)
+    with pytest.raises(InputError, match="the vectors pass tanh and cannot be shortened; leave the option out"):
+        reduce_dimension(make_student(head_activation="tanh"), make_tokenizer(), TEXTS, 8, sliced=True)
 
 
 def test_few_sentences_for_many_axes_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     student, tokenizer = make_student(), make_tokenizer()
-    shortened(student, tokenizer, TEXTS[: 4 * ENOUGH], 4, sliced=False)
-    shortened(student, tokenizer, SENTENCES, 4, sliced=True)
+    reduce_dimension(student, tokenizer, TEXTS[: 4 * SENTENCES_PER_AXIS], 4, sliced=False)
+    reduce_dimension(student, tokenizer, SENTENCES, 4, sliced=True)
     assert "warning" not in capsys.readouterr().err
-    shortened(student, tokenizer, TEXTS[: 4 * ENOUGH - 1], 4, sliced=False)
+    reduce_dimension(student, tokenizer, TEXTS[: 4 * SENTENCES_PER_AXIS - 1], 4, sliced=False)
     assert "15 sentences for 4 axes; give more with --text" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.helpers.export import ran
-from xcompress.export.embeddings import TableKind, int4_blocks, look_up
+from xcompress.export.graph import TableKind, quantize_rows, write_lookup
 from xcompress.export.writer import Writer
 
 ROWS = 37
@@ -27,7 +27,7 @@ def table(width: int) -> NDArray[np.float32]:
 def looked_up(rows: NDArray[np.float32], kind: TableKind) -> tuple[NDArray[np.float32], dict[str, object]]:
     """Look IDS up; return the rows, and what is stored."""
     writer = Writer()
-    writer.node("Identity", look_up(writer, "table", rows, "ids", kind), name="found")
+    writer.node("Identity", write_lookup(writer, "table", rows, "ids", kind), name="found")
     model = writer.model(
         [helper.make_tensor_value_info("ids", TensorProto.INT64, [None, None])],
         [helper.make_tensor_value_info("found", TensorProto.FLOAT, [None, None, rows.shape[1]])],
@@ -72,7 +72,7 @@ def test_int8_rows_have_a_scale_each_and_are_off_by_half_a_step() -> None:
 @pytest.mark.parametrize("width", BLOCK_OF)
 def test_int4_values_are_off_by_half_a_step_where_seven_steps_reach(width: int) -> None:
     rows = table(width)
-    values, scales = int4_blocks(rows, BLOCK_OF[width])
+    values, scales = quantize_rows(rows, BLOCK_OF[width])
     assert (values.shape, scales.shape) == ((ROWS, width), (ROWS, width // BLOCK_OF[width]))
     assert (values.dtype, scales.dtype) == (np.int8, np.float16)
     assert values.min() == -8
@@ -89,7 +89,7 @@ def test_int4_values_are_off_by_half_a_step_where_seven_steps_reach(width: int) 
 @pytest.mark.parametrize("width", BLOCK_OF)
 def test_the_looked_up_int4_rows_are_values_times_scales(width: int) -> None:
     rows = table(width)
-    values, scales = int4_blocks(rows, BLOCK_OF[width])
+    values, scales = quantize_rows(rows, BLOCK_OF[width])
     exact = values * np.repeat(scales.astype(np.float32), BLOCK_OF[width], 1)
     found, stored = looked_up(rows, "int4")
     np.testing.assert_array_equal(found, exact.astype(np.float16).astype(np.float32)[IDS])
@@ -98,7 +98,7 @@ def test_the_looked_up_int4_rows_are_values_times_scales(width: int) -> None:
 
 def test_the_extreme_value_of_a_block_is_kept_almost_exactly() -> None:
     rows = table(96)
-    values, scales = int4_blocks(rows, 32)
+    values, scales = quantize_rows(rows, 32)
     blocks = np.abs(rows.reshape(ROWS, -1, 32))
     np.testing.assert_allclose(8 * np.abs(scales.astype(np.float32)), blocks.max(-1), rtol=1e-3)
     assert (values.reshape(ROWS, -1, 32).min(-1)[blocks.max(-1) > 0] == -8).all()

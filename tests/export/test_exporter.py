@@ -66,7 +66,7 @@ def test_the_manifest_of_a_bundle_verified_on_the_packages_text(on_all_text: Pat
     assert (manifest["precision"], list(manifest["graphs"]), manifest["target"]) == ("int8", ["int8", "fp32"], "cpu")
     assert manifest["graphs"] == {"int8": "onnx/model_quantized.onnx", "fp32": "onnx/model.onnx"}
     assert list(manifest["graphs"]) == ["int8", "fp32"]
-    assert manifest["options"] == ExportConfig().described()
+    assert manifest["options"] == ExportConfig().to_dict()
     assert manifest["recurrence"] == "unroll"
     why = "folding adds 0.0 MB in float32 and saves one product of 25"
     assert manifest["bottleneck"] == {"width": 16, "form": "folded", "why": why}
@@ -252,7 +252,7 @@ def test_shorter_vectors(small: Path) -> None:
 def test_an_export_that_loses_too_much_is_refused_and_the_old_bundle_stays(small: Path) -> None:
     made = export(small)
     before = (made / "manifest.json").read_text()
-    with pytest.raises(GateError, match=r"gate: .* allowed 0\.01; the sites that cost most .* use --precision auto"):
+    with pytest.raises(GateError, match=r"gate: .* allowed 0\.01; the products that cost most .* use --precision auto"):
         export(small, options=ExportConfig(dimension=2, gate=0.01))
     assert (made / "manifest.json").read_text() == before
     assert sorted(path.name for path in small.parent.iterdir()) == ["small", "small-bundle"]
@@ -271,9 +271,9 @@ def test_a_gate_that_holds_lets_through(small: Path) -> None:
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta"])
 def test_a_foreign_encoder_is_exported_as_it_is(kind: str, tmp_path: Path) -> None:
     save_encoder(tmp_path / kind, kind, initializer_range=0.1)
-    reading = SourceOptions(prefix="query: ", pooling="cls")
-    made = export(tmp_path / kind, reading=reading, bounds=Bounds(worst_cosine=0.9))  # of random weights
-    manifest, student = manifest_of(made), find_source(tmp_path / kind, reading).open()[0]
+    options = SourceOptions(prefix="query: ", pooling="cls")
+    made = export(tmp_path / kind, source_options=options, bounds=Bounds(worst_cosine=0.9))  # of random weights
+    manifest, student = manifest_of(made), find_source(tmp_path / kind, options).open()[0]
     assert (manifest["pooling"], manifest["prefix"], manifest["unit_layers"]) == ("cls", "query: ", 3)
     assert (manifest["recurrences"], manifest["student_recurrences"], manifest["bottleneck"]) == (1, 1, None)
     check_close(made, student)

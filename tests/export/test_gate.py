@@ -15,7 +15,7 @@ from xcompress.export.accuracy import (
     Encode,
     Regression,
     check_gate,
-    fallen,
+    find_regressions,
     graded_scores,
     matmul_costs,
 )
@@ -68,8 +68,8 @@ def test_scores_are_those_of_the_models_languages() -> None:
 def test_what_fell_comes_worst_first_and_no_number_before_all() -> None:
     before = {"de-de": 80.0, "en-en": 81.0, "en-de": 70.0, "fr-fr": 75.0, "it-it": 60.0}
     after = {"de-de": 79.5, "en-en": 80.4, "en-de": 68.0, "fr-fr": math.nan, "it-it": 66.0}
-    assert [fall.pair for fall in fallen(before, after, 0.5)] == ["fr-fr", "en-de", "en-en"]
-    assert fallen(before, {**after, "fr-fr": 75}, 2) == []
+    assert [fall.pair for fall in find_regressions(before, after, 0.5)] == ["fr-fr", "en-de", "en-en"]
+    assert find_regressions(before, {**after, "fr-fr": 75}, 2) == []
 
 
 def test_an_export_that_lost_too_much_is_refused_in_one_line_with_what_costs_most() -> None:
@@ -77,9 +77,9 @@ def test_an_export_that_lost_too_much_is_refused_in_one_line_with_what_costs_mos
     with pytest.raises(GateError) as caught:
         check_gate({"de-de": 80, "en-en": 81}, {"de-de": 78.75, "en-en": 80.9}, 0.5, lambda: costs)
     assert str(caught.value) == (
-        "gate: Spearman x 100 on graded pairs fell in de-de by 1.25 (80.00 to 78.75), allowed 0.5; the sites that cost "
-        "most (mean of 1 - cosine saved in fp32): layers.2.output (0.01230), head (0.00100); use --precision auto, or "
-        "a larger --gate"
+        "gate: Spearman x 100 on graded pairs fell in de-de by 1.25 (80.00 to 78.75), allowed 0.5; the products that "
+        "cost most (mean of 1 - cosine saved in fp32): layers.2.output (0.01230), head (0.00100); use --precision auto, "
+        "or a larger --gate"
     )
     assert caught.value.exit_code == 3
 
@@ -106,14 +106,14 @@ def test_a_fall_tells_its_points() -> None:
 
 def test_the_noisiest_site_costs_most() -> None:
     costs = matmul_costs(noisy(), list(NOISE), TEXTS, exact(TEXTS))
-    assert [cost.site for cost in costs] == ["first", "third", "second"]
+    assert [cost.matmul for cost in costs] == ["first", "third", "second"]
     assert costs[0].gain > 4 * costs[1].gain > 0
 
 
 def test_costs_are_those_at_the_levels_given() -> None:
     asked: list[dict[str, str]] = []
     levels = {"first": FP32, "second": STATIC, "third": TOKEN}
-    costs = {cost.site: cost.gain for cost in matmul_costs(noisy(asked), list(NOISE), TEXTS, exact(TEXTS), levels)}
+    costs = {cost.matmul: cost.gain for cost in matmul_costs(noisy(asked), list(NOISE), TEXTS, exact(TEXTS), levels)}
     assert costs["first"] == 0
     assert asked[0] == levels
     assert {**levels, "second": FP32} in asked

@@ -12,8 +12,8 @@ from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.errors import InputError
 from xcompress.export import graph
 from xcompress.export.calibrate import calibrate
-from xcompress.export.graph import GraphOptions, build, form_of
-from xcompress.export.int4 import block_of
+from xcompress.export.graph import GraphOptions, build, options_for
+from xcompress.export.int4 import block_size_for
 from xcompress.export.matmul import Range, matmuls
 from xcompress.export.writer import OPSET
 from xcompress.metrics import cosines
@@ -48,7 +48,7 @@ CHANGED = (
 
 
 def small(precision: str, recurrence: graph.Recurrence = "unroll", **changes: object) -> onnx.ModelProto:
-    form = form_of(precision, recurrence, False, ranges_of(**changes))
+    form = options_for(precision, recurrence, False, ranges_of(**changes))
     return build(make_student(**changes), form)
 
 
@@ -96,7 +96,7 @@ def test_attention_that_tells_tokens_apart_is_the_same(precision: str, heads: in
         student.unit[0].attention_output.weight.mul_(4)
     ranges = calibrate(student, make_tokenizer(), CALIBRATED)
     feeds = batch(5, 33)
-    found = ran(build(student, form_of(precision, "unroll", False, ranges)), feeds)[1]
+    found = ran(build(student, options_for(precision, "unroll", False, ranges)), feeds)[1]
     assert (1 - cosines(found, torch_vectors(student, feeds)[1])).max() < (1e-6 if precision == "fp32" else 0.003)
 
 
@@ -126,7 +126,7 @@ def test_every_weight_is_stored_once(precision: str, recurrence: graph.Recurrenc
     shapes = [site.weight.shape for site in matmuls(student).values()]
     expected = [(400, 16), (160 - 2, 32), *shapes]
     if precision == "int4":  # two values a byte, in blocks of 32 or 16
-        blocks = [(shape[0] * shape[1], block_of(shape[0]) or 1) for shape in shapes]
+        blocks = [(shape[0] * shape[1], block_size_for(shape[0]) or 1) for shape in shapes]
         expected = [(400, 8), (160 - 2, 32), *((1, size // block, block // 2) for size, block in blocks)]
     stored = [shape for _, shape, _ in sizes(model) if len(shape) > 1 and shape[-1] > 1]
     assert sorted(stored) == sorted(expected)
@@ -142,7 +142,7 @@ def test_every_weight_is_stored_once(precision: str, recurrence: graph.Recurrenc
 def test_the_bytes_are_those_of_the_weights(precision: str, width: float, recurrence: graph.Recurrence) -> None:
     shape = {"hidden_size": 128, "intermediate_size": 512, "bottleneck": 64, "vocab_size": 3000, "head_size": None}
     student = make_student(**shape)
-    model = build(student, form_of(precision, recurrence, False, wide_ranges(student)))
+    model = build(student, options_for(precision, recurrence, False, wide_ranges(student)))
     matrices = sum(weight.numel() for weight in student.parameters() if weight.dim() == 2)
     vectors = sum(weight.numel() for weight in student.parameters() if weight.dim() == 1)
     channels = sum(site.weight.shape[1] for site in matmuls(student).values())
@@ -161,7 +161,7 @@ def test_at_real_widths_int8_takes_little_more_than_a_byte_for_a_parameter() -> 
     shape = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536, "bottleneck": 128}
     student = make_student(**shape, vocab_size=6000, head_size=384, unit_layers=1)
     for recurrence in ("unroll", "loop"):
-        model = build(student, form_of("int8", recurrence, False, wide_ranges(student)))
+        model = build(student, options_for("int8", recurrence, False, wide_ranges(student)))
         assert model.ByteSize() <= 1.03 * sum(weight.numel() for weight in student.parameters())
 
 
@@ -265,11 +265,11 @@ def test_a_sentence_does_not_depend_on_its_batch(precision: str) -> None:
 def test_a_graph_too_large_for_one_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     student = make_student()
     bytes_needed = 4 * sum(weight.numel() for weight in student.parameters())
-    monkeypatch.setattr(graph, "_LARGEST", bytes_needed)
+    monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed)
     build(student)
     with pytest.raises(InputError, match="one ONNX file holds"):
         build(student, GraphOptions(fold=True))
-    monkeypatch.setattr(graph, "_LARGEST", bytes_needed - 1)
+    monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed - 1)
     with pytest.raises(InputError, match="trim its vocabulary"):
         build(student)
 

@@ -9,8 +9,8 @@ import pytest
 from tests.helpers.export import batch, ranges_of, torch_vectors
 from tests.helpers.student import CONFIG, make_student
 from xcompress.bundle.external_data import external_locations
-from xcompress.export.graph import GRAPHS, GraphOptions, Recurrence, folds, form_of, with_levels, write_graph, write_ort
-from xcompress.export.matmul import Products
+from xcompress.export.graph import GRAPHS, GraphOptions, Recurrence, decide_folding, options_for, write_graph, write_ort
+from xcompress.export.matmul import MatMulWriter
 from xcompress.export.verify import open_session
 from xcompress.metrics import cosines
 from xcompress.modeling.student import StudentConfig
@@ -19,23 +19,23 @@ LARGE = StudentConfig(vocab_size=50_000, bottleneck=128)
 
 
 def test_forms_of_the_precisions() -> None:
-    assert form_of("fp32", "loop", True, {}) == GraphOptions("loop", True)
-    assert form_of("fp16", "unroll", False, {}) == GraphOptions("unroll", False, "fp16", Products(halved=True))
+    assert options_for("fp32", "loop", True, {}) == GraphOptions("loop", True)
+    assert options_for("fp16", "unroll", False, {}) == GraphOptions("unroll", False, "fp16", MatMulWriter(half=True))
     ranges = ranges_of()
-    products = Products(None, ranges=ranges)
-    assert form_of("int8", "loop", False, ranges) == GraphOptions("loop", False, "int8", products)
-    assert form_of("int8", "loop", False, ranges, "int4") == GraphOptions("loop", False, "int4", products)
-    assert form_of("int4", "loop", False, ranges) == GraphOptions("loop", False, "int4", replace(products, bits=4))
-    assert form_of("int4", "loop", False, ranges, "int8") == GraphOptions(
+    products = MatMulWriter(None, ranges=ranges)
+    assert options_for("int8", "loop", False, ranges) == GraphOptions("loop", False, "int8", products)
+    assert options_for("int8", "loop", False, ranges, "int4") == GraphOptions("loop", False, "int4", products)
+    assert options_for("int4", "loop", False, ranges) == GraphOptions("loop", False, "int4", replace(products, bits=4))
+    assert options_for("int4", "loop", False, ranges, "int8") == GraphOptions(
         "loop", False, "int8", replace(products, bits=4)
     )
 
 
 def test_other_levels_change_nothing_else() -> None:
-    form = form_of("int4", "loop", True, ranges_of())
-    changed = with_levels(form, {"head": "fp32"})
-    assert changed.products.levels == {"head": "fp32"}
-    assert with_levels(changed, {}) == form
+    form = options_for("int4", "loop", True, ranges_of())
+    changed = form.with_levels({"head": "fp32"})
+    assert changed.matmuls.levels == {"head": "fp32"}
+    assert changed.with_levels({}) == form
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def test_other_levels_change_nothing_else() -> None:
 def test_the_bottleneck_is_folded_where_that_costs_little_or_is_asked_for(
     config: StudentConfig, asked: str, answer: bool
 ) -> None:
-    assert folds(config, asked)[0] is answer
+    assert decide_folding(config, asked)[0] is answer
 
 
 def test_why_the_bottleneck_is_folded_is_told_in_figures() -> None:
     # 50,000 x (384 - 128) - 128 x 384 numbers of 4 bytes, and 4 products in each of 12 layers
     cost = "folding adds 51.0 MB in float32 and saves one product of 49"
-    assert folds(LARGE, "auto")[1] == cost
-    assert folds(LARGE, "fold")[1] == f"asked for; {cost}"
-    assert folds(StudentConfig(vocab_size=400), "auto")[1] == "no bottleneck"
+    assert decide_folding(LARGE, "auto")[1] == cost
+    assert decide_folding(LARGE, "fold")[1] == f"asked for; {cost}"
+    assert decide_folding(StudentConfig(vocab_size=400), "auto")[1] == "no bottleneck"
 
 
 @pytest.mark.parametrize("recurrence", ["unroll", "loop"])
 @pytest.mark.parametrize("precision", GRAPHS)
 def test_weights_beside_the_graph_give_the_same_vectors(precision: str, recurrence: Recurrence, tmp_path: Path) -> None:
-    form = form_of(precision, recurrence, False, ranges_of())
+    form = options_for(precision, recurrence, False, ranges_of())
     file, feeds = tmp_path / "onnx" / "model.onnx", batch(3, 9)
     found = []
     for external in (False, True):
@@ -97,7 +97,7 @@ def test_the_large_weights_lie_beside_the_graph_and_the_small_ones_in_it(tmp_pat
 @pytest.mark.parametrize("precision", [*(name for name in GRAPHS if name != "int4"), "int4"])
 def test_the_runtimes_own_format_needs_no_other_file(precision: str, external: bool, tmp_path: Path) -> None:
     file, feeds = tmp_path / "onnx" / "model.onnx", batch(3, 9)
-    write_graph(make_student(), form_of(precision, "loop", False, ranges_of()), file, external=external)
+    write_graph(make_student(), options_for(precision, "loop", False, ranges_of()), file, external=external)
     ort = write_ort(file)
     assert ort == file.with_suffix(".ort")
     expected = open_session(file).run(["sentence_embedding"], feeds)[0]

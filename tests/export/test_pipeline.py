@@ -15,9 +15,8 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.errors import GateError, InputError
 from xcompress.export import exporter as pipeline
 from xcompress.export.config import ExportConfig
-from xcompress.export.exporter import Exporter, export
-from xcompress.export.verify import Bounds, open_session
-from xcompress.export.verify import run as run_graph
+from xcompress.export.exporter import export
+from xcompress.export.verify import Bounds, open_session, run_graph
 from xcompress.modeling.student import Student, encode, pad, shallower, token_ids
 
 pytestmark = pytest.mark.usefixtures("little_text")
@@ -44,13 +43,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count exports, and write next to nothing."""
     calls: list[int] = []
 
-    def write(self: Exporter, made_from: str, _: object) -> None:
+    def write(folder: Path, source: object, config: object, bounds: object, made_from: str, _: object) -> None:
         calls.append(1)
-        (self.folder / "a.txt").write_text("abc")
+        (folder / "a.txt").write_text("abc")
         files = {"a.txt": {"bytes": 3}}
-        (self.folder / "manifest.json").write_text(json.dumps({"made_from": made_from, "files": files}))
+        (folder / "manifest.json").write_text(json.dumps({"made_from": made_from, "files": files}))
 
-    monkeypatch.setattr(Exporter, "write", write)
+    monkeypatch.setattr(pipeline, "make_bundle", write)
     return calls
 
 
@@ -128,7 +127,7 @@ def test_a_failed_gate_keeps_the_bundle_that_was_there(
     def refuse(*_: object) -> None:
         raise GateError("too far off")
 
-    monkeypatch.setattr(Exporter, "write", refuse)
+    monkeypatch.setattr(pipeline, "make_bundle", refuse)
     with pytest.raises(GateError):
         export(run, force=True)
     assert (run / "bundle/manifest.json").read_text() == before

@@ -101,7 +101,10 @@ def test_shorter_vectors_and_what_is_said_of_them(capsys: pytest.CaptureFixture[
     change = found.changes["shortened"]
     assert (change["before"], change["by"], found.student.config.dimension) == (24, "slice", 3)
     assert 0 < change["kept"] < 1
-    assert f"vectors: 24 to 3 numbers, {100 * change['kept']:.1f} % of their lengths kept" in capsys.readouterr().err
+    assert (
+        f"vectors: 24 to 3 dimensions, {100 * change['kept']:.1f} % of their squared lengths kept"
+        in capsys.readouterr().err
+    )
 
 
 def test_everything_at_once_cuts_the_vectors_of_the_cut_student() -> None:

@@ -9,18 +9,17 @@ from xcompress.errors import GateError
 from xcompress.export.accuracy import (
     FP32,
     LEVELS,
-    MOST_STEPS,
+    MAX_STEPS,
     STATIC,
     TOKEN,
     Encode,
     Regression,
     SearchResult,
     Vectors,
-    fallen,
+    find_regressions,
     graded_scores,
-    loss,
+    mean_loss,
     search,
-    trade_text,
 )
 from xcompress.modeling.student import encode
 
@@ -49,7 +48,7 @@ def gate(most: float) -> Callable[[Encode], list[Regression]]:
     """Let the loss times 1000 be the points that fell."""
 
     def passes(encoder: Encode) -> list[Regression]:
-        points = 1000 * loss(encoder(TEXTS), EXACT)
+        points = 1000 * mean_loss(encoder(TEXTS), EXACT)
         return [Regression("de-de", 80, 80 - points)] if points > most else []
 
     return passes
@@ -61,14 +60,14 @@ def found(noise: Noise, most: float, start: Mapping[str, str] = STATICS) -> Sear
 
 def test_nothing_is_raised_where_the_gate_holds() -> None:
     trade = found({"first": (1, 0, 0), "second": (0, 0, 0), "third": (0, 0, 0)}, 1000)
-    assert (trade.steps, trade.levels, trade.bytes_added, trade.holds) == ((), STATICS, 0, True)
-    assert trade_text(trade) == ["precision: the gate holds with every layer in int8"]
+    assert (trade.steps, trade.levels, trade.bytes_added) == ((), STATICS, 0)
+    assert trade.to_lines() == ["precision: the gate holds with every product in int8"]
 
 
 def test_the_site_that_costs_most_is_raised_and_no_further_than_needed() -> None:
     trade = found({"first": (0.3, 0.2, 0), "second": (3, 0.1, 0), "third": (0.2, 0.1, 0)}, 5)
     assert trade.raised == {"second": TOKEN}
-    assert [(step.site, step.level, step.worst_fall, step.bytes_added) for step in trade.steps] == [
+    assert [(step.matmul, step.level, step.worst_loss, step.bytes_added) for step in trade.steps] == [
         ("second", TOKEN, 0, 0)
     ]
     assert trade.before > 40
@@ -79,16 +78,16 @@ def test_a_site_that_token_does_not_help_goes_to_float32() -> None:
     assert trade.raised == {"second": FP32}
     assert [step.level for step in trade.steps] == [TOKEN, FP32]
     assert trade.bytes_added == 600
-    assert trade.as_dict()["raised"] == {"second": "fp32"}
+    assert trade.to_dict()["raised"] == {"second": "fp32"}
 
 
 def test_raises_that_turn_out_unneeded_are_taken_back() -> None:
     # the dearest site goes first, but the two others, raised after it, would have been enough
     noise = {"first": (1.2, 1.1, 0), "second": (1.19, 0, 0), "third": (1.18, 0, 0)}
-    most = 1000 * loss(builder(noise)(STATICS | {"second": TOKEN, "third": TOKEN})(TEXTS), EXACT) + 0.01
+    most = 1000 * mean_loss(builder(noise)(STATICS | {"second": TOKEN, "third": TOKEN})(TEXTS), EXACT) + 0.01
     raised = found(noise, most)
     assert raised.raised == {"second": TOKEN, "third": TOKEN}
-    assert raised.steps[-1].site == "first"
+    assert raised.steps[-1].matmul == "first"
     assert raised.steps[-1].level == STATIC
     assert raised.bytes_added == 0
 
@@ -104,7 +103,7 @@ def test_float32_that_was_too_much_goes_back_to_token() -> None:
 
     trade = search(builder(noise, asked), STATICS, passes, BYTES, TEXTS, EXACT)
     assert trade.raised == {"first": TOKEN, "second": TOKEN}
-    assert [(step.site, step.level, step.bytes_added) for step in trade.steps] == [
+    assert [(step.matmul, step.level, step.bytes_added) for step in trade.steps] == [
         ("first", TOKEN, 0),
         ("first", FP32, 3000),
         ("second", TOKEN, 0),
@@ -121,7 +120,9 @@ def test_no_site_ends_below_its_start() -> None:
 
 def test_a_gate_that_float32_does_not_pass_is_refused() -> None:
     noise = {"first": (3, 2, 2), "second": (0, 0, 0), "third": (0, 0, 0)}
-    with pytest.raises(GateError, match=r"gate: even with every layer in float32, .* de-de by .*; use a larger --gate"):
+    with pytest.raises(
+        GateError, match=r"gate: even with every product in float32, .* de-de by .*; use a larger --gate"
+    ):
         found(noise, 5)
 
 
@@ -135,7 +136,7 @@ def test_many_sites_are_raised_several_at_a_time() -> None:
 
     trade = search(builder(noise), dict.fromkeys(noise, STATIC), passes, dict.fromkeys(noise, 1), TEXTS, EXACT)
     assert set(trade.levels.values()) == {FP32}
-    assert len(asked) <= 1 + MOST_STEPS + 2 * len(noise)
+    assert len(asked) <= 1 + MAX_STEPS + 2 * len(noise)
     assert sum(step.bytes_added for step in trade.steps) == trade.bytes_added == 150
 
 
@@ -148,8 +149,8 @@ def test_costs_are_measured_again_only_where_they_can_decide() -> None:
 
 
 def test_the_trade_is_told_in_lines() -> None:
-    lines = trade_text(found({"first": (0.3, 0.2, 0), "second": (3, 3, 0), "third": (0.2, 0.1, 0)}, 5))
-    assert lines[0].startswith("precision: with every layer in int8 the worst pair lost ")
+    lines = found({"first": (0.3, 0.2, 0), "second": (3, 3, 0), "third": (0.2, 0.1, 0)}, 5).to_lines()
+    assert lines[0].startswith("precision: with every product in int8 the worst pair lost ")
     assert [line.split(":")[0].strip() for line in lines[1:3]] == ["second to token", "second to fp32"]
     assert lines[2].endswith("gate holds, +0.00 MB")
     assert lines[3] == "  in higher precision: second fp32; +0.00 MB"
@@ -177,7 +178,7 @@ def test_a_student_with_one_bad_product_gets_that_one_raised() -> None:
     reference: Vectors = build(fp32)(SENTENCES)
 
     def passes(encoder: Encode) -> list[Regression]:
-        return fallen(before, graded_scores(encoder, ["en"]), 0.5)
+        return find_regressions(before, graded_scores(encoder, ["en"]), 0.5)
 
     start = dict.fromkeys(modules, STATIC)
     trade = search(build, start, passes, dict.fromkeys(modules, 2048), SENTENCES, reference)
