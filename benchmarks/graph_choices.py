@@ -54,9 +54,9 @@ def write(student: Student, folder: Path) -> Iterator[tuple[str, Path]]:
     exported = GraphOptions(table="int8", matmuls=MatMulWriter(None, ranges=_ranges(student)))
     choices = {
         EXPORTED: exported,
-        "int8, every scale static": replace(exported, matmuls=replace(exported.products, default="static")),
-        "int8, every scale by token": replace(exported, matmuls=replace(exported.products, default="token")),
-        "int8, attention in many operators": replace(exported, matmuls=replace(exported.products, levels=attentions)),
+        "int8, every scale static": replace(exported, matmuls=replace(exported.matmuls, default="static")),
+        "int8, every scale by token": replace(exported, matmuls=replace(exported.matmuls, default="token")),
+        "int8, attention in many operators": replace(exported, matmuls=replace(exported.matmuls, levels=attentions)),
         "int8, loop": replace(exported, recurrence="loop"),
         "int8, folded": replace(exported, fold=True),
         "int4 table": replace(exported, table="int4"),

@@ -219,7 +219,8 @@ class _Job:
         if sentences:
             ranges = calibrate(prepared.student, prepared.tokenizer, sentences, moments=self.precision == "int4")
         options = options_for(self.precision, config.settings().recurrence, fold, ranges, config.table)
-        candidate, entries = Candidate(prepared, options), {"calibrated_on": len(sentences)}
+        candidate = Candidate(prepared, options)
+        entries: dict[str, Any] = {"calibrated_on": len(sentences)}
         if config.precision == "auto":
             points = GATE if config.gate is None else config.gate
             result = candidate.search(before, points, languages, self.reference, self.bounds)

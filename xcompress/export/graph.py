@@ -335,6 +335,7 @@ def write_lookup(writer: Writer, name: str, table: Floats, ids: str, kind: Table
     values, block_scales = quantize_rows(table, block)
     packed = writer.constant(f"{name}.rows", pack_int4(values[:, 0::2], values[:, 1::2]))
     inputs = (packed, ids, writer.constant(f"{name}.scales", block_scales))
-    attributes = {"gather_axis": 0, "quantize_axis": 1, "bits": 4, "block_size": block}
-    half = writer.node("GatherBlockQuantized", *inputs, domain=CONTRIB, **attributes)
+    half = writer.node(
+        "GatherBlockQuantized", *inputs, domain=CONTRIB, gather_axis=0, quantize_axis=1, bits=4, block_size=block
+    )
     return writer.node("Cast", half, to=TensorProto.FLOAT)

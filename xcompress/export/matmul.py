@@ -122,8 +122,10 @@ class MatMulWriter:
         bias = [] if matmul.bias is None else [writer.constant(f"{matmul.name}.bias", matmul.bias)]
         if level == "token":
             return [self._write_by_token(writer, inputs, matmul), *bias]
-        store = writer.half_constant if self.half else writer.constant
-        weight = store(matmul.name, matmul.weight.astype(np.float16) if self.half else matmul.weight)
+        if self.half:
+            weight = writer.half_constant(matmul.name, matmul.weight.astype(np.float16))
+        else:
+            weight = writer.constant(matmul.name, matmul.weight)
         return [writer.node("MatMul", inputs, weight), *bias]
 
     def _write_static(self, writer: Writer, inputs: str, matmul: MatMul) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnxruntime
@@ -38,7 +38,7 @@ Batch = list[list[int]]
 """Rows of token ids."""
 Advance = Callable[[int], None]
 """Called after each batch with the number of sentences done."""
-Graph = Path | onnxruntime.InferenceSession
+Graph: TypeAlias = Path | onnxruntime.InferenceSession
 
 
 @dataclass(frozen=True)
