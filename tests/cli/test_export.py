@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from tests.helpers.export import little_text  # noqa: F401
 from tests.helpers.student import SENTENCES, save_student
 from xcompress.bundle.encoder import Encoder
-from xcompress.cli.main import main as cli
+from xcompress.cli import main as cli
 from xcompress.export.config import Bottleneck, ExportConfig, Format, Precision, Recurrence, Shortening, Target
 from xcompress.export.source import SourceOptions
 
@@ -140,12 +140,12 @@ def test_the_other_format_and_how_to_read_a_foreign_encoder(asked: list[dict[str
         ("--format hf --target wasm --text a.txt --ort --json", "leave out --json, --target, --ort, --text"),
         ("--format hf --external-data --bottleneck fold", "leave out --bottleneck, --external-data"),
         ("--format hf --vocabulary 9 --recurrence loop --text a.txt", "leave out --recurrence, --vocabulary, --text"),
-        ("--vocabulary 100", "vocabulary: needs text to count pieces in; add --languages de,en or --text FILE"),
+        ("--vocabulary 100", "vocabulary: needs text to count tokens in; add --languages de,en or --text FILE"),
         ("--vocabulary 0 --languages de", "vocabulary: 0 is less than 1"),
         ("--dim 0", "dimension: 0 is less than 2; give at least 2"),
         ("--gate -1", "gate: -1.0 is negative; give the points that may be lost, such as 0.5"),
         ("--recurrences 7", "recurrences: 7 asked for, the student has 3; choose one of 1 to 3"),
-        ("--pooling cls", "is a student, which says itself how it is read; leave out pooling"),
+        ("--pooling cls", "is a student, whose config.json says this; leave out pooling"),
     ],
 )
 def test_what_does_not_go_together_is_one_line_and_exit_code_2(
