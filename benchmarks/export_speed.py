@@ -32,7 +32,7 @@ from xcompress.bench.workers.onnx_model import prepared
 from xcompress.bench.workers.work import SIDE, peak_graph
 from xcompress.console import emit, markdown_table
 from xcompress.export.calibrate import calibrate
-from xcompress.export.graph import form_of, write_graph
+from xcompress.export.graph import options_for, write_graph
 from xcompress.export.hf import export_hf
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import find_source
@@ -72,11 +72,11 @@ def write_graphs(run: Path, folder: Path) -> Iterator[tuple[str, Path]]:
     student, tokenizer = source.open()
     ranges = calibrate(student, tokenizer, calibration_text(source, source.languages), moments=True)
     forms = {
-        "float32": form_of("fp32", "unroll", False, ranges),
-        INT8: form_of("int8", "unroll", False, ranges),
-        "int8, loop": form_of("int8", "loop", False, ranges),
-        "int4 table": form_of("int8", "unroll", False, ranges, "int4"),
-        "int4": form_of("int4", "unroll", False, ranges),
+        "float32": options_for("fp32", "unroll", False, ranges),
+        INT8: options_for("int8", "unroll", False, ranges),
+        "int8, loop": options_for("int8", "loop", False, ranges),
+        "int4 table": options_for("int8", "unroll", False, ranges, "int4"),
+        "int4": options_for("int4", "unroll", False, ranges),
     }
     for name, form in forms.items():
         file = folder / name.replace(", ", "_").replace(" ", "_") / "model.onnx"

@@ -24,7 +24,7 @@ import torch
 from xcompress import console
 from xcompress.bench.latency import SHAPES, Effort, Latency, Shape, summarise, take_turns
 from xcompress.export.graph import GraphOptions, build
-from xcompress.export.matmul import Level, Products, Range, matmuls
+from xcompress.export.matmul import Level, MatMulWriter, Range, matmuls
 from xcompress.modeling.student import Student, StudentConfig
 
 EXPORTED = "int8 as exported"
@@ -52,12 +52,12 @@ def write(student: Student, folder: Path) -> Iterator[tuple[str, Path]]:
     """Write a graph for each choice; yield its name and file."""
     names = list(matmuls(student))
     attentions: dict[str, Level] = {name: "token" for name in names if name.endswith(".attention")}
-    exported = GraphOptions(table="int8", products=Products(None, ranges=_ranges(student)))
+    exported = GraphOptions(table="int8", matmuls=MatMulWriter(None, ranges=_ranges(student)))
     choices = {
         EXPORTED: exported,
-        "int8, every scale static": replace(exported, products=replace(exported.products, default="static")),
-        "int8, every scale by token": replace(exported, products=replace(exported.products, default="token")),
-        "int8, attention in many operators": replace(exported, products=replace(exported.products, levels=attentions)),
+        "int8, every scale static": replace(exported, matmuls=replace(exported.matmuls, default="static")),
+        "int8, every scale by token": replace(exported, matmuls=replace(exported.matmuls, default="token")),
+        "int8, attention in many operators": replace(exported, matmuls=replace(exported.matmuls, levels=attentions)),
         "int8, loop": replace(exported, recurrence="loop"),
         "int8, folded": replace(exported, fold=True),
         "int4 embeddings": replace(exported, table="int4"),

@@ -1,4 +1,7 @@
-"""The name that student folders written before 0.2 have in modules.json; the class lives in xcompress.interop."""
+"""The class path in modules.json of student folders; the classes are in `xcompress.interop.sentence_transformers`.
+
+Students on disk name `xcompress.st_module.StudentModule`, so this path stays.
+"""
 
 from xcompress.interop.sentence_transformers import StudentModule as StudentModule
 from xcompress.interop.sentence_transformers import StudentTransformer as StudentTransformer

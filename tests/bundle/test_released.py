@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 import xcompress
+from tests.helpers.release import card, release
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bench.subjects import find_subjects
 from xcompress.bundle import released
@@ -19,8 +20,6 @@ from xcompress.bundle.released import find_bundle, released_folder, released_nam
 from xcompress.cli.encode import embed, search
 from xcompress.cli.models import models
 from xcompress.errors import InputError
-from xcompress.export.card import model_card
-from xcompress.export.release import CODE, MOST, WHEEL
 from xcompress.recipe import load_recipe
 
 app = typer.Typer()
@@ -175,12 +174,12 @@ class TestThoseThatAreThere:
 
     @pytest.mark.parametrize("name", THERE)
     def test_each_is_as_small_as_its_name_promises(self, name: str) -> None:
-        assert size_of(released_folder(name)) <= MOST.get(name, WHEEL)
+        assert size_of(released_folder(name)) <= release.MODEL_BYTES.get(name, release.PACKAGE_BYTES)
 
     @pytest.mark.parametrize("name", THERE)
     def test_each_card_is_what_its_manifest_says(self, name: str) -> None:
         manifest = read_manifest(released_folder(name))
-        assert (released_folder(name) / "README.md").read_text(encoding="utf-8") == model_card(manifest)
+        assert (released_folder(name) / "README.md").read_text(encoding="utf-8") == card.released_card(manifest)
 
     @pytest.mark.parametrize("name", THERE)
     def test_each_was_trained_by_the_recipe_that_its_card_names(self, name: str) -> None:
@@ -188,4 +187,4 @@ class TestThoseThatAreThere:
         assert load_recipe(made["recipe"]).hash == made["recipe_hash"]
 
     def test_together_they_fit_in_the_package(self) -> None:
-        assert sum(size_of(released_folder(name)) for name in THERE) <= WHEEL - CODE
+        assert sum(size_of(released_folder(name)) for name in THERE) <= release.PACKAGE_BYTES - release.CODE_BYTES

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from tests.helpers.export import little_text  # noqa: F401
 from tests.helpers.student import SENTENCES, save_student
 from xcompress.bundle.encoder import Encoder
-from xcompress.cli.main import main as cli
+from xcompress.cli import main as cli
 from xcompress.export.config import Bottleneck, ExportConfig, Format, Precision, Recurrence, Shortening, Target
 from xcompress.export.source import SourceOptions
 
@@ -102,13 +102,13 @@ def test_every_option_arrives(asked: list[dict[str, Any]], tmp_path: Path) -> No
         gate=0.5,
         text=(Path("a.txt"), Path("b.tsv")),
     )
-    assert call["reading"] == SourceOptions(tokenizer=tmp_path, prefix="query:", pooling="cls")
+    assert call["source_options"] == SourceOptions(tokenizer=tmp_path, prefix="query:", pooling="cls")
     assert (call["source"], call["output"], call["force"]) == ("student", Path("there"), True)
 
 
 def test_without_a_source_the_newest_run_is_left_to_the_export(asked: list[dict[str, Any]]) -> None:
     assert run().exit_code == 0
-    assert (asked[-1]["source"], asked[-1]["output"], asked[-1]["reading"]) == (None, None, SourceOptions())
+    assert (asked[-1]["source"], asked[-1]["output"], asked[-1]["source_options"]) == (None, None, SourceOptions())
 
 
 def test_the_folder_or_the_manifest_is_printed(asked: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_other_format_and_how_to_read_a_foreign_encoder(asked: list[dict[str
         "source": "student",
         "output": None,
         "recurrences": 2,
-        "reading": SourceOptions(pooling="cls"),
+        "source_options": SourceOptions(pooling="cls"),
         "force": False,
     }
 
@@ -140,12 +140,12 @@ def test_the_other_format_and_how_to_read_a_foreign_encoder(asked: list[dict[str
         ("--format hf --target wasm --text a.txt --ort --json", "leave out --json, --target, --ort, --text"),
         ("--format hf --external-data --bottleneck fold", "leave out --bottleneck, --external-data"),
         ("--format hf --vocabulary 9 --recurrence loop --text a.txt", "leave out --recurrence, --vocabulary, --text"),
-        ("--vocabulary 100", "vocabulary: needs text to count pieces in; add --languages de,en or --text FILE"),
+        ("--vocabulary 100", "vocabulary: needs text to count tokens in; add --languages de,en or --text FILE"),
         ("--vocabulary 0 --languages de", "vocabulary: 0 is less than 1"),
         ("--dim 0", "dimension: 0 is less than 2; give at least 2"),
         ("--gate -1", "gate: -1.0 is negative; give the points that may be lost, such as 0.5"),
         ("--recurrences 7", "recurrences: 7 asked for, the student has 3; choose one of 1 to 3"),
-        ("--pooling cls", "is a student, which says itself how it is read; leave out pooling"),
+        ("--pooling cls", "is a student, whose config.json says this; leave out pooling"),
     ],
 )
 def test_what_does_not_go_together_is_one_line_and_exit_code_2(

@@ -25,7 +25,7 @@ from xcompress.export.config import TARGETS, ExportConfig, TargetSettings
         ({"shorten": "slice"}, "shorten: 'slice' without a dimension"),
         ({"dimension": -3}, "dimension: -3 is less than 2"),
         ({"gate": -0.1}, "gate: -0.1 is negative; give the points that may be lost, such as 0.5"),
-        ({"vocabulary": 100}, "vocabulary: needs text to count pieces in; add --languages de,en or --text FILE"),
+        ({"vocabulary": 100}, "vocabulary: needs text to count tokens in; add --languages de,en or --text FILE"),
     ],
 )
 def test_what_is_not_possible_is_refused_with_the_fix(asked: dict[str, object], said: str) -> None:
@@ -56,14 +56,14 @@ def test_targets_settings_and_what_replaces_them() -> None:
 
 
 def test_settings_are_told() -> None:
-    assert TARGETS["cpu"].text() == "unit unrolled, float32 graph kept"
-    assert TARGETS["mobile"].text() == "unit in a loop, ORT format, float32 graph left out"
-    assert TARGETS["wasm"].text() == "unit in a loop, float32 graph left out"
+    assert TARGETS["cpu"].summary() == "unit unrolled, float32 graph kept"
+    assert TARGETS["mobile"].summary() == "unit in a loop, ORT format, float32 graph left out"
+    assert TARGETS["wasm"].summary() == "unit in a loop, float32 graph left out"
 
 
 def test_every_option_is_described_as_json_knows_it() -> None:
     options = ExportConfig(languages=("de", "en"), text=(Path("a/mine.txt"),), vocabulary=3, gate=0.5)
-    described = options.described()
+    described = options.to_dict()
     assert set(described) == {field.name for field in fields(ExportConfig)}
     assert json.loads(json.dumps(described)) == described
     assert (described["languages"], described["text"], described["gate"]) == (["de", "en"], ["a/mine.txt"], 0.5)

@@ -1,27 +1,32 @@
+import errno
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+import torch
 
 from tests.helpers.export import CALIBRATED, TEXT, kinds, little_text, manifest_of  # noqa: F401
 from tests.helpers.foreign import save_encoder
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
+from xcompress import console
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.external_data import external_locations
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
-from xcompress.export import exporter as making
+from xcompress.export import exporter
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.graph import GRAPHS, OUTPUTS, Recurrence
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import SourceOptions, find_source
-from xcompress.export.verify import Bounds, open_session
+from xcompress.export.verify import Bounds, open_session, run_graph
 from xcompress.metrics import cosines
-from xcompress.modeling.student import Student, encode
+from xcompress.modeling.student import Student, encode, pad, shallower, token_ids
 
 pytestmark = pytest.mark.usefixtures("little_text")
 FLOAT = ExportConfig(precision="fp32")
@@ -66,7 +71,7 @@ def test_the_manifest_of_a_bundle_verified_on_the_packages_text(on_all_text: Pat
     assert (manifest["precision"], list(manifest["graphs"]), manifest["target"]) == ("int8", ["int8", "fp32"], "cpu")
     assert manifest["graphs"] == {"int8": "onnx/model_quantized.onnx", "fp32": "onnx/model.onnx"}
     assert list(manifest["graphs"]) == ["int8", "fp32"]
-    assert manifest["options"] == ExportConfig().described()
+    assert manifest["options"] == ExportConfig().to_dict()
     assert manifest["recurrence"] == "unroll"
     why = "folding adds 0.0 MB in float32 and saves one product of 25"
     assert manifest["bottleneck"] == {"width": 16, "form": "folded", "why": why}
@@ -191,14 +196,14 @@ def test_without_a_bottleneck_none_is_described(tmp_path: Path) -> None:
 def test_precision_auto_raises_what_spoils_the_scores(
     small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measured = making.calibrate
+    measured = exporter.calibrate
 
     def narrow(*given: Any, **also: Any) -> dict[str, Any]:  # noqa: ANN401
         found = measured(*given, **also)
         bad = found["unit.1.attention_output"]
         return found | {"unit.1.attention_output": replace(bad, low=bad.low / 1e4, high=bad.high / 1e4)}
 
-    monkeypatch.setattr(making, "calibrate", narrow)
+    monkeypatch.setattr(exporter, "calibrate", narrow)
     made = export(small, options=ExportConfig(precision="auto", gate=GATE))
     manifest = manifest_of(made)
     assert manifest["precision"] == "int8"
@@ -212,16 +217,16 @@ def test_precision_auto_raises_what_spoils_the_scores(
 
 def test_precision_auto_without_a_gate_has_one_of_its_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    search = making.Candidate.search
+    search = exporter.Candidate.search
 
-    def noting(self: making.Candidate, before: object, points: float, *more: Any) -> object:  # noqa: ANN401
+    def noting(self: exporter.Candidate, before: object, points: float, *more: Any) -> object:  # noqa: ANN401
         asked.append(points)
         return search(self, {}, points, *more)
 
-    monkeypatch.setattr(making.Candidate, "search", noting)
+    monkeypatch.setattr(exporter.Candidate, "search", noting)
     for gate in (None, 70):
         export(small, options=ExportConfig(precision="auto", gate=gate))
-    assert asked == [making.GATE, 70]
+    assert asked == [exporter.GATE, 70]
 
 
 def test_a_vocabulary_for_a_language(unigram: Path) -> None:
@@ -252,7 +257,7 @@ def test_shorter_vectors(small: Path) -> None:
 def test_an_export_that_loses_too_much_is_refused_and_the_old_bundle_stays(small: Path) -> None:
     made = export(small)
     before = (made / "manifest.json").read_text()
-    with pytest.raises(GateError, match=r"gate: .* allowed 0\.01; the sites that cost most .* use --precision auto"):
+    with pytest.raises(GateError, match=r"gate: .* allowed 0\.01; the products that cost most .* use --precision auto"):
         export(small, options=ExportConfig(dimension=2, gate=0.01))
     assert (made / "manifest.json").read_text() == before
     assert sorted(path.name for path in small.parent.iterdir()) == ["small", "small-bundle"]
@@ -271,9 +276,9 @@ def test_a_gate_that_holds_lets_through(small: Path) -> None:
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta"])
 def test_a_foreign_encoder_is_exported_as_it_is(kind: str, tmp_path: Path) -> None:
     save_encoder(tmp_path / kind, kind, initializer_range=0.1)
-    reading = SourceOptions(prefix="query: ", pooling="cls")
-    made = export(tmp_path / kind, reading=reading, bounds=Bounds(worst_cosine=0.9))  # of random weights
-    manifest, student = manifest_of(made), find_source(tmp_path / kind, reading).open()[0]
+    options = SourceOptions(prefix="query: ", pooling="cls")
+    made = export(tmp_path / kind, source_options=options, bounds=Bounds(worst_cosine=0.9))  # of random weights
+    manifest, student = manifest_of(made), find_source(tmp_path / kind, options).open()[0]
     assert (manifest["pooling"], manifest["prefix"], manifest["unit_layers"]) == ("cls", "query: ", 3)
     assert (manifest["recurrences"], manifest["student_recurrences"], manifest["bottleneck"]) == (1, 1, None)
     check_close(made, student)
@@ -303,3 +308,223 @@ def test_all_outputs_of_both_graphs_agree_with_the_manifest(small: Path) -> None
         session = open_session(made / name)
         assert [output.name for output in session.get_outputs()] == list(OUTPUTS) == manifest_of(made)["outputs"]
         assert session.get_outputs()[1].shape == ["batch", 24]
+
+
+RUN = {
+    "name": "trial",
+    "recipe_hash": "0123456789abcdef",
+    "languages": ["en", "de"],
+    "finished": "2024-05-01T10:00:00+00:00",
+    "dev": {"sts": 71.5},
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    save_student(tmp_path / "runs/trial/student", unit_layers=1, recurrences=1)
+    (tmp_path / "runs/trial/manifest.json").write_text(json.dumps(RUN))
+    return tmp_path / "runs/trial"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count exports, and write next to nothing."""
+    calls: list[int] = []
+
+    def write(folder: Path, source: object, config: object, bounds: object, made_from: str, _: object) -> None:
+        calls.append(1)
+        (folder / "a.txt").write_text("abc")
+        files = {"a.txt": {"bytes": 3}}
+        (folder / "manifest.json").write_text(json.dumps({"made_from": made_from, "files": files}))
+
+    monkeypatch.setattr(exporter, "make_bundle", write)
+    return calls
+
+
+def test_a_run_becomes_a_bundle_that_knows_its_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(run.parents[1])
+    bundle = export(options=FLOAT, facts={"note": "mine"})
+    manifest = manifest_of(bundle)
+    assert bundle == Path("runs/trial/bundle")
+    assert {name: manifest[name] for name in ("recipe_hash", "languages", "dev")} == {
+        name: RUN[name] for name in ("recipe_hash", "languages", "dev")
+    }
+    assert (manifest["source"], list(manifest["graphs"]), manifest["note"]) == ("trial", ["fp32"], "mine")
+    assert not (bundle / "onnx/model_quantized.onnx").exists()
+    card = (bundle / "README.md").read_text()
+    assert "| languages | en, de |" in card
+    assert "| sts | 71.5 |" in card
+    assert "exporting trial" in capsys.readouterr().err
+
+
+def test_the_same_is_not_exported_twice(run: Path, quick: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    export(run)
+    assert export(run) == run / "bundle"
+    assert len(quick) == 1
+    assert "already exported" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["force", "option", "facts", "student", "file", "run", "text"])
+def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> None:
+    text = run / "mine.txt"
+    text.write_text("rain\n")
+    options = ExportConfig(text=(text,))
+    export(run, options=options)
+    if change == "student":
+        (run / "student/tokenizer.json").write_text("{}")
+    if change == "file":
+        (run / "bundle/a.txt").write_text("cut")
+        (run / "bundle/a.txt").write_text("")
+    if change == "run":
+        (run / "manifest.json").write_text(json.dumps({**RUN, "dev": {}}))
+    if change == "text":
+        text.write_text("a red boat\n")
+    if change == "option":
+        options = replace(options, gate=0.5)
+    export(run, options=options, force=change == "force", facts={"a": 1} if change == "facts" else None)
+    assert len(quick) == 2
+
+
+def test_a_full_disk_leaves_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("onnx.save", full)
+    with pytest.raises(InputError, match=r"No space left on device.*free space"):
+        export(run)
+    assert sorted(path.name for path in run.iterdir()) == ["manifest.json", "student"]
+
+
+def test_too_little_space_is_noticed_before_the_work(
+    run: Path, quick: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "_free_bytes", lambda _: 10_000)
+    with pytest.raises(InputError, match="MB free"):
+        export(run)
+    assert not quick
+
+
+def test_a_failed_gate_keeps_the_bundle_that_was_there(
+    run: Path, quick: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(run)
+    before = (run / "bundle/manifest.json").read_text()
+
+    def refuse(*_: object) -> None:
+        raise GateError("too far off")
+
+    monkeypatch.setattr(exporter, "make_bundle", refuse)
+    with pytest.raises(GateError):
+        export(run, force=True)
+    assert (run / "bundle/manifest.json").read_text() == before
+    assert sorted(path.name for path in run.iterdir()) == ["bundle", "manifest.json", "student"]
+
+
+def test_bounds_decide(run: Path) -> None:
+    with pytest.raises(GateError, match="bound 0e"):
+        export(run, options=FLOAT, bounds=Bounds(fp32_difference=0.0))
+    assert not (run / "bundle").exists()
+
+
+def test_a_folder_that_is_no_bundle_is_not_replaced(run: Path, tmp_path: Path, quick: list[int]) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter.txt").write_text("keep me")
+    with pytest.raises(InputError, match="holds no bundle"):
+        export(run, tmp_path / "mine")
+    assert (tmp_path / "mine/letter.txt").read_text() == "keep me"
+
+
+def test_the_target_may_not_be_a_file(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        export(run, tmp_path / "file")
+
+
+def test_an_unfinished_run_is_exported_with_a_warning(
+    run: Path, quick: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "manifest.json").write_text(json.dumps({**RUN, "finished": None}))
+    export(run)
+    assert "not finished" in capsys.readouterr().err
+
+
+def test_bars_show_the_sentences(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: dict[str, list[int]] = {}
+
+    class Noting(console.LineTicker):
+        def __init__(self, what: str, total: int) -> None:
+            super().__init__(what, total)
+            bars[what] = [0, total]
+
+        def advance(self, steps: int = 1, note: str = "") -> None:
+            bars[self._what][0] += steps
+
+    monkeypatch.setattr(console, "LineTicker", Noting)
+    export(run)
+    sentences = sum(map(len, TEXT.values()))
+    whats = ("encoded with PyTorch", "fp32 checked", "int8 checked")
+    assert bars == {what: [sentences, sentences] for what in whats}
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    save_student(tmp_path / "runs/deep/student", unit_layers=1, recurrences=3)
+    (tmp_path / "runs/deep/manifest.json").write_text(json.dumps({**RUN, "name": "deep"}))
+    return tmp_path / "runs/deep"
+
+
+def test_fewer_recurrences_make_another_bundle_with_fewer_nodes(deep: Path) -> None:
+    full, shallow = export(deep, options=FLOAT), export(deep, options=replace(FLOAT, recurrences=2))
+    assert [bundle.name for bundle in (full, shallow)] == ["bundle", "bundle-r2"]
+    nodes = [len(onnx.load(bundle / "onnx/model.onnx").graph.node) for bundle in (full, shallow)]
+    assert nodes[1] < nodes[0]
+    student, tokenizer = Student.load(deep / "student")
+    batch = token_ids(tokenizer, SENTENCES, student.config)
+    with torch.inference_mode():
+        depths = student.at_depths(*pad(batch, 1))
+    session = open_session(shallow / "onnx/model.onnx")
+    np.testing.assert_allclose(run_graph(session, batch, 1), depths[1].numpy(), atol=1e-5)
+    expected = encode(shallower(student, 2), tokenizer, SENTENCES)
+    np.testing.assert_allclose(Encoder(shallow).encode(SENTENCES), expected, atol=1e-5)
+
+
+def test_a_shallow_bundle_says_so_and_claims_no_scores_of_the_deep_one(deep: Path) -> None:
+    full, shallow = export(deep, options=FLOAT), export(deep, options=replace(FLOAT, recurrences=1))
+    manifests = [manifest_of(bundle) for bundle in (full, shallow)]
+    assert [(found["recurrences"], found["student_recurrences"]) for found in manifests] == [(3, 3), (1, 3)]
+    assert ["dev" in found for found in manifests] == [True, False]
+    cards = [(bundle / "README.md").read_text() for bundle in (full, shallow)]
+    assert "| layers | 1 stored, applied 3 times |" in cards[0]
+    assert "| layers | 1 stored, applied 1 times of the 3 that the student has |" in cards[1]
+
+
+def test_the_depth_is_part_of_what_makes_a_bundle_current(deep: Path, tmp_path: Path, quick: list[int]) -> None:
+    place = tmp_path / "mine"
+    for recurrences in (2, 2, 1, None):
+        export(deep, place, options=ExportConfig(recurrences=recurrences))
+    assert len(quick) == 3
+
+
+@pytest.mark.parametrize("recurrences", [0, 4])
+def test_a_depth_that_the_student_lacks_is_refused_before_the_work(
+    deep: Path, quick: list[int], recurrences: int
+) -> None:
+    with pytest.raises(InputError, match=f"recurrences: {recurrences} asked for, the student has 3"):
+        export(deep, options=ExportConfig(recurrences=recurrences))
+    assert not quick
+
+
+def test_a_run_is_not_taken_for_a_bundle(deep: Path, quick: list[int]) -> None:
+    with pytest.raises(InputError, match="holds no bundle"):
+        export(deep, deep)
+    assert (deep / "student").is_dir()
+
+
+def test_what_is_beside_the_student_for_other_libraries_changes_nothing(deep: Path, quick: list[int]) -> None:
+    export(deep)
+    for name in ("modules.json", "config_sentence_transformers.json"):
+        (deep / "student" / name).unlink()
+    export(deep)
+    assert len(quick) == 1

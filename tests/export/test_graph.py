@@ -1,23 +1,40 @@
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.helpers.export import BASIC, CALIBRATED, batch, kinds, kinds_as_run, opened, ran, ranges_of, torch_vectors
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
+from xcompress.bundle.external_data import external_locations
 from xcompress.errors import InputError
 from xcompress.export import graph
 from xcompress.export.calibrate import calibrate
-from xcompress.export.graph import GraphOptions, build, form_of
-from xcompress.export.int4 import block_of
-from xcompress.export.matmul import Range, matmuls
-from xcompress.export.writer import OPSET
+from xcompress.export.graph import (
+    GRAPHS,
+    GraphOptions,
+    Recurrence,
+    TableKind,
+    build,
+    decide_folding,
+    options_for,
+    write_graph,
+    write_lookup,
+    write_ort,
+)
+from xcompress.export.int4 import block_size_for, quantize_rows
+from xcompress.export.matmul import MatMulWriter, Range, matmuls
+from xcompress.export.verify import open_session
+from xcompress.export.writer import OPSET, Writer
 from xcompress.metrics import cosines
-from xcompress.modeling.student import Student
+from xcompress.modeling.student import Student, StudentConfig
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 LAYERS = CONFIG.unit_layers
@@ -48,7 +65,7 @@ CHANGED = (
 
 
 def small(precision: str, recurrence: graph.Recurrence = "unroll", **changes: object) -> onnx.ModelProto:
-    form = form_of(precision, recurrence, False, ranges_of(**changes))
+    form = options_for(precision, recurrence, False, ranges_of(**changes))
     return build(make_student(**changes), form)
 
 
@@ -96,7 +113,7 @@ def test_attention_that_tells_tokens_apart_is_the_same(precision: str, heads: in
         student.unit[0].attention_output.weight.mul_(4)
     ranges = calibrate(student, make_tokenizer(), CALIBRATED)
     feeds = batch(5, 33)
-    found = ran(build(student, form_of(precision, "unroll", False, ranges)), feeds)[1]
+    found = ran(build(student, options_for(precision, "unroll", False, ranges)), feeds)[1]
     assert (1 - cosines(found, torch_vectors(student, feeds)[1])).max() < (1e-6 if precision == "fp32" else 0.003)
 
 
@@ -126,7 +143,7 @@ def test_every_weight_is_stored_once(precision: str, recurrence: graph.Recurrenc
     shapes = [site.weight.shape for site in matmuls(student).values()]
     expected = [(400, 16), (160 - 2, 32), *shapes]
     if precision == "int4":  # two values a byte, in blocks of 32 or 16
-        blocks = [(shape[0] * shape[1], block_of(shape[0]) or 1) for shape in shapes]
+        blocks = [(shape[0] * shape[1], block_size_for(shape[0]) or 1) for shape in shapes]
         expected = [(400, 8), (160 - 2, 32), *((1, size // block, block // 2) for size, block in blocks)]
     stored = [shape for _, shape, _ in sizes(model) if len(shape) > 1 and shape[-1] > 1]
     assert sorted(stored) == sorted(expected)
@@ -142,7 +159,7 @@ def test_every_weight_is_stored_once(precision: str, recurrence: graph.Recurrenc
 def test_the_bytes_are_those_of_the_weights(precision: str, width: float, recurrence: graph.Recurrence) -> None:
     shape = {"hidden_size": 128, "intermediate_size": 512, "bottleneck": 64, "vocab_size": 3000, "head_size": None}
     student = make_student(**shape)
-    model = build(student, form_of(precision, recurrence, False, wide_ranges(student)))
+    model = build(student, options_for(precision, recurrence, False, wide_ranges(student)))
     matrices = sum(weight.numel() for weight in student.parameters() if weight.dim() == 2)
     vectors = sum(weight.numel() for weight in student.parameters() if weight.dim() == 1)
     channels = sum(site.weight.shape[1] for site in matmuls(student).values())
@@ -161,7 +178,7 @@ def test_at_real_widths_int8_takes_little_more_than_a_byte_for_a_parameter() -> 
     shape = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536, "bottleneck": 128}
     student = make_student(**shape, vocab_size=6000, head_size=384, unit_layers=1)
     for recurrence in ("unroll", "loop"):
-        model = build(student, form_of("int8", recurrence, False, wide_ranges(student)))
+        model = build(student, options_for("int8", recurrence, False, wide_ranges(student)))
         assert model.ByteSize() <= 1.03 * sum(weight.numel() for weight in student.parameters())
 
 
@@ -265,11 +282,11 @@ def test_a_sentence_does_not_depend_on_its_batch(precision: str) -> None:
 def test_a_graph_too_large_for_one_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     student = make_student()
     bytes_needed = 4 * sum(weight.numel() for weight in student.parameters())
-    monkeypatch.setattr(graph, "_LARGEST", bytes_needed)
+    monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed)
     build(student)
     with pytest.raises(InputError, match="one ONNX file holds"):
         build(student, GraphOptions(fold=True))
-    monkeypatch.setattr(graph, "_LARGEST", bytes_needed - 1)
+    monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed - 1)
     with pytest.raises(InputError, match="trim its vocabulary"):
         build(student)
 
@@ -285,3 +302,199 @@ def test_the_graph_names_no_place_and_no_machine(precision: str) -> None:
 
 def test_building_twice_gives_the_same_bytes() -> None:
     assert small("int8").SerializeToString() == small("int8").SerializeToString()
+
+
+LARGE = StudentConfig(vocab_size=50_000, bottleneck=128)
+
+
+def test_forms_of_the_precisions() -> None:
+    assert options_for("fp32", "loop", True, {}) == GraphOptions("loop", True)
+    assert options_for("fp16", "unroll", False, {}) == GraphOptions("unroll", False, "fp16", MatMulWriter(half=True))
+    ranges = ranges_of()
+    products = MatMulWriter(None, ranges=ranges)
+    assert options_for("int8", "loop", False, ranges) == GraphOptions("loop", False, "int8", products)
+    assert options_for("int8", "loop", False, ranges, "int4") == GraphOptions("loop", False, "int4", products)
+    assert options_for("int4", "loop", False, ranges) == GraphOptions("loop", False, "int4", replace(products, bits=4))
+    assert options_for("int4", "loop", False, ranges, "int8") == GraphOptions(
+        "loop", False, "int8", replace(products, bits=4)
+    )
+
+
+def test_other_levels_change_nothing_else() -> None:
+    form = options_for("int4", "loop", True, ranges_of())
+    changed = form.with_levels({"head": "fp32"})
+    assert changed.matmuls.levels == {"head": "fp32"}
+    assert changed.with_levels({}) == form
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "answer"),
+    [
+        (CONFIG, "auto", True),
+        (LARGE, "auto", False),
+        (LARGE, "fold", True),
+        (CONFIG, "keep", False),
+        (StudentConfig(vocab_size=400), "fold", False),
+        (StudentConfig(vocab_size=400), "auto", False),
+    ],
+)
+def test_the_bottleneck_is_folded_where_that_costs_little_or_is_asked_for(
+    config: StudentConfig, asked: str, answer: bool
+) -> None:
+    assert decide_folding(config, asked)[0] is answer
+
+
+def test_why_the_bottleneck_is_folded_is_told_in_figures() -> None:
+    # 50,000 x (384 - 128) - 128 x 384 numbers of 4 bytes, and 4 products in each of 12 layers
+    cost = "folding adds 51.0 MB in float32 and saves one product of 49"
+    assert decide_folding(LARGE, "auto")[1] == cost
+    assert decide_folding(LARGE, "fold")[1] == f"asked for; {cost}"
+    assert decide_folding(StudentConfig(vocab_size=400), "auto")[1] == "no bottleneck"
+
+
+@pytest.mark.parametrize("recurrence", ["unroll", "loop"])
+@pytest.mark.parametrize("precision", GRAPHS)
+def test_weights_beside_the_graph_give_the_same_vectors(precision: str, recurrence: Recurrence, tmp_path: Path) -> None:
+    form = options_for(precision, recurrence, False, ranges_of())
+    file, feeds = tmp_path / "onnx" / "model.onnx", batch(3, 9)
+    found = []
+    for external in (False, True):
+        write_graph(make_student(), form, file, external=external)
+        found.append(open_session(file).run(None, feeds))
+    for left, right in zip(*found, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert sorted(path.name for path in file.parent.iterdir()) == ["model.onnx", "model.onnx_data"]
+    assert external_locations(file) == {"model.onnx_data"}
+    onnx.checker.check_model(str(file))
+
+
+def test_the_large_weights_lie_beside_the_graph_and_the_small_ones_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "onnx" / "model.onnx"
+    write_graph(make_student(), GraphOptions(), file, external=False)
+    whole = file.stat().st_size
+    write_graph(make_student(), GraphOptions(), file, external=True)
+    beside = file.with_name("model.onnx_data").stat().st_size
+    assert beside > 3 * 30_040 < whole
+    assert file.stat().st_size < whole / 3
+    stored = onnx.load(file, load_external_data=False).graph.initializer
+    for weight in stored:
+        assert weight.HasField("raw_data") == (not weight.external_data)
+        assert bool(weight.external_data) == (np.prod(weight.dims) * 4 >= 1024)
+
+
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize("precision", [*(name for name in GRAPHS if name != "int4"), "int4"])
+def test_the_runtimes_own_format_needs_no_other_file(precision: str, external: bool, tmp_path: Path) -> None:
+    file, feeds = tmp_path / "onnx" / "model.onnx", batch(3, 9)
+    write_graph(make_student(), options_for(precision, "loop", False, ranges_of()), file, external=external)
+    ort = write_ort(file)
+    assert ort == file.with_suffix(".ort")
+    expected = open_session(file).run(["sentence_embedding"], feeds)[0]
+    for left_over in file.parent.glob("model.onnx*"):
+        left_over.unlink()
+    session = onnxruntime.InferenceSession(str(ort), providers=["CPUExecutionProvider"])
+    found = session.run(["sentence_embedding"], feeds)[0]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert cosines(found, torch_vectors(make_student(), feeds)[1]).min() > 0.97
+    assert str(tmp_path).encode() not in ort.read_bytes()
+
+
+ROWS = 37
+WIDTHS = (16, 32, 33, 40, 96)
+BLOCK_OF = {16: 16, 32: 32, 48: 16, 96: 32}
+"""Components that share a scale in an int4 row, by the row's width."""
+IDS = np.array([[0, 36, 5], [7, 7, 1]])
+KINDS = {"fp32": TensorProto.FLOAT, "fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8, "int4": TensorProto.UINT8}
+
+
+def table(width: int) -> NDArray[np.float32]:
+    """Make rows of very different lengths; row 7 is all zeros, row 1 has a single value."""
+    generator = np.random.default_rng(width)
+    found = generator.normal(size=(ROWS, width)) * generator.uniform(0.01, 10, (ROWS, 1))
+    found[[7, 1]] = 0
+    found[1, -1] = -0.25
+    return found.astype(np.float32)
+
+
+def looked_up(rows: NDArray[np.float32], kind: TableKind) -> tuple[NDArray[np.float32], dict[str, object]]:
+    """Look IDS up; return the rows, and what is stored."""
+    writer = Writer()
+    writer.node("Identity", write_lookup(writer, "table", rows, "ids", kind), name="found")
+    model = writer.model(
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [None, None])],
+        [helper.make_tensor_value_info("found", TensorProto.FLOAT, [None, None, rows.shape[1]])],
+    )
+    return ran(model, {"ids": IDS})[0], {tensor.name: tensor for tensor in model.graph.initializer}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_only_rows_of_the_kind_are_stored_and_they_come_back_as_float32(kind: TableKind, width: int) -> None:
+    found, stored = looked_up(table(width), kind)
+    assert (found.shape, found.dtype) == ((2, 3, width), np.float32)
+    rows = next(iter(stored.values()))
+    if kind == "int4" and width in BLOCK_OF:
+        assert (rows.data_type, list(rows.dims)) == (TensorProto.UINT8, [ROWS, width // 2])
+    else:
+        own = TensorProto.INT8 if kind == "int4" else KINDS[kind]
+        assert (rows.data_type, list(rows.dims)) == (own, [ROWS, width])
+    spread = np.abs(table(width)).max(1)[IDS][..., None]
+    bound = {"fp32": 0, "fp16": 1 / 1024, "int8": 0.51 / 127, "int4": 1.01 / 8}[kind]
+    assert (np.abs(found - table(width)[IDS]) <= bound * spread).all()
+    if kind != "fp32":
+        assert (found != table(width)[IDS]).any()
+
+
+def test_rows_of_zeros_stay_zeros() -> None:
+    for kind in KINDS:
+        assert not looked_up(table(40), kind)[0][1, 0].any()
+        assert np.isfinite(looked_up(np.zeros((ROWS, 40), np.float32), kind)[0]).all()
+
+
+def test_int8_rows_have_a_scale_each_and_are_off_by_half_a_step() -> None:
+    rows = table(40)
+    found, stored = looked_up(rows, "int8")
+    values, scales = (numpy_helper.to_array(stored[f"table.{part}"]) for part in ("rows", "scales"))
+    assert (values.shape, scales.shape, scales.dtype) == ((ROWS, 40), (ROWS, 1), np.float32)
+    assert (np.abs(values * scales - rows) <= 0.501 * scales).all()
+    np.testing.assert_array_equal(np.abs(values.astype(int)).max(1), np.where(np.arange(ROWS) == 7, 0, 127))
+    np.testing.assert_array_equal(found, (values * scales)[IDS])
+
+
+@pytest.mark.parametrize("width", BLOCK_OF)
+def test_int4_values_are_off_by_half_a_step_where_seven_steps_reach(width: int) -> None:
+    rows = table(width)
+    values, scales = quantize_rows(rows, BLOCK_OF[width])
+    assert (values.shape, scales.shape) == ((ROWS, width), (ROWS, width // BLOCK_OF[width]))
+    assert (values.dtype, scales.dtype) == (np.int8, np.float16)
+    assert values.min() == -8
+    assert values.max() <= 7
+    steps = np.repeat(scales.astype(np.float32), BLOCK_OF[width], 1)
+    off = np.abs(values * steps - rows)
+    reached = rows / np.where(steps == 0, 1, steps) <= 7.5
+    assert reached.mean() > 0.9
+    assert (off[reached] <= 0.51 * np.abs(steps)[reached]).all()
+    assert (off <= 1.01 * np.abs(steps)).all()
+    assert not values[7].any()
+
+
+@pytest.mark.parametrize("width", BLOCK_OF)
+def test_the_looked_up_int4_rows_are_values_times_scales(width: int) -> None:
+    rows = table(width)
+    values, scales = quantize_rows(rows, BLOCK_OF[width])
+    exact = values * np.repeat(scales.astype(np.float32), BLOCK_OF[width], 1)
+    found, stored = looked_up(rows, "int4")
+    np.testing.assert_array_equal(found, exact.astype(np.float16).astype(np.float32)[IDS])
+    assert len(stored["table.rows"].raw_data) == ROWS * width // 2
+
+
+def test_the_extreme_value_of_a_block_is_kept_almost_exactly() -> None:
+    rows = table(96)
+    values, scales = quantize_rows(rows, 32)
+    blocks = np.abs(rows.reshape(ROWS, -1, 32))
+    np.testing.assert_allclose(8 * np.abs(scales.astype(np.float32)), blocks.max(-1), rtol=1e-3)
+    assert (values.reshape(ROWS, -1, 32).min(-1)[blocks.max(-1) > 0] == -8).all()
+
+
+def test_fp16_rows_are_the_nearest_ones() -> None:
+    np.testing.assert_array_equal(looked_up(table(33), "fp16")[0], table(33).astype(np.float16).astype(np.float32)[IDS])

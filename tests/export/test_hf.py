@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tests.helpers.student import SENTENCES, make_student, save_student
 from xcompress.errors import GateError, InputError
 from xcompress.export import hf
-from xcompress.export.hf import checkpoint_weights, export_hf, weight_values
+from xcompress.export.hf import checkpoint_weights, count_parameters, export_hf
 from xcompress.modeling.student import Student, encode
 
 pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
@@ -134,7 +134,7 @@ def test_the_size_is_known_before_the_weights() -> None:
         made = make_student(**changes)
         offset = 0 if made.config.position_offset == 2 else made.config.position_offset
         counted = sum(weight.numel() for weight in checkpoint_weights(made).values())
-        assert counted == weight_values(made.config) - offset * made.config.hidden_size
+        assert counted == count_parameters(made.config) - offset * made.config.hidden_size
 
 
 def test_a_depth_of_its_own(student: Path) -> None:

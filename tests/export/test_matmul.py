@@ -10,14 +10,14 @@ from xcompress.export import matmul as products
 from xcompress.export.matmul import (
     GELU_LEAST,
     PAIR_STEPS,
+    InputScale,
     Level,
     MatMul,
-    Products,
+    MatMulWriter,
     Range,
-    Scaling,
     int4_weights,
     int8_weights,
-    scaling_of,
+    scale_for,
 )
 from xcompress.export.writer import Writer
 
@@ -44,9 +44,9 @@ def range_of(values: Floats) -> Range:
     return Range(rows.min(0), rows.max(0))
 
 
-def product(writes: Products, site: MatMul, values: Floats) -> Floats:
+def product(writes: MatMulWriter, site: MatMul, values: Floats) -> Floats:
     writer = Writer()
-    writer.node("Identity", writes.product(writer, "x", site), name="y")
+    writer.node("Identity", writes.write(writer, "x", site), name="y")
     sides = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, None, width])
         for name, width in (("x", values.shape[-1]), ("y", OUT))
@@ -56,10 +56,10 @@ def product(writes: Products, site: MatMul, values: Floats) -> Floats:
 
 def at(level: Level, site: MatMul, values: Floats, seen: Floats | None = None) -> Floats:
     """Compute a product at a level."""
-    return product(Products(level, ranges={site.name: range_of(values if seen is None else seen)}), site, values)
+    return product(MatMulWriter(level, ranges={site.name: range_of(values if seen is None else seen)}), site, values)
 
 
-def static_by_hand(site: MatMul, values: Floats, scaling: Scaling) -> Floats:
+def static_by_hand(site: MatMul, values: Floats, scaling: InputScale) -> Floats:
     smooth = np.ones(len(site.weight), dtype=np.float32) if scaling.smooth is None else scaling.smooth
     weights = int8_weights(site.weight * smooth[:, None])
     found = np.empty((*values.shape[:-1], OUT), dtype=np.float32)
@@ -116,7 +116,7 @@ def test_pairs_of_products_of_4_bit_weights_fit_16_bits() -> None:
     random = generator.normal(size=(512, 192)) * np.exp(generator.normal(size=(512, 1)))
     for weight in (random, -np.abs(random), np.full((32, 31), -1e30), np.eye(32)):
         found = int4_weights(weight.astype(np.float32))
-        assert found.blocks is not None
+        assert found.int4 is not None
         values = np.abs(found.values.astype(int))
         assert 255 * (values[:-1] + values[1:]).max() < 2**15
         assert np.isfinite(found.scales).all()
@@ -135,7 +135,7 @@ def test_4_bit_weights_are_off_by_a_step_of_their_block_at_most() -> None:
 def test_weights_of_other_shapes_stay_int8(inputs: int, outputs: int) -> None:
     weight = np.random.default_rng(2).normal(size=(inputs, outputs)).astype(np.float32)
     found, plain = int4_weights(weight), int8_weights(weight)
-    assert found.blocks is None
+    assert found.int4 is None
     np.testing.assert_array_equal(found.values, plain.values)
 
 
@@ -145,7 +145,9 @@ def test_products_in_4_bits_are_computed_as_those_in_8(level: Level) -> None:
     values[..., 17] *= 60
     ranges = {site.name: range_of(values)}
     exact = values @ site.weight + site.bias
-    off = [np.abs(product(Products(level, ranges=ranges, bits=bits), site, values) - exact).mean() for bits in (8, 4)]
+    off = [
+        np.abs(product(MatMulWriter(level, ranges=ranges, bits=bits), site, values) - exact).mean() for bits in (8, 4)
+    ]
     assert off[0] < off[1] < 0.15 * np.abs(exact).mean()
 
 
@@ -156,7 +158,7 @@ def test_weights_are_fitted_to_the_inputs_that_were_seen() -> None:
     fitted = replace(plain, moments=values[0].T @ values[0])
     exact = values @ site.weight + site.bias
     off = [
-        np.abs(product(Products("token", ranges={site.name: seen}, bits=4), site, values) - exact).mean()
+        np.abs(product(MatMulWriter("token", ranges={site.name: seen}, bits=4), site, values) - exact).mean()
         for seen in (fitted, plain)
     ]
     assert off[0] < 0.5 * off[1]
@@ -165,14 +167,14 @@ def test_weights_are_fitted_to_the_inputs_that_were_seen() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_static_product_is_what_a_loop_gives(bias: bool) -> None:
     site, values = made_site(bias=bias), tokens()
-    expected = static_by_hand(site, values, scaling_of(range_of(values)))
+    expected = static_by_hand(site, values, scale_for(range_of(values)))
     np.testing.assert_allclose(at("static", site, values), expected, atol=1e-5 * np.abs(expected).max())
 
 
 def test_a_static_product_with_an_outlier_channel_is_what_a_loop_gives() -> None:
     site, values = made_site(width=400), tokens(width=400)
     values[..., 17] *= 60
-    scaling = scaling_of(range_of(values))
+    scaling = scale_for(range_of(values))
     assert scaling.smooth is not None
     expected = static_by_hand(site, values, scaling)
     np.testing.assert_allclose(at("static", site, values), expected, atol=1e-5 * np.abs(expected).max())
@@ -180,7 +182,7 @@ def test_a_static_product_with_an_outlier_channel_is_what_a_loop_gives() -> None
 
 def test_inputs_beyond_the_range_stop_at_its_ends() -> None:
     site, values = made_site(), tokens()
-    expected = static_by_hand(site, values, scaling_of(range_of(values / 4)))
+    expected = static_by_hand(site, values, scale_for(range_of(values / 4)))
     found = at("static", site, values, seen=values / 4)
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
@@ -229,7 +231,7 @@ def test_products_are_near_the_exact_one_in_the_order_of_their_levels() -> None:
 
 def test_the_range_is_covered() -> None:
     for low, high in ((-3, 7), (0, 5), (2, 5), (-5, -2), (0, 0), (-1e-20, 0), (-1e6, 1e-6)):
-        scaling = scaling_of(Range(np.full(8, low, np.float32), np.full(8, high, np.float32)))
+        scaling = scale_for(Range(np.full(8, low, np.float32), np.full(8, high, np.float32)))
         first, last = ((step - int(scaling.zero)) * float(scaling.scale) for step in (0, 255))
         half = 0.5001 * float(scaling.scale)
         assert first - half <= min(low, 0)
@@ -240,15 +242,15 @@ def test_the_range_is_covered() -> None:
 
 def test_only_channels_far_beyond_the_others_are_smoothed() -> None:
     reach = np.linspace(0.5, 1, 400).astype(np.float32)
-    assert scaling_of(Range(-reach, reach)).smooth is None
+    assert scale_for(Range(-reach, reach)).smooth is None
     reach[7] = 1.3
-    assert scaling_of(Range(-reach, reach)).smooth is None
+    assert scale_for(Range(-reach, reach)).smooth is None
     reach[7] = 40
-    smooth = scaling_of(Range(-reach, reach)).smooth
+    smooth = scale_for(Range(-reach, reach)).smooth
     assert smooth is not None
     np.testing.assert_allclose(smooth, (reach / np.median(reach)) ** 0.7, rtol=1e-5)
     assert (reach / smooth).max() < 5 * np.median(reach)
-    one_sided = scaling_of(Range(-reach, np.zeros(400, np.float32)))
+    one_sided = scale_for(Range(-reach, np.zeros(400, np.float32)))
     assert one_sided.zero == 255
     np.testing.assert_array_equal(one_sided.smooth, smooth)
 
@@ -256,7 +258,7 @@ def test_only_channels_far_beyond_the_others_are_smoothed() -> None:
 def test_channels_that_hardly_move_are_not_smoothed_without_end() -> None:
     reach = np.ones(400, np.float32)
     reach[3], reach[7] = 0, 40
-    smooth = scaling_of(Range(-reach, reach)).smooth
+    smooth = scale_for(Range(-reach, reach)).smooth
     assert smooth is not None
     assert smooth[3] == pytest.approx(0.05**0.7, rel=1e-5)
 
@@ -264,47 +266,47 @@ def test_channels_that_hardly_move_are_not_smoothed_without_end() -> None:
 def test_smoothing_changes_no_product_and_makes_the_quantised_one_closer(monkeypatch: pytest.MonkeyPatch) -> None:
     site, values = made_site(width=400), tokens(width=400)
     values[..., 17] *= 60
-    smooth = scaling_of(range_of(values)).smooth
+    smooth = scale_for(range_of(values)).smooth
     assert smooth is not None
     wide, exact = smooth.astype(np.float64), values.astype(np.float64) @ site.weight
     np.testing.assert_allclose((values / wide) @ (site.weight * wide[:, None]), exact, rtol=1e-9)
     error = np.abs(at("static", site, values) - site.bias - exact).mean()
-    monkeypatch.setattr(products, "_FAR", 1e9)
+    monkeypatch.setattr(products, "_OUTLIER_RATIO", 1e9)
     assert error < 0.6 * np.abs(at("static", site, values) - site.bias - exact).mean()
 
 
 def test_levels_by_default_and_by_name() -> None:
     plain, after_gelu = made_site(), MatMul("other", made_site().weight, None, GELU_LEAST)
-    assert [Products().level(site) for site in (plain, after_gelu)] == ["fp32", "fp32"]
-    assert [Products(None).level(site) for site in (plain, after_gelu)] == ["static", "token"]
-    named = Products(None, {"site": "fp32", "other": "static"})
+    assert [MatMulWriter().level(site) for site in (plain, after_gelu)] == ["fp32", "fp32"]
+    assert [MatMulWriter(None).level(site) for site in (plain, after_gelu)] == ["static", "token"]
+    named = MatMulWriter(None, {"site": "fp32", "other": "static"})
     assert [named.level(site) for site in (plain, after_gelu)] == ["fp32", "static"]
-    assert Products("token", {"other": "fp32"}).level(plain) == "token"
+    assert MatMulWriter("token", {"other": "fp32"}).level(plain) == "token"
 
 
 def test_terms_sum_up_to_the_product_and_the_bias_goes_with_it_where_the_operator_takes_one() -> None:
     site = made_site()
     for level, terms in (("static", 1), ("token", 2), ("fp32", 2)):
-        writes = Products(level, ranges={"site": range_of(tokens())})
-        assert len(writes.terms(Writer(), "x", site)) == terms
-        assert len(writes.terms(Writer(), "x", MatMul("site", site.weight, None))) == 1
+        writes = MatMulWriter(level, ranges={"site": range_of(tokens())})
+        assert len(writes.write_terms(Writer(), "x", site)) == terms
+        assert len(writes.write_terms(Writer(), "x", MatMul("site", site.weight, None))) == 1
 
 
 def test_a_site_used_again_stores_nothing_again() -> None:
     for level in ("static", "token", "fp32"):
-        writer, writes = Writer(), Products(level, ranges={"site": range_of(tokens())})
+        writer, writes = Writer(), MatMulWriter(level, ranges={"site": range_of(tokens())})
         stored = []
         for _ in range(3):
-            writes.product(writer, "x", made_site())
+            writes.write(writer, "x", made_site())
             stored.append([tensor.name for tensor in writer.model([], []).graph.initializer])
         assert stored[0] == stored[2]
 
 
 def test_halved_weights_are_stored_as_float16_and_turned_into_float32_once_outside_a_loop() -> None:
-    writer, site, writes = Writer(), made_site(), Products(halved=True)
+    writer, site, writes = Writer(), made_site(), MatMulWriter(half=True)
     body = Writer(writer)
     for place in (body, body, writer):
-        writes.product(place, "x", site)
+        writes.write(place, "x", site)
     model = writer.model([], [])
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     assert [array.dtype for array in stored.values() if array.ndim == 2] == [np.float16]
@@ -320,9 +322,11 @@ def test_weights_of_a_product_that_is_written_twice_are_found_once(
     level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(Products, "weights", lambda _, site: asked.append(site.name) or int4_weights(site.weight))
+    monkeypatch.setattr(
+        MatMulWriter, "quantize_weight", lambda _, site: asked.append(site.name) or int4_weights(site.weight)
+    )
     writer, site = Writer(), made_site()
-    writes = Products(level, ranges={site.name: range_of(tokens())}, bits=4)
-    stored = [(writes.product(writer, "x", site), len(writer._constants)) for _ in range(2)]
+    writes = MatMulWriter(level, ranges={site.name: range_of(tokens())}, bits=4)
+    stored = [(writes.write(writer, "x", site), len(writer._constants)) for _ in range(2)]
     assert asked == ["site"]
     assert stored[0][1] == stored[1][1]

@@ -74,7 +74,7 @@ def test_a_folder_of_something_else_says_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no config\.json, modules\.json or manifest\.json here; give a run"):
         find_source(tmp_path)
     (tmp_path / "notes.txt").write_text("no model")
-    with pytest.raises(InputError, match=r"notes\.txt: not a folder, nor an E5S1 file"):
+    with pytest.raises(InputError, match=r"notes\.txt: not a folder or an E5S1 file"):
         find_source(tmp_path / "notes.txt")
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(InputError, match="model_type is 'gpt2'; supported are bert"):
@@ -117,7 +117,7 @@ def test_a_student_says_itself_how_it_is_read(tmp_path: Path) -> None:
     folder = save_student(tmp_path / "mine", recurrences=2)
     assert find_source(folder).recurrences == 2
     assert find_source(folder).open()[0].config == Student.load(folder)[0].config
-    with pytest.raises(InputError, match="is a student, which says itself how it is read; leave out prefix, pooling"):
+    with pytest.raises(InputError, match=r"is a student, whose config\.json says this; leave out prefix, pooling"):
         find_source(folder, SourceOptions(prefix="query: ", pooling="mean"))
 
 
@@ -163,7 +163,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_fetched_has_its_bundle_in_the_working_folder(cached: Path) -> None:
     found = find_source("wheel:shop==1.0/shop/model")
     assert (found.name, found.student, found.bundle) == ("shop", cached, Path("shop-bundle"))
-    assert found.place(2) == Path("shop-bundle-r2")
+    assert found.bundle_folder(2) == Path("shop-bundle-r2")
 
 
 def test_pieces_of_an_encoder_are_named_after_the_whole(cached: Path, tmp_path: Path) -> None:
@@ -244,6 +244,6 @@ def test_a_bundle_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_fewer_recurrences_have_a_place_of_their_own(tmp_path: Path) -> None:
     of_run = find_source(make_run(tmp_path / "runs/one", None))
     of_student = find_source(make_student(tmp_path / "mine"))
-    assert of_run.place(None) == of_run.bundle
-    assert of_run.place(2) == tmp_path / "runs/one/bundle-r2"
-    assert of_student.place(1) == tmp_path / "mine-bundle-r1"
+    assert of_run.bundle_folder(None) == of_run.bundle
+    assert of_run.bundle_folder(2) == tmp_path / "runs/one/bundle-r2"
+    assert of_student.bundle_folder(1) == tmp_path / "mine-bundle-r1"

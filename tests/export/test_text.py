@@ -9,13 +9,13 @@ from xcompress.export import text as sentences
 from xcompress.export.source import Source
 from xcompress.export.text import (
     CALIBRATED,
-    GIVEN,
+    UNKNOWN,
     VERIFIED,
     calibration_text,
-    codes_of,
+    language_codes,
     packaged_languages,
     packaged_text,
-    spread,
+    take_evenly,
     unverified_languages,
     verification_text,
 )
@@ -117,7 +117,7 @@ def test_all_columns_of_a_users_table_are_read_but_not_its_scores(source: Source
     )
     given = [tmp_path / "pairs.ja.tsv"]
     text, rest = verification_text(source, ["de", "ja"], given), calibration_text(source, ["de", "ja"], given)
-    assert set(text[GIVEN]) | set(rest) - {"Line 0 in de."} == {"A cat", "Ein Hund", "A mouse", "Eine Maus"}
+    assert set(text[UNKNOWN]) | set(rest) - {"Line 0 in de."} == {"A cat", "Ein Hund", "A mouse", "Eine Maus"}
 
 
 @pytest.mark.parametrize("content", [b"", b"12\t4.5\n", b"\xff\xfe\xfa\n", b"x" * 30_000])
@@ -141,9 +141,9 @@ def test_bad_lines_are_passed_over_with_a_warning(
 
 def test_of_a_large_file_the_same_sentences_are_kept_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [(1, f"cell {number}") for number in range(1000)]
-    kept = sentences._sampled(cells, 10)
+    kept = sentences._smallest_hashes(cells, 10)
     assert len(kept) == 10
-    assert kept == sentences._sampled(cells[::-1] + cells, 10)
+    assert kept == sentences._smallest_hashes(cells[::-1] + cells, 10)
     assert kept == sorted(kept)
 
 
@@ -153,7 +153,7 @@ def test_languages_without_text_are_named(source: Source, data: Path, capsys: py
     assert "no sentences in ja, ko to verify with" in said
     assert "fewer than 500 sentences to verify with in de (10)" in said
     assert unverified_languages(text, ["de", "ja", "ko"]) == ["ja", "ko"]
-    assert unverified_languages({**text, GIVEN: ["x"]}, ["de", "ja"]) == []
+    assert unverified_languages({**text, UNKNOWN: ["x"]}, ["de", "ja"]) == []
 
 
 def test_a_model_of_other_languages_is_verified_all_the_same(source: Source, data: Path) -> None:
@@ -162,11 +162,11 @@ def test_a_model_of_other_languages_is_verified_all_the_same(source: Source, dat
 
 
 def test_codes_of_model_cards() -> None:
-    assert codes_of(["multilingual", "pt-BR", "zh_CN", "EN", "pt"]) == ["pt", "zh", "en"]
-    assert codes_of([]) == codes_of(["multilingual"]) == packaged_languages()
+    assert language_codes(["multilingual", "pt-BR", "zh_CN", "EN", "pt"]) == ["pt", "zh", "en"]
+    assert language_codes([]) == language_codes(["multilingual"]) == packaged_languages()
 
 
 def test_a_spread_is_even() -> None:
-    assert spread(range(10), 4) == [0, 2, 5, 7]
-    assert spread(range(3), 4) == [0, 1, 2]
-    assert spread([], 4) == []
+    assert take_evenly(range(10), 4) == [0, 2, 5, 7]
+    assert take_evenly(range(3), 4) == [0, 1, 2]
+    assert take_evenly([], 4) == []

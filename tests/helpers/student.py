@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from xcompress.export.exporter import export
-from xcompress.export.verify import real_sentences
+from xcompress.export.text import real_sentences
 from xcompress.modeling.student import Student, StudentConfig
 
 SENTENCES = [

@@ -24,7 +24,7 @@ from tests.helpers.student import make_student
 from xcompress.bundle.encoder import Encoder
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.verify import real_sentences
+from xcompress.export.text import real_sentences
 from xcompress.files import whole_folder
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, encode

@@ -45,9 +45,18 @@ def test_the_folder_opens_by_its_name(folder: Path) -> None:
     assert model.similarity_fn_name == "cosine"
 
 
-def test_a_folder_with_the_older_name_opens(folder: Path) -> None:
-    described = (folder / "modules.json").read_text().replace("StudentTransformer", "StudentModule")
-    (folder / "modules.json").write_text(described)
+@pytest.mark.parametrize(
+    "path",
+    [
+        "xcompress.st_module.StudentModule",
+        "xcompress.st_module.StudentTransformer",
+        "xcompress.interop.sentence_transformers.StudentTransformer",
+    ],
+)
+def test_a_folder_with_any_class_path_opens(folder: Path, path: str) -> None:
+    (module,) = json.loads((folder / "modules.json").read_text())
+    assert module["type"] == "xcompress.st_module.StudentModule"
+    (folder / "modules.json").write_text(json.dumps([module | {"type": path}]))
     model = package.SentenceTransformer(str(folder), device="cpu", **TRUSTED)
     assert type(model[0]).__name__ == "StudentTransformer"
     assert model.config.hidden_size == CONFIG.hidden_size

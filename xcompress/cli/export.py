@@ -126,21 +126,21 @@ def export(
         gate=gate,
         text=tuple(text or ()),
     )
-    reading = SourceOptions(tokenizer=resolve(tokenizer) if tokenizer else None, prefix=prefix, pooling=pooling)
+    source_options = SourceOptions(tokenizer=resolve(tokenizer) if tokenizer else None, prefix=prefix, pooling=pooling)
     if format == "hf":
         _refuse_with_hf(options, onnx=onnx, quantize=quantize, precision=precision not in (None, "fp32"), json=json)
         from xcompress.export.hf import export_hf
 
-        emit(str(export_hf(source, output, recurrences=recurrences, reading=reading, force=force)))
+        emit(str(export_hf(source, output, recurrences=recurrences, source_options=source_options, force=force)))
         return
-    bundle = run_export(source, output, options=options, reading=reading, force=force)
+    bundle = run_export(source, output, options=options, source_options=source_options, force=force)
     emit((bundle / "manifest.json").read_text(encoding="utf-8") if json else str(bundle))
 
 
 def _refuse_with_hf(options: "ExportConfig", **given: object) -> None:
     """Refuse what would have no effect."""
-    asked = options.described()
-    plain = replace(type(options)(), precision=options.precision, recurrences=options.recurrences).described()
+    asked = options.to_dict()
+    plain = replace(type(options)(), precision=options.precision, recurrences=options.recurrences).to_dict()
     named = [name for name, value in given.items() if value] + [name for name in asked if asked[name] != plain[name]]
     if named:
         written = ", ".join("--" + {"dimension": "dim"}.get(name, name).replace("_", "-") for name in named)

@@ -1,7 +1,7 @@
-"""What values go into each product, measured on text."""
+"""Measure the input range of each MatMul on calibration text."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from tokenizers import Tokenizer
@@ -16,55 +16,50 @@ BATCH = 16
 def calibrate(
     student: Student, tokenizer: Tokenizer, texts: Sequence[str], *, moments: bool = False
 ) -> dict[str, Range]:
-    """Return the range of every site's inputs over all tokens of some texts and all recurrences.
+    """Return the range of the inputs of each MatMul, over all tokens and recurrences.
 
-    Their first words are measured alone, too, with and without special tokens, and so is no text: what short texts
-    reach.
+    Short texts have ranges of their own, so the first word of each text is encoded, too, with and without special
+    tokens, and so is the empty text.
 
-    :param texts: real text, a few hundred sentences in every language of the model.
-    :param moments: measure the products of channels with each other, too.
+    :param texts: real text, a few hundred sentences in each language of the model.
+    :param moments: also sum up X^T X of the inputs X, for GPTQ.
     """
     words = {text.split(maxsplit=1)[0]: None for text in texts if text.strip()}
     bare = [encoding.ids[:1] for encoding in tokenizer.encode_batch(list(words), add_special_tokens=False)]
     sequences = sorted([*token_ids(tokenizer, [*texts, *words, ""], student.config), *filter(None, bare)], key=len)
-    watch = _Watch(moments)
-    with watch.on(student), torch.inference_mode():
-        for start in range(0, len(sequences), BATCH):
-            input_ids, watch.mask = pad(sequences[start : start + BATCH], student.config.pad_token_id)
-            student(input_ids, watch.mask)
+
+    observer = _InputObserver(moments)
+    modules = dict(student.named_modules())
+    hooks = [modules[name].register_forward_pre_hook(partial(observer.observe, name)) for name in matmuls(student)]
+    try:
+        with torch.inference_mode():
+            for start in range(0, len(sequences), BATCH):
+                input_ids, observer.mask = pad(sequences[start : start + BATCH], student.config.pad_token_id)
+                student(input_ids, observer.mask)
+    finally:
+        for hook in hooks:
+            hook.remove()
     return {
-        name: Range(floats(low), floats(high), floats(watch.moments[name]) if moments else None)
-        for name, (low, high) in watch.seen.items()
+        name: Range(floats(low), floats(high), floats(observer.moments[name]) if moments else None)
+        for name, (low, high) in observer.ranges.items()
     }
 
 
-class _Watch:
-    """Remembers the least and the largest input of each channel, and the sums of their products."""
+class _InputObserver:
+    """Tracks the least and largest input of each channel, and X^T X, over all batches."""
 
-    def __init__(self, products: bool) -> None:
-        self.products = products
+    def __init__(self, with_moments: bool) -> None:
+        self.with_moments = with_moments
         self.moments: dict[str, Tensor] = {}
-        self.seen: dict[str, tuple[Tensor, Tensor]] = {}
+        self.ranges: dict[str, tuple[Tensor, Tensor]] = {}
         self.mask = torch.empty(0)
+        """Attention mask (N, L) of the current batch."""
 
-    @contextmanager
-    def on(self, student: Student) -> Iterator[None]:
-        """Watch a student's products."""
-        modules = dict(student.named_modules())
-        handles = [modules[name].register_forward_pre_hook(self._noting(name)) for name in matmuls(student)]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _noting(self, name: str) -> Callable[[nn.Module, tuple[Tensor]], None]:
-        def note(_: nn.Module, inputs: tuple[Tensor]) -> None:
-            values = inputs[0][self.mask.bool()] if inputs[0].dim() == 3 else inputs[0]
-            low, high = values.amin(0), values.amax(0)
-            before = self.seen.get(name, (low, high))
-            self.seen[name] = (torch.minimum(before[0], low), torch.maximum(before[1], high))
-            if self.products:
-                self.moments[name] = values.T @ values + self.moments.get(name, 0)
-
-        return note
+    def observe(self, name: str, _: nn.Module, inputs: tuple[Tensor]) -> None:
+        """Add the inputs of one call of a module: (N, L, in) without padding, or (N, in) after pooling."""
+        values = inputs[0][self.mask.bool()] if inputs[0].dim() == 3 else inputs[0]
+        low, high = values.amin(0), values.amax(0)
+        before_low, before_high = self.ranges.get(name, (low, high))
+        self.ranges[name] = (torch.minimum(before_low, low), torch.maximum(before_high, high))
+        if self.with_moments:
+            self.moments[name] = values.T @ values + self.moments.get(name, 0)

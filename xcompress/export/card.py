@@ -1,9 +1,8 @@
-"""The model card of a bundle, made from its manifest."""
+"""The model card of a bundle, written from its manifest."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from xcompress.export.release_card import release_limits, release_rows, release_text
 
 CARD = "README.md"
 """The card's file in a bundle."""
@@ -28,7 +27,7 @@ Made with xcompress {xcompress} from `{source}`.
 | longest text | {max_tokens} tokens; longer texts are cut |
 | prefix | {prefix} |
 {files}
-{scores}{release}
+{scores}{sections}
 ## How to load
 
 With xcompress (needs only numpy, tokenizers and onnxruntime):
@@ -81,90 +80,88 @@ vectors = session.run(["sentence_embedding"], feeds)[0]
 """
 
 
-_WRITTEN_HERE = ("files", "languages", "prefix", "release")
+@dataclass(frozen=True)
+class ReleaseNotes:
+    """What the card of a released model says in addition; benchmarks/release writes it."""
+
+    name: str
+    licence: str
+    rows: str
+    """Rows of the first table, each ending with a line break."""
+    sections: str
+    """Sections in front of `How to load`."""
+    limits: str
+    """Items of the list of limits, each ending with a line break."""
 
 
-def model_card(manifest: Mapping[str, Any]) -> str:
-    """Write the card; every figure in it is one of the manifest.
+_FORMATTED = ("files", "languages", "prefix", "release")
+"""Entries of the manifest that the card shows in another form."""
 
-    Where the manifest has an entry `release`, as released models have, it also says on what the model was trained, how
-    it scores and what it is bad at.
+
+def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None) -> str:
+    """Return the card; all its figures are those of the manifest.
+
+    :param release: for a released model, what it was trained on, how it scores and what it is bad at.
     """
-    release = manifest.get("release")
-    bottleneck = manifest["bottleneck"]
-    codes = list(manifest["languages"])
+    bottleneck, codes = manifest["bottleneck"], list(manifest["languages"])
     graphs = [name for name in manifest["files"] if name.endswith(".onnx")]
+    # hubs read licence and languages in the header
+    header = f"license: {release.licence.lower()}\n" if release else ""
+    header += f"language: [{', '.join(codes)}]\n" if codes else ""
+    recurrences, trained = manifest["recurrences"], manifest["student_recurrences"]
+    applied = f"{recurrences} times" + (f" of the {trained} that the student has" if recurrences < trained else "")
     return _CARD.format(
-        **{name: value for name, value in manifest.items() if name not in _WRITTEN_HERE},
+        **{name: value for name, value in manifest.items() if name not in _FORMATTED},
         languages=", ".join(codes) or "not recorded",
-        header=_header(codes, release),
-        title=f"xcompress {release['name']}" if release else manifest["source"],
-        opened=f'Encoder.released("{release["name"]}")' if release else 'Encoder("path/to/this/folder")',
+        header=header,
+        title=f"xcompress {release.name}" if release else manifest["source"],
+        opened=f'Encoder.released("{release.name}")' if release else 'Encoder("path/to/this/folder")',
         normalized="They have unit length." if manifest["normalize"] else "They are not normalised.",
         table_width=bottleneck["width"] if bottleneck else manifest["hidden_size"],
         prefix=f"`{manifest['prefix']}`" if manifest["prefix"] else "none",
         prefix_text=manifest["prefix"],
-        applied=_applied(manifest["recurrences"], manifest["student_recurrences"]),
+        applied="once" if trained == 1 else applied,
         files="\n".join(f"| {name} | {manifest['files'][name]['bytes'] / 1e6:.1f} MB |" for name in graphs),
-        scores=release_rows(manifest) if release else _scores(manifest.get("dev")),
-        release=release_text(release) if release else "",
-        limits=release_limits(release) if release else "",
+        scores=release.rows if release else _run_scores(manifest.get("dev")),
+        sections=release.sections if release else "",
+        limits=release.limits if release else "",
         graph=max(graphs, key=len),
         checks=_checks(manifest),
     )
 
 
-def _header(codes: list[str], release: Mapping[str, Any] | None) -> str:
-    """Write what hubs read of languages and licence."""
-    languages = [f"language: [{', '.join(codes)}]"] if codes else []
-    licence = [f"license: {release['licence'].lower()}"] if release else []
-    return "".join(f"{line}\n" for line in [*licence, *languages])
-
-
-def _applied(recurrences: int, trained: int) -> str:
-    fewer = f" of the {trained} that the student has" if recurrences < trained else ""
-    return "once" if trained == 1 else f"{recurrences} times{fewer}"
-
-
-def _scores(dev: object) -> str:
-    """Write the training run's own scores, where they are plain numbers."""
-    found = dev.items() if isinstance(dev, Mapping) else ()
-    rows = [f"| {name} | {value:.4g} |\n" for name, value in found if isinstance(value, int | float)]
+def _run_scores(dev: object) -> str:
+    """Return the training run's own scores as rows, those that are plain numbers."""
+    scores = dev.items() if isinstance(dev, Mapping) else ()
+    rows = [f"| {name} | {value:.4g} |\n" for name, value in scores if isinstance(value, int | float)]
     return "".join(rows)
 
 
 def _checks(manifest: Mapping[str, Any]) -> str:
+    """Return what was verified at export, as a list."""
     parity, machine = manifest["parity"], manifest["machine"]
     fp32 = parity["fp32"]
     lines = [
         f"- float32 against PyTorch: largest difference {fp32['max_abs_difference']:.1e} (bound {fp32['bound']:.0e})"
     ]
-    for name in parity:
-        lines += _smaller(name, parity[name]) if name != "fp32" else []
-    lines += _graded(manifest.get("graded", {}))
-    return "\n".join(
-        [*lines, f"- on {machine['processor']} ({', '.join(machine['cpu_flags']) or machine['architecture']})"]
-    )
-
-
-def _smaller(name: str, figures: Mapping[str, Any]) -> list[str]:
-    sentences = sum(one["sentences"] for one in figures["languages"].values())
-    return [
-        f"- {name} against PyTorch, {sentences:,} sentences: cosine {figures['mean_cosine']:.4f} on average, "
-        f"{figures['worst_cosine']:.4f} at worst",
-        f"- {name} against PyTorch: similarities of sentences correlate at {figures['similarity_correlation']:.4f}",
-        f"- {name}, one sentence alone and among others: cosine {figures['invariance_cosine']:.4f} at worst",
-    ]
-
-
-def _graded(graded: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Write what the graded pairs lost; the source is scored as it came, before its vocabulary or vectors were cut."""
-    before, after = graded.get("before"), graded.get("after")
-    if not before or not after:
-        return []
-    worst = max(before, key=lambda pair: before[pair] - after[pair])
-    means = [sum(scores.values()) / len(scores) for scores in (before, after)]
-    return [
-        f"- Spearman x 100 on graded pairs, {len(before)} pairs of languages: {means[0]:.1f} before, {means[1]:.1f} "
-        f"after; most was lost in {worst}, {before[worst]:.1f} to {after[worst]:.1f}"
-    ]
+    for name, figures in parity.items():
+        if name == "fp32":
+            continue
+        sentences = sum(language["sentences"] for language in figures["languages"].values())
+        lines += [
+            f"- {name} against PyTorch, {sentences:,} sentences: cosine {figures['mean_cosine']:.4f} on average, "
+            f"{figures['worst_cosine']:.4f} at worst",
+            f"- {name} against PyTorch: similarities of sentences correlate at {figures['similarity_correlation']:.4f}",
+            f"- {name}, one sentence alone and among others: cosine {figures['invariance_cosine']:.4f} at worst",
+        ]
+    # the model is scored before its vocabulary or vectors are cut
+    before, after = (manifest.get("graded", {}).get(when) for when in ("before", "after"))
+    if before and after:
+        worst = max(before, key=lambda pair: before[pair] - after[pair])
+        means = [sum(scores.values()) / len(scores) for scores in (before, after)]
+        lines.append(
+            f"- Spearman x 100 on graded pairs, {len(before)} pairs of languages: {means[0]:.1f} before, "
+            f"{means[1]:.1f} after; most was lost in {worst}, {before[worst]:.1f} to {after[worst]:.1f}"
+        )
+    flags = ", ".join(machine["cpu_flags"]) or machine["architecture"]
+    return "\n".join([*lines, f"- on {machine['processor']} ({flags})"])

@@ -1,4 +1,4 @@
-"""What may be asked of an export, and the settings that a target stands for."""
+"""The options of an export, and the defaults of each target. The CLI imports this module: keep it light."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,20 +17,21 @@ Format = Literal["onnx", "hf"]
 
 @dataclass(frozen=True)
 class TargetSettings:
-    """What a target decides, where nothing else is asked for."""
+    """The settings that a target sets, unless an option sets them."""
 
     recurrence: Recurrence = "unroll"
-    """The unit's nodes R times, or once in a loop: as fast, with fewer nodes and less memory."""
+    """Repeat the nodes of the recurrent unit R times, or put them into one Loop: as fast, less memory."""
     ort: bool = False
-    """Whether to write onnxruntime's own format, too, which opens without optimising the graph first."""
+    """Also write onnxruntime's own format, which opens without optimising the graph first."""
     float32: bool = True
-    """Whether the float32 graph stays in the bundle beside the smaller one."""
+    """Keep the float32 graph in the bundle beside the smaller one."""
 
-    def text(self) -> str:
-        """Say what the settings are."""
-        parts = ["unit unrolled" if self.recurrence == "unroll" else "unit in a loop"]
-        parts += ["ORT format"] if self.ort else []
-        return ", ".join([*parts, "float32 graph kept" if self.float32 else "float32 graph left out"])
+    def summary(self) -> str:
+        """Describe the settings in one line."""
+        settings = ["unit unrolled" if self.recurrence == "unroll" else "unit in a loop"]
+        settings += ["ORT format"] if self.ort else []
+        settings.append("float32 graph kept" if self.float32 else "float32 graph left out")
+        return ", ".join(settings)
 
 
 TARGETS: dict[Target, TargetSettings] = {
@@ -40,78 +41,73 @@ TARGETS: dict[Target, TargetSettings] = {
 }
 
 
-_CHOICES = {
-    "precision": Precision,
-    "table": Table,
-    "target": Target,
-    "bottleneck": Bottleneck,
-    "shorten": Shortening,
-}
-
-
 @dataclass(frozen=True)
 class ExportConfig:
-    """What is asked of an export.
+    """The options of one export to ONNX.
 
-    :raises InputError: when a value is not possible, or two do not go together.
+    :raises InputError: when a value is not allowed, or two contradict each other.
     """
 
     precision: Precision = "int8"
-    """fp32; fp16: stored in half, computed in float32; int8; int4: stored in 4 bits, computed in int8; auto: int8, with
-    products in higher precision where the gate asks for it."""
+    """fp32; fp16: weights stored in float16, computed in float32; int8; int4: weights stored in 4 bits, computed in
+    int8; auto: int8, with single matrix products in higher precision where the gate needs it."""
     table: Table = "auto"
-    """How the word table is stored beside products in int8: as they are, in int8, or in 4 bits."""
+    """Store the token embeddings in int8 or 4 bits; auto: in the precision of the weights."""
     target: Target = "cpu"
     recurrence: Recurrence | None = None
+    """Unroll the recurrent unit or write a Loop; None: the target decides."""
     recurrences: int | None = None
-    """How often the unit is applied; as often as the student does it when not given."""
+    """How often to apply the unit; None: as often as the student does."""
     bottleneck: Bottleneck = "auto"
-    """Whether word table and projection are multiplied out."""
+    """Multiply the token embeddings by the bottleneck projection (fold), or keep both."""
     languages: tuple[str, ...] = ()
-    """Trim the vocabulary to these."""
+    """Trim the vocabulary to these languages."""
     vocabulary: int | None = None
-    """Trim it to so many pieces at most."""
+    """Trim the vocabulary to at most this many tokens."""
     max_tokens: int | None = None
-    """Cut texts at so many tokens, and leave out the positions behind them."""
+    """Truncate texts to this many tokens, and drop the position embeddings beyond."""
     dimension: int | None = None
-    """Shorten the vectors to so many numbers."""
+    """Reduce the vectors to this many dimensions."""
     shorten: Shortening = "pca"
-    """By their principal axes, or by their first numbers, for models trained for that."""
+    """Reduce by principal axes, or keep the first dimensions, for models that were trained for that."""
     external_data: bool = False
-    """Store weights in a file beside the graph, which is memory-mapped."""
+    """Store the weights in a file beside the graph, which runtimes map into memory."""
     ort: bool | None = None
-    """Also write onnxruntime's own format. It holds weights as they are computed with, 4 bits as 8: targets ask for it
-    with other precisions alone."""
+    """Also write onnxruntime's own format; None: the target decides. That format stores weights as they are computed,
+    so 4 bits become 8: no target asks for it with precision int4."""
     gate: float | None = None
-    """Points of Spearman that no language pair may lose."""
+    """Points of Spearman x 100 that no language pair may lose."""
     text: tuple[Path, ...] = ()
-    """Files of sentences to calibrate and verify on, and to trim by."""
+    """Files of sentences to calibrate, verify and count tokens on."""
 
     def __post_init__(self) -> None:
-        for name, kind in _CHOICES.items():
-            _check_choice(name, getattr(self, name), get_args(kind))
-        if self.table != "auto" and self.precision in ("fp32", "fp16"):
-            raise InputError(f"table: {self.table} beside precision {self.precision}; choose precision int8 or int4")
+        _check_choice("precision", self.precision, get_args(Precision))
+        _check_choice("table", self.table, get_args(Table))
+        _check_choice("target", self.target, get_args(Target))
+        _check_choice("bottleneck", self.bottleneck, get_args(Bottleneck))
+        _check_choice("shorten", self.shorten, get_args(Shortening))
         if self.recurrence is not None:
             _check_choice("recurrence", self.recurrence, get_args(Recurrence))
+        if self.table != "auto" and self.precision in ("fp32", "fp16"):
+            raise InputError(f"table: {self.table} beside precision {self.precision}; choose precision int8 or int4")
         for name, least in (("vocabulary", 1), ("dimension", 2)):
             if (number := getattr(self, name)) is not None and number < least:
                 raise InputError(f"{name}: {number} is less than {least}; give at least {least}")
         if self.dimension is None and self.shorten != "pca":
-            raise InputError(f"shorten: {self.shorten!r} without a dimension; say how many numbers are to stay")
+            raise InputError(f"shorten: {self.shorten!r} without a dimension; say how many dimensions to keep")
         if self.gate is not None and self.gate < 0:
             raise InputError(f"gate: {self.gate} is negative; give the points that may be lost, such as 0.5")
         if self.vocabulary is not None and not self.languages and not self.text:
-            raise InputError("vocabulary: needs text to count pieces in; add --languages de,en or --text FILE")
+            raise InputError("vocabulary: needs text to count tokens in; add --languages de,en or --text FILE")
 
     def settings(self) -> TargetSettings:
-        """Return the target's settings with what was asked for in their place."""
-        own = TARGETS[self.target]
-        ort = own.ort and self.precision != "int4" if self.ort is None else self.ort
-        return replace(own, recurrence=self.recurrence or own.recurrence, ort=ort)
+        """Return the target's settings, with the options that are set in their place."""
+        defaults = TARGETS[self.target]
+        ort = defaults.ort and self.precision != "int4" if self.ort is None else self.ort
+        return replace(defaults, recurrence=self.recurrence or defaults.recurrence, ort=ort)
 
-    def described(self) -> dict[str, object]:
-        """Return what was asked for as JSON knows it."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the options as values that JSON can hold."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"languages": list(self.languages), "text": [str(path) for path in self.text]}
 

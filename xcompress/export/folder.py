@@ -1,6 +1,8 @@
-"""The files around the graphs, so that one folder opens in every loader."""
+"""Write the files around the graphs, so that one folder opens in every loader."""
 
 import json
+import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,44 @@ from torch import nn
 import xcompress
 from xcompress.export.card import model_card
 from xcompress.export.graph import INPUTS, OUTPUTS
-from xcompress.export.machine import describe_machine, library_versions
 from xcompress.export.source import Source
 from xcompress.export.writer import OPSET
 from xcompress.files import sha256_of, write_json, write_text
+from xcompress.machine import installed_versions, read_processor
 from xcompress.modeling.student import Student, StudentConfig
 
-_MASKS = ("<mask>", "[MASK]")
+FORMAT = 1
+"""Version of the manifest's layout."""
+_RUN_KEYS = ("recipe_hash", "student_hash", "finished", "dev")
+"""Entries of the run's manifest that the bundle's manifest repeats."""
+_MASK_TOKENS = ("<mask>", "[MASK]")
+_MODULES = "sentence_transformers.models"
+_POOLING_FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
+}
+_ACTIVATIONS = {None: "torch.nn.modules.linear.Identity", "tanh": "torch.nn.modules.activation.Tanh"}
+_INT8_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve")
+"""Instruction sets that decide the speed of int8."""
+_LIBRARIES = ("torch", "onnx", "onnxruntime", "tokenizers", "numpy")
+
+
+def write_bundle(
+    folder: Path, student: Student, tokenizer: Tokenizer, source: Source, made_from: str, facts: Mapping[str, Any]
+) -> None:
+    """Write everything but the graphs, which are in folder/onnx already.
+
+    :param made_from: hash of the student, the options and the version; tells whether a bundle is up to date.
+    :param facts: measurements and other entries for the manifest.
+    """
+    write_tokenizer(folder, tokenizer, student.config)
+    write_json(folder / "config.json", transformers_config(student.config))
+    write_pipeline(folder, student.config, student.head if student.config.head_activation else None)
+    manifest = describe_model(student, source, made_from) | dict(facts)
+    write_text(folder / "README.md", model_card(manifest | {"files": list_files(folder)}))
+    write_json(folder / "manifest.json", manifest | {"files": list_files(folder)})
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -> None:
@@ -28,7 +61,7 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -
     tokenizer.enable_padding(pad_id=config.pad_token_id, pad_token=special["pad_token"])
     tokenizer.save(str(folder / "tokenizer.json"))
     write_json(folder / "special_tokens_map.json", special)
-    described = {
+    tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.max_tokens,
         "model_input_names": ["input_ids", "attention_mask"],
@@ -37,59 +70,26 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -
         "clean_up_tokenization_spaces": False,
         **special,
     }
-    write_json(folder / "tokenizer_config.json", described)
+    write_json(folder / "tokenizer_config.json", tokenizer_config)
 
 
 def special_tokens(tokenizer: Tokenizer, pad_token_id: int) -> dict[str, str]:
-    """Name the special tokens as the tokenizer itself uses them: pad, unk, and those it puts around a sentence."""
-    described = json.loads(tokenizer.to_str())
-    named = {"pad_token": tokenizer.id_to_token(pad_token_id) or "<pad>", "unk_token": _unknown(described["model"])}
+    """Name the special tokens as transformers does: padding, unknown, mask, and those around a sentence."""
+    model = json.loads(tokenizer.to_str())["model"]
+    unknown = model.get("unk_token")
+    if "unk_token" not in model and model.get("unk_id") is not None:  # Unigram
+        unknown = model["vocab"][model["unk_id"]][0]
+    tokens = {"pad_token": tokenizer.id_to_token(pad_token_id) or "<pad>", "unk_token": unknown}
     around = [token for token in tokenizer.encode("").tokens if token is not None]
     if len(around) >= 2:
         first, last = around[0], around[-1]
-        named |= {"cls_token": first, "bos_token": first, "sep_token": last, "eos_token": last}
-    mask = next((token for token in _MASKS if tokenizer.token_to_id(token) is not None), None)
-    return {name: token for name, token in {**named, "mask_token": mask}.items() if token is not None}
-
-
-def _unknown(model: dict[str, Any]) -> str | None:
-    if "unk_token" in model:
-        return model["unk_token"]  # type: ignore[no-any-return]
-    number = model.get("unk_id")
-    return None if number is None else model["vocab"][number][0]
-
-
-FORMAT = 1
-"""Version of the manifest's layout."""
-_RUN_KEYS = ("recipe_hash", "student_hash", "finished", "dev")
-_MODULES = "sentence_transformers.models"
-_FLAGS = {
-    "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-    "max": "pooling_mode_max_tokens",
-    "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
-}
-_ACTIVATIONS = {None: "torch.nn.modules.linear.Identity", "tanh": "torch.nn.modules.activation.Tanh"}
-
-
-def write_bundle(
-    folder: Path, student: Student, tokenizer: Tokenizer, source: Source, made_from: str, facts: Mapping[str, Any]
-) -> None:
-    """Write everything but the graphs, which lie in folder/onnx already.
-
-    :param made_from: hash of the student, the options and the version; tells whether a bundle is up to date.
-    :param facts: figures for the manifest: parity and what the caller adds.
-    """
-    write_tokenizer(folder, tokenizer, student.config)
-    write_json(folder / "config.json", transformers_config(student.config))
-    write_pipeline(folder, student.config, student.head if student.config.head_activation else None)
-    manifest = describe(student, source, made_from) | dict(facts)
-    write_text(folder / "README.md", model_card(manifest | {"files": list_files(folder)}))
-    write_json(folder / "manifest.json", manifest | {"files": list_files(folder)})
+        tokens |= {"cls_token": first, "bos_token": first, "sep_token": last, "eos_token": last}
+    tokens["mask_token"] = next((token for token in _MASK_TOKENS if tokenizer.token_to_id(token) is not None), None)
+    return {name: token for name, token in tokens.items() if token is not None}
 
 
 def transformers_config(config: StudentConfig) -> dict[str, Any]:
-    """Describe the unrolled network to AutoConfig as the BERT it is, or is closest to: loaders look for the sizes."""
+    """Return a config.json for AutoConfig: the unrolled student as the BERT that it is, or is closest to."""
     return {
         "architectures": ["BertModel"],
         "model_type": "bert",
@@ -109,9 +109,9 @@ def transformers_config(config: StudentConfig) -> dict[str, Any]:
 
 
 def write_pipeline(folder: Path, config: StudentConfig, head: nn.Linear | None = None) -> None:
-    """Write what follows the token vectors as sentence-transformers' modules, and the prefix as the default prompt.
+    """Write the files of a sentence-transformers pipeline: what follows the token vectors, and the default prompt.
 
-    :param head: the head, where it is not in the token vectors already; it then acts behind the pooling.
+    :param head: the head, if it is applied after pooling and is not part of the token vectors.
     """
     kinds = ["Transformer", "Pooling", *(["Dense"] if head else []), *(["Normalize"] if config.normalize else [])]
     paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
@@ -124,25 +124,22 @@ def write_pipeline(folder: Path, config: StudentConfig, head: nn.Linear | None =
     write_json(folder / "modules.json", modules)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": config.max_tokens, "do_lower_case": False})
     width = head.in_features if head else config.dimension
-    flags = {flag: mode == config.pooling for mode, flag in _FLAGS.items()}
+    flags = {flag: mode == config.pooling for mode, flag in _POOLING_FLAGS.items()}
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
     if head:
-        _write_dense(folder / "2_Dense", head, _ACTIVATIONS[config.head_activation])
+        sizes = {"in_features": head.in_features, "out_features": head.out_features, "bias": True}
+        activation = {"activation_function": _ACTIVATIONS[config.head_activation]}
+        write_json(folder / "2_Dense" / "config.json", {**sizes, **activation})
+        weights = {f"linear.{name}": weight.detach().float().contiguous() for name, weight in head.named_parameters()}
+        save_file(weights, folder / "2_Dense" / "model.safetensors", metadata={"format": "pt"})
     if config.normalize:
         write_json(folder / paths[-1] / "config.json", {})
     prompts = {"prompts": {"sentence": config.prefix}, "default_prompt_name": "sentence"} if config.prefix else {}
     write_json(folder / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine"})
 
 
-def _write_dense(folder: Path, head: nn.Linear, activation: str) -> None:
-    sizes = {"in_features": head.in_features, "out_features": head.out_features, "bias": True}
-    write_json(folder / "config.json", {**sizes, "activation_function": activation})
-    weights = {f"linear.{name}": weight.detach().float().contiguous() for name, weight in head.named_parameters()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def describe(student: Student, source: Source, made_from: str) -> dict[str, Any]:
-    """Put together the manifest, without figures and files."""
+def describe_model(student: Student, source: Source, made_from: str) -> dict[str, Any]:
+    """Return the manifest without measurements and files."""
     config, trained = student.config, source.recurrences
     run = {name: source.run[name] for name in _RUN_KEYS if source.run.get(name) is not None}
     if config.recurrences < trained:
@@ -177,8 +174,26 @@ def describe(student: Student, source: Source, made_from: str) -> dict[str, Any]
     }
 
 
+def describe_machine() -> dict[str, Any]:
+    """Return the processor, its instruction sets for int8, and the operating system."""
+    processor = read_processor()
+    return {
+        "processor": processor.model,
+        "architecture": platform.machine(),
+        "cores": os.cpu_count(),
+        "cpu_flags": [flag for flag in _INT8_FLAGS if flag in processor.flags],
+        "system": platform.system(),
+    }
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python and the libraries; `unknown` where only a library's source is on the path."""
+    unknown = dict.fromkeys(_LIBRARIES, "unknown")
+    return {"python": platform.python_version()} | unknown | installed_versions(_LIBRARIES)
+
+
 def list_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Map every file's path inside the folder to its size in bytes and its SHA-256."""
+    """Map the path of each file inside the folder to its size in bytes and its SHA-256."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in files

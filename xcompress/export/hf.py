@@ -1,8 +1,8 @@
-"""From a student to a checkpoint that transformers and sentence-transformers open without xcompress."""
+"""Export a student as a checkpoint that transformers and sentence-transformers open without xcompress."""
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,111 +19,23 @@ from xcompress.errors import GateError, InputError
 from xcompress.export.exporter import is_current
 from xcompress.export.folder import list_files, transformers_config, write_pipeline, write_tokenizer
 from xcompress.export.source import Source, SourceOptions, find_source, is_bundle
-from xcompress.export.verify import real_sentences
+from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, whole_folder, write_json, write_text
 from xcompress.modeling.student import Layer, Student, StudentConfig, encode, shallower
 
 TRANSFORMERS = "4.57.0"
-"""Oldest transformers that the files are written for. Named in config.json, as transformers 4.57 otherwise takes the
+"""Oldest transformers that the files are written for. config.json names it, as transformers 4.57 otherwise takes the
 tokenizer of a large vocabulary for one that it has to repair."""
-_PARTS = {
+BOUND = 1e-5
+"""Largest absolute difference of any component of a unit vector from the student's."""
+_LAYER_NAMES = {
     "attention.output.dense": "attention_output",
     "attention.output.LayerNorm": "attention_norm",
     "intermediate.dense": "intermediate",
     "output.dense": "output",
     "output.LayerNorm": "output_norm",
 }
-"""Names inside a layer: theirs, ours."""
-
-
-def check_expressible(config: StudentConfig) -> None:
-    """Refuse a student that neither BertModel nor XLMRobertaModel can be.
-
-    :raises InputError: naming what they lack.
-    """
-    if config.relative_buckets is not None:
-        raise InputError(
-            f"export: relative_buckets is {config.relative_buckets}; BertModel and XLMRobertaModel have no relative "
-            "attention bias, export with --format onnx"
-        )
-
-
-def checkpoint_config(config: StudentConfig) -> dict[str, Any]:
-    """Describe the unrolled network for AutoConfig."""
-    described = transformers_config(config) | {
-        "type_vocab_size": max(1, config.type_vocab_size),
-        "transformers_version": TRANSFORMERS,
-    }
-    if _counts_like_roberta(config):
-        described |= {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}
-        described |= {"max_position_embeddings": config.max_position_embeddings}
-    return described
-
-
-def checkpoint_weights(student: Student) -> dict[str, Tensor]:
-    """Unroll the unit, fold the bottleneck and split the joint attention product.
-
-    :returns: float32 weights under the names of BertModel and XLMRobertaModel, which are the same.
-    """
-    weights = _embeddings(student)
-    for depth in range(student.config.depth):
-        layer = student.unit[depth % student.config.unit_layers]
-        assert isinstance(layer, Layer)
-        weights |= {f"encoder.layer.{depth}.{name}": weight for name, weight in _layer(layer).items()}
-    width = student.config.hidden_size
-    # nobody trained a pooler; one of zeros shows that, where a missing one would be filled with random numbers
-    weights |= {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
-    # layers of a recurrent unit share memory, which the file format does not allow
-    return {name: weight.detach().float().cpu().clone().contiguous() for name, weight in weights.items()}
-
-
-def weight_values(config: StudentConfig) -> int:
-    """Count the numbers that `checkpoint_weights` returns, without making them."""
-    width, inner = config.hidden_size, config.intermediate_size
-    rows = config.vocab_size + config.max_position_embeddings + max(1, config.type_vocab_size) + 2
-    layer = 4 * (width + 1) * width + 2 * width * inner + inner + 5 * width
-    return rows * width + config.depth * layer + (width + 1) * width
-
-
-def _counts_like_roberta(config: StudentConfig) -> bool:
-    """Tell whether positions start behind the padding token's index, as RoBERTa and XLM-R count them.
-
-    Every other student is a BERT whose position table begins with the first row in use.
-    """
-    return config.position_offset == config.pad_token_id + 1
-
-
-def _embeddings(student: Student) -> dict[str, Tensor]:
-    table, config = student.embeddings, student.config
-    words = table.word.weight
-    if table.projection is not None:
-        words = words @ table.projection.weight.t()
-    first = 0 if _counts_like_roberta(config) else config.position_offset
-    types = torch.zeros(1, config.hidden_size) if table.token_type is None else table.token_type.weight
-    return {
-        "embeddings.word_embeddings.weight": words,
-        "embeddings.position_embeddings.weight": table.position.weight[first:],
-        "embeddings.token_type_embeddings.weight": types,
-        **_named("embeddings.LayerNorm", table.norm),
-    }
-
-
-def _layer(layer: Layer) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = {}
-    for kind, joint in layer.attention.named_parameters():
-        for name, part in zip(("query", "key", "value"), joint.chunk(3), strict=True):
-            weights[f"attention.self.{name}.{kind}"] = part
-    for theirs, ours in _PARTS.items():
-        weights |= _named(theirs, layer.get_submodule(ours))
-    return weights
-
-
-def _named(name: str, module: nn.Module) -> dict[str, Tensor]:
-    return {f"{name}.{kind}": weight for kind, weight in module.named_parameters()}
-
-
-BOUND = 1e-5
-"""Largest absolute difference of any component of a unit vector from the student's."""
+"""Names inside a layer: in transformers, in a student."""
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -154,65 +66,53 @@ def export_hf(
     output: Path | None = None,
     *,
     recurrences: int | None = None,
-    reading: SourceOptions | None = None,
+    source_options: SourceOptions | None = None,
     force: bool = False,
 ) -> Path:
-    """Write a student as BertModel or XLMRobertaModel in safetensors, or return the folder that is there already.
+    """Write a student as BertModel or XLMRobertaModel in safetensors, or return the folder if it is up to date.
 
-    :param source: a run, a student, any encoder that `find_source` takes, or None for the newest finished run.
-    :param output: where to; default `hf` in the run, or `<student>-hf` beside a bare student, with `-r<recurrences>`
-        behind it where these are given.
-    :param recurrences: how often the unit is applied; None means as often as the student does.
-    :param reading: how to read a foreign encoder, where its own files do not say.
-    :param force: export even when the folder there was made from the same student.
+    :param source: a run, a student, any encoder that `find_source` accepts, or None for the newest finished run.
+    :param output: the folder to write; by default `hf` in the run, or `<student>-hf` beside a student, followed by
+        `-r<recurrences>` if these are given.
+    :param recurrences: how often to apply the recurrent unit; None: as often as the student does.
+    :param source_options: how to read an encoder, where its own files do not say.
+    :param force: export even if the folder is up to date.
     :returns: the folder.
-    :raises InputError: when there is no student, the architecture cannot be expressed, or nothing can be written.
-    :raises GateError: when sentence-transformers makes other vectors of the folder than the student does.
+    :raises InputError: when there is no student, transformers has no such architecture, or nothing can be written.
+    :raises GateError: when sentence-transformers computes other vectors from the folder than the student.
     """
-    found = find_source(source, reading)
-    target = _place(found, recurrences) if output is None else output
-    made_from = hash_of(["hf", found.fingerprint(), found.run, recurrences, xcompress.__version__])
+    model = find_source(source, source_options)
+    target = _default_folder(model, recurrences) if output is None else output
+    made_from = hash_of(["hf", model.fingerprint(), model.run, recurrences, xcompress.__version__])
     if not force and is_current(target, made_from):
-        console.say(f"{target}: already exported from {found.name}")
+        console.say(f"{target}: already exported from {model.name}")
         return target
-    student, tokenizer = found.open()
+    student, tokenizer = model.open()
     if recurrences is not None:
         student = shallower(student, recurrences)
-    check_expressible(student.config)
+    check_supported(student.config)
     _check_target(target, student.config)
-    if found.run and not found.run.get("finished"):
-        console.warn(f"{found.name}: the run is not finished; its student is exported as it is now")
-    console.say(f"exporting {found.name} ({found.student}) with {student.config.depth} layers to {target}")
+    if model.run and not model.run.get("finished"):
+        console.warn(f"{model.name}: the run is not finished; its student is exported in its present state")
+    console.say(f"exporting {model.name} ({model.student}) with {student.config.depth} layers to {target}")
     with whole_folder(target) as folder:
-        _write(folder, student, tokenizer, found, made_from)
+        _write_checkpoint(folder, student, tokenizer, model, made_from)
     return target
 
 
-def difference(folder: Path, student: Student, tokenizer: Tokenizer) -> float:
-    """Compare what sentence-transformers makes of a folder with the student, on real sentences.
-
-    :returns: the largest absolute difference between components of their unit vectors.
-    """
-    sentences = real_sentences()[:24]
-    texts = [*sentences, " ".join(sentences)]
-    found = _vectors(folder, texts)
-    ours = encode(student, tokenizer, texts)
-    theirs, expected = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (found, ours))
-    return float(np.abs(theirs - expected).max())
-
-
-def _place(source: Source, recurrences: int | None) -> Path:
+def _default_folder(source: Source, recurrences: int | None) -> Path:
     name = f"{source.bundle.name.removesuffix('bundle')}hf"
     return source.bundle.with_name(name if recurrences is None else f"{name}-r{recurrences}")
 
 
 def _check_target(target: Path, config: StudentConfig) -> None:
+    """Check that the folder may be replaced and that the weights fit on the disk."""
     if target.is_file():
         raise InputError(f"{target}: is a file; name a folder for the checkpoint")
     if target.is_dir() and any(target.iterdir()) and not is_bundle(target):
         raise InputError(f"{target}: is not empty and holds no export; name another folder, it would be replaced")
-    place = next(folder for folder in target.resolve().parents if folder.exists())
-    free, needed = shutil.disk_usage(place).free, 4 * weight_values(config) + 50_000_000
+    existing = next(folder for folder in target.resolve().parents if folder.exists())
+    free, needed = shutil.disk_usage(existing).free, 4 * count_parameters(config) + 50_000_000
     if free < needed:
         raise InputError(
             f"{target}: {free / 1e6:.1f} MB free, the export needs {needed / 1e6:.1f}; "
@@ -220,60 +120,25 @@ def _check_target(target: Path, config: StudentConfig) -> None:
         )
 
 
-def _write(folder: Path, student: Student, tokenizer: Tokenizer, source: Source, made_from: str) -> None:
+def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, source: Source, made_from: str) -> None:
+    """Write weights, configuration, tokenizer and pipeline; compare the vectors; write card and manifest."""
+    config = student.config
+    hf_config = checkpoint_config(config)
     save_file(checkpoint_weights(student), folder / "model.safetensors", metadata={"format": "pt"})
-    write_json(folder / "config.json", checkpoint_config(student.config))
-    write_tokenizer(folder, tokenizer, student.config)
-    write_pipeline(folder, student.config, student.head)
-    found = difference(folder, student, tokenizer)
-    if not found <= BOUND:
+    write_json(folder / "config.json", hf_config)
+    write_tokenizer(folder, tokenizer, config)
+    write_pipeline(folder, config, student.head)
+    difference = measure_difference(folder, student, tokenizer)
+    if not difference <= BOUND:
         raise GateError(
-            f"export: sentence-transformers' vectors differ from the student's by {found:.2e}, bound {BOUND:.0e}; "
+            f"export: sentence-transformers' vectors differ from the student's by {difference:.2e}, bound {BOUND:.0e}; "
             "install the transformers and sentence-transformers versions of constraints.txt"
         )
-    write_text(folder / "README.md", _card(source, student.config, found))
-    described = {"xcompress": xcompress.__version__, "source": source.name, "made_from": made_from}
-    parity = {"max_abs_difference": found, "bound": BOUND}
-    write_json(folder / "manifest.json", {**described, "parity": parity, "files": list_files(folder)})
-
-
-def _vectors(folder: Path, texts: list[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Encode texts as a user of sentence-transformers would."""
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise InputError(
-            "export: sentence-transformers, which checks the checkpoint, is not installed; "
-            "pip install 'xcompress[train]'"
-        ) from error
-    with _quiet(), torch.inference_mode():
-        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-        return np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the libraries' notes and progress bars about loading away from the user."""
-    from transformers.utils import logging as their
-
-    shown, before = their.is_progress_bar_enabled(), logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    their.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.disable(before)
-        if shown:
-            their.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _card(source: Source, config: StudentConfig, found: float) -> str:
-    described: Mapping[str, Any] = checkpoint_config(config)
     codes = ", ".join(source.languages)
-    return _CARD.format(
+    card = _CARD.format(
         languages=f"language: [{codes}]\n" if codes else "",
         source=source.name,
-        architecture=described["architectures"][0],
+        architecture=hf_config["architectures"][0],
         layers=config.depth,
         dimension=config.dimension,
         version=xcompress.__version__,
@@ -281,6 +146,132 @@ def _card(source: Source, config: StudentConfig, found: float) -> str:
         times=config.recurrences,
         tokens=config.max_tokens,
         prefix=f"Every sentence gets the prefix `{config.prefix}`." if config.prefix else "No prefix is needed.",
-        difference=found,
+        difference=difference,
         bound=BOUND,
     )
+    write_text(folder / "README.md", card)
+    manifest = {
+        "xcompress": xcompress.__version__,
+        "source": source.name,
+        "made_from": made_from,
+        "parity": {"max_abs_difference": difference, "bound": BOUND},
+        "files": list_files(folder),
+    }
+    write_json(folder / "manifest.json", manifest)
+
+
+def check_supported(config: StudentConfig) -> None:
+    """Refuse a student that neither BertModel nor XLMRobertaModel can express.
+
+    :raises InputError: with the feature that they lack.
+    """
+    if config.relative_buckets is not None:
+        raise InputError(
+            f"export: relative_buckets is {config.relative_buckets}; BertModel and XLMRobertaModel have no relative "
+            "attention bias, export with --format onnx"
+        )
+
+
+def checkpoint_config(config: StudentConfig) -> dict[str, Any]:
+    """Return a config.json for AutoConfig: the unrolled student as BertModel or XLMRobertaModel."""
+    hf_config = transformers_config(config) | {
+        "type_vocab_size": max(1, config.type_vocab_size),
+        "transformers_version": TRANSFORMERS,
+    }
+    if _has_roberta_positions(config):
+        hf_config |= {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}
+        hf_config |= {"max_position_embeddings": config.max_position_embeddings}
+    return hf_config
+
+
+def checkpoint_weights(student: Student) -> dict[str, Tensor]:
+    """Unroll the recurrent unit, fold the bottleneck, and split attention into query, key and value.
+
+    :returns: float32 weights under the names of BertModel and XLMRobertaModel, which are the same.
+    """
+    config, embeddings = student.config, student.embeddings
+    words = embeddings.word.weight
+    if embeddings.projection is not None:
+        words = words @ embeddings.projection.weight.t()
+    first = 0 if _has_roberta_positions(config) else config.position_offset
+    types = embeddings.token_type
+    weights = {
+        "embeddings.word_embeddings.weight": words,
+        "embeddings.position_embeddings.weight": embeddings.position.weight[first:],
+        "embeddings.token_type_embeddings.weight": torch.zeros(1, config.hidden_size)
+        if types is None
+        else types.weight,
+        **_with_prefix("embeddings.LayerNorm", embeddings.norm),
+    }
+    for depth in range(config.depth):
+        layer = student.unit[depth % config.unit_layers]
+        assert isinstance(layer, Layer)
+        name = f"encoder.layer.{depth}"
+        for kind, joint in layer.attention.named_parameters():
+            for projection, weight in zip(("query", "key", "value"), joint.chunk(3), strict=True):
+                weights[f"{name}.attention.self.{projection}.{kind}"] = weight
+        for hf_name, module in _LAYER_NAMES.items():
+            weights |= _with_prefix(f"{name}.{hf_name}", layer.get_submodule(module))
+    width = config.hidden_size
+    # nobody trained a pooler; zeros show that, while transformers would fill a missing one with random numbers
+    weights |= {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
+    # layers of a recurrent unit share memory, which the file format does not allow
+    return {name: weight.detach().float().cpu().clone().contiguous() for name, weight in weights.items()}
+
+
+def _with_prefix(name: str, module: nn.Module) -> dict[str, Tensor]:
+    return {f"{name}.{kind}": weight for kind, weight in module.named_parameters()}
+
+
+def _has_roberta_positions(config: StudentConfig) -> bool:
+    """Tell whether positions start behind the padding token's id, as in RoBERTa and XLM-R.
+
+    Every other student becomes a BERT, whose position embeddings begin with the first row in use.
+    """
+    return config.position_offset == config.pad_token_id + 1
+
+
+def count_parameters(config: StudentConfig) -> int:
+    """Count the numbers in `checkpoint_weights` from the sizes alone."""
+    width, inner = config.hidden_size, config.intermediate_size
+    rows = config.vocab_size + config.max_position_embeddings + max(1, config.type_vocab_size) + 2
+    layer = 4 * (width + 1) * width + 2 * width * inner + inner + 5 * width
+    return rows * width + config.depth * layer + (width + 1) * width
+
+
+def measure_difference(folder: Path, student: Student, tokenizer: Tokenizer) -> float:
+    """Compare sentence-transformers' vectors from a folder with the student's, on real sentences.
+
+    :returns: the largest absolute difference between components of their unit vectors.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise InputError(
+            "export: sentence-transformers, which checks the checkpoint, is not installed; "
+            "pip install 'xcompress[train]'"
+        ) from error
+    sentences = real_sentences()[:24]
+    texts = [*sentences, " ".join(sentences)]
+    with _quiet_libraries(), torch.inference_mode():
+        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        theirs = np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
+    ours = encode(student, tokenizer, texts)
+    unit_theirs, unit_ours = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (theirs, ours))
+    return float(np.abs(unit_theirs - unit_ours).max())
+
+
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Hide the notes and progress bars that transformers shows while it loads a model."""
+    from transformers.utils import logging as transformers_logging
+
+    bars, disabled = transformers_logging.is_progress_bar_enabled(), logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        if bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

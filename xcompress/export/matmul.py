@@ -1,7 +1,13 @@
-"""The products of a student, by the names of the modules they come from."""
+"""The matrix products of a student, and how each is written at its precision level.
+
+A level says how x W is computed:
+- static: x in uint8 with a range measured on text, W in int8;
+- token: x in uint8 with one scale per token, W in int8;
+- fp32: in float32.
+"""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,247 +16,245 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from xcompress.export.int4 import Blocks, Floats, block_of, compensated, int4_blocks
+from xcompress.export.int4 import Floats, Int4Weights, block_size_for, quantize_rows, quantize_rows_gptq
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.modeling.student import Layer, Student
 
 Level = Literal["static", "token", "fp32"]
 
 PAIR_STEPS = 127
-"""What the sizes of two int8 weights in neighbouring rows come to at most, before they are rounded: x86 without int8
-dot products adds two products in 16 bits, and 255 x 128 fits them."""
+"""Limit of the sum of the magnitudes of two int8 weights in neighbouring rows, before rounding. x86 CPUs without int8
+dot products add two products in 16 bits, and 255 x 128 fits."""
 _INT4_ROOM = 127 / 125
-"""How much larger scales are for weights in 4 bits, whose steps are rounded, too."""
+"""Factor that widens the scales of 4-bit weights, because their steps are rounded, too."""
 GELU_LEAST = -0.17
-"""GELU never gives less (-0.16997)."""
+"""Lower bound of GELU (its minimum is -0.16997)."""
 _TINY = 1e-9
-_OUTLIERS = 0.995
-"""Channels are smoothed where the largest value of all ..."""
-_FAR = 1.5
-"""... is so many times this quantile of the channels' largest values."""
+_OUTLIER_QUANTILE = 0.995
+_OUTLIER_RATIO = 1.5
+"""Smooth the channels if the largest magnitude of any channel exceeds this many times the quantile above."""
 _SMOOTHING = 0.7
-"""A channel that reaches r times as far as the middle one is scaled down by r to this power; 0 would leave it, 1 make
-all reach equally far. Of 0.4 to 0.8, simulated on three encoders with sentences that exports are verified on, 0.6 and
-0.7 lost about the same on text on average, and 0.7 less on a token alone."""
-_LEAST_REACH = 0.05
-"""Of the middle channel's reach: channels that hardly move are not scaled up without end."""
-_LOW_STEPS = 32
-"""Of the 255 steps of a token's scale, those below 0 where inputs never fall below `least`."""
+"""Divide a channel whose magnitude is r times the median by r to this power: 0 changes nothing, 1 makes all channels
+equal. Measured: of 0.4 to 0.8, simulated on three encoders with the sentences that exports are verified on, 0.6 and
+0.7 lost about the same on text on average, and 0.7 lost less on single tokens."""
+_LEAST_MAGNITUDE = 0.05
+"""Lower bound of r, so that channels that hardly vary are not scaled up without limit."""
+_NEGATIVE_STEPS = 32
+"""Of the 255 steps of a token's scale, those below 0 where the inputs have a known lower bound."""
 
 
 @dataclass(frozen=True)
 class MatMul:
-    """A product with a weight, x W + b; one that is used several times is one site."""
+    """A product with a constant weight, x W + b. A recurrent layer has one, however often it is applied."""
 
     name: str
+    """Name of the module it comes from, such as `unit.0.intermediate`."""
     weight: Floats
     """(in, out)."""
     bias: Floats | None
     least: float | None = None
-    """What no input falls below, where something is known."""
+    """Lower bound of all inputs, where one is known."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The least and the largest value of each channel of a site's inputs, (in,) each, on some text."""
+    """The inputs of a MatMul on calibration text: the least and largest value of each channel, (in,) each."""
 
     low: Floats
     high: Floats
     moments: Floats | None = None
-    """X^T X (in, in) of the inputs X, where weights in 4 bits are to be fitted to them."""
+    """X^T X (in, in) of the inputs X; GPTQ needs it."""
 
 
 @dataclass(frozen=True)
-class Weights:
-    """A weight in int8: W is about `values` times `scales` by output channel, with the rows multiplied by `smooth`."""
+class Int8Weights:
+    """A quantized weight: W, its rows multiplied by the smoothing, is about `values` * `scales`."""
 
     values: NDArray[np.int8]
+    """(in, out)."""
     scales: Floats
-    blocks: Blocks | None = None
-    """Stored in place of the values, which are made of them."""
+    """(out,)."""
+    int4: Int4Weights | None = None
+    """Stored in place of the values, which are computed from it at load."""
 
 
 @dataclass(frozen=True)
-class Scaling:
+class InputScale:
     """How inputs become uint8: x / smooth is about (q - zero) * scale."""
 
     smooth: Floats | None
+    """(in,) or None where no channel is smoothed."""
     scale: np.float32
     zero: np.uint8
 
 
 @dataclass(frozen=True)
-class Products:
-    """Writes products, each site at its level."""
+class MatMulWriter:
+    """Writes each MatMul of a graph at its level."""
 
     default: Level | None = "fp32"
-    """Level of sites that `levels` does not name; None chooses one by site."""
+    """Level of each MatMul that `levels` does not name. None: static, or token where the inputs have a lower bound,
+    as such inputs (of GELU) reach far on one side only."""
     levels: Mapping[str, Level] = field(default_factory=dict)
+    """Levels by name."""
     ranges: Mapping[str, Range] = field(default_factory=dict)
-    """By site, for those at level static."""
-    halved: bool = False
-    """Whether float32 weights are stored as float16."""
+    """Input ranges by name; those at level static need one."""
+    half: bool = False
+    """Store float32 weights as float16."""
     bits: Literal[4, 8] = 8
-    """That int8 weights take in the file; where their shape forbids 4 they take 8."""
+    """Bits per int8 weight in the file. Weights whose shape does not allow 4 take 8."""
 
-    def level(self, site: MatMul) -> Level:
-        """Return a site's level. By default, inputs that reach far on one side alone are scaled by token."""
-        chosen = self.levels.get(site.name, self.default)
-        return chosen or ("static" if site.least is None else "token")
+    def level(self, matmul: MatMul) -> Level:
+        """Return the level of a MatMul."""
+        level = self.levels.get(matmul.name, self.default)
+        return level or ("static" if matmul.least is None else "token")
 
-    def terms(self, writer: Writer, tokens: str, site: MatMul) -> list[str]:
-        """Write a product; return names of values whose sum is x W + b."""
-        level = self.level(site)
-        if level == "static":
-            return [self._static(writer, tokens, site)]
-        bias = [] if site.bias is None else [writer.constant(f"{site.name}.bias", site.bias)]
-        if level == "token":
-            return [self._by_token(writer, tokens, site), *bias]
-        return [writer.node("MatMul", tokens, self.stored(writer, site.name, site.weight)), *bias]
-
-    def product(self, writer: Writer, tokens: str, site: MatMul) -> str:
+    def write(self, writer: Writer, inputs: str, matmul: MatMul) -> str:
         """Write a product; return the name of x W + b."""
-        terms = self.terms(writer, tokens, site)
+        terms = self.write_terms(writer, inputs, matmul)
         return writer.node("Add", *terms) if len(terms) == 2 else terms[0]
 
-    def stored(self, writer: Writer, name: str, weight: Floats) -> str:
-        """Store a float32 weight, and return the name of its float32 values."""
-        return writer.from_half(name, weight.astype(np.float16)) if self.halved else writer.constant(name, weight)
+    def write_terms(self, writer: Writer, inputs: str, matmul: MatMul) -> list[str]:
+        """Write a product; return the names of one or two values whose sum is x W + b."""
+        level = self.level(matmul)
+        if level == "static":
+            return [self._write_static(writer, inputs, matmul)]
+        bias = [] if matmul.bias is None else [writer.constant(f"{matmul.name}.bias", matmul.bias)]
+        if level == "token":
+            return [self._write_by_token(writer, inputs, matmul), *bias]
+        if self.half:
+            weight = writer.half_constant(matmul.name, matmul.weight.astype(np.float16))
+        else:
+            weight = writer.constant(matmul.name, matmul.weight)
+        return [writer.node("MatMul", inputs, weight), *bias]
 
-    def quantised(self, writer: Writer, tokens: str, site: MatMul) -> tuple[str, str, str]:
-        """Write the quantisation of a static site's inputs; return the names of uint8 inputs, scale and zero."""
-        scaling = scaling_of(self.ranges[site.name])
-        scale = writer.constant(f"{site.name}.input_scale", scaling.scale)
-        zero = writer.constant(f"{site.name}.input_zero", scaling.zero)
-        if scaling.smooth is not None:
-            tokens = writer.node("Mul", tokens, writer.constant(f"{site.name}.smooth", 1 / scaling.smooth))
-        return writer.node("QuantizeLinear", tokens, scale, zero), scale, zero
+    def _write_static(self, writer: Writer, inputs: str, matmul: MatMul) -> str:
+        """Write x W + b with the measured input range, as one operator."""
+        quantized, scale, zero = self.quantize_input(writer, inputs, matmul)
+        values, scales = self.store_int8(writer, matmul)
+        bias = [] if matmul.bias is None else ["", writer.constant(f"{matmul.name}.bias", matmul.bias)]
+        return writer.node("MatMulIntegerToFloat", quantized, values, scale, scales, zero, *bias, domain=CONTRIB)
 
-    def weights(self, site: MatMul) -> Weights:
-        """Return a site's int8 weights, at the level that it has."""
-        found = self.ranges.get(site.name)
-        smooth = scaling_of(self.ranges[site.name]).smooth if self.level(site) == "static" else None
-        smooth = np.ones(len(site.weight), dtype=np.float32) if smooth is None else smooth
-        weight = site.weight * smooth[:, None]
-        if self.bits == 8:
-            return int8_weights(weight)
-        moments = None if found is None or found.moments is None else found.moments / np.outer(smooth, smooth)
-        return int4_weights(weight, moments)
+    def _write_by_token(self, writer: Writer, inputs: str, matmul: MatMul) -> str:
+        """Write x W with a scale per token: its largest value if there is a lower bound, else its largest magnitude."""
+        least = matmul.least
+        zero, steps = (128, 127) if least is None else (_NEGATIVE_STEPS, 255 - _NEGATIVE_STEPS)
+        smallest_scale = _TINY if least is None else -least * steps / _NEGATIVE_STEPS
+        magnitudes = inputs if least is not None else writer.node("Abs", inputs)
+        largest = writer.node("ReduceMax", magnitudes, writer.integers(-1), keepdims=1)
+        largest = writer.node("Max", largest, writer.number(smallest_scale))
+        scaled = writer.node("Mul", inputs, writer.node("Div", writer.number(steps), largest))
+        zero_point = writer.constant(f"uint8_{zero}", np.uint8(zero))
+        quantized = writer.node("QuantizeLinear", scaled, writer.number(1), zero_point)
+        values, scales = self.store_int8(writer, matmul, 1 / steps)
+        operands = (quantized, values, writer.number(1), scales, zero_point)
+        return writer.node("Mul", writer.node("MatMulIntegerToFloat", *operands, domain=CONTRIB), largest)
 
-    def store_int8(self, writer: Writer, site: MatMul, factor: Floats | float = 1.0) -> tuple[str, str]:
-        """Store a site's int8 weights, and their scales times a factor by output channel, once; return their names."""
-        values, scales = f"{site.name}.values", f"{site.name}.scales"
+    def quantize_input(self, writer: Writer, inputs: str, matmul: MatMul) -> tuple[str, str, str]:
+        """Quantize inputs with the measured range; return the names of the uint8 inputs, their scale and zero point."""
+        input_scale = scale_for(self.ranges[matmul.name])
+        scale = writer.constant(f"{matmul.name}.input_scale", input_scale.scale)
+        zero = writer.constant(f"{matmul.name}.input_zero", input_scale.zero)
+        if input_scale.smooth is not None:
+            inputs = writer.node("Mul", inputs, writer.constant(f"{matmul.name}.smooth", 1 / input_scale.smooth))
+        return writer.node("QuantizeLinear", inputs, scale, zero), scale, zero
+
+    def store_int8(self, writer: Writer, matmul: MatMul, factor: Floats | float = 1.0) -> tuple[str, str]:
+        """Store the int8 weights once; return the names of their values and scales.
+
+        :param factor: multiplies the scales, one number or one per output channel.
+        """
+        values, scales = f"{matmul.name}.values", f"{matmul.name}.scales"
         if not writer.has(scales):
-            found = self.weights(site)
-            writer.constant(scales, (found.scales * factor).astype(np.float32))
-            if found.blocks is None:
-                writer.constant(values, found.values)
+            weights = self.quantize_weight(matmul)
+            writer.constant(scales, (weights.scales * factor).astype(np.float32))
+            if weights.int4 is None:
+                writer.constant(values, weights.values)
             else:
-                found.blocks.write(writer, values)
+                weights.int4.write(writer, values)
         return values, scales
 
-    def _static(self, writer: Writer, tokens: str, site: MatMul) -> str:
-        inputs, scale, zero = self.quantised(writer, tokens, site)
-        names = self.store_int8(writer, site)
-        bias = [] if site.bias is None else ["", writer.constant(f"{site.name}.bias", site.bias)]
-        return writer.node("MatMulIntegerToFloat", inputs, names[0], scale, names[1], zero, *bias, domain=CONTRIB)
-
-    def _by_token(self, writer: Writer, tokens: str, site: MatMul) -> str:
-        """Write x W with a scale for each token: its largest value, or its largest absolute value."""
-        lowest = site.least
-        zero, steps = (128, 127) if lowest is None else (_LOW_STEPS, 255 - _LOW_STEPS)
-        least_scale = _TINY if lowest is None else -lowest * steps / _LOW_STEPS
-        reached = tokens if lowest is not None else writer.node("Abs", tokens)
-        largest = writer.node("ReduceMax", reached, writer.integers(-1), keepdims=1)
-        largest = writer.node("Max", largest, writer.number(least_scale))
-        spread = writer.node("Mul", tokens, writer.node("Div", writer.number(steps), largest))
-        zero_point = writer.constant(f"uint8_{zero}", np.uint8(zero))
-        inputs = writer.node("QuantizeLinear", spread, writer.number(1), zero_point)
-        values, scales = self.store_int8(writer, site, 1 / steps)
-        terms = (inputs, values, writer.number(1), scales, zero_point)
-        return writer.node("Mul", writer.node("MatMulIntegerToFloat", *terms, domain=CONTRIB), largest)
+    def quantize_weight(self, matmul: MatMul) -> Int8Weights:
+        """Return the int8 weights of a MatMul at its level; at level static their rows are smoothed."""
+        seen = self.ranges.get(matmul.name)
+        smooth = scale_for(self.ranges[matmul.name]).smooth if self.level(matmul) == "static" else None
+        smooth = np.ones(len(matmul.weight), dtype=np.float32) if smooth is None else smooth
+        weight = matmul.weight * smooth[:, None]
+        if self.bits == 8:
+            return int8_weights(weight)
+        moments = None if seen is None or seen.moments is None else seen.moments / np.outer(smooth, smooth)
+        return int4_weights(weight, moments)
 
 
-def int8_weights(weight: Floats) -> Weights:
-    """Return int8 weights with a scale for each output channel: the largest |W| of two neighbouring rows / 127."""
-    sizes = np.abs(np.pad(weight, ((0, 1), (0, 0))))
-    scales = np.maximum((sizes[:-1] + sizes[1:]).max(0) / PAIR_STEPS, np.finfo(np.float32).tiny).astype(np.float32)
-    return Weights(np.rint(weight / scales).astype(np.int8), scales)
+def int8_weights(weight: Floats) -> Int8Weights:
+    """Quantize a weight (in, out) to int8 with a scale per output channel: max(|W_i| + |W_i+1|) / 127."""
+    magnitudes = np.abs(np.pad(weight, ((0, 1), (0, 0))))
+    pairs = (magnitudes[:-1] + magnitudes[1:]).max(0)
+    scales = np.maximum(pairs / PAIR_STEPS, np.finfo(np.float32).tiny).astype(np.float32)
+    return Int8Weights(np.rint(weight / scales).astype(np.int8), scales)
 
 
-def int4_weights(weight: Floats, moments: Floats | None = None) -> Weights:
-    """Return int8 weights that can be made of 4 bits each, or those of `int8_weights` where the shape forbids it.
+def int4_weights(weight: Floats, moments: Floats | None = None) -> Int8Weights:
+    """Quantize a weight (in, out) to int8 values that are stored in 4 bits; to plain int8 where its shape forbids it.
 
-    :param weight: (in, out).
-    :param moments: (in, in) of inputs, for which products are to stay; without them the weights are, one by one.
+    :param moments: X^T X (in, in) of the inputs X, to round with GPTQ; without it each weight is rounded by itself.
     """
-    block = block_of(len(weight))
+    block = block_size_for(len(weight))
     if block is None:
         return int8_weights(weight)
     largest = np.maximum(np.abs(weight).max(0), np.finfo(np.float32).tiny)
     rows = np.ascontiguousarray((weight / largest).T)
-    values, steps = int4_blocks(rows, block) if moments is None else compensated(rows, moments, block)
-    near: Floats = np.multiply(values, np.repeat(steps, block, 1), dtype=np.float32)
-    scales = int8_weights(near.T).scales * np.float32(_INT4_ROOM)
-    blocks = Blocks.of(values, steps / scales[:, None])
-    return Weights(blocks.weights().T, scales * largest, blocks)
+    values, steps = quantize_rows(rows, block) if moments is None else quantize_rows_gptq(rows, moments, block)
+    rounded: Floats = np.multiply(values, np.repeat(steps, block, 1), dtype=np.float32)
+    scales = int8_weights(rounded.T).scales * np.float32(_INT4_ROOM)
+    int4 = Int4Weights.from_steps(values, steps / scales[:, None])
+    return Int8Weights(int4.to_int8().T, scales * largest, int4)
 
 
-def scaling_of(found: Range) -> Scaling:
-    """Choose scale and zero so that 0 ... 255 cover the range, smoothed first where some channels are far beyond."""
-    smooth = _smoothing(np.maximum(np.abs(found.low), np.abs(found.high)))
-    low, high = (found.low, found.high) if smooth is None else (found.low / smooth, found.high / smooth)
+def scale_for(seen: Range) -> InputScale:
+    """Choose scale and zero point so that 0 ... 255 cover the range, after smoothing outlier channels.
+
+    Smoothing moves the scale of a channel into the weights (Xiao et al., 2023, arXiv:2211.10438).
+    """
+    magnitudes = np.maximum(np.abs(seen.low), np.abs(seen.high))
+    smooth: Floats | None = None
+    if magnitudes.max() > _OUTLIER_RATIO * max(float(np.quantile(magnitudes, _OUTLIER_QUANTILE)), _TINY):
+        relative = np.maximum(magnitudes / max(float(np.median(magnitudes)), _TINY), _LEAST_MAGNITUDE)
+        smooth = np.power(relative, _SMOOTHING, dtype=np.float32)
+    low, high = (seen.low, seen.high) if smooth is None else (seen.low / smooth, seen.high / smooth)
     least, most = min(0.0, float(low.min())), max(_TINY, float(high.max()))
     scale = np.float32((most - least) / 255)
-    return Scaling(smooth, scale, np.uint8(round(-least / scale)))
-
-
-def _smoothing(reach: Floats) -> Floats | None:
-    """Return what to divide the channels by, given each one's largest value."""
-    if not reach.max() > _FAR * max(float(np.quantile(reach, _OUTLIERS)), _TINY):
-        return None
-    relative = np.maximum(reach / max(float(np.median(reach)), _TINY), _LEAST_REACH)
-    smooth: Floats = np.power(relative, _SMOOTHING, dtype=np.float32)
-    return smooth
+    return InputScale(smooth, scale, np.uint8(round(-least / scale)))
 
 
 def matmuls(student: Student) -> dict[str, MatMul]:
-    """Return every product with a weight, from the first to the last.
+    """Return every MatMul by name, in the order in which they are computed.
 
-    The scale of the attention scores, 1 / sqrt(H / heads), lies in the queries' weights.
+    The scale of the attention scores, 1 / sqrt(H / heads), is multiplied into the weights of the queries.
     """
-    found = [_site("embeddings.projection", student.embeddings.projection)]
+    products: list[MatMul] = []
+
+    def add(name: str, linear: nn.Linear | None, scale: Floats | float = 1.0, *, least: float | None = None) -> None:
+        if linear is None:
+            return
+        weight = np.ascontiguousarray(floats(linear.weight).T * scale, dtype=np.float32)
+        bias = None if linear.bias is None else (floats(linear.bias) * scale).astype(np.float32)
+        products.append(MatMul(name, weight, bias, least))
+
+    add("embeddings.projection", student.embeddings.projection)
     for number, layer in enumerate(student.unit):
-        if isinstance(layer, Layer):
-            found += _layer_sites(f"unit.{number}", layer)
-    return {site.name: site for site in [*found, _site("head", student.head)] if site is not None}
-
-
-def _layer_sites(name: str, layer: Layer) -> Iterator[MatMul | None]:
-    width = layer.attention.in_features
-    scale = np.ones(3 * width, dtype=np.float32)
-    scale[:width] = 1 / math.sqrt(width // layer.heads)
-    yield _site(f"{name}.attention", layer.attention, scale)
-    yield _site(f"{name}.attention_output", layer.attention_output)
-    yield _site(f"{name}.intermediate", layer.intermediate)
-    yield _site(f"{name}.output", layer.output, least=GELU_LEAST)
-
-
-def _site(
-    name: str, linear: nn.Linear | None, scale: Floats | float = 1.0, *, least: float | None = None
-) -> MatMul | None:
-    if linear is None:
-        return None
-    weight = np.ascontiguousarray(floats(linear.weight).T * scale, dtype=np.float32)
-    bias = None if linear.bias is None else (floats(linear.bias) * scale).astype(np.float32)
-    return MatMul(name, weight, bias, least)
+        assert isinstance(layer, Layer)
+        width = layer.attention.in_features
+        scale = np.ones(3 * width, dtype=np.float32)
+        scale[:width] = 1 / math.sqrt(width // layer.heads)
+        add(f"unit.{number}.attention", layer.attention, scale)
+        add(f"unit.{number}.attention_output", layer.attention_output)
+        add(f"unit.{number}.intermediate", layer.intermediate)
+        add(f"unit.{number}.output", layer.output, least=GELU_LEAST)
+    add("head", student.head)
+    return {matmul.name: matmul for matmul in products}
 
 
 def floats(weight: Tensor) -> Floats:
     """Return a weight as a float32 array."""
     return weight.detach().to(torch.float32).cpu().numpy()
-
-
-def int8_bytes(found: Mapping[str, MatMul]) -> dict[str, int]:
-    """Return how many bytes each site's int8 weights take."""
-    return {name: site.weight.size for name, site in found.items()}

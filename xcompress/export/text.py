@@ -1,7 +1,7 @@
-"""Real sentences to verify an export on and, apart from these, to calibrate it on.
+"""Collect real sentences to verify an export on, and others to calibrate it on.
 
-Four sources are read, in this order: files of the user, the corpus of the run that a student comes from, and from the
-package its graded pairs and its sentences. No sentence is used for both purposes.
+Four sources are read, in this order: the user's files, the corpus of the run that trained the student, and the graded
+pairs and the sentences of the package. No sentence is used for both purposes.
 """
 
 import re
@@ -21,113 +21,137 @@ from xcompress.errors import InputError
 from xcompress.export.source import Source
 
 VERIFIED = 512
-"""At most so many sentences of a language are verified on; PyTorch needs about 5 s for them on one core."""
+"""Most sentences of a language to verify on; PyTorch needs about 5 s for them on one core."""
 ENOUGH = 500
-"""With fewer sentences of a language the user is told."""
+"""With fewer sentences of a language, the user is warned."""
 CALIBRATED = 100
-"""At most so many sentences of a language are calibrated on."""
+"""Most sentences of a language to calibrate on."""
 FROM_TRAINING = 40
-"""Of these so many come from the training pairs of each language."""
-GIVEN = "text"
-"""Stands for a language's code where the user's files do not say which one they are in."""
-_CALIBRATES = 4
-"""Every fourth of the package's sentences calibrates, the others verify."""
+"""Most of these that come from the training pairs of a language."""
+UNKNOWN = "text"
+"""In place of a language's code where the user's files do not say which language they are in."""
+_CALIBRATION_STEP = 4
+"""Every fourth of the package's sentences is for calibration, the others for verification."""
 _VERIFY, _CALIBRATE = "verify", "calibrate"
-_SENTENCES = re.compile(r"sentences\.(?P<lang>[a-z]{2,3})\.txt")
-_NAMED = re.compile(r".*\.(?P<lang>[a-z]{2})\.(txt|tsv)(\.xz|\.gz)?")
+_PACKAGED_NAME = re.compile(r"sentences\.(?P<lang>[a-z]{2,3})\.txt")
+_USER_NAME = re.compile(r".*\.(?P<lang>[a-z]{2})\.(txt|tsv)(\.xz|\.gz)?")
 
 Item = TypeVar("Item")
-Found = Iterator[tuple[str, str, str]]
-"""(part, language, sentence)"""
+Sentences = Iterator[tuple[str, str, str]]
+"""(purpose, language, sentence)"""
 
 
 def verification_text(
-    source: Source, languages: Sequence[str], extra: Sequence[Path | str] = ()
+    source: Source, languages: Sequence[str], files: Sequence[Path | str] = ()
 ) -> dict[str, list[str]]:
-    """Collect sentences to compare an export with PyTorch on.
+    """Collect the sentences on which the graphs are compared with PyTorch.
 
-    The user is warned of languages without sentences, and of those with fewer than `ENOUGH`. A model that would have
-    none at all is compared on the package's sentences in other languages: the graph can be wrong in these, too.
+    Warns about languages with fewer than `ENOUGH` sentences. Where no language has any, returns the package's
+    sentences in other languages: a broken graph shows in these, too.
 
     :param languages: the model's; none means those of the package.
-    :param extra: the user's own text files, a sentence a line or tab-separated, plain, .gz or .xz. One whose name ends
-        in `.<language>.txt` is in that language.
-    :returns: by language, at most `VERIFIED` different sentences; under `GIVEN` those of no known language.
-    :raises InputError: when a file of the user cannot be read or holds no text.
+    :param files: the user's text files, one sentence per line or tab-separated, plain, .gz or .xz. The name
+        `*.<language>.txt` says the language.
+    :returns: at most `VERIFIED` distinct sentences by language; those of unknown language under `UNKNOWN`.
+    :raises InputError: when a file of the user cannot be read or has no text.
     """
-    codes = codes_of(languages)
-    text = _text_of(_VERIFY, _found(source, codes, extra))
-    _warn(text, codes)
-    return {code: spread(found, VERIFIED) for code, found in (text or packaged_text()).items()}
+    codes = language_codes(languages)
+    text = _by_language(_VERIFY, _read_all(source, codes, files))
+    if missing := unverified_languages(text, codes):
+        console.warn(f"no sentences in {', '.join(missing)} to verify with; give a file of them with --text")
+    few = [f"{code} ({len(text[code])})" for code in codes if 0 < len(text.get(code, ())) < ENOUGH]
+    if few:
+        console.warn(f"fewer than {ENOUGH} sentences to verify with in {', '.join(few)}; give more with --text")
+    return {code: take_evenly(sentences, VERIFIED) for code, sentences in (text or packaged_text()).items()}
 
 
-def calibration_text(source: Source, languages: Sequence[str], extra: Sequence[Path | str] = ()) -> list[str]:
-    """Collect sentences to find the ranges of activations on; none of them is among those to verify on.
+def calibration_text(source: Source, languages: Sequence[str], files: Sequence[Path | str] = ()) -> list[str]:
+    """Collect the sentences on which input ranges are measured; none of them is used for verification.
 
-    :param languages: see `verification_text`; so is `extra`.
-    :returns: at most `CALIBRATED` different sentences of each language, languages in turn.
-    :raises InputError: when a file of the user cannot be read or holds no text.
+    :param languages: see `verification_text`, also for `files`.
+    :returns: at most `CALIBRATED` distinct sentences of each language, interleaved.
+    :raises InputError: when a file of the user cannot be read or has no text.
     """
-    text = _calibrates(_found(source, codes_of(languages), extra)) or _calibrates(_packaged(packaged_languages()))
-    columns = [spread(sentences, CALIBRATED) for sentences in text.values()]
-    in_turn = (sentence for row in zip_longest(*columns) for sentence in row if sentence is not None)
-    return list({sentence_key(sentence): sentence for sentence in in_turn}.values())
+    text = _calibration_only(_read_all(source, language_codes(languages), files))
+    text = text or _calibration_only(_read_package(packaged_languages()))
+    interleaved = interleave({code: take_evenly(sentences, CALIBRATED) for code, sentences in text.items()})
+    return list({sentence_key(sentence): sentence for sentence in interleaved}.values())
 
 
 def packaged_text() -> dict[str, list[str]]:
-    """Collect the sentences to verify on that come with the package, by language."""
-    found = _text_of(_VERIFY, _packaged(packaged_languages()))
-    return {code: spread(sentences, VERIFIED) for code, sentences in found.items()}
+    """Return the package's sentences for verification, by language."""
+    text = _by_language(_VERIFY, _read_package(packaged_languages()))
+    return {code: take_evenly(sentences, VERIFIED) for code, sentences in text.items()}
+
+
+def packaged_languages() -> list[str]:
+    """List the languages in which the package has sentences."""
+    matches = (pattern.fullmatch(file.name) for file in DATA.iterdir() for pattern in (ALIGNED_TSV, _PACKAGED_NAME))
+    return sorted({match["lang"] for match in matches if match})
+
+
+def real_sentences() -> list[str]:
+    """List the package's sentences for verification, languages interleaved."""
+    return interleave(packaged_text())
 
 
 def unverified_languages(text: Mapping[str, Sequence[str]], languages: Sequence[str]) -> list[str]:
-    """Name the languages of a model that no sentence was found in.
+    """List the languages of a model for which there is no sentence.
 
-    The user's text of no known language is taken to cover them all.
+    Text of unknown language counts for all of them.
     """
-    return [] if GIVEN in text else [code for code in codes_of(languages) if not text.get(code)]
+    return [] if UNKNOWN in text else [code for code in language_codes(languages) if not text.get(code)]
 
 
-def codes_of(languages: Sequence[str]) -> list[str]:
-    """Return the languages as codes of two or three letters, such as `pt` for `pt-BR`; of none, the package's.
+def language_codes(languages: Sequence[str]) -> list[str]:
+    """Reduce languages to codes of two or three letters, such as `pt` for `pt-BR`.
 
-    What is no language, such as the `multilingual` of some model cards, is left out.
+    Drops other words, such as the `multilingual` of some model cards. Returns the package's languages if none is left.
     """
     codes = [re.split("[-_]", language.lower())[0] for language in languages]
     return list(dict.fromkeys(code for code in codes if 2 <= len(code) <= 3)) or packaged_languages()
 
 
-def packaged_languages() -> list[str]:
-    """List the languages that the package has sentences in."""
-    matches = (pattern.fullmatch(file.name) for file in DATA.iterdir() for pattern in (ALIGNED_TSV, _SENTENCES))
-    return sorted({match["lang"] for match in matches if match})
-
-
-def spread(items: Sequence[Item], most: int) -> list[Item]:
-    """Choose at most `most` items, at even distances, the first among them."""
+def take_evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """Take at most `most` items at even distances, starting with the first."""
     count = min(most, len(items))
     return [items[number * len(items) // count] for number in range(count)]
 
 
-def _found(source: Source, languages: Sequence[str], extra: Sequence[Path | str]) -> Found:
-    for path in map(Path, extra):
-        yield from _given(path, languages)
-    corpus = _corpus(source.student.parent / "corpus")
-    yield from (one for one in corpus if one[1] in languages)
-    yield from _packaged(languages)
+def interleave(text: Mapping[str, Sequence[str]]) -> list[str]:
+    """List the sentences of several languages: the first of each, then the second of each, ..."""
+    return [sentence for row in zip_longest(*text.values()) for sentence in row if sentence is not None]
 
 
-def _given(path: Path, languages: Sequence[str]) -> Found:
-    """Yield what a user's file holds: by its hash a sentence is on one side or the other, in every file and run."""
-    match = _NAMED.fullmatch(path.name)
-    language = match["lang"] if match else languages[0] if len(languages) == 1 else GIVEN
-    for digest, (cells, sentence) in _sampled(_cells(path), 2 * VERIFIED):
-        part = _VERIFY if int(digest[-1], 16) < 8 else _CALIBRATE
-        yield part, language if cells == 1 else GIVEN, sentence
+def _read_all(source: Source, languages: Sequence[str], files: Sequence[Path | str]) -> Sentences:
+    for path in map(Path, files):
+        yield from _read_user_file(path, languages)
+    # the run's corpus: held-out pairs for verification, some training pairs for calibration
+    folder = source.student.parent / "corpus"
+    for purpose, name, most in ((_VERIFY, "holdout", VERIFIED), (_CALIBRATE, "train", FROM_TRAINING)):
+        for file in sorted(folder.glob(f"{name}.*.tsv")):
+            language = file.name.split(".")[1]
+            for pair in take_evenly(PairFile(file, language), most) if file.stat().st_size else []:
+                for code, sentence in ((PIVOT, pair.source), (language, pair.target)):
+                    if code in languages:
+                        yield purpose, code, sentence
+    yield from _read_package(languages)
 
 
-def _cells(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (cells of its line, cell) for each cell that has letters.
+def _read_user_file(path: Path, languages: Sequence[str]) -> Sentences:
+    """Yield the sentences of a user's file.
+
+    The hash of a sentence decides its purpose, so it is the same in every file and run.
+    """
+    match = _USER_NAME.fullmatch(path.name)
+    language = match["lang"] if match else languages[0] if len(languages) == 1 else UNKNOWN
+    for digest, (columns, sentence) in _smallest_hashes(_read_cells(path), 2 * VERIFIED):
+        purpose = _VERIFY if int(digest[-1], 16) < 8 else _CALIBRATE
+        yield purpose, language if columns == 1 else UNKNOWN, sentence
+
+
+def _read_cells(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (columns of its line, cell) for each cell that has letters.
 
     :raises InputError: when there is none.
     """
@@ -139,57 +163,20 @@ def _cells(path: Path) -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError:
                 cells = []
             bad += not cells
-            for cell in filter(_has_letters, cells):
-                good += 1
-                yield len(cells), " ".join(cell.split())
+            for cell in cells:
+                if any(map(str.isalpha, cell)):
+                    good += 1
+                    yield len(cells), " ".join(cell.split())
     except BrokenOffError as error:
-        console.warn(f"{path}: {error}; what stands before is used")
+        console.warn(f"{path}: {error}; the lines before are used")
     if not good:
-        raise InputError(f"{path}: no sentence in it; write a sentence a line, or tab-separated, in UTF-8")
+        raise InputError(f"{path}: no sentence in it; write one sentence per line, or tab-separated, in UTF-8")
     if bad:
         console.warn(f"{path}: {bad} lines are not UTF-8 or over {LONGEST:,} bytes; the rest is used")
 
 
-def _corpus(folder: Path) -> Found:
-    """Yield what a run held out, to verify on, and some of what it trained on."""
-    for part, name, most in ((_VERIFY, "holdout", VERIFIED), (_CALIBRATE, "train", FROM_TRAINING)):
-        for file in sorted(folder.glob(f"{name}.*.tsv")):
-            language = file.name.split(".")[1]
-            for pair in spread(PairFile(file, language), most) if file.stat().st_size else []:
-                yield part, PIVOT, pair.source
-                yield part, language, pair.target
-
-
-def _packaged(languages: Iterable[str]) -> Found:
-    for language in languages:
-        for line in _lines(DATA / f"graded.{language}.tsv"):
-            for sentence in line.split("\t")[:2]:
-                yield _VERIFY, language, sentence
-        for number, line in enumerate(_lines(DATA / f"sentences.{language}.txt")):
-            yield _VERIFY if number % _CALIBRATES else _CALIBRATE, language, line
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-
-
-def _text_of(part: str, found: Iterable[tuple[str, str, str]]) -> dict[str, list[str]]:
-    text: dict[str, dict[str, str]] = {}
-    for where, language, sentence in found:
-        if where == part and (key := sentence_key(sentence)):
-            text.setdefault(language, {}).setdefault(key, sentence.strip())
-    return {language: list(sentences.values()) for language, sentences in text.items()}
-
-
-def _calibrates(found: Found) -> dict[str, list[str]]:
-    """Collect the sentences to calibrate on, without those that some source verifies on."""
-    every = list(found)
-    verified = {sentence_key(sentence) for part, _, sentence in every if part == _VERIFY}
-    return _text_of(_CALIBRATE, (one for one in every if sentence_key(one[2]) not in verified))
-
-
-def _sampled(cells: Iterable[tuple[int, str]], most: int) -> list[tuple[str, tuple[int, str]]]:
-    """Keep those with the smallest hashes: the same ones in any order, and of a large file only a few at a time."""
+def _smallest_hashes(cells: Iterable[tuple[int, str]], most: int) -> list[tuple[str, tuple[int, str]]]:
+    """Keep the cells with the smallest hashes: the same ones in any order, and few in memory at a time."""
     kept: dict[str, tuple[int, str]] = {}
     for cell in cells:
         kept[sha256(sentence_key(cell[1]).encode()).hexdigest()] = cell
@@ -198,13 +185,28 @@ def _sampled(cells: Iterable[tuple[int, str]], most: int) -> list[tuple[str, tup
     return nsmallest(most, kept.items())
 
 
-def _has_letters(cell: str) -> bool:
-    return any(map(str.isalpha, cell))
+def _read_package(languages: Iterable[str]) -> Sentences:
+    for language in languages:
+        graded, sentences = DATA / f"graded.{language}.tsv", DATA / f"sentences.{language}.txt"
+        for line in graded.read_text(encoding="utf-8").splitlines() if graded.is_file() else []:
+            for sentence in line.split("\t")[:2]:
+                yield _VERIFY, language, sentence
+        lines = sentences.read_text(encoding="utf-8").splitlines() if sentences.is_file() else []
+        for number, line in enumerate(lines):
+            yield _VERIFY if number % _CALIBRATION_STEP else _CALIBRATE, language, line
 
 
-def _warn(text: Mapping[str, Sequence[str]], codes: Sequence[str]) -> None:
-    if missing := unverified_languages(text, codes):
-        console.warn(f"no sentences in {', '.join(missing)} to verify with; give a file of them with --text")
-    few = [f"{code} ({len(text[code])})" for code in codes if 0 < len(text.get(code, ())) < ENOUGH]
-    if few:
-        console.warn(f"fewer than {ENOUGH} sentences to verify with in {', '.join(few)}; give more with --text")
+def _by_language(purpose: str, sentences: Iterable[tuple[str, str, str]]) -> dict[str, list[str]]:
+    """Group the distinct sentences for one purpose by language."""
+    text: dict[str, dict[str, str]] = {}
+    for sentence_purpose, language, sentence in sentences:
+        if sentence_purpose == purpose and (key := sentence_key(sentence)):
+            text.setdefault(language, {}).setdefault(key, sentence.strip())
+    return {language: list(distinct.values()) for language, distinct in text.items()}
+
+
+def _calibration_only(sentences: Sentences) -> dict[str, list[str]]:
+    """Group the sentences for calibration, without those that another source has for verification."""
+    rows = list(sentences)
+    verified = {sentence_key(sentence) for purpose, _, sentence in rows if purpose == _VERIFY}
+    return _by_language(_CALIBRATE, (row for row in rows if sentence_key(row[2]) not in verified))

@@ -1,1 +1,1 @@
-"""The student inside sentence-transformers and transformers."""
+"""Students as models of sentence-transformers and transformers."""

@@ -1,12 +1,12 @@
-"""A student as a module of sentence-transformers, which finds it through modules.json in the student's folder.
+"""A student as a module of sentence-transformers, which loads it through modules.json in the student's folder.
 
-From version 6 on, sentence-transformers imports classes of other packages only when it is told to trust them:
-`SentenceTransformer(folder, trust_remote_code=True)`. `open_student` needs no such permission, as the caller names the
-class by importing it.
+Since version 6, sentence-transformers imports classes of other packages only with
+`SentenceTransformer(folder, trust_remote_code=True)`. `open_student` does not need that, because the caller imports the
+class.
 
-Optimum, too, finds the class there: `optimum-cli export onnx --model <student> <output>` needs no more than that
-xcompress is installed. It exports pipelines whose first module is a "Transformer" by name and has a transformers model
-as its `auto_model`; hence both here.
+Optimum loads the class in the same way: `optimum-cli export onnx --model <student> <output>` works where xcompress is
+installed. Optimum requires that the name of the first module's class contains "Transformer" and that its `auto_model`
+is a model of transformers.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ from xcompress.modeling.student import PARTS, Student, pad, token_ids
 
 
 class StudentTransformer(InputModule):
-    """A student and its tokenizer: text in, `token_embeddings` and `sentence_embedding` out.
+    """A student with its tokenizer: maps texts to `token_embeddings` and `sentence_embedding`.
 
-    :param student: the encoder; its own prefix goes in front of every text that comes without a prompt.
-    :param tokenizer: turns text into its token ids.
+    :param student: the encoder; its prefix is put in front of each text, unless a prompt is given.
+    :param tokenizer: the student's tokenizer.
     """
 
     def __init__(self, student: Student, tokenizer: Tokenizer) -> None:
@@ -38,7 +38,7 @@ class StudentTransformer(InputModule):
 
     @property
     def max_seq_length(self) -> int:
-        """How many tokens a text may have; longer ones are cut."""
+        """The longest text in tokens; longer texts are truncated."""
         return self.student.config.max_tokens
 
     @max_seq_length.setter
@@ -51,13 +51,13 @@ class StudentTransformer(InputModule):
 
     @property
     def student(self) -> Student:
-        """The encoder itself."""
+        """The encoder."""
         return self.auto_model.student
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: object) -> dict[str, Tensor]:
         """Turn texts into `input_ids` and `attention_mask`, both (N, L).
 
-        :param prompt: text in front of every input, in place of the student's prefix.
+        :param prompt: text to put in front of each input instead of the student's prefix.
         """
         config = self.student.config
         sequences = token_ids(self.tokenizer, inputs, replace(config, prefix=prompt) if prompt else config)
@@ -70,22 +70,22 @@ class StudentTransformer(InputModule):
         return {**features, "token_embeddings": tokens, "sentence_embedding": sentences}
 
     def get_embedding_dimension(self) -> int:
-        """Return D, the length of a sentence vector."""
+        """Return D, the dimension of the sentence vectors."""
         return self.student.config.dimension
 
     def get_sentence_embedding_dimension(self) -> int:
-        """Return D; the older name."""
+        """Return D; older versions of sentence-transformers call this name."""
         return self.get_embedding_dimension()
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return what a printed model shows of this module."""
+        """Return the values that `print(model)` shows for this module."""
         config = self.student.config
         return {name: getattr(config, name) for name in ("unit_layers", "recurrences", "dimension", "max_tokens")}
 
     def save(self, output_path: str, *_: object, safe_serialization: bool = True, **__: object) -> None:
-        """Write the student; the files around it are sentence-transformers' own.
+        """Write the student's weights, config and tokenizer; sentence-transformers writes the other files.
 
-        :raises InputError: when asked for a pickle.
+        :raises InputError: when `safe_serialization` is False, which would write a pickle.
         """
         if not safe_serialization:
             raise InputError("save: safe_serialization is False; leave it out, students are never saved as pickles")
@@ -102,12 +102,12 @@ class StudentTransformer(InputModule):
         local_files_only: bool = False,
         **_: object,
     ) -> "StudentTransformer":
-        """Open a student's folder, here or on the hub; the parameters are those of every module.
+        """Open a student's folder, local or on the hub, with the parameters that every module takes.
 
         :raises InputError: when a file of the student is missing.
         """
-        where = (subfolder, token, cache_folder, revision, local_files_only)
-        files = {name: cls.load_file_path(model_name_or_path, name, *where) for name in PARTS}
+        options = (subfolder, token, cache_folder, revision, local_files_only)
+        files = {name: cls.load_file_path(model_name_or_path, name, *options) for name in PARTS}
         missing = [name for name, file in files.items() if file is None]
         if missing:
             raise InputError(f"{model_name_or_path}: no {', '.join(missing)} here; give a student's folder")
@@ -115,11 +115,11 @@ class StudentTransformer(InputModule):
 
 
 StudentModule = StudentTransformer
-"""The older name, which folders on disk may carry."""
+"""The class name in modules.json of student folders."""
 
 
 def open_student(folder: str | Path) -> SentenceTransformer:
-    """Open a student's folder in sentence-transformers, to encode with it or to train it further.
+    """Open a student's folder as a SentenceTransformer, to encode text or to train it further.
 
     :raises InputError: when the folder does not hold a student.
     """

@@ -1,6 +1,6 @@
-"""The student behind the interface of transformers, which other libraries look for in a sentence-transformers model.
+"""A student as a model of transformers, for libraries that expect one inside a sentence-transformers model.
 
-This needs xcompress to be opened; xcompress.export.hf writes a student as a model that does not.
+Opening it needs xcompress. `xcompress.export.hf` writes a student as a checkpoint that does not.
 """
 
 import os
@@ -15,13 +15,13 @@ from transformers.modeling_outputs import BaseModelOutput
 from xcompress.export.folder import transformers_config, write_tokenizer
 from xcompress.modeling.student import Student, StudentConfig
 
-_OURS = ("student", "tokenizer")
+_NOT_SAVED = ("student", "tokenizer")
 
 
 class UnrolledConfig(BertConfig):
-    """The BERT that a student is once unrolled; where this is saved, the student's tokenizer is saved, too.
+    """The config of the BERT that a student is after unrolling; saving it also saves the student's tokenizer.
 
-    Optimum saves it beside the graph that it exports, and looks for a tokenizer where AutoTokenizer finds none.
+    Optimum saves the config beside the graph that it exports, but gets no tokenizer from AutoTokenizer.
     """
 
     student: StudentConfig | None = None
@@ -29,14 +29,14 @@ class UnrolledConfig(BertConfig):
 
     @classmethod
     def of(cls, student: StudentConfig, tokenizer: Tokenizer) -> "UnrolledConfig":
-        """Describe a student."""
+        """Make the config of a student."""
         config = cls(**transformers_config(student))
         config.student, config.tokenizer = student, tokenizer
         return config
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what belongs into config.json."""
-        return {name: value for name, value in super().to_dict().items() if name not in _OURS}
+        """Return the values for config.json."""
+        return {name: value for name, value in super().to_dict().items() if name not in _NOT_SAVED}
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], *_: object, **options: Any) -> None:  # noqa: ANN401
         """Write config.json and the tokenizer's files."""
@@ -46,10 +46,10 @@ class UnrolledConfig(BertConfig):
 
 
 class StudentModel(PreTrainedModel):  # type: ignore[no-untyped-call]
-    """A student as a model of transformers: its parameters are the student's.
+    """A student as a model of transformers; both share their parameters.
 
     :param student: the encoder.
-    :param tokenizer: goes with it where the model's configuration is saved.
+    :param tokenizer: saved together with the model's config.
     """
 
     config_class = UnrolledConfig
@@ -60,5 +60,5 @@ class StudentModel(PreTrainedModel):  # type: ignore[no-untyped-call]
         self.student = student
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: object) -> BaseModelOutput:
-        """Map token ids and mask (N, L) to token vectors (N, L, D)."""
+        """Return the token vectors (N, L, D) of token ids and attention mask (N, L)."""
         return BaseModelOutput(last_hidden_state=self.student(input_ids, attention_mask)[0])

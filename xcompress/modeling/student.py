@@ -29,9 +29,7 @@ PARTS = ("model.safetensors", "config.json", "tokenizer.json")
 FARTHEST = 128
 """Tokens this far apart, or farther, share the last bucket of a relative attention bias."""
 _OPENS_IN_SENTENCE_TRANSFORMERS = {
-    "modules.json": [
-        {"idx": 0, "name": "0", "path": "", "type": "xcompress.interop.sentence_transformers.StudentModule"}
-    ],
+    "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "xcompress.st_module.StudentModule"}],
     "config_sentence_transformers.json": {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"},
 }
 

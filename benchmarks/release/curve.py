@@ -1,9 +1,9 @@
-"""Write what longer training brought the released models: dev scores against sentences seen, as table and picture.
+"""Write what longer training gained for the released models: dev scores by sentences seen, as table and picture.
 
-    python benchmarks/release_curve.py runs/release [runs/release_small ...]
+    python benchmarks/release/curve.py runs/release [runs/release_small ...]
 
-Reads what the runs noted while they trained (`dev.steps` in their recipes), and writes benchmarks/release.md and
-benchmarks/release.png. Nothing is trained or scored here.
+Reads the scores that the runs recorded during training (`dev.steps` in their recipes), and writes
+benchmarks/release.md and benchmarks/release.png. Trains and scores nothing.
 """
 
 import argparse
@@ -20,20 +20,21 @@ from xcompress.files import read_json, write_text
 from xcompress.recipe import load_recipe
 from xcompress.recipe.lineage import student_before
 
-HERE = Path(__file__).parent
-PAGE, PICTURE = HERE / "release.md", HERE / "release.png"
-BEGIN, END = "<!-- curve: begin, written by benchmarks/release_curve.py -->", "<!-- curve: end -->"
+BENCHMARKS = Path(__file__).parents[1]
+PAGE, PICTURE = BENCHMARKS / "release.md", BENCHMARKS / "release.png"
+BEGIN, END = "<!-- curve: begin, written by benchmarks/release/curve.py -->", "<!-- curve: end -->"
 SCORES = {
     "sts monolingual": "STS, one language",
     "sts en-xx": "STS, en-xx",
     "retrieval": "translations found",
 }
 SIDES = 2
+"""Sentences per pair."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A student at some point of its training."""
+    """A student at one moment of its training."""
 
     run: str
     seen: int
@@ -45,64 +46,65 @@ def main() -> None:
     """Read the runs, write the table and the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
-    points = [point for run in parser.parse_args().runs for point in course(run)]
+    points = [point for run in parser.parse_args().runs for point in read_points(run)]
     draw(points)
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     write_text(PAGE, f"{before}{BEGIN}\n{table(points)}\n{END}{rest.split(END)[1]}")
     emit(f"{PAGE}\n{PICTURE}")
 
 
-def course(run: Path) -> list[Point]:
-    """Return the points at which a run's student was scored, the untrained one first.
+def read_points(run: Path) -> list[Point]:
+    """Return each moment at which a run's student was scored, the untrained student first.
 
-    What the student that it came from had seen counts, too.
+    The sentences that an earlier run's student had seen count, too, if this student started from it.
     """
     manifest = read_json(run / "manifest.json")
-    points, seen = [], seen_before(run)
+    points, seen = [], sentences_seen_before(run)
     for name, stage in manifest["recipe"]["stages"].items():
         facts = next(step["facts"] for key, step in manifest["steps"].items() if key.endswith(f"-{name}"))
         if "untrained" in facts:
             points.append(Point(manifest["name"], seen, DevScores(**facts["untrained"]).means()))
-        for one in facts["dev_course"]:
-            points.append(Point(manifest["name"], seen + one["step"] * a_step(stage), one["dev"]))
-        seen += stage["steps"] * a_step(stage)
+        for entry in facts["dev_course"]:
+            points.append(Point(manifest["name"], seen + entry["step"] * sentences_per_step(stage), entry["dev"]))
+        seen += stage["steps"] * sentences_per_step(stage)
         points.append(Point(manifest["name"], seen, DevScores(**facts["dev"]).means()))
+    # of several points at the same place, the last one counts
     return [
         point for point, after in zip(points, [*points[1:], None], strict=True) if not after or after.seen > point.seen
     ]
 
 
-def seen_before(run: Path) -> int:
-    """Return how many sentences the student had seen that a run's came from."""
+def sentences_seen_before(run: Path) -> int:
+    """Count the sentences that the earlier student had seen from which a run's student started."""
     student = student_before(load_recipe(run / "recipe.yaml"))
     if student is None:
         return 0
     stages = list(read_json(student.parent / "manifest.json")["recipe"]["stages"].values())
     number = student.name.partition("-")[0]
-    until = int(number) if number.isdecimal() else len(stages)
-    return seen_before(student.parent) + sum(int(stage["steps"]) * a_step(stage) for stage in stages[:until])
+    finished = stages[: int(number)] if number.isdecimal() else stages
+    seen = sum(int(stage["steps"]) * sentences_per_step(stage) for stage in finished)
+    return sentences_seen_before(student.parent) + seen
 
 
-def a_step(stage: Mapping[str, Any]) -> int:
-    """Return how many sentences a step of a stage sees."""
+def sentences_per_step(stage: Mapping[str, Any]) -> int:
+    """Count the sentences in a step of a stage."""
     return SIDES * int(stage["batch_size"])
 
 
 def table(points: Sequence[Point]) -> str:
     """Return the points as a Markdown table."""
-    rows = [(one.run, f"{one.seen:,}", *(f"{one.scores[key]:.1f}" for key in SCORES)) for one in points]
+    rows = [(point.run, f"{point.seen:,}", *(f"{point.scores[key]:.1f}" for key in SCORES)) for point in points]
     return markdown_table(["run", "sentences seen", *SCORES.values()], rows)
 
 
 def draw(points: Sequence[Point]) -> None:
-    """Draw the scores of each run against the sentences that it has seen."""
+    """Draw the scores of each run by the sentences seen."""
     figure = Figure(figsize=(9, 3.4), dpi=160)
     for axes, (key, title) in zip(figure.subplots(1, len(SCORES)), SCORES.items(), strict=True):
-        for run in dict.fromkeys(one.run for one in points):
-            own = [one for one in points if one.run == run]
-            axes.plot(
-                [one.seen / 1000 for one in own], [one.scores[key] for one in own], marker="o", markersize=3, label=run
-            )
+        for run in dict.fromkeys(point.run for point in points):
+            line = [point for point in points if point.run == run]
+            seen, scores = [point.seen / 1000 for point in line], [point.scores[key] for point in line]
+            axes.plot(seen, scores, marker="o", markersize=3, label=run)
         axes.set_title(title, fontsize=9)
         axes.set_xlabel("thousand sentences seen", fontsize=8)
         axes.tick_params(labelsize=8)

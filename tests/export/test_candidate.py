@@ -8,10 +8,10 @@ from tests.helpers.student import SENTENCES, make_student, make_tokenizer
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError
 from xcompress.export.accuracy import Candidate, SearchResult, graded_scores
-from xcompress.export.graph import build, form_of
+from xcompress.export.graph import build, options_for
 from xcompress.export.matmul import Level, Range, matmuls
 from xcompress.export.prepare import Prepared
-from xcompress.export.verify import Bounds, reference_of
+from xcompress.export.verify import Bounds, make_reference
 from xcompress.metrics import cosines
 from xcompress.modeling.student import encode, token_ids
 
@@ -27,7 +27,7 @@ def little_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def trial() -> Candidate:
-    return Candidate(Prepared(make_student(), make_tokenizer()), form_of("int8", "loop", True, ranges_of()))
+    return Candidate(Prepared(make_student(), make_tokenizer()), options_for("int8", "loop", True, ranges_of()))
 
 
 def expected(texts: list[str]) -> np.ndarray:
@@ -38,17 +38,17 @@ def spoiled(name: str) -> Candidate:
     """Make a trial with a product whose inputs' range was measured far too narrow."""
     ranges = ranges_of()
     narrow = Range(ranges[name].low / 1e4, ranges[name].high / 1e4)
-    form = form_of("int8", "loop", True, ranges | {name: narrow})
+    form = options_for("int8", "loop", True, ranges | {name: narrow})
     return Candidate(Prepared(make_student(), make_tokenizer()), form)
 
 
 def searched(trial: Candidate, points: float, bounds: Bounds | None = None) -> SearchResult:
-    reference = reference_of(make_student(), make_tokenizer(), TEXT)
+    reference = make_reference(make_student(), make_tokenizer(), TEXT)
     return trial.search(graded_scores(expected, LANGUAGES), points, LANGUAGES, reference, bounds)
 
 
 def all_at(trial: Candidate, level: Level) -> Candidate:
-    return trial.at(dict.fromkeys(trial.levels(), level))
+    return trial.with_levels(dict.fromkeys(trial.levels(), level))
 
 
 def test_levels_are_those_of_every_product(trial: Candidate) -> None:
@@ -59,10 +59,10 @@ def test_levels_are_those_of_every_product(trial: Candidate) -> None:
 
 
 def test_a_trial_at_other_levels_is_another_graph(trial: Candidate) -> None:
-    raised = trial.at({"unit.0.output": "fp32", "head": "token"})
+    raised = trial.with_levels({"unit.0.output": "fp32", "head": "token"})
     assert raised.levels() == trial.levels() | {"unit.0.output": "fp32", "head": "token"}
     assert trial.levels()["head"] == "static"
-    assert build(make_student(), raised.form) != build(make_student(), trial.form)
+    assert build(make_student(), raised.options) != build(make_student(), trial.options)
 
 
 def test_every_level_of_every_product_can_be_opened_and_float32_is_nearest(trial: Candidate) -> None:
@@ -77,13 +77,13 @@ def test_every_level_of_every_product_can_be_opened_and_float32_is_nearest(trial
 @pytest.mark.parametrize("level", ["static", "token", "fp32"])
 @pytest.mark.parametrize("name", [name for name in matmuls(make_student()) if not name.startswith("unit.1")])
 def test_one_product_at_another_level_than_the_rest(trial: Candidate, name: str, level: Level) -> None:
-    found = trial.at({name: level}).open()(SENTENCES)
+    found = trial.with_levels({name: level}).open()(SENTENCES)
     assert cosines(found, expected(SENTENCES)).min() > 0.98
 
 
 def test_texts_are_encoded_in_their_order_as_the_graph_does(trial: Candidate) -> None:
     found = trial.open()([SENTENCES[3], SENTENCES[1]])
-    session = opened(build(make_student(), trial.form))
+    session = opened(build(make_student(), trial.options))
     for text, vector in zip((SENTENCES[3], SENTENCES[1]), found, strict=True):
         ids = np.array(token_ids(make_tokenizer(), [text], make_student().config))
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
@@ -92,7 +92,7 @@ def test_texts_are_encoded_in_their_order_as_the_graph_does(trial: Candidate) ->
 
 def test_costs_are_listed_for_every_product_highest_first(trial: Candidate) -> None:
     costs = trial.costs()
-    assert sorted(cost.site for cost in costs) == sorted(matmuls(make_student()))
+    assert sorted(cost.matmul for cost in costs) == sorted(matmuls(make_student()))
     gains = [cost.gain for cost in costs]
     assert gains == sorted(gains, reverse=True)
     assert gains[0] > 0
@@ -104,14 +104,14 @@ def test_nothing_is_raised_where_the_gate_holds(trial: Candidate, capsys: pytest
     trade = searched(trial, 100)
     assert trade.raised == {}
     assert trade.levels == trial.levels()
-    assert "the gate holds with every layer in int8" in capsys.readouterr().err
+    assert "the gate holds with every product in int8" in capsys.readouterr().err
 
 
 def test_the_product_that_spoils_the_scores_is_raised_until_the_gate_holds() -> None:
     trial, before = spoiled("unit.1.attention_output"), graded_scores(expected, LANGUAGES)
     trade = searched(trial, 3, bounds=LAX)
     assert trade.raised == {"unit.1.attention_output": "token"}
-    after = graded_scores(trial.at(trade.levels).open(), LANGUAGES)
+    after = graded_scores(trial.with_levels(trade.levels).open(), LANGUAGES)
     assert all(after[pair] >= before[pair] - 3 for pair in before)
     assert any(graded_scores(trial.open(), LANGUAGES)[pair] < before[pair] - 3 for pair in before)
 
@@ -124,5 +124,5 @@ def test_the_product_that_spoils_the_vectors_is_raised_though_no_score_fell(boun
 
 
 def test_a_gate_that_even_float32_does_not_pass_is_refused(trial: Candidate) -> None:
-    with pytest.raises(GateError, match="even with every layer in float32"):
+    with pytest.raises(GateError, match="even with every product in float32"):
         searched(trial, -1)

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -5,26 +6,127 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer
+from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError
 from xcompress.export.accuracy import (
     FP32,
     LEVELS,
-    MOST_STEPS,
+    MAX_STEPS,
     STATIC,
     TOKEN,
+    Build,
+    Cost,
     Encode,
     Regression,
     SearchResult,
     Vectors,
-    fallen,
+    check_gate,
+    find_regressions,
     graded_scores,
-    loss,
+    matmul_costs,
+    mean_loss,
     search,
-    trade_text,
 )
 from xcompress.modeling.student import encode
 
 TEXTS = [f"text {number}" for number in range(20)]
+NOISE = {"first": 0.3, "second": 0.02, "third": 0.1}
+LEFT = {STATIC: 1.0, TOKEN: 0.2, FP32: 0.0}
+
+
+def by_letters(texts: list[str]) -> Vectors:
+    """Count letters: enough to tell paraphrases from unrelated sentences."""
+    counts = np.zeros((len(texts), 512), dtype=np.float32)
+    for row, text in enumerate(texts):
+        np.add.at(counts[row], [ord(letter) % 512 for letter in text.lower()], 1)
+    return counts
+
+
+def exact(texts: list[str]) -> Vectors:
+    return np.stack([np.random.default_rng(len(text) + hash_of(text)).normal(size=8) for text in texts])
+
+
+def hash_of(text: str) -> int:
+    return sum(map(ord, text))
+
+
+def noisy(counts: list[dict[str, str]] | None = None) -> Build:
+    """Build encoders whose every site adds noise in a direction of its own, less at higher levels."""
+
+    def build(levels: dict[str, str]) -> Encode:
+        if counts is not None:
+            counts.append(dict(levels))
+        added = np.zeros(8)
+        for direction, (site, noise) in enumerate(NOISE.items()):
+            added[direction] = noise * LEFT[levels[site]]
+        return lambda texts: exact(texts) + added
+
+    return build  # type: ignore[return-value]
+
+
+def test_scores_are_those_of_the_models_languages() -> None:
+    assert set(graded_scores(by_letters, ["de", "en"])) == {"de-de", "en-en", "en-de"}
+    assert set(graded_scores(by_letters, ["pt-BR", "de"])) == {"de-de"}
+    assert graded_scores(by_letters, ["ja"]) == {}
+    every = graded_scores(by_letters)
+    assert set(every) == set(builtin().language_pairs)
+    assert 20 < every["en-en"] < 95
+
+
+def test_what_fell_comes_worst_first_and_no_number_before_all() -> None:
+    before = {"de-de": 80.0, "en-en": 81.0, "en-de": 70.0, "fr-fr": 75.0, "it-it": 60.0}
+    after = {"de-de": 79.5, "en-en": 80.4, "en-de": 68.0, "fr-fr": math.nan, "it-it": 66.0}
+    assert [fall.pair for fall in find_regressions(before, after, 0.5)] == ["fr-fr", "en-de", "en-en"]
+    assert find_regressions(before, {**after, "fr-fr": 75}, 2) == []
+
+
+def test_an_export_that_lost_too_much_is_refused_in_one_line_with_what_costs_most() -> None:
+    costs = [Cost("layers.2.output", 0.0123), Cost("head", 0.001)]
+    with pytest.raises(GateError) as caught:
+        check_gate({"de-de": 80, "en-en": 81}, {"de-de": 78.75, "en-en": 80.9}, 0.5, lambda: costs)
+    assert str(caught.value) == (
+        "gate: Spearman x 100 on graded pairs fell in de-de by 1.25 (80.00 to 78.75), allowed 0.5; the products that "
+        "cost most (mean of 1 - cosine saved in fp32): layers.2.output (0.01230), head (0.00100); use --precision "
+        "auto, or a larger --gate"
+    )
+    assert caught.value.exit_code == 3
+
+
+def test_many_pairs_are_counted() -> None:
+    before = {f"{code}-{code}": 80.0 for code in ("ar", "de", "en", "es", "fr", "it")}
+    with pytest.raises(GateError, match=r"and 2 more, allowed 0\.5; use"):
+        check_gate(before, dict.fromkeys(before, 70.0), 0.5)
+
+
+def test_costs_are_measured_only_for_an_export_that_fell(capsys: pytest.CaptureFixture[str]) -> None:
+    def measure() -> list[Cost]:
+        raise AssertionError
+
+    check_gate({"de-de": 80}, {"de-de": 79.6}, 0.5, measure)
+    assert not capsys.readouterr().err
+    check_gate({}, {}, 0.5, measure)
+    assert "gate was not checked" in capsys.readouterr().err
+
+
+def test_a_fall_tells_its_points() -> None:
+    assert str(Regression("en-de", 70.123, 68.9)) == "en-de by 1.22 (70.12 to 68.90)"
+
+
+def test_the_noisiest_site_costs_most() -> None:
+    costs = matmul_costs(noisy(), list(NOISE), TEXTS, exact(TEXTS))
+    assert [cost.matmul for cost in costs] == ["first", "third", "second"]
+    assert costs[0].gain > 4 * costs[1].gain > 0
+
+
+def test_costs_are_those_at_the_levels_given() -> None:
+    asked: list[dict[str, str]] = []
+    levels = {"first": FP32, "second": STATIC, "third": TOKEN}
+    costs = {cost.matmul: cost.gain for cost in matmul_costs(noisy(asked), list(NOISE), TEXTS, exact(TEXTS), levels)}
+    assert costs["first"] == 0
+    assert asked[0] == levels
+    assert {**levels, "second": FP32} in asked
+
+
 EXACT = np.random.default_rng(0).normal(size=(20, 64)).astype(np.float32)
 BYTES = {"first": 1000, "second": 200, "third": 3000}
 STATICS = dict.fromkeys(BYTES, STATIC)
@@ -49,7 +151,7 @@ def gate(most: float) -> Callable[[Encode], list[Regression]]:
     """Let the loss times 1000 be the points that fell."""
 
     def passes(encoder: Encode) -> list[Regression]:
-        points = 1000 * loss(encoder(TEXTS), EXACT)
+        points = 1000 * mean_loss(encoder(TEXTS), EXACT)
         return [Regression("de-de", 80, 80 - points)] if points > most else []
 
     return passes
@@ -61,14 +163,14 @@ def found(noise: Noise, most: float, start: Mapping[str, str] = STATICS) -> Sear
 
 def test_nothing_is_raised_where_the_gate_holds() -> None:
     trade = found({"first": (1, 0, 0), "second": (0, 0, 0), "third": (0, 0, 0)}, 1000)
-    assert (trade.steps, trade.levels, trade.bytes_added, trade.holds) == ((), STATICS, 0, True)
-    assert trade_text(trade) == ["precision: the gate holds with every layer in int8"]
+    assert (trade.steps, trade.levels, trade.bytes_added) == ((), STATICS, 0)
+    assert trade.to_lines() == ["precision: the gate holds with every product in int8"]
 
 
 def test_the_site_that_costs_most_is_raised_and_no_further_than_needed() -> None:
     trade = found({"first": (0.3, 0.2, 0), "second": (3, 0.1, 0), "third": (0.2, 0.1, 0)}, 5)
     assert trade.raised == {"second": TOKEN}
-    assert [(step.site, step.level, step.worst_fall, step.bytes_added) for step in trade.steps] == [
+    assert [(step.matmul, step.level, step.worst_loss, step.bytes_added) for step in trade.steps] == [
         ("second", TOKEN, 0, 0)
     ]
     assert trade.before > 40
@@ -79,16 +181,16 @@ def test_a_site_that_token_does_not_help_goes_to_float32() -> None:
     assert trade.raised == {"second": FP32}
     assert [step.level for step in trade.steps] == [TOKEN, FP32]
     assert trade.bytes_added == 600
-    assert trade.as_dict()["raised"] == {"second": "fp32"}
+    assert trade.to_dict()["raised"] == {"second": "fp32"}
 
 
 def test_raises_that_turn_out_unneeded_are_taken_back() -> None:
     # the dearest site goes first, but the two others, raised after it, would have been enough
     noise = {"first": (1.2, 1.1, 0), "second": (1.19, 0, 0), "third": (1.18, 0, 0)}
-    most = 1000 * loss(builder(noise)(STATICS | {"second": TOKEN, "third": TOKEN})(TEXTS), EXACT) + 0.01
+    most = 1000 * mean_loss(builder(noise)(STATICS | {"second": TOKEN, "third": TOKEN})(TEXTS), EXACT) + 0.01
     raised = found(noise, most)
     assert raised.raised == {"second": TOKEN, "third": TOKEN}
-    assert raised.steps[-1].site == "first"
+    assert raised.steps[-1].matmul == "first"
     assert raised.steps[-1].level == STATIC
     assert raised.bytes_added == 0
 
@@ -104,7 +206,7 @@ def test_float32_that_was_too_much_goes_back_to_token() -> None:
 
     trade = search(builder(noise, asked), STATICS, passes, BYTES, TEXTS, EXACT)
     assert trade.raised == {"first": TOKEN, "second": TOKEN}
-    assert [(step.site, step.level, step.bytes_added) for step in trade.steps] == [
+    assert [(step.matmul, step.level, step.bytes_added) for step in trade.steps] == [
         ("first", TOKEN, 0),
         ("first", FP32, 3000),
         ("second", TOKEN, 0),
@@ -121,7 +223,9 @@ def test_no_site_ends_below_its_start() -> None:
 
 def test_a_gate_that_float32_does_not_pass_is_refused() -> None:
     noise = {"first": (3, 2, 2), "second": (0, 0, 0), "third": (0, 0, 0)}
-    with pytest.raises(GateError, match=r"gate: even with every layer in float32, .* de-de by .*; use a larger --gate"):
+    with pytest.raises(
+        GateError, match=r"gate: even with every product in float32, .* de-de by .*; use a larger --gate"
+    ):
         found(noise, 5)
 
 
@@ -135,7 +239,7 @@ def test_many_sites_are_raised_several_at_a_time() -> None:
 
     trade = search(builder(noise), dict.fromkeys(noise, STATIC), passes, dict.fromkeys(noise, 1), TEXTS, EXACT)
     assert set(trade.levels.values()) == {FP32}
-    assert len(asked) <= 1 + MOST_STEPS + 2 * len(noise)
+    assert len(asked) <= 1 + MAX_STEPS + 2 * len(noise)
     assert sum(step.bytes_added for step in trade.steps) == trade.bytes_added == 150
 
 
@@ -148,8 +252,8 @@ def test_costs_are_measured_again_only_where_they_can_decide() -> None:
 
 
 def test_the_trade_is_told_in_lines() -> None:
-    lines = trade_text(found({"first": (0.3, 0.2, 0), "second": (3, 3, 0), "third": (0.2, 0.1, 0)}, 5))
-    assert lines[0].startswith("precision: with every layer in int8 the worst pair lost ")
+    lines = found({"first": (0.3, 0.2, 0), "second": (3, 3, 0), "third": (0.2, 0.1, 0)}, 5).to_lines()
+    assert lines[0].startswith("precision: with every product in int8 the worst pair lost ")
     assert [line.split(":")[0].strip() for line in lines[1:3]] == ["second to token", "second to fp32"]
     assert lines[2].endswith("gate holds, +0.00 MB")
     assert lines[3] == "  in higher precision: second fp32; +0.00 MB"
@@ -177,7 +281,7 @@ def test_a_student_with_one_bad_product_gets_that_one_raised() -> None:
     reference: Vectors = build(fp32)(SENTENCES)
 
     def passes(encoder: Encode) -> list[Regression]:
-        return fallen(before, graded_scores(encoder, ["en"]), 0.5)
+        return find_regressions(before, graded_scores(encoder, ["en"]), 0.5)
 
     start = dict.fromkeys(modules, STATIC)
     trade = search(build, start, passes, dict.fromkeys(modules, 2048), SENTENCES, reference)

