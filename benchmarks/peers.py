@@ -40,8 +40,8 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
     try:
         subjects = [*_peers(asked.run, asked.out), *(asked.bundles or [asked.run / "bundle"])]
-        plan = BenchConfig(quick=asked.quick, data=asked.data, languages=tuple(asked.languages.split(",")))
-        report = bench(subjects, reference=f"assistant, PyTorch={asked.run / 'reference'}", plan=plan)
+        config = BenchConfig(quick=asked.quick, data=asked.data, languages=tuple(asked.languages.split(",")))
+        report = bench(subjects, reference=f"assistant, PyTorch={asked.run / 'reference'}", config=config)
     except XCompressError as error:
         sys.exit(f"error: {error}")
     write_text(asked.out / "bench.html", html(report))

@@ -17,7 +17,7 @@ import pytest
 import xcompress
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bench import run
-from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, Remote
+from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, SshHost
 from xcompress.bench.latency import Effort, Shape
 from xcompress.bench.machine import describe
 from xcompress.bench.run import BenchConfig, bench
@@ -110,10 +110,10 @@ def fake_python(folder: Path, answer: str) -> str:
 
 
 def test_a_bundle_is_encoded_there_and_nothing_stays(left: Path) -> None:
-    with Remote(ALIAS) as remote:
-        source = remote.copy(bundle())
-        assert remote.copy(bundle()) == source, "a bundle is copied once"
-        with Worker(remote.command()) as worker:
+    with SshHost(ALIAS) as host:
+        source = host.copy(bundle())
+        assert host.copy(bundle()) == source, "a bundle is copied once"
+        with Worker(host.worker_command()) as worker:
             worker.ask("load", kind="onnx", source=source, precision="int8", sentence="rain", input_ids=None)
             reply = worker.ask("encode", texts=SENTENCES)
         assert len(list(left.iterdir())) == 1
@@ -123,8 +123,8 @@ def test_a_bundle_is_encoded_there_and_nothing_stays(left: Path) -> None:
 
 
 def test_the_host_is_described(left: Path) -> None:
-    with Remote(ALIAS) as remote:
-        found = remote.machine()
+    with SshHost(ALIAS) as host:
+        found = host.machine()
     here = describe()
     assert (found.cpu, found.flags, found.threads, found.memory) == (here.cpu, here.flags, here.threads, here.memory)
 
@@ -134,16 +134,16 @@ def test_only_what_the_manifest_lists_is_copied(left: Path, tmp_path: Path) -> N
     shutil.copytree(bundle(), folder)
     (folder / "diary.txt").write_text("not yours")
     (folder / "onnx/model.onnx").unlink()
-    with Remote(ALIAS) as remote:
-        copied = Path(remote.copy(folder))
+    with SshHost(ALIAS) as host:
+        copied = Path(host.copy(folder))
         names = {file.relative_to(copied).as_posix() for file in copied.rglob("*") if file.is_file()}
     assert {"manifest.json", "tokenizer.json", "onnx/model_quantized.onnx"} <= names
     assert not {"diary.txt", "onnx/model.onnx"} & names
 
 
 def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder"), Remote(ALIAS) as remote:
-        remote.copy(tmp_path / "nothing")
+    with pytest.raises(InputError, match="no such folder"), SshHost(ALIAS) as host:
+        host.copy(tmp_path / "nothing")
     assert not list(left.iterdir())
 
 
@@ -158,33 +158,33 @@ def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> Non
     ],
 )
 def test_what_the_host_lacks(left: Path, tmp_path: Path, answer: str, said: str) -> None:
-    with pytest.raises(InputError, match=said), Remote(ALIAS, fake_python(tmp_path, answer)):
+    with pytest.raises(InputError, match=said), SshHost(ALIAS, fake_python(tmp_path, answer)):
         pass
     assert not list(left.iterdir())
 
 
 def test_a_host_without_python(left: Path) -> None:
-    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), Remote(ALIAS, "no-python"):
+    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), SshHost(ALIAS, "no-python"):
         pass
     assert not list(left.iterdir())
 
 
 @pytest.mark.parametrize(("host", "said"), [("nobody", "Connection refused"), ("stranger", "Host key verification")])
 def test_a_host_that_cannot_be_reached(left: Path, host: str, said: str) -> None:
-    with pytest.raises(InputError, match=f"^ssh:{host}: cannot be reached .*{said}") as caught, Remote(host):
+    with pytest.raises(InputError, match=f"^ssh:{host}: cannot be reached .*{said}") as caught, SshHost(host):
         pass
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "two words", "line\nbreak"])
 def test_what_is_no_host(host: str) -> None:
-    with pytest.raises(InputError, match="is no host; name one"):
-        Remote(host)
+    with pytest.raises(InputError, match="is not a host; name one"):
+        SshHost(host)
 
 
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SSH, "no-such-ssh")
-    with pytest.raises(InputError, match="no no-such-ssh here"), Remote("anywhere"):
+    with pytest.raises(InputError, match="no no-such-ssh here"), SshHost("anywhere"):
         pass
 
 
@@ -213,7 +213,7 @@ print(sys.modules["xcompress"].__file__)
 def test_a_bench_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
-    report = bench(bundle(), device=f"ssh:{ALIAS}", plan=BenchConfig((Shape(1, 8),), (1,), quick=True))
+    report = bench(bundle(), device=f"ssh:{ALIAS}", config=BenchConfig((Shape(1, 8),), (1,), quick=True))
     assert [one.name for one in report.results if not one.failed] == ["small, ONNX fp32", "small, ONNX int8"]
     assert report.reference == "small, ONNX fp32", "without another reference the float32 graph is one"
     assert report.device.name == f"ssh:{ALIAS}"

@@ -19,14 +19,14 @@ from onnx import TensorProto, helper
 from tests.helpers.export import little_text  # noqa: F401 - a fixture
 from tests.helpers.student import CONFIG, SENTENCES, bundle, save_student
 from tests.interop.test_clients import node_packages  # noqa: F401 - a fixture
-from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser, emulated, parity
+from xcompress.bench.devices.browser import emulation_notes
+from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser
 from xcompress.bench.workers.browser import tools as tools_module
-from xcompress.bench.workers.browser.parity import unpacked
-from xcompress.bench.workers.browser.tokens import Tokens, by_length
-from xcompress.bench.workers.client import WorkerFailed
+from xcompress.bench.workers.browser.worker import BundleTokenizer, batches_by_length, native_cosine
+from xcompress.bench.workers.client import WorkerFailed, decode_vectors
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.files import sha256_of
 from xcompress.web.onnxruntime_web import RUNTIME
@@ -45,7 +45,7 @@ def tools(request: pytest.FixtureRequest) -> Tools:
         pytest.skip("playwright is not installed")
     named = os.environ.get("XCOMPRESS_ONNXRUNTIME_WEB")
     try:
-        tools_module._find_browser(None)
+        tools_module.find_browser(None)
         package = Path(named) if named else request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web"
         return check_browser(onnxruntime_web=package)
     except (InputError, LookupError) as error:
@@ -93,6 +93,10 @@ def wait_for(true: Callable[[], bool]) -> bool:
     return False
 
 
+def encode_singly(worker: BrowserWorker, texts: list[str]) -> dict:
+    return worker.ask("encode", texts=texts, batch_size=1)
+
+
 def test_load_tells_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> None:
     worker, reply = loaded
     assert reply["dimension"] == CONFIG.dimension
@@ -117,8 +121,8 @@ def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> 
     with BrowserWorker(bundle(), precision, slow_down=1, tools=tools) as worker:
         worker.ask("load", **LOAD)
         texts = [*SENTENCES, "", "half a pair \ud800", "the boat " * 200]
-        assert parity(worker, bundle(), texts, precision) >= 0.999
-        found = unpacked(worker.ask("encode", texts=texts))
+        assert native_cosine(encode_singly(worker, texts), bundle(), texts, precision) >= 0.999
+        found = decode_vectors(worker.ask("encode", texts=texts))
         assert worker.ask("encode", texts=[])["shape"][0] == 0
     expected = Encoder(bundle(), precision=precision, threads=1).encode(texts)
     assert found.shape == expected.shape
@@ -126,25 +130,22 @@ def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> 
 
 
 def test_parity_falls_where_vectors_differ(worker: BrowserWorker) -> None:
-    class Turned:
-        def ask(self, do: str, **request: object) -> dict:
-            return worker.ask(do, **request | {"texts": request["texts"][::-1]})
-
-    assert parity(Turned(), bundle(), SENTENCES, "int8") < 0.99
+    reply = encode_singly(worker, SENTENCES[::-1])
+    assert native_cosine(reply, bundle(), SENTENCES, "int8") < 0.99
 
 
 def test_tokens_are_those_of_the_encoder() -> None:
     texts = [*SENTENCES, "", " ", "half a pair \ud800", "the boat " * 200]
     encoder = Encoder(bundle())
-    assert Tokens(bundle()).of(texts) == encoder.token_ids(texts)
+    assert BundleTokenizer(bundle()).token_ids(texts) == encoder.token_ids(texts)
 
 
 def test_batches_hold_rows_of_like_length() -> None:
     sequences = [[1] * length for length in (5, 1, 3, 4000, 2)]
-    assert list(by_length(sequences, 2)) == [[1, 4], [2, 0], [3]]
-    assert list(by_length(sequences[:3] * 2, 100)) == [[1, 4, 2, 5, 0, 3]]
-    assert list(by_length([[1] * 2048] * 3, 32)) == [[0, 1], [2]]
-    assert list(by_length([], 2)) == []
+    assert list(batches_by_length(sequences, 2)) == [[1, 4], [2, 0], [3]]
+    assert list(batches_by_length(sequences[:3] * 2, 100)) == [[1, 4, 2, 5, 0, 3]]
+    assert list(batches_by_length([[1] * 2048] * 3, 32)) == [[0, 1], [2]]
+    assert list(batches_by_length([], 2)) == []
 
 
 def test_slow_down_makes_calls_slower(worker: BrowserWorker) -> None:
@@ -253,7 +254,7 @@ def test_external_data_is_served(tools: Tools, copy: Path) -> None:
 
 @pytest.mark.usefixtures("little_text")
 def test_a_loop_in_the_ort_format(tools: Tools, tmp_path: Path) -> None:
-    made = export(save_student(tmp_path / "small"), options=Options(target="mobile"))
+    made = export(save_student(tmp_path / "small"), options=ExportConfig(target="mobile"))
     manifest = json.loads((made / "manifest.json").read_text())
     graph = next(path for path in made.rglob("*.ort"))
     manifest["graphs"] = {"int8": graph.relative_to(made).as_posix()}
@@ -286,12 +287,12 @@ def test_a_changed_graph_fails_the_worker(tools: Tools, copy: Path) -> None:
         worker.ask("load", **LOAD)
 
 
-def test_patience_ends_and_the_browser_with_it(tools: Tools) -> None:
+def test_a_timeout_ends_the_browser(tools: Tools) -> None:
     with BrowserWorker(bundle(), "int8", slow_down=1, tools=tools) as worker:
         worker.ask("load", **LOAD)
         process = worker._page.process
         assert is_running(process)
-        worker.patience = 1.5
+        worker.timeout = 1.5
         with pytest.raises(WorkerFailed, match=r"no answer within 1\.5 s"):
             worker.ask("time", input_ids=BATCH, calls=10**7, warm=False)
         assert wait_for(lambda: not is_running(process))
@@ -368,7 +369,7 @@ def test_what_is_named_must_be_right(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     nowhere(monkeypatch, tmp_path)
     monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
     old = make_package(tmp_path / "old", lacking="ort.wasm.min.mjs")
-    with pytest.raises(InputError, match=r"no/such is no program.*old has no dist/ort\.wasm\.min\.mjs"):
+    with pytest.raises(InputError, match=r"no/such is not a program.*old has no dist/ort\.wasm\.min\.mjs"):
         check_browser("no/such", old)
 
 
@@ -383,4 +384,4 @@ def test_wrong_wishes_are_told(precision: str, slow_down: float, says: str) -> N
 
 
 def test_what_is_emulated_is_told() -> None:
-    assert any("4 times" in line for line in emulated(4.0))
+    assert any("4 times" in line for line in emulation_notes(4.0))

@@ -27,8 +27,8 @@ for line in sys.stdin:
 """
 
 
-def fake(patience: float = 30.0) -> Worker:
-    return Worker([sys.executable, "-c", ECHO], patience)
+def fake(timeout: float = 30.0) -> Worker:
+    return Worker([sys.executable, "-c", ECHO], timeout)
 
 
 def test_worker_serves_a_student(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_death_is_told(do: str, says: str) -> None:
             worker.ask("anything after its death")
 
 
-def test_patience_ends() -> None:
-    with fake(patience=0.3) as worker, pytest.raises(WorkerFailed, match=r"no answer within 0\.3 s"):
+def test_a_slow_request_times_out() -> None:
+    with fake(timeout=0.3) as worker, pytest.raises(WorkerFailed, match=r"no answer within 0\.3 s"):
         worker.ask("sleep")
 
 
