@@ -57,12 +57,14 @@ def describe() -> Machine:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         memory = 0
-    # Load of other programs.
+    # Load of other programs; `libraries` shows whether it was measured.
+    libraries = {name: number for name in LIBRARIES if (number := _version(name))}
     try:
         percents = importlib.import_module("psutil").cpu_percent(interval=LOAD_SECONDS, percpu=True)
         load = round(float(sum(percents)) / 100, 2)
     except ImportError:
         load = 0.0
+        libraries.pop("psutil", None)
     return Machine(
         cpu=cpu,
         flags=tuple(sorted(flag for flag in flags if flag.startswith(TELLING_FLAGS))),
@@ -71,7 +73,7 @@ def describe() -> Machine:
         load=load,
         system=platform.platform(),
         python=platform.python_version(),
-        libraries={name: number for name in LIBRARIES if (number := _version(name))},
+        libraries=libraries,
     )
 
 

@@ -1,5 +1,6 @@
 import base64
 import getpass
+import json
 import os
 import shlex
 import shutil
@@ -20,6 +21,7 @@ from xcompress.bench import run
 from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, SshHost
 from xcompress.bench.latency import Effort, Shape
 from xcompress.bench.machine import describe
+from xcompress.bench.peak import peak_graph
 from xcompress.bench.run import BenchConfig, bench
 from xcompress.bench.workers.client import Worker
 from xcompress.bundle.encoder import Encoder
@@ -188,26 +190,64 @@ def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_the_runner_is_all_that_a_worker_needs(tmp_path: Path) -> None:
-    home = Path(xcompress.__file__).parent
+@pytest.fixture
+def runner(tmp_path: Path) -> Path:
+    """Copy the files that go to another host, and nothing else."""
+    package = Path(xcompress.__file__).parent
     for name in RUNNER:
         (tmp_path / "xcompress" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(home / name, tmp_path / "xcompress" / name)
+        shutil.copy(package / name, tmp_path / "xcompress" / name)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def requests() -> str:
+    """Write every request that a bench sends to another host, one a line."""
+    graph = peak_graph("int8")
+    assert graph is not None
+    requests = [
+        {"do": "machine"},
+        {"do": "limit", "bytes": 10**10},
+        {"do": "load", "kind": "onnx", "source": str(bundle()), "precision": "int8", "sentence": "rain"},
+        {"do": "threads", "count": 2},
+        {"do": "time", "input_ids": [[0, 5, 6, 2]], "calls": 1, "warm": True},
+        {"do": "memory"},
+        {"do": "throughput", "texts": SENTENCES},
+        {"do": "encode", "texts": SENTENCES},
+        {"do": "peak", "graph": base64.b64encode(graph).decode("ascii"), "threads": 1, "calls": 1},
+    ]
+    return "".join(json.dumps(request) + "\n" for request in requests)
+
+
+def test_the_runner_is_all_that_a_worker_needs(runner: Path, requests: str) -> None:
     code = f"""
-import sys
+import json, sys
 for name in ("torch", "transformers", "pydantic", "rich", "typer", "yaml", "safetensors", "filelock"):
     sys.modules[name] = None
-sys.path.insert(0, {str(tmp_path)!r})
+sys.path.insert(0, {str(runner)!r})
 from xcompress.bench.workers.worker import Session
 session = Session()
-session.answer({{"do": "machine"}})
-session.answer({{"do": "load", "kind": "onnx", "source": {str(bundle())!r}, "precision": "int8", "sentence": "rain"}})
-session.answer({{"do": "limit", "bytes": 10**9}})
-print(sys.modules["xcompress"].__file__)
+for line in sys.stdin:
+    session.answer(json.loads(line))
+print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "xcompress"]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=requests, capture_output=True, text=True, cwd=runner, check=False
+    )
     assert done.stderr == ""
-    assert Path(done.stdout.strip()) == tmp_path / "xcompress/__init__.py"
+    imported = {Path(name).relative_to(runner / "xcompress").as_posix() for name in json.loads(done.stdout)}
+    assert imported == set(RUNNER), "every file is needed, and no other is imported"
+
+
+def test_a_worker_process_runs_from_the_runner_alone(runner: Path, requests: str) -> None:
+    command = [sys.executable, "-m", "xcompress.bench.workers.worker"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, input=requests, capture_output=True, text=True, cwd=runner, env=environment, check=False
+    )
+    replies = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.stderr == ""
+    assert [reply.get("error") for reply in replies] == [None] * len(requests.splitlines())
 
 
 def test_a_bench_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
