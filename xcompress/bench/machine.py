@@ -6,22 +6,12 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import sleep
 
-CPUINFO = Path("/proc/cpuinfo")
+CPUINFO, STAT = Path("/proc/cpuinfo"), Path("/proc/stat")
 LOAD_SECONDS = 1.0
 TELLING_FLAGS = ("avx", "fma", "amx", "sse4", "f16c", "asimd", "sve", "i8mm", "bf16")
-LIBRARIES = (
-    "xcompress",
-    "numpy",
-    "tokenizers",
-    "safetensors",
-    "torch",
-    "transformers",
-    "onnxruntime",
-    "onnx",
-    "scipy",
-    "psutil",
-)
+LIBRARIES = ("xcompress", "numpy", "tokenizers", "safetensors", "torch", "transformers", "onnxruntime", "onnx", "scipy")
 
 
 @dataclass(frozen=True)
@@ -36,7 +26,7 @@ class Machine:
     memory: int
     """Bytes of main memory; 0 if unknown."""
     load: float
-    """Processors that other programs kept busy in the second before the bench; 0 without psutil."""
+    """Processors that other programs kept busy in the second before the bench; 0 if unknown."""
     system: str
     python: str
     libraries: dict[str, str]
@@ -57,23 +47,15 @@ def describe() -> Machine:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         memory = 0
-    # Load of other programs; `libraries` shows whether it was measured.
-    libraries = {name: number for name in LIBRARIES if (number := _version(name))}
-    try:
-        percents = importlib.import_module("psutil").cpu_percent(interval=LOAD_SECONDS, percpu=True)
-        load = round(float(sum(percents)) / 100, 2)
-    except ImportError:
-        load = 0.0
-        libraries.pop("psutil", None)
     return Machine(
         cpu=cpu,
         flags=tuple(sorted(flag for flag in flags if flag.startswith(TELLING_FLAGS))),
         threads=all_threads(),
         memory=memory,
-        load=load,
+        load=measure_load(),
         system=platform.platform(),
         python=platform.python_version(),
-        libraries=libraries,
+        libraries={name: number for name in LIBRARIES if (number := _version(name))},
     )
 
 
@@ -82,6 +64,28 @@ def all_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def measure_load(seconds: float = LOAD_SECONDS) -> float:
+    """Measure how many processors are busy; 0 where there is neither /proc/stat, as on Linux, nor psutil."""
+    if STAT.exists():
+        busy_before, total_before = _processor_times()
+        sleep(seconds)
+        busy, total = _processor_times()
+        share = (busy - busy_before) / (total - total_before) if total > total_before else 0.0
+        return round(share * (os.cpu_count() or 1), 2)
+    try:
+        psutil = importlib.import_module("psutil")
+    except ImportError:
+        return 0.0
+    return round(float(sum(psutil.cpu_percent(interval=seconds, percpu=True))) / 100, 2)
+
+
+def _processor_times() -> tuple[int, int]:
+    """Return the busy time and the total time of all processors since the system started."""
+    # user (with guest), nice, system, idle, iowait, irq, softirq, steal
+    times = [int(value) for value in STAT.read_text(encoding="ascii").partition("\n")[0].split()[1:9]]
+    return sum(times) - times[3] - times[4], sum(times)
 
 
 def _version(name: str) -> str | None:

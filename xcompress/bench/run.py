@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -29,6 +30,7 @@ from xcompress.bench.latency import (
     spread,
     take_turns,
 )
+from xcompress.bench.machine import STAT
 from xcompress.bench.measurement import Batches, Measurement
 from xcompress.bench.peak import Peaks, measure_peaks
 from xcompress.bench.report.notes import failures, load_warnings, noise_warnings, notes_of
@@ -296,23 +298,23 @@ class _Bench:
             raise InputError(f"bench: every subject failed; the first, {failures(results)[0]}")
         base = next((each.name for each in results if each.name == self.reference and not each.failed), None)
         # Say what was left out because a package of the extra `bench` is missing.
-        machine = self.device.machine
         left_out = [peaks.left_out] if peaks.left_out else []
-        if "psutil" not in machine.libraries:
+        is_remote = self.device.info.name.startswith("ssh:")
+        if not (STAT.exists() or find_spec("psutil") or is_remote):
             left_out.append("the load of other programs was not measured: needs psutil; pip install 'xcompress[bench]'")
         return Report(
             schema=SCHEMA,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             xcompress=xcompress.__version__,
             device=self.device.info,
-            machine=machine,
+            machine=self.device.machine,
             quick=self.config.quick,
             seconds=seconds,
             peaks=peaks.labels(),
             reference=base,
             results=tuple(results),
             notes=(*notes_of(results, base, self.config.quick), *checks, *self.suite.notes, *left_out),
-            warnings=(*failures(results), *load_warnings(machine), *noise_warnings(results)),
+            warnings=(*failures(results), *load_warnings(self.device.machine), *noise_warnings(results)),
         )
 
 
