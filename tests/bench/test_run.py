@@ -150,10 +150,10 @@ def test_a_reference_that_cannot_load_leaves_the_others() -> None:
 def test_subjects_may_be_given_names() -> None:
     for name in ("one", "two"):
         shutil.copytree(bundle(), name)
-    found = find_subjects(["first=one", "two", "third=python:lengths:encode"], "base=wheel:none==1.0/model")
-    assert [one.name for one in found.subjects] == ["base", "first", "small, ONNX int8", "third"]
-    assert [one.source for one in found.subjects][1:] == ["one", "two", "python:lengths:encode"]
-    assert found.reference == "base"
+    subjects = find_subjects(["first=one", "two", "third=python:lengths:encode"], "base=wheel:none==1.0/model")
+    assert [one.name for one in subjects.subjects] == ["base", "first", "small, ONNX int8", "third"]
+    assert [one.source for one in subjects.subjects][1:] == ["one", "two", "python:lengths:encode"]
+    assert subjects.reference == "base"
 
 
 def test_any_python_code_is_a_reference() -> None:
@@ -188,7 +188,7 @@ def test_reports_are_checked_when_read() -> None:
         Report.from_json("not JSON")
 
 
-def test_a_busy_machine_is_told() -> None:
+def test_a_busy_machine_is_reported() -> None:
     machine = replace(describe(), threads=4, load=3.0)
     assert load_warnings(replace(machine, load=0.7)) == []
     assert load_warnings(machine)[0].startswith("machine.load: 3.0 before the bench on 4 threads")
@@ -210,7 +210,7 @@ def test_multiply_adds_are_those_of_the_weights() -> None:
     assert bundle_multiply_adds(Path("absent")) is None
 
 
-def test_the_peak_is_a_product_that_a_worker_times() -> None:
+def test_a_worker_times_the_peak_product() -> None:
     for kind in ("int8", "fp32"):
         graph = peak_graph(kind)
         assert graph is not None
@@ -219,7 +219,7 @@ def test_the_peak_is_a_product_that_a_worker_times() -> None:
         assert 1e9 < SIDE**3 / seconds < 1e14
 
 
-def test_vectors_come_as_text(tmp_path: Path) -> None:
+def test_vectors_are_sent_as_base64(tmp_path: Path) -> None:
     session = Session()
     session.do_load("onnx", str(bundle()), "fp32", "rain")
     reply = session.do_encode(["rain", "the boat is late"])

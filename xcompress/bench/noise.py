@@ -30,19 +30,19 @@ Interval = tuple[float, float, float]
 """A value, and the lower and upper end of its 95 % interval."""
 
 
-def latency_noise(own: Latency, reference: Latency | None = None) -> float:
+def latency_noise(latency: Latency, reference: Latency | None = None) -> float:
     """Return the noise of a median within a run or, with the reference's calls, of its ratio to the reference."""
-    return NOTCH * hypot(own.spread, reference.spread if reference else 0) / sqrt(own.rounds)
+    return NOTCH * hypot(latency.spread, reference.spread if reference else 0) / sqrt(latency.rounds)
 
 
-def start_noise(own: Start, reference: Start | None = None) -> float:
+def start_noise(start: Start, reference: Start | None = None) -> float:
     """Return the noise of a start within a run: half of its spread, which is the range from the least to the most."""
-    return (own.spread + (reference.spread if reference else 0)) / 2
+    return (start.spread + (reference.spread if reference else 0)) / 2
 
 
-def throughput_noise(own: Throughput, reference: Throughput | None = None) -> float:
+def throughput_noise(throughput: Throughput, reference: Throughput | None = None) -> float:
     """Return the noise of a throughput within a run: the whole spread, since there are few rounds."""
-    return hypot(own.spread, reference.spread if reference else 0)
+    return hypot(throughput.spread, reference.spread if reference else 0)
 
 
 def between_runs(threads: int, *, ratio: bool) -> float:

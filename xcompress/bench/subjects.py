@@ -61,12 +61,8 @@ class Subjects:
     reference: str | None
     """Name of the reference."""
     bundles: list[Bundle]
-
-    @property
-    def run(self) -> Path | None:
-        """The run that all bundles belong to, if there is one."""
-        runs = {bundle.run for bundle in self.bundles}
-        return runs.pop() if len(runs) == 1 else None
+    run: Path | None
+    """The run that all bundles belong to, if there is one."""
 
 
 def find_subjects(named: Sequence[str | Path], reference: str | Path | None = None, *, steps: bool = True) -> Subjects:
@@ -92,14 +88,15 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
             if is_single:
                 raise
     # List the subjects: the reference, the models of the run, and the named ones.
-    found = Subjects([], None, list(bundles.values()))
+    runs = {bundle.run for bundle in bundles.values()}
+    run = runs.pop() if len(runs) == 1 else None
     first = [_subject_or_broken(_model_path(str(reference)))] if reference else []
     others: list[Subject] = []
-    if found.run:
-        first = first or _run_student(RUN_REFERENCE, found.run / "reference")
+    if run:
+        first = first or _run_student(RUN_REFERENCE, run / "reference")
         if is_single and steps:
-            others += _run_student("assistant after stage 1, PyTorch", found.run / "assistant")
-            others += _run_student("student, PyTorch", found.run / "student")
+            others += _run_student("assistant after stage 1, PyTorch", run / "assistant")
+            others += _run_student("student, PyTorch", run / "student")
     subjects = []
     for name in names:
         if name in bundles:
@@ -109,7 +106,7 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     listed = _make_names_unique([*first, *others, *subjects])
     if is_single and subjects[0].broken:
         raise InputError(subjects[0].broken)
-    return Subjects(listed, listed[0].name if first else None, found.bundles)
+    return Subjects(listed, listed[0].name if first else None, list(bundles.values()), run)
 
 
 def _make_names_unique(subjects: Sequence[Subject]) -> list[Subject]:

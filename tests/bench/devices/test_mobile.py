@@ -53,7 +53,7 @@ def test_it_opens_with_one_thread_and_gives_the_same_vectors(phone: Path) -> Non
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
 
 
-def test_what_was_exported_for_phones_is_used_as_it_is(phone: Path, tmp_path: Path) -> None:
+def test_a_bundle_exported_for_phones_is_used_unchanged(phone: Path, tmp_path: Path) -> None:
     assert mobile_bundle(phone, "int8", tmp_path / "copy") == phone
     assert not (tmp_path / "copy").exists()
 
@@ -86,7 +86,7 @@ def test_external_data_ends_up_in_the_graph(tmp_path: Path) -> None:
     )
 
 
-def test_a_precision_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_precision(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no int4 graph"):
         mobile_bundle(bundle(), "int4", tmp_path / "phone")
 
@@ -148,7 +148,7 @@ def test_a_lower_limit_of_the_system_stays() -> None:
     assert done.stdout == f"({most}, {most})\n"
 
 
-def test_where_nothing_enforces_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_enforces_no_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(InputError, match="darwin enforces none"):
         memory.limit(MB)
@@ -168,7 +168,7 @@ def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> N
     assert explain_out_of_memory(str(caught.value), took, took // 2).startswith("needs ")
 
 
-def test_nothing_is_known_of_what_fails_without_a_ceiling_too(tmp_path: Path) -> None:
+def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> None:
     assert measure_needed_memory(Worker(environment=ENVIRONMENT), LOAD | {"source": str(tmp_path)}) is None
 
 
@@ -190,7 +190,7 @@ def machine(*flags: str) -> Machine:
     return Machine("some processor", flags, 1, 0, 0.0, "a system", "3.11", {})
 
 
-def test_what_is_emulated_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_emulation_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     wide, narrow = ("\n".join(emulation_notes(machine(*flags))) for flags in (["avx2", "avx512f"], ["avx2"]))
     assert "some processor" in narrow

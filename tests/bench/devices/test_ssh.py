@@ -29,7 +29,7 @@ from xcompress.errors import InputError
 
 SSHD = "/usr/sbin/sshd"
 SEPARATION = Path("/run/sshd")
-"""Where sshd, started by root, wants an empty folder."""
+"""The empty folder that sshd needs when root starts it."""
 ALIAS = "a-phone"
 
 
@@ -73,7 +73,7 @@ def answers(port: int) -> bool:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Start an sshd of our own on loopback and give the folder of its files."""
+    """Start an sshd on loopback and return the folder of its files."""
     if not Path(SSHD).exists() or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
         pytest.skip("needs OpenSSH's client and server")
     folder = tmp_path_factory.mktemp("sshd")
@@ -98,7 +98,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def left(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Point ssh to the server, with this very Python; give the folder for what is temporary over there."""
+    """Point ssh to the server, with this Python; return the server's folder for temporary files."""
     monkeypatch.setenv(SSH, f"ssh -F {shlex.quote(str(server / 'ssh_config'))}")
     monkeypatch.setenv(PYTHON, sys.executable)
     return server / "home of others"
@@ -159,7 +159,7 @@ def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> Non
         ("[[3, 9], []]", r"is Python 3\.9, not 3\.11 or newer; name another one with XCOMPRESS_REMOTE_PYTHON"),
     ],
 )
-def test_what_the_host_lacks(left: Path, tmp_path: Path, answer: str, said: str) -> None:
+def test_a_host_that_lacks_something(left: Path, tmp_path: Path, answer: str, said: str) -> None:
     with pytest.raises(InputError, match=said), SshHost(ALIAS, fake_python(tmp_path, answer)):
         pass
     assert not list(left.iterdir())
@@ -179,12 +179,12 @@ def test_a_host_that_cannot_be_reached(left: Path, host: str, said: str) -> None
 
 
 @pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "two words", "line\nbreak"])
-def test_what_is_no_host(host: str) -> None:
+def test_a_name_that_is_not_a_host(host: str) -> None:
     with pytest.raises(InputError, match="is not a host; name one"):
         SshHost(host)
 
 
-def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ssh_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SSH, "no-such-ssh")
     with pytest.raises(InputError, match="no no-such-ssh here"), SshHost("anywhere"):
         pass

@@ -40,7 +40,7 @@ GRAPH = "onnx/model.onnx"
 
 @pytest.fixture(scope="module")
 def tools(request: pytest.FixtureRequest) -> Tools:
-    """Find a browser here, and onnxruntime-web where it is named, or among transformers.js's own packages."""
+    """Find a browser, and onnxruntime-web: named by a variable, or among the packages of transformers.js."""
     if find_spec("playwright") is None:
         pytest.skip("playwright is not installed")
     named = os.environ.get("XCOMPRESS_ONNXRUNTIME_WEB")
@@ -69,7 +69,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def relist(folder: Path, *names: str) -> None:
-    """Let the manifest say what the files are now."""
+    """Update the sizes and hashes of files in the manifest."""
     manifest = json.loads((folder / "manifest.json").read_text())
     for name in names:
         file = folder / name
@@ -97,7 +97,7 @@ def encode_singly(worker: BrowserWorker, texts: list[str]) -> dict:
     return worker.ask("encode", texts=texts, batch_size=1)
 
 
-def test_load_tells_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> None:
+def test_load_reports_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> None:
     worker, reply = loaded
     assert reply["dimension"] == CONFIG.dimension
     assert set(reply["seconds"]) == {"import", "model", "first_vector"}
@@ -173,7 +173,7 @@ def test_throughput_counts_tokens(worker: BrowserWorker) -> None:
     assert reply["tokenizer"] is None
 
 
-def test_one_thread_whatever_is_asked(worker: BrowserWorker) -> None:
+def test_the_browser_keeps_one_thread(worker: BrowserWorker) -> None:
     assert worker.ask("threads", count=8) == {}
 
 
@@ -313,8 +313,8 @@ def test_a_browser_that_does_not_start(tools: Tools) -> None:
     assert "\n" not in str(caught.value)
 
 
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let nothing be found."""
+def hide_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide every browser and package."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(tools_module, "_PLACES", ())
@@ -336,8 +336,8 @@ def make_program(file: Path) -> Path:
     return file
 
 
-def test_all_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nowhere(monkeypatch, tmp_path)
+def test_everything_missing_is_listed_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_everything(monkeypatch, tmp_path)
     monkeypatch.setattr(tools_module, "find_spec", lambda _: None)
     with pytest.raises(InputError) as caught:
         check_browser()
@@ -350,8 +350,8 @@ def test_all_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nowhere(monkeypatch, tmp_path)
+def test_installed_tools_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_everything(monkeypatch, tmp_path)
     monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
     program = make_program(tmp_path / "google-chrome")
     package = make_package(tmp_path / "node_modules/onnxruntime-web")
@@ -365,8 +365,8 @@ def test_what_is_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert check_browser(program, package) == Tools(program, package, "1.99.0")
 
 
-def test_what_is_named_must_be_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nowhere(monkeypatch, tmp_path)
+def test_named_tools_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_everything(monkeypatch, tmp_path)
     monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
     old = make_package(tmp_path / "old", lacking="ort.wasm.min.mjs")
     with pytest.raises(InputError, match=r"no/such is not a program.*old has no dist/ort\.wasm\.min\.mjs"):
@@ -377,11 +377,11 @@ def test_what_is_named_must_be_right(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     ("precision", "slow_down", "says"),
     [("int4", 4.0, r"precision is 'int4'; here is .*fp32"), ("int8", 0.5, r"--slow-down: is 0\.5; give 1")],
 )
-def test_wrong_wishes_are_told(precision: str, slow_down: float, says: str) -> None:
+def test_wrong_options_are_refused(precision: str, slow_down: float, says: str) -> None:
     nothing = Tools(Path("no browser"), Path("no package"), "0")
     with pytest.raises(InputError, match=says):
         BrowserWorker(bundle(), precision, slow_down=slow_down, tools=nothing)
 
 
-def test_what_is_emulated_is_told() -> None:
+def test_the_emulation_is_described() -> None:
     assert any("4 times" in line for line in emulation_notes(4.0))
