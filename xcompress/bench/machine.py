@@ -3,6 +3,7 @@
 import importlib
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -47,6 +48,11 @@ def describe() -> Machine:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         memory = 0
+    # Versions of the libraries.
+    libraries = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            libraries[name] = version(name)
     return Machine(
         cpu=cpu,
         flags=tuple(sorted(flag for flag in flags if flag.startswith(TELLING_FLAGS))),
@@ -55,7 +61,7 @@ def describe() -> Machine:
         load=measure_load(),
         system=platform.platform(),
         python=platform.python_version(),
-        libraries={name: number for name in LIBRARIES if (number := _version(name))},
+        libraries=libraries,
     )
 
 
@@ -86,10 +92,3 @@ def _processor_times() -> tuple[int, int]:
     # user (with guest), nice, system, idle, iowait, irq, softirq, steal
     times = [int(value) for value in STAT.read_text(encoding="ascii").partition("\n")[0].split()[1:9]]
     return sum(times) - times[3] - times[4], sum(times)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
