@@ -26,10 +26,11 @@ import numpy as np
 import onnxruntime
 import torch
 
-from xcompress.bench.latency import Effort, Latency, Shape, summarise, take_turns
+from xcompress.bench.latency import Effort, Shape, summarise, take_turns
 from xcompress.bench.machine import all_threads, describe
+from xcompress.bench.peak import SIDE, peak_graph
+from xcompress.bench.results import Latency
 from xcompress.bench.workers.onnx_model import prepared
-from xcompress.bench.workers.work import SIDE, peak_graph
 from xcompress.console import emit, markdown_table
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import options_for, write_graph

@@ -22,7 +22,8 @@ import onnxruntime
 import torch
 
 from xcompress import console
-from xcompress.bench.latency import SHAPES, Effort, Latency, Shape, summarise, take_turns
+from xcompress.bench.latency import SHAPES, Effort, Shape, summarise, take_turns
+from xcompress.bench.results import Latency
 from xcompress.export.graph import GraphOptions, build
 from xcompress.export.matmul import Level, MatMulWriter, Range, matmuls
 from xcompress.modeling.student import Student, StudentConfig

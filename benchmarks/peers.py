@@ -47,8 +47,8 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
     try:
         subjects = [*_prepare_peers(options.run, options.out), *(options.bundles or [options.run / "bundle"])]
-        plan = BenchConfig(quick=options.quick, data=options.data, languages=tuple(options.languages.split(",")))
-        report = bench(subjects, reference=f"assistant, PyTorch={options.run / 'reference'}", plan=plan)
+        config = BenchConfig(quick=options.quick, data=options.data, languages=tuple(options.languages.split(",")))
+        report = bench(subjects, reference=f"assistant, PyTorch={options.run / 'reference'}", config=config)
     except XCompressError as error:
         sys.exit(f"error: {error}")
     write_text(options.out / "bench.html", html(report))

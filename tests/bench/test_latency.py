@@ -97,8 +97,8 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
         real_batches(tmp_path / "tokenizer.json", SENTENCES)
 
 
-def test_a_grid_is_read() -> None:
+def test_a_grid_is_parsed() -> None:
     assert parse_grid("1x16, 8x33,1x16") == (Shape(1, 16), Shape(8, 33))
     for text in ("16", "0x16", "1x2", "1x9999", "1x16,", "axb"):
-        with pytest.raises(InputError, match="is no shape; write batch x tokens"):
+        with pytest.raises(InputError, match="is not a shape; write batch x tokens"):
             parse_grid(text)

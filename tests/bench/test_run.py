@@ -11,12 +11,13 @@ from tests.helpers.student import bundle, save_student
 from xcompress.bench import run
 from xcompress.bench.latency import SHAPES, Effort, Shape
 from xcompress.bench.machine import describe
+from xcompress.bench.peak import SIDE, peak_graph
 from xcompress.bench.report.notes import load_warnings
 from xcompress.bench.report.tables import markdown, show
 from xcompress.bench.results import Report
 from xcompress.bench.run import BenchConfig, bench
 from xcompress.bench.subjects import RUN_REFERENCE, find_subjects
-from xcompress.bench.workers.work import SIDE, peak_graph, work_of, work_of_bundle
+from xcompress.bench.workers.multiply_adds import bundle_multiply_adds, count_multiply_adds
 from xcompress.bench.workers.worker import Session
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
@@ -48,7 +49,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_whole_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(Path("runs/tiny"))
     monkeypatch.setattr(run, "FULL", run.QUICK)
-    report = bench(plan=BenchConfig(languages=("en", "de")))
+    report = bench(config=BenchConfig(languages=("en", "de")))
     assert [one.name for one in report.results] == [
         RUN_REFERENCE,
         "assistant after stage 1, PyTorch",
@@ -101,7 +102,7 @@ def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> Non
     place = Path("loose")
     shutil.copytree(bundle(), place)
     break_file(place / "onnx/model_quantized.onnx")
-    report = bench(place, plan=QUICK)
+    report = bench(place, config=QUICK)
     fp32, int8 = report.results
     assert fp32.failed is None
     assert fp32.accuracy
@@ -113,7 +114,7 @@ def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> Non
     assert "no reference" in capsys.readouterr().err
     break_file(place / "onnx/model.onnx")
     with pytest.raises(XCompressError, match="every subject failed; the first, small, ONNX fp32"):
-        bench(place, plan=QUICK)
+        bench(place, config=QUICK)
 
 
 def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
@@ -121,7 +122,7 @@ def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
         shutil.copytree(bundle(), name)
     (Path("three") / "manifest.json").write_text("{", encoding="utf-8")
     report = bench(
-        [Path("one"), Path("three")], reference="two", plan=replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
+        [Path("one"), Path("three")], reference="two", config=replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
     )
     assert [(one.name, bool(one.failed)) for one in report.results] == [
         ("two, ONNX int8", False),
@@ -137,11 +138,11 @@ def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
 
 def test_a_reference_that_cannot_load_leaves_the_others() -> None:
     shutil.copytree(bundle(), "loose")
-    plan = replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
-    report = bench(Path("loose"), reference="python:no_such_module:encode", plan=plan)
+    config = replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
+    report = bench(Path("loose"), reference="python:no_such_module:encode", config=config)
     assert [bool(one.failed) for one in report.results] == [True, False, False]
     assert "no_such_module" in str(report.results[0].failed)
-    report = bench(Path("loose"), reference="./absent", plan=plan)
+    report = bench(Path("loose"), reference="./absent", config=config)
     assert "absent: no such folder" in str(report.results[0].failed)
     assert report.reference is None
 
@@ -149,10 +150,10 @@ def test_a_reference_that_cannot_load_leaves_the_others() -> None:
 def test_subjects_may_be_given_names() -> None:
     for name in ("one", "two"):
         shutil.copytree(bundle(), name)
-    found = find_subjects(["first=one", "two", "third=python:lengths:encode"], "base=wheel:none==1.0/model")
-    assert [one.name for one in found.subjects] == ["base", "first", "small, ONNX int8", "third"]
-    assert [one.source for one in found.subjects][1:] == ["one", "two", "python:lengths:encode"]
-    assert found.reference == "base"
+    subjects = find_subjects(["first=one", "two", "third=python:lengths:encode"], "base=wheel:none==1.0/model")
+    assert [one.name for one in subjects.subjects] == ["base", "first", "small, ONNX int8", "third"]
+    assert [one.source for one in subjects.subjects][1:] == ["one", "two", "python:lengths:encode"]
+    assert subjects.reference == "base"
 
 
 def test_any_python_code_is_a_reference() -> None:
@@ -161,7 +162,7 @@ def test_any_python_code_is_a_reference() -> None:
         "import numpy as np\ndef encode(texts):\n    return np.array([[len(t), 1.0, t.count('e')] for t in texts])\n",
         encoding="utf-8",
     )
-    report = bench(Path("loose"), reference="python:lengths:encode", plan=QUICK)
+    report = bench(Path("loose"), reference="python:lengths:encode", config=QUICK)
     reference, *others = report.results
     assert (reference.kind, reference.failed, reference.latency) == ("python", None, ())
     assert reference.throughput and reference.throughput.tokens is None
@@ -171,13 +172,13 @@ def test_any_python_code_is_a_reference() -> None:
 
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(InputError, match="--device watch: no such device; choose one of cpu, mobile, wasm, cuda"):
-        bench(bundle(), device="watch", plan=QUICK)
+        bench(bundle(), device="watch", config=QUICK)
     with pytest.raises(InputError, match="absent: no such folder; name a bundle"):
         bench(Path("absent"))
     with pytest.raises(InputError, match="no bundle in any run yet; make one with `xcompress export`"):
         bench()
     with pytest.raises(InputError, match="--threads 4096: there are"):
-        bench(bundle(), plan=replace(QUICK, threads=(4096,)))
+        bench(bundle(), config=replace(QUICK, threads=(4096,)))
 
 
 def test_reports_are_checked_when_read() -> None:
@@ -187,7 +188,7 @@ def test_reports_are_checked_when_read() -> None:
         Report.from_json("not JSON")
 
 
-def test_a_busy_machine_is_told() -> None:
+def test_a_busy_machine_is_reported() -> None:
     machine = replace(describe(), threads=4, load=3.0)
     assert load_warnings(replace(machine, load=0.7)) == []
     assert load_warnings(machine)[0].startswith("machine.load: 3.0 before the bench on 4 threads")
@@ -198,18 +199,18 @@ def test_multiply_adds_are_those_of_the_weights() -> None:
     config = student.config
     layers = [weight for name, weight in student.unit.named_parameters() if weight.dim() == 2]
     in_unit = sum(weight.numel() for weight in layers) * config.recurrences
-    found = work_of(
+    counted = count_multiply_adds(
         config.unit_layers * config.recurrences, config.hidden_size, config.intermediate_size, config.bottleneck or 0
     )
-    assert found.token == in_unit + student.embeddings.projection.weight.numel()
-    assert found.of(Shape(2, 5)) == 10 * found.token + 2 * 5 * 5 * found.pair
-    folded = work_of(config.unit_layers * config.recurrences, config.hidden_size, config.intermediate_size)
+    assert counted.token == in_unit + student.embeddings.projection.weight.numel()
+    assert counted.of_call(2, 5) == 10 * counted.token + 2 * 5 * 5 * counted.pair
+    folded = count_multiply_adds(config.unit_layers * config.recurrences, config.hidden_size, config.intermediate_size)
     assert read_json(bundle() / "manifest.json")["bottleneck"]["form"] == "folded"
-    assert work_of_bundle(bundle()) == folded
-    assert work_of_bundle(Path("absent")) is None
+    assert bundle_multiply_adds(bundle()) == folded
+    assert bundle_multiply_adds(Path("absent")) is None
 
 
-def test_the_peak_is_a_product_that_a_worker_times() -> None:
+def test_a_worker_times_the_peak_product() -> None:
     for kind in ("int8", "fp32"):
         graph = peak_graph(kind)
         assert graph is not None
@@ -218,7 +219,7 @@ def test_the_peak_is_a_product_that_a_worker_times() -> None:
         assert 1e9 < SIDE**3 / seconds < 1e14
 
 
-def test_vectors_come_as_text(tmp_path: Path) -> None:
+def test_vectors_are_sent_as_base64(tmp_path: Path) -> None:
     session = Session()
     session.do_load("onnx", str(bundle()), "fp32", "rain")
     reply = session.do_encode(["rain", "the boat is late"])

@@ -89,7 +89,7 @@ def test_what_needs_more_than_a_phone_has_is_a_finding() -> None:
         (("--slow-down", "2"), "--slow-down 2: only with --device wasm, not cpu"),
         (("--device", "mobile", "--memory", "0"), "--memory 0: give a ceiling in MB"),
         (("--margin",), "margin: there are no translations to find"),
-        (("--grid", "16"), "--grid: '16' is no shape"),
+        (("--grid", "16"), "--grid: '16' is not a shape"),
         (("--threads", "two"), "--threads: 'two' is no list of numbers"),
         (("--data", "absent"), "absent"),
         (("--compare", "absent.json"), "absent.json"),

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.odd_texts import ODD
 from tests.helpers.student import bundle
 from tests.interop.test_clients import node_packages  # noqa: F401 - a fixture
-from xcompress.bench.workers.browser.tools import _find_browser
+from xcompress.bench.workers.browser.tools import find_browser
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.demo import POLICY
 from xcompress.demo.folder import served_files, write_demo
@@ -33,7 +33,7 @@ def real_package(request: pytest.FixtureRequest) -> Path:
         pytest.skip("playwright is not installed")
     named = os.environ.get(ONNXRUNTIME_WEB)
     try:
-        _find_browser(None)
+        find_browser(None)
         return find_package(named or request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web")
     except LookupError as error:
         pytest.skip(str(error))
@@ -50,7 +50,7 @@ def chromium(real_package: Path) -> Iterator["Browser"]:
 
     with sync_playwright() as playwright:
         flags = ["--disable-gpu", *(["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
-        browser = playwright.chromium.launch(executable_path=_find_browser(None), args=flags)
+        browser = playwright.chromium.launch(executable_path=find_browser(None), args=flags)
         yield browser
         browser.close()
 

@@ -1,1 +1,1 @@
-"""Memory, latency and accuracy against a reference, measured side by side."""
+"""Measure the cost and the accuracy of bundles, side by side with a reference."""

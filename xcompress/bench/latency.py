@@ -1,4 +1,4 @@
-"""Latency on request: subjects take turns within one run, so that whatever slows the machine slows them alike."""
+"""Time single calls. Subjects take turns within one run, so that whatever slows the machine slows them alike."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from xcompress.bench.results import NOISY, Latency
+from xcompress.bench.results import Latency
 from xcompress.errors import InputError, XCompressError
 
-__all__ = ["FULL", "NOISY", "QUICK", "SHAPES", "Effort", "Latency", "Shape", "real_batches", "summarise", "take_turns"]
-
 TURN_SECONDS = 0.05
-MOST_CALLS = 10
-QUICK_CALL = 0.1
-"""Calls faster than this are preceded by an untimed one in every turn, since the others have emptied the caches."""
-MOST_BATCH, MOST_TOKENS = 512, 512
+MAX_CALLS = 10
+"""Most calls of a turn."""
+SHORT_CALL = 0.1
+"""Calls shorter than this are preceded by an untimed one in every turn, since the other subjects emptied the caches."""
+MAX_BATCH, MIN_TOKENS, MAX_TOKENS = 512, 3, 512
 
 
 @dataclass(frozen=True)
@@ -37,21 +36,21 @@ SHAPES = (Shape(1, 16), Shape(1, 128), Shape(32, 32))
 
 
 def parse_grid(text: str) -> tuple[Shape, ...]:
-    """Read shapes such as `1x16,1x128,32x32`.
+    """Parse shapes such as `1x16,1x128,32x32`.
 
-    :raises InputError: naming what is no shape.
+    :raises InputError: naming the first that is not a shape.
     """
-    return tuple(dict.fromkeys(_shape(part.strip()) for part in text.split(",")))
-
-
-def _shape(text: str) -> Shape:
-    match = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text)
-    shape = Shape(int(match[1]), int(match[2])) if match else Shape(0, 0)
-    if not 1 <= shape.batch <= MOST_BATCH or not 3 <= shape.tokens <= MOST_TOKENS:
-        raise InputError(
-            f"--grid: {text!r} is no shape; write batch x tokens, 1 to {MOST_BATCH} x 3 to {MOST_TOKENS}, such as 1x16"
-        )
-    return shape
+    shapes = []
+    for part in (part.strip() for part in text.split(",")):
+        match = re.fullmatch(r"(\d{1,5})x(\d{1,5})", part)
+        shape = Shape(int(match[1]), int(match[2])) if match else Shape(0, 0)
+        if not 1 <= shape.batch <= MAX_BATCH or not MIN_TOKENS <= shape.tokens <= MAX_TOKENS:
+            raise InputError(
+                f"--grid: {part!r} is not a shape; write batch x tokens, 1 to {MAX_BATCH} x {MIN_TOKENS} to "
+                f"{MAX_TOKENS}, such as 1x16"
+            )
+        shapes.append(shape)
+    return tuple(dict.fromkeys(shapes))
 
 
 @dataclass(frozen=True)
@@ -61,21 +60,22 @@ class Effort:
     seconds: float
     """Rounds are added until this time is over."""
     rounds: int
-    """The least number of rounds, whatever time they take."""
+    """The least number of rounds, however long they take."""
     processes: int = 3
     """Fresh processes in which the start is measured."""
     passes: int = 3
-    """Times that the sentences of the throughput are encoded."""
+    """How often the sentences of the throughput are encoded."""
     sentences: int = 128
-    """Of the throughput."""
+    """Sentences of the throughput."""
 
 
 FULL = Effort(seconds=1.5, rounds=5)
 QUICK = Effort(seconds=0.3, rounds=2, processes=1, passes=2, sentences=48)
 
 Turn = Callable[[int, bool], list[float]]
-"""Times a number of calls, after an untimed one if asked; returns seconds."""
+"""Times a number of calls, after an untimed one if the flag is set; returns their seconds."""
 Rounds = list[list[float]]
+"""Seconds of every call, by round."""
 
 
 def take_turns(
@@ -106,7 +106,7 @@ def take_turns(
     done, start = 0, perf_counter()
     while active and (done < effort.rounds or perf_counter() - start < effort.seconds):
         for name in list(active):
-            rounds[name].append(attempt(name, calls_per_turn(pace[name]), pace[name] < QUICK_CALL))
+            rounds[name].append(attempt(name, calls_per_turn(pace[name]), pace[name] < SHORT_CALL))
         done += 1
         if done <= effort.rounds:
             advance()
@@ -115,7 +115,7 @@ def take_turns(
 
 def calls_per_turn(seconds: float) -> int:
     """Return how many calls of that length fill a turn."""
-    return max(1, min(MOST_CALLS, int(TURN_SECONDS / seconds)))
+    return max(1, min(MAX_CALLS, int(TURN_SECONDS / seconds)))
 
 
 def summarise(
@@ -131,16 +131,16 @@ def summarise(
     :param multiply_adds: of one call.
     :param peak: multiply-adds per second that the machine reaches.
     """
-    calls = np.concatenate([np.asarray(each) for each in rounds])
+    seconds = np.concatenate([np.asarray(calls) for calls in rounds])
     least, p25, p50, p75, p95, p99, most = (
-        float(value) for value in np.percentile(calls, [0, 25, 50, 75, 95, 99, 100])
+        float(value) for value in np.percentile(seconds, [0, 25, 50, 75, 95, 99, 100])
     )
     return Latency(
         batch=shape.batch,
         tokens=shape.tokens,
         threads=threads,
         rounds=len(rounds),
-        calls=len(calls),
+        calls=len(seconds),
         least=least,
         p25=p25,
         p50=p50,
@@ -155,9 +155,9 @@ def summarise(
 
 
 def speedup(rounds: Rounds, reference: Rounds) -> float:
-    """Return how many times as fast: the median over the rounds of the ratio of their medians."""
+    """Return how many times as fast as the reference: the median over the rounds of the ratio of their medians."""
     pairs = zip(rounds, reference, strict=False)
-    return float(np.median([np.median(theirs) / np.median(own) for own, theirs in pairs]))
+    return float(np.median([np.median(base) / np.median(seconds) for seconds, base in pairs]))
 
 
 def spread(values: Sequence[float] | NDArray[np.float64]) -> float:
@@ -169,31 +169,27 @@ def spread(values: Sequence[float] | NDArray[np.float64]) -> float:
 def real_batches(
     tokenizer_file: Path, sentences: Sequence[str], grid: Sequence[Shape] = SHAPES
 ) -> dict[Shape, list[list[int]]]:
-    """Cut real sentences, several joined, to token ids of every shape exactly.
+    """Join real sentences and cut their token ids to the exact length of every shape.
 
-    :raises InputError: when the sentences are too few to fill a shape.
+    :raises InputError: when the tokenizer cannot be read, or the sentences are too few to fill a shape.
     """
-    tokenizer = _tokenizer(tokenizer_file)
+    try:
+        tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    except Exception as error:  # the library raises nothing more precise
+        raise InputError(f"{tokenizer_file}: not a tokenizer ({error}); make the folder again") from error
+    tokenizer.no_padding()
+    # Each row starts at another sentence.
     rows = max(shape.batch for shape in grid)
     step = max(1, len(sentences) // rows)
     rotated = [[*sentences[row * step :], *sentences[: row * step]] for row in range(rows)]
     texts = [" ".join(row[:128]) for row in rotated]
-    return {shape: _cut(tokenizer, texts[: shape.batch], shape.tokens) for shape in grid}
-
-
-def _tokenizer(file: Path) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises nothing more precise
-        raise InputError(f"{file}: not a tokenizer ({error}); make the folder again") from error
-    tokenizer.no_padding()
-    return tokenizer
-
-
-def _cut(tokenizer: Tokenizer, texts: list[str], tokens: int) -> list[list[int]]:
-    tokenizer.enable_truncation(tokens)
-    rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    shortest = min(map(len, rows))
-    if shortest != tokens:
-        raise InputError(f"graded sentences: {shortest} tokens where {tokens} are needed; use a larger graded set")
-    return rows
+    batches = {}
+    for shape in grid:
+        tokenizer.enable_truncation(shape.tokens)
+        batches[shape] = [encoding.ids for encoding in tokenizer.encode_batch(texts[: shape.batch])]
+        shortest = min(map(len, batches[shape]))
+        if shortest != shape.tokens:
+            raise InputError(
+                f"graded sentences: {shortest} tokens where {shape.tokens} are needed; use a larger graded set"
+            )
+    return batches

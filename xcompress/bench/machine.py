@@ -1,85 +1,94 @@
-"""The machine a figure was measured on: processor, flags, threads, libraries."""
+"""Describe the machine: processor, flags, threads, memory, load, libraries."""
 
 import importlib
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import sleep
 
-CPUINFO = Path("/proc/cpuinfo")
-SECONDS_WATCHED = 1.0
+CPUINFO, STAT = Path("/proc/cpuinfo"), Path("/proc/stat")
+LOAD_SECONDS = 1.0
 TELLING_FLAGS = ("avx", "fma", "amx", "sse4", "f16c", "asimd", "sve", "i8mm", "bf16")
 LIBRARIES = ("xcompress", "numpy", "tokenizers", "safetensors", "torch", "transformers", "onnxruntime", "onnx", "scipy")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a bench ran."""
+    """The machine that a bench ran on."""
 
     cpu: str
     flags: tuple[str, ...]
-    """Those instruction sets of the processor that matter for products of matrices."""
+    """Instruction sets of the processor that matter for matrix products."""
     threads: int
-    """What 'all threads' means: the processors this process may use."""
+    """The processors that this process may use: `all` threads."""
     memory: int
-    """Bytes of main memory; 0 where unknown."""
+    """Bytes of main memory; 0 if unknown."""
     load: float
-    """Processors that others kept busy in the second before the bench."""
+    """Processors that other programs kept busy in the second before the bench; 0 if unknown."""
     system: str
     python: str
     libraries: dict[str, str]
+    """Versions of the installed libraries."""
 
 
 def describe() -> Machine:
-    """Describe this machine."""
-    cpu, flags = _processor()
+    """Describe this machine; takes a second, in which the load is measured."""
+    # Processor and flags.
+    cpu, flags = platform.processor() or platform.machine(), []
+    if CPUINFO.exists():
+        entries = [line.partition(":") for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()]
+        facts = {name.strip(): value.strip() for name, _, value in reversed(entries)}
+        cpu = facts.get("model name", platform.machine())
+        flags = facts.get("flags", facts.get("Features", "")).split()
+    # Main memory.
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        memory = 0
+    # Versions of the libraries.
+    libraries = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            libraries[name] = version(name)
     return Machine(
         cpu=cpu,
-        flags=flags,
+        flags=tuple(sorted(flag for flag in flags if flag.startswith(TELLING_FLAGS))),
         threads=all_threads(),
-        memory=_main_memory(),
-        load=_busy_processors(),
+        memory=memory,
+        load=measure_load(),
         system=platform.platform(),
         python=platform.python_version(),
-        libraries={name: found for name in LIBRARIES if (found := _version(name))},
+        libraries=libraries,
     )
 
 
 def all_threads() -> int:
-    """Count the processors this process may use."""
+    """Count the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _processor() -> tuple[str, tuple[str, ...]]:
-    if not CPUINFO.exists():
-        return platform.processor() or platform.machine(), ()
-    entries = [line.partition(":") for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()]
-    facts = {name.strip(): value.strip() for name, _, value in reversed(entries)}
-    flags = facts.get("flags", facts.get("Features", "")).split()
-    telling = tuple(sorted(flag for flag in flags if flag.startswith(TELLING_FLAGS)))
-    return facts.get("model name", platform.machine()), telling
-
-
-def _busy_processors() -> float:
+def measure_load(seconds: float = LOAD_SECONDS) -> float:
+    """Measure how many processors are busy; 0 where there is neither /proc/stat, as on Linux, nor psutil."""
+    if STAT.exists():
+        busy_before, total_before = _processor_times()
+        sleep(seconds)
+        busy, total = _processor_times()
+        share = (busy - busy_before) / (total - total_before) if total > total_before else 0.0
+        return round(share * (os.cpu_count() or 1), 2)
     try:
         psutil = importlib.import_module("psutil")
     except ImportError:
         return 0.0
-    return round(float(sum(psutil.cpu_percent(interval=SECONDS_WATCHED, percpu=True))) / 100, 2)
+    return round(float(sum(psutil.cpu_percent(interval=seconds, percpu=True))) / 100, 2)
 
 
-def _main_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 0
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+def _processor_times() -> tuple[int, int]:
+    """Return the busy time and the total time of all processors since the system started."""
+    # user (with guest), nice, system, idle, iowait, irq, softirq, steal
+    times = [int(value) for value in STAT.read_text(encoding="ascii").partition("\n")[0].split()[1:9]]
+    return sum(times) - times[3] - times[4], sum(times)

@@ -1,12 +1,12 @@
-"""A ceiling over the memory of this process that the operating system enforces, with the standard library alone.
+"""Read the memory of this process, and limit it; with the standard library only.
 
-On Linux, RLIMIT_DATA bounds what /proc calls VmData: private writable memory. It counts
+On Linux, RLIMIT_DATA limits what /proc calls VmData: private writable memory. It counts
 
-- all that malloc and the libraries' own allocators took, whether it was touched or not, and the stacks of threads;
-- a private map of a file that may be written, as PyTorch maps weights;
+- all memory that malloc and the libraries' own allocators reserved, touched or not, and the stacks of threads;
+- writable private maps of files, which PyTorch uses for weights.
 
-and it does not count what the system can drop and read again: the code of libraries, and weights that are mapped from
-a file to be read, such as a graph's external data.
+It does not count what the system can drop and read again: library code, and weights in files that are mapped for
+reading, such as a graph's external data.
 """
 
 import os
@@ -21,16 +21,16 @@ STATUS = Path("/proc/self/status")
 
 
 def resident() -> int:
-    """Return the resident memory of this process in bytes; 0 where the system does not tell."""
+    """Return the resident memory of this process in bytes; 0 if it is unknown."""
     if STATUS.exists():
-        return _status("VmRSS")
+        return _read_status("VmRSS")
     return _psutil_resident() or peak()
 
 
 def peak() -> int:
-    """Return the highest resident memory this process ever had, in bytes; 0 where the system does not tell."""
+    """Return the highest resident memory that this process ever had, in bytes; 0 if it is unknown."""
     if STATUS.exists():
-        return _status("VmHWM")
+        return _read_status("VmHWM")
     try:
         import resource
     except ImportError:
@@ -39,12 +39,13 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _status(field: str) -> int:
-    for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    return 0
+def _read_status(field: str, process: int | str = "self") -> int:
+    """Return a field of /proc/PROCESS/status in bytes; 0 if there is no such process or field."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0)
 
 
 def _psutil_resident() -> int:
@@ -67,12 +68,12 @@ _PROBE_SECONDS = 60
 
 
 def limit(bytes_: int) -> None:
-    """Let this process have so many bytes over what it has now, for good; an allocation beyond that fails.
+    """Limit this process to so many bytes over its present memory, for good; an allocation beyond the limit fails.
 
-    What numpy reserves when it is imported, without touching it, comes on top: see `reserved`.
+    Memory that numpy reserves at import without touching it is added to the limit: see `reserved`.
 
-    :param bytes_: call this in the bare interpreter, and the ceiling is over that, like the figures of memory.
-    :raises InputError: where the system has no such limit.
+    :param bytes_: the limit over the bare interpreter, like the figures of memory, if this is called before any import.
+    :raises InputError: when the system has no such limit.
     """
     if not sys.platform.startswith("linux"):
         raise InputError(f"memory ceiling: {sys.platform} enforces none on private memory; measure on Linux")
@@ -85,23 +86,20 @@ def limit(bytes_: int) -> None:
 
 
 def data(process: int | str = "self") -> int:
-    """Return the private writable memory of a process in bytes; 0 where it has ended.
+    """Return the private writable memory of a process in bytes; 0 if it has ended.
 
-    :param process: its number.
+    :param process: its id.
     """
-    try:
-        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")), 0)
+    return _read_status("VmData", process)
 
 
 def reserved(environment: Mapping[str, str] | None = None) -> int:
-    """Return the bytes that numpy's products of matrices reserve and leave untouched when numpy is imported.
+    """Return the bytes that numpy's linear algebra library reserves, but does not touch, when numpy is imported.
 
-    No phone runs numpy, and some tens of MB that hold nothing would be charged to the model. Another process tells.
+    No phone runs numpy, and some tens of MB that hold nothing would be charged to the model. They are measured in
+    another process.
 
-    :param environment: variables to set there; the number of threads decides.
+    :param environment: variables to set there; the number of threads matters most.
     :returns: 0 without numpy.
     """
     done = subprocess.run(

@@ -1,13 +1,14 @@
-"""How far two measurements of the same thing may lie apart.
+"""How far two measurements of the same thing may differ.
 
-Within a run, the median of n rounds is known to about 1.57 x interquartile range / sqrt(n): the notches of box plots
-(McGill, Tukey and Larsen, 1978), made so that medians whose notches do not meet differ at about the 5 % level. Rounds
-are counted, not calls, since whatever slows the machine slows all calls of a round alike.
+Within a run, the median of n rounds is known to about 1.57 x interquartile range / sqrt(n). These are the notches of
+box plots (McGill, Tukey and Larsen, 1978): medians whose notches do not overlap differ at about the 5 % level. n counts
+rounds, not calls, since whatever slows the machine slows all calls of a round alike.
 
-Between runs, more than that changes. In two benches of the demo, hours apart on one idle machine with two threads, the
-PyTorch models, which were the same, differed in the ratio to the reference by up to 7 % with one thread and 30 % with
-two, and in absolute times by up to 31 %; the memory of ten fresh processes with one graph lay within 0.5 %. With the
-constants here none of those models counts as changed. Noise is relative, and compared with |log(after / before)|.
+Between runs, figures differ by more. Measured: two benches of the demo, hours apart on one idle machine with two
+threads. The PyTorch models were the same in both. Their ratios to the reference differed by up to 7 % with one thread
+and 30 % with two, their absolute times by up to 31 %. The memory of ten fresh processes with one graph differed by at
+most 0.5 %. With the constants below, none of those models counts as changed. Noise is relative, and is compared with
+|log(after / before)|.
 """
 
 from math import hypot, log, sqrt
@@ -16,71 +17,72 @@ from xcompress.bench.results import NOISY, Figure, Latency, Start, Throughput
 
 NOTCH = 1.57
 RATIO_ONE_THREAD = 0.05
-"""What two runs may differ by in the ratio to the reference, beside the notches."""
+"""How far the ratios to the reference of two runs may differ with one thread, in addition to the notches."""
 RATIO_THREADS = 0.15
+"""The same with several threads."""
 ABSOLUTE = 0.30
-"""What two runs on machines that look alike may differ by in absolute times."""
+"""How far the absolute times of two runs on similar machines may differ."""
 MEMORY = 0.05
 MEMORY_BYTES = 1_000_000
-"""A change of memory is both more than this and more than MEMORY."""
+"""Memory has changed if it differs by more than this and by more than the share MEMORY."""
 
 Interval = tuple[float, float, float]
 """A value, and the lower and upper end of its 95 % interval."""
 
 
-def latency_noise(own: Latency, reference: Latency | None = None) -> float:
-    """Return the noise within a run of a median or, with the reference's calls, of its ratio to the reference."""
-    return NOTCH * hypot(own.spread, reference.spread if reference else 0) / sqrt(own.rounds)
+def latency_noise(latency: Latency, reference: Latency | None = None) -> float:
+    """Return the noise of a median within a run or, with the reference's calls, of its ratio to the reference."""
+    return NOTCH * hypot(latency.spread, reference.spread if reference else 0) / sqrt(latency.rounds)
 
 
-def start_noise(own: Start, reference: Start | None = None) -> float:
-    """Return the noise within a run of a start: half of its spread, which reaches from the least to the most."""
-    return (own.spread + (reference.spread if reference else 0)) / 2
+def start_noise(start: Start, reference: Start | None = None) -> float:
+    """Return the noise of a start within a run: half of its spread, which is the range from the least to the most."""
+    return (start.spread + (reference.spread if reference else 0)) / 2
 
 
-def throughput_noise(own: Throughput, reference: Throughput | None = None) -> float:
-    """Return the noise within a run of a throughput: the whole spread, since few rounds make it."""
-    return hypot(own.spread, reference.spread if reference else 0)
+def throughput_noise(throughput: Throughput, reference: Throughput | None = None) -> float:
+    """Return the noise of a throughput within a run: the whole spread, since there are few rounds."""
+    return hypot(throughput.spread, reference.spread if reference else 0)
 
 
 def between_runs(threads: int, *, ratio: bool) -> float:
-    """Return what two runs may differ by beside the noise within each."""
+    """Return how far two runs may differ, in addition to the noise within each."""
     if not ratio:
         return ABSOLUTE
     return RATIO_ONE_THREAD if threads == 1 else RATIO_THREADS
 
 
 def tolerance(noise: float) -> float:
-    """Return how far a figure may miss its budget: by its noise, yet not by more the noisier the machine was."""
+    """Return how far a figure may miss its budget: by its noise, but by no more than `NOISY`."""
     return min(noise, NOISY)
 
 
 def differ(after: float, before: float, noise: float) -> bool:
-    """Whether two positive figures are further apart than their noise; 0 differs from all but 0."""
+    """Tell whether two positive figures differ by more than their noise; 0 differs from everything except 0."""
     if after <= 0 or before <= 0:
         return after != before
     return abs(log(after / before)) > noise
 
 
 def memory_differs(after: int, before: int) -> bool:
-    """Whether two numbers of bytes are further apart than those of equal processes."""
+    """Tell whether two numbers of bytes differ by more than those of equal processes."""
     return abs(after - before) > max(MEMORY_BYTES, MEMORY * before)
 
 
 def intervals_differ(after: Interval, before: Interval) -> bool:
-    """Whether the 95 % interval of a difference, worked out from the two intervals, leaves out zero.
+    """Tell whether the 95 % interval of a difference, computed from the two intervals, excludes zero.
 
-    From the value below, one arm of each interval reaches towards the other; the arms add up as independent errors do:
+    The arms of the two intervals that face each other are added as independent errors:
     difference > sqrt((upper value - its low)^2 + (lower value's high - lower value)^2) (Zou and Donner, 2008). Both
-    values come from the same rows, so that their errors in truth cancel in part, by how much the reports do not tell:
-    the rule is careful, and a change that it calls noise may be one.
+    values come from the same rows, so their errors partly cancel, by an amount that the reports do not hold. The rule
+    is therefore cautious: a change that it calls noise may be real.
     """
     below, above = sorted((after, before))
     return above[0] - below[0] > hypot(above[0] - above[1], below[2] - below[0])
 
 
 def drop_of(figure: Figure) -> Interval | None:
-    """Return what a figure has lost against the reference, with its interval."""
+    """Return the drop of a figure against the reference, with its interval; None without a reference."""
     if figure.drop is None or figure.drop_low is None or figure.drop_high is None:
         return None
     return figure.drop, figure.drop_low, figure.drop_high

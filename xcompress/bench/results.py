@@ -1,4 +1,4 @@
-"""What a bench found, as data: one report of all subjects, read and written as JSON."""
+"""The results of a bench: one report of all subjects, read and written as JSON."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -11,59 +11,59 @@ from xcompress.errors import InputError
 
 SCHEMA = 2
 NOISY = 0.15
-"""Interquartile range over median above which a measurement is called noisy."""
+"""Interquartile range over median above which a measurement counts as noisy."""
 
 Kind = Literal["onnx", "pytorch", "python"]
 
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes on disk, and what the weights are."""
+    """Bytes on disk."""
 
     weights: int
     tokenizer: int
     sha256: str
-    """Of the weights file; empty where there is none of a single model."""
+    """Of the main weights file; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """From a fresh process to the first vector with one thread, the files in the system's cache: medians in seconds."""
+    """Median seconds from a fresh process to the first vector, with one thread and the files in the system's cache."""
 
     processes: int
-    """Fresh processes measured."""
+    """Number of fresh processes measured."""
     imports: float
-    """Importing the library; in a browser, compiling the runtime."""
+    """Import the library; in a browser, compile the runtime."""
     model: float
-    """Reading the model and its tokenizer."""
+    """Read the model and its tokenizer."""
     first_vector: float
     spread: float
-    """Of their sum: (most - least) / median."""
+    """(most - least) / median of the sum."""
 
     @property
     def total(self) -> float:
-        """Seconds until the first vector is there."""
+        """Seconds until the first vector."""
         return self.imports + self.model + self.first_vector
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes resident in a fresh process with one thread; all but `bare` are over the bare interpreter."""
+    """Resident bytes of a fresh process with one thread; all but `bare` are over the bare interpreter."""
 
     bare: int
     resident: int
     """After loading, a first vector and three calls of 1 x 16 tokens."""
     tokenizer: int | None
-    """What of `resident` its tokenizer takes, measured by itself in another process."""
+    """The tokenizer's share of `resident`, measured in another process."""
     peak: int
-    """The highest until then."""
+    """The highest value until then."""
     busy_peak: int | None
-    """The highest after all latency shapes with one thread; None when it did not come to that."""
+    """The highest value after all latency shapes with one thread; None if the subject failed before."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """What the calls of one subject took, in seconds, on batches without padding."""
+    """Seconds of the calls of one subject, on batches without padding."""
 
     batch: int
     tokens: int
@@ -80,10 +80,10 @@ class Latency:
     speedup: float | None
     """Time of the reference over time of this subject: the median over the rounds of the ratio of their medians."""
     multiply_adds: int | None = None
-    """Of all products in one call."""
+    """Of all matrix products in one call."""
     peak_share: float | None = None
-    """Multiply-adds per second over those of one large product of matrices on this machine, of the same kind (int8 or
-    float32) and with as many threads."""
+    """Multiply-adds per second over those of one large matrix product on this machine, of the same kind (int8 or
+    float32) and with the same number of threads."""
 
     @property
     def spread(self) -> float:
@@ -92,24 +92,24 @@ class Latency:
 
     @property
     def noisy(self) -> bool:
-        """Whether something else kept the machine busy."""
+        """Whether the calls spread by more than `NOISY`."""
         return self.spread > NOISY
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """Real sentences from text to vectors, all threads, batches by length."""
+    """Real sentences from text to vectors, with all threads, in batches of similar length."""
 
     threads: int
     sentences: int
     tokens: int | None
-    """Of all sentences, special tokens included; None for a subject whose tokens are not known."""
+    """Tokens of all sentences, special tokens included; None if the subject's tokens are unknown."""
     per_second: float
-    """Sentences: the median over the rounds."""
+    """Sentences per second: the median over the rounds."""
     spread: float
     """Interquartile range over median."""
     tokenizer: float | None
-    """Share of the time that the tokenizer takes, measured by itself."""
+    """The tokenizer's share of the time; the tokenizer is timed separately."""
     speedup: float | None
     single: float | None = None
     """Seconds from one sentence to its vector, tokenizer included: the median."""
@@ -117,7 +117,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % bootstrap interval, and what the subject has lost against the reference.
+    """A value with its 95 % bootstrap interval, and the drop against the reference.
 
     The bootstrap draws rows with replacement; for the drop, the same rows for both (a paired bootstrap).
     """
@@ -126,46 +126,46 @@ class Figure:
     low: float
     high: float
     drop: float | None = None
-    """The reference's value less this one; None for the reference itself, and where there is none."""
+    """The reference's value minus this one; None for the reference itself, or without a reference."""
     drop_low: float | None = None
     drop_high: float | None = None
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """One subject's figures on one test."""
+    """One subject's figures on one evaluation set."""
 
     test: str
     """Such as `built-in`, `stsb-multi-mt`, `tatoeba`."""
     kind: Literal["similarity", "retrieval", "classification", "agreement"]
     metric: str
-    """What the figures are, with their unit, such as `Spearman x 100` or `nearest neighbour, %`."""
+    """The metric and its unit, such as `Spearman x 100` or `nearest neighbour, %`."""
     rows: int
     """Rows of the largest language or pair."""
     figures: dict[str, Figure]
     """By language pair, by language, or by direction (`de>en`)."""
     averages: dict[str, Figure]
-    """Means of figures over several pairs or languages, as the papers print them."""
+    """Means over several pairs or languages, as papers report them."""
 
 
 @dataclass(frozen=True)
 class Browser:
-    """What only a browser tells."""
+    """Figures that only a browser has."""
 
     version: str
     slow_down: float
-    """How many times the processor was slowed down."""
+    """Factor by which the processor was slowed down."""
     js_heap: int
-    """Bytes in use after three calls of 1 x 16 tokens."""
+    """Bytes of JavaScript's heap after three calls of 1 x 16 tokens."""
     wasm_memory: int
-    """Bytes of WebAssembly memory then."""
+    """Bytes of WebAssembly memory at that time."""
     parity: float
-    """Least cosine between its vectors and those of onnxruntime outside the browser."""
+    """Least cosine between the browser's vectors and those of native onnxruntime."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Everything known about one subject; parts are missing when it failed."""
+    """All figures of one subject; some are missing if it failed."""
 
     name: str
     kind: Kind
@@ -179,24 +179,24 @@ class Result:
     accuracy: tuple[Accuracy, ...] = ()
     browser: Browser | None = None
     failed: str | None = None
-    """Why it could not be measured to the end."""
+    """Why the subject could not be measured to the end."""
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What the subjects ran on."""
+    """The device that the subjects ran on."""
 
     name: str
-    """As the user named it: cpu, mobile, wasm, cuda, ssh:HOST."""
+    """cpu, mobile, wasm, cuda or ssh:HOST."""
     memory_ceiling: int | None = None
-    """Bytes a process may have, enforced by the operating system."""
+    """Bytes that a process may allocate, enforced by the operating system."""
     emulated: tuple[str, ...] = ()
-    """A line for each thing that is emulated, or left out, and so may differ on the real device."""
+    """A line for each thing that is emulated or left out, and may differ on a real device."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of one bench."""
+    """The report of one bench."""
 
     schema: int
     date: str
@@ -205,19 +205,19 @@ class Report:
     machine: Machine
     quick: bool
     seconds: dict[str, float]
-    """How long each part of the bench took."""
+    """How long each step of the bench took."""
     peaks: dict[str, float]
-    """Multiply-adds per second of one large product, by kind and threads, such as `int8, 1 thread`."""
+    """Multiply-adds per second of one large matrix product, by kind and threads, such as `int8, 1 thread`."""
     reference: str | None
-    """Name of the subject the others are compared with; None when there is none or it failed."""
+    """Name of the subject that the others are compared with; None if there is none or it failed."""
     results: tuple[Result, ...]
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=())
 
     @property
     def base(self) -> Result | None:
-        """The reference's result."""
-        return next((one for one in self.results if one.name == self.reference), None)
+        """The result of the reference."""
+        return next((result for result in self.results if result.name == self.reference), None)
 
     def to_json(self) -> str:
         """Return the report as indented JSON."""
@@ -225,7 +225,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
-        """Read what `to_json` wrote.
+        """Read the output of `to_json`.
 
         :raises InputError: when the text is not a report.
         """

@@ -1,11 +1,12 @@
-"""The bench: every subject in fresh processes, one working at a time, compared with the reference."""
+"""Run a bench: measure every subject in fresh processes, one at work at a time, and compare it with the reference."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -17,13 +18,25 @@ import xcompress
 from xcompress import console
 from xcompress.bench.devices.device import Device, DeviceOptions, check_device, open_device
 from xcompress.bench.eval import EvalSuite, collect
-from xcompress.bench.latency import FULL, QUICK, SHAPES, Effort, Shape, real_batches, speedup, spread, take_turns
+from xcompress.bench.latency import (
+    FULL,
+    QUICK,
+    SHAPES,
+    Effort,
+    Rounds,
+    Shape,
+    real_batches,
+    speedup,
+    spread,
+    take_turns,
+)
+from xcompress.bench.machine import STAT
 from xcompress.bench.measurement import Batches, Measurement
-from xcompress.bench.peak import Peaks
+from xcompress.bench.peak import Peaks, measure_peaks
 from xcompress.bench.report.notes import failures, load_warnings, noise_warnings, notes_of
 from xcompress.bench.report.tables import markdown
-from xcompress.bench.results import SCHEMA, Report, Result, Size, Throughput
-from xcompress.bench.subjects import Subject, Subjects, find_subjects
+from xcompress.bench.results import SCHEMA, Report, Size, Throughput
+from xcompress.bench.subjects import Subject, find_subjects
 from xcompress.bench.workers.client import Worker, WorkerFailed
 from xcompress.console import Ticker
 from xcompress.corpus.graded import builtin
@@ -33,9 +46,9 @@ from xcompress.files import sha256_of, write_text
 CHUNK = 256
 """Sentences sent to a worker at once."""
 CHECKED = 5
-"""Sentences that are encoded on an emulated processor, too."""
+"""Sentences that are also encoded on an emulated processor."""
 SHORTEST = Shape(1, 16)
-"""What is served three times before the memory is read; the grid need not hold it."""
+"""Runs three times before the memory is read, even if the grid does not hold it."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +57,14 @@ class BenchConfig:
 
     grid: tuple[Shape, ...] = SHAPES
     threads: tuple[int, ...] | None = None
-    """Counts of threads; None is one, and all."""
+    """Numbers of threads; None is 1 and all."""
     quick: bool = False
     data: Path | None = None
+    """Folder of evaluation sets."""
     languages: tuple[str, ...] = ()
-    """None means those of the bundles."""
+    """Languages to evaluate; empty takes those that all bundles share."""
     distractors: int = 0
-    """Sentences more, among which a translation has to be found."""
+    """Further sentences among which a translation has to be found."""
     margin: bool = False
     """Rank translations by the ratio margin instead of the cosine."""
 
@@ -59,12 +73,15 @@ class BenchConfig:
         """How long each figure takes."""
         return QUICK if self.quick else FULL
 
-    def counts(self, most: int) -> tuple[int, ...]:
-        """List the numbers of threads to measure with, where there are at most so many."""
-        asked = self.threads or (1, most)
-        if max(asked) > most:
-            raise InputError(f"--threads {max(asked)}: there are {most} here; give 1 to {most}, or all")
-        return tuple(sorted(set(asked)))
+    def thread_counts(self, max_threads: int) -> tuple[int, ...]:
+        """Return the numbers of threads to measure with, ascending.
+
+        :raises InputError: when one is above `max_threads`.
+        """
+        counts = self.threads or (1, max_threads)
+        if max(counts) > max_threads:
+            raise InputError(f"--threads {max(counts)}: there are {max_threads} here; give 1 to {max_threads}, or all")
+        return tuple(sorted(set(counts)))
 
 
 def bench(
@@ -72,43 +89,52 @@ def bench(
     *,
     device: str = "cpu",
     reference: str | Path | None = None,
-    plan: BenchConfig | None = None,
-    wishes: DeviceOptions | None = None,
+    config: BenchConfig | None = None,
+    options: DeviceOptions | None = None,
 ) -> Report:
     """Measure size, memory, start, latency, throughput and accuracy of bundles, side by side with a reference.
 
-    :param bundles: folders of bundles, and other models to stand beside them, named as a reference is; None takes the
-        newest `runs/*/bundle`.
+    :param bundles: folders of bundles, names of released models, and other models to compare, in the forms that
+        `reference` takes; None takes the newest `runs/*/bundle`.
     :param device: cpu, mobile, wasm, cuda or ssh:HOST.
     :param reference: what to compare with: a bundle, a student, an encoder or `python:module:name`; None takes the
         assistant of the run that the bundles belong to.
-    :param plan: what is measured, and how thoroughly.
-    :param wishes: what is asked of the device.
-    :returns: the report, which `write` also puts into the run's folder, or into the current one for bundles from
-        elsewhere.
-    :raises InputError: when there is nothing to measure, or a file or device is not what it should be.
-    :raises XCompressError: when every subject fails.
+    :param config: what is measured, and how thoroughly.
+    :param options: options of the device.
+    :returns: the report. It is also written to the run's folder, or to the current folder for bundles that belong to
+        no run.
+    :raises InputError: when there is nothing to measure, a file or the device cannot be used, or every subject fails.
     """
-    asked, wished = plan or BenchConfig(), wishes or DeviceOptions()
-    check_device(device, wished)
-    found = find_subjects(
-        [bundles] if isinstance(bundles, str | Path) else list(bundles or ()), reference, steps=not asked.quick
-    )
-    for bundle in found.bundles:
+    config, options = config or BenchConfig(), options or DeviceOptions()
+    check_device(device, options)
+    # Find the subjects and the evaluation sets.
+    named = [bundles] if isinstance(bundles, str | Path) else list(bundles or ())
+    subjects = find_subjects(named, reference, steps=not config.quick)
+    for bundle in subjects.bundles:
         console.say(f"bundle: {bundle.folder}{'' if bundles else ' (the newest)'}")
-    exam = _exam(found, asked)
+    known = [bundle.languages for bundle in subjects.bundles if bundle.languages]
+    shared = [code for code in known[0] if all(code in languages for languages in known)] if known else []
+    suite = collect(
+        config.data,
+        list(config.languages) or shared,
+        run=subjects.run,
+        quick=config.quick,
+        distractors=config.distractors,
+        margin=config.margin,
+    )
+    # Measure, and write the report.
     with ExitStack() as stack:
-        station = open_device(device, wished, stack)
-        counts = asked.counts(station.most_threads)
-        subjects, base = station.subjects(found.subjects, found.reference)
-        report = _Bench(station, asked, exam, counts, base, stack).measure(subjects)
-    for path in write(report, found.run or Path()):
+        opened = open_device(device, options, stack)
+        thread_counts = config.thread_counts(opened.max_threads)
+        prepared, base = opened.prepare(subjects.subjects, subjects.reference)
+        report = _Bench(opened, config, suite, thread_counts, base, stack).run(prepared)
+    for path in write(report, subjects.run or Path()):
         console.say(f"written: {path}")
     return report
 
 
 def write(report: Report, folder: Path) -> tuple[Path, Path]:
-    """Write bench.json and bench.md (of other devices bench-mobile.json and so on), each whole or not at all.
+    """Write bench.json and bench.md (for other devices bench-mobile.json and so on), each complete or not at all.
 
     :returns: their paths.
     """
@@ -120,211 +146,205 @@ def write(report: Report, folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-def _exam(found: Subjects, plan: BenchConfig) -> EvalSuite:
-    own = [bundle.languages for bundle in found.bundles if bundle.languages]
-    shared = [code for code in own[0] if all(code in other for other in own)] if own else []
-    return collect(
-        plan.data,
-        list(plan.languages) or shared,
-        run=found.run,
-        quick=plan.quick,
-        distractors=plan.distractors,
-        margin=plan.margin,
-    )
-
-
-@dataclass
+@dataclass(frozen=True)
 class _Bench:
-    """One bench at work."""
+    """The fixed parts of one bench: device, configuration, evaluation sets."""
 
-    station: Device
-    plan: BenchConfig
-    exam: EvalSuite
-    counts: tuple[int, ...]
-    base: str | None
+    device: Device
+    config: BenchConfig
+    suite: EvalSuite
+    thread_counts: tuple[int, ...]
+    reference: str | None
+    """Name of the subject to compare with."""
     stack: ExitStack
+    """Stops the workers."""
 
-    def measure(self, subjects: Sequence[Subject]) -> Report:
+    def run(self, subjects: Sequence[Subject]) -> Report:
+        """Measure the subjects step by step.
+
+        :raises InputError: when every subject fails.
+        """
         marks = [("start", perf_counter())]
-        sentences = self.exam.sentences()
-        with console.bar("bench", self._steps(len(subjects), len(sentences))) as ticker:
-            seats = self._seated(subjects)
-            self._start(seats, ticker)
+        effort, sentences = self.config.effort, self.suite.sentences()
+        steps = len(subjects) * (effort.processes + -(-len(sentences) // CHUNK))
+        steps += len(self.config.grid) * len(self.thread_counts) * (effort.rounds + 1) + effort.passes + 1
+        with console.bar("bench", steps) as ticker:
+            measurements = self._prepare(subjects)
+            self._start(measurements, ticker)
             marks.append(("load", perf_counter()))
-            peaks = Peaks.measure(self.station.bare_worker(), self.counts)
-            for count in self.counts:
-                self._time(seats, count, peaks, ticker)
-                if count == 1:
-                    _each_working(seats, Measurement.note_busy_peak)
+            peaks = measure_peaks(self.device.start_peak_worker(), self.thread_counts)
+            for threads in self.thread_counts:
+                self._time_latency(measurements, threads, peaks, ticker)
+                if threads == 1:
+                    for measurement in measurements:
+                        measurement.record_busy_peak()
             marks.append(("latency", perf_counter()))
-            self._throughput(seats, ticker)
+            self._time_throughput(measurements, ticker)
             marks.append(("throughput", perf_counter()))
-            self._examine(seats, sentences, ticker)
+            self._evaluate(measurements, sentences, ticker)
             marks.append(("accuracy", perf_counter()))
         seconds = {name: after - before for (_, before), (name, after) in pairwise(marks)}
-        self._explain(seats)
-        working = [seat.subject for seat in seats if not seat.failed]
-        checks = tuple(self.station.checks(working, builtin().sentences()[:CHECKED]))
-        return self._report([seat.result() for seat in seats], peaks, seconds, checks)
+        self._explain_failures(measurements)
+        return self._report(measurements, peaks, seconds)
 
-    def _steps(self, subjects: int, sentences: int) -> int:
-        effort, shapes = self.plan.effort, len(self.plan.grid) * len(self.counts)
-        each = effort.processes + -(-sentences // CHUNK)
-        return subjects * each + shapes * (effort.rounds + 1) + effort.passes + 1
+    def _prepare(self, subjects: Sequence[Subject]) -> list[Measurement]:
+        """Read the sizes, make the batches and measure the tokenizers, once for each tokenizer."""
+        prepared: dict[str, tuple[Batches, int | None]] = {}
+        measurements = []
+        for subject in subjects:
+            measurement = Measurement(subject, {}, Size(0, 0, ""), failed=subject.broken)
+            measurements.append(measurement)
+            self.stack.callback(measurement.stop_worker)
+            if subject.broken:
+                continue
+            # Reading all files puts them into the system's cache before the start is timed.
+            digest = sha256_of(subject.weights[0]) if subject.weights else ""
+            weights = sum(path.stat().st_size for path in subject.weights)
+            tokenizer = subject.tokenizer
+            measurement.size = Size(weights, tokenizer.stat().st_size if tokenizer else 0, digest)
+            if tokenizer is None:
+                continue
+            key = sha256_of(tokenizer)
+            try:
+                if key not in prepared:
+                    batches = real_batches(tokenizer, builtin().sentences(), [*self.config.grid, SHORTEST])
+                    prepared[key] = batches, _measure_tokenizer(tokenizer)
+            except InputError as error:
+                measurement.fail(error)
+                continue
+            measurement.batches, measurement.tokenizer_memory = prepared[key]
+        return measurements
 
-    def _seated(self, subjects: Sequence[Subject]) -> list[Measurement]:
-        made: dict[str, tuple[Batches, int | None]] = {}
-        seats = [self._seat(subject, made) for subject in subjects]
-        for seat in seats:
-            self.stack.callback(seat.leave)
-        return seats
-
-    def _seat(self, subject: Subject, made: dict[str, tuple[Batches, int | None]]) -> Measurement:
-        if subject.broken:
-            return Measurement(subject, {}, Size(0, 0, ""), failed=subject.broken)
-        size = _size(subject)  # reads the files, and so every subject finds its own in the system's cache
-        try:
-            batches, memory = self._tokens(subject, made)
-        except InputError as error:
-            return Measurement(subject, {}, size, failed=str(error))
-        return Measurement(subject, batches, size, memory)
-
-    def _tokens(self, subject: Subject, made: dict[str, tuple[Batches, int | None]]) -> tuple[Batches, int | None]:
-        """Make a subject's batches, and weigh its tokenizer; both once for each tokenizer."""
-        if subject.tokenizer is None:
-            return {}, None
-        key = sha256_of(subject.tokenizer)
-        if key not in made:
-            batches = real_batches(subject.tokenizer, builtin().sentences(), [*self.plan.grid, SHORTEST])
-            made[key] = batches, _tokenizer_memory(subject.tokenizer)
-        return made[key]
-
-    def _start(self, seats: Sequence[Measurement], ticker: Ticker) -> None:
+    def _start(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
         """Start every subject in turn, several times; the last worker stays."""
         sentence = builtin().sentences()[0]
-        for _ in range(self.plan.effort.processes):
-            for seat in seats:
-                if not seat.failed:
-                    self._start_one(seat, sentence)
-                ticker.advance(note=f"start: {seat.name}")
+        for _ in range(self.config.effort.processes):
+            for measurement in measurements:
+                if not measurement.failed:
+                    subject = measurement.subject
+                    request = self.device.load_request(subject)
+                    request |= {"sentence": sentence, "input_ids": measurement.batches.get(SHORTEST)}
+                    try:
+                        worker = self.device.start_worker(subject)
+                    except XCompressError as error:
+                        measurement.fail(error)
+                    else:
+                        measurement.load(worker, request)
+                ticker.advance(note=f"start: {measurement.subject.name}")
 
-    def _start_one(self, seat: Measurement, sentence: str) -> None:
-        request = self.station.request(seat.subject)
-        try:
-            worker = self.station.worker(seat.subject)
-        except XCompressError as error:
-            seat.drop(error)
-            return
-        seat.load(worker, {**request, "sentence": sentence, "input_ids": seat.batches.get(SHORTEST)})
-
-    def _explain(self, seats: Sequence[Measurement]) -> None:
-        """Say more about why a subject failed at work."""
-        sentence = builtin().sentences()[0]
-        for seat in seats:
-            if seat.failed and seat.batches:
-                given = {"sentence": sentence, "input_ids": seat.batches[SHORTEST]}
-                seat.failed = self.station.explained(seat.subject, seat.failed, given, list(seat.batches.values()))
-
-    def _time(self, seats: Sequence[Measurement], threads: int, peaks: Peaks, ticker: Ticker) -> None:
-        for seat in seats:
-            seat.ask("threads", count=threads)
-        for shape in self.plan.grid:
-            working = {seat.name: seat for seat in seats if not seat.failed and seat.batches}
-            turns = {name: partial(seat.time, shape) for name, seat in working.items()}
+    def _time_latency(self, measurements: Sequence[Measurement], threads: int, peaks: Peaks, ticker: Ticker) -> None:
+        """Time all shapes with one number of threads."""
+        for measurement in measurements:
+            measurement.ask("threads", count=threads)
+        for shape in self.config.grid:
+            working = {each.subject.name: each for each in measurements if not each.failed and each.batches}
+            turns = {name: partial(measurement.time_calls, shape) for name, measurement in working.items()}
             advance = partial(ticker.advance, note=f"latency: {shape}, {threads} thread{'s' * (threads > 1)}")
-            rounds = take_turns(turns, self.plan.effort, partial(_drop, working), advance)
-            for name, own in rounds.items():
+            rounds = take_turns(turns, self.config.effort, partial(_fail, working), advance)
+            reference = rounds.get(self.reference or "")
+            for name, seconds in rounds.items():
                 peak = peaks.of(working[name].subject, threads)
-                working[name].timed(shape, threads, own, rounds.get(self.base or ""), peak)
+                working[name].record_latency(shape, threads, seconds, reference, peak)
 
-    def _throughput(self, seats: Sequence[Measurement], ticker: Ticker) -> None:
-        texts = builtin().sentences()[: self.plan.effort.sentences]
+    def _time_throughput(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
+        """Time real sentences from text to vectors, with the most threads."""
+        texts = builtin().sentences()[: self.config.effort.sentences]
         replies: dict[str, list[dict[str, Any]]] = {}
 
-        def turn(seat: Measurement, calls: int, warm: bool) -> list[float]:
-            assert seat.worker is not None
-            reply = seat.worker.ask("throughput", texts=texts)
-            replies.setdefault(seat.name, []).append(reply)
+        def take_turn(measurement: Measurement, calls: int, warm: bool) -> list[float]:
+            assert measurement.worker is not None
+            reply = measurement.worker.ask("throughput", texts=texts)
+            replies.setdefault(measurement.subject.name, []).append(reply)
             return [reply["seconds"]]
 
-        working = {seat.name: seat for seat in seats if not seat.failed}
-        turns = {name: partial(turn, seat) for name, seat in working.items()}
-        effort = Effort(0, self.plan.effort.passes)
-        rounds = take_turns(turns, effort, partial(_drop, working), partial(ticker.advance, note="throughput"))
-        for name, own in rounds.items():
-            base = rounds.get(self.base or "")
-            working[name].throughput = _throughput(self.counts[-1], len(texts), own, base, replies[name][1:])
+        working = {each.subject.name: each for each in measurements if not each.failed}
+        turns = {name: partial(take_turn, measurement) for name, measurement in working.items()}
+        effort = Effort(0, self.config.effort.passes)
+        rounds = take_turns(turns, effort, partial(_fail, working), partial(ticker.advance, note="throughput"))
+        reference = rounds.get(self.reference or "")
+        for name, seconds in rounds.items():
+            warm_replies = replies[name][1:]
+            working[name].throughput = _summarise_throughput(
+                self.thread_counts[-1], len(texts), seconds, reference, warm_replies
+            )
 
-    def _examine(self, seats: Sequence[Measurement], sentences: Sequence[str], ticker: Ticker) -> None:
+    def _evaluate(self, measurements: Sequence[Measurement], sentences: Sequence[str], ticker: Ticker) -> None:
+        """Encode all sentences of the evaluation sets, the reference first, and score the vectors."""
         base = None
-        for seat in sorted(seats, key=lambda one: one.name != self.base):
-            if seat.failed:
+        for measurement in sorted(measurements, key=lambda each: each.subject.name != self.reference):
+            if measurement.failed:
                 continue
-            advance = partial(ticker.advance, note=f"accuracy: {seat.name}")
-            vectors = seat.encode(sentences, CHUNK, advance)
+            name = measurement.subject.name
+            vectors = measurement.encode(sentences, CHUNK, partial(ticker.advance, note=f"accuracy: {name}"))
             if vectors is None:
                 continue
-            seat.accuracy = self.exam.evaluate(sentences, vectors, base)
-            base = vectors if seat.name == self.base else base
+            measurement.accuracy = self.suite.evaluate(sentences, vectors, base)
+            base = vectors if name == self.reference else base
 
-    def _report(
-        self, results: Sequence[Result], peaks: Peaks, seconds: dict[str, float], checks: tuple[str, ...]
-    ) -> Report:
+    def _explain_failures(self, measurements: Sequence[Measurement]) -> None:
+        """Let the device say more about why a subject failed at work."""
+        sentence = builtin().sentences()[0]
+        for measurement in measurements:
+            if measurement.failed and measurement.batches:
+                load = {"sentence": sentence, "input_ids": measurement.batches[SHORTEST]}
+                batches = list(measurement.batches.values())
+                measurement.failed = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
+
+    def _report(self, measurements: Sequence[Measurement], peaks: Peaks, seconds: dict[str, float]) -> Report:
+        working = [each.subject for each in measurements if not each.failed]
+        checks = tuple(self.device.check_vectors(working, builtin().sentences()[:CHECKED]))
+        results = [measurement.result() for measurement in measurements]
         if all(result.failed for result in results):
             raise InputError(f"bench: every subject failed; the first, {failures(results)[0]}")
-        base = next((one.name for one in results if one.name == self.base and not one.failed), None)
-        noted = (*notes_of(results, base, self.plan.quick), *checks, *self.exam.notes)
-        warnings = (*failures(results), *load_warnings(self.station.machine), *noise_warnings(results))
+        base = next((each.name for each in results if each.name == self.reference and not each.failed), None)
+        # Say what was left out because a package of the extra `bench` is missing.
+        left_out = [peaks.left_out] if peaks.left_out else []
+        is_remote = self.device.info.name.startswith("ssh:")
+        if not (STAT.exists() or find_spec("psutil") or is_remote):
+            left_out.append("the load of other programs was not measured: needs psutil; pip install 'xcompress[bench]'")
         return Report(
             schema=SCHEMA,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             xcompress=xcompress.__version__,
-            device=self.station.device,
-            machine=self.station.machine,
-            quick=self.plan.quick,
+            device=self.device.info,
+            machine=self.device.machine,
+            quick=self.config.quick,
             seconds=seconds,
-            peaks=peaks.described(),
+            peaks=peaks.labels(),
             reference=base,
             results=tuple(results),
-            notes=noted,
-            warnings=warnings,
+            notes=(*notes_of(results, base, self.config.quick), *checks, *self.suite.notes, *left_out),
+            warnings=(*failures(results), *load_warnings(self.device.machine), *noise_warnings(results)),
         )
 
 
-def _each_working(seats: Sequence[Measurement], act: Callable[[Measurement], None]) -> None:
-    for seat in seats:
-        if not seat.failed:
-            act(seat)
+def _fail(measurements: Mapping[str, Measurement], name: str, error: XCompressError) -> None:
+    measurements[name].fail(error)
 
 
-def _drop(seats: Mapping[str, Measurement], name: str, error: XCompressError) -> None:
-    seats[name].drop(error)
-
-
-def _size(subject: Subject) -> Size:
-    tokenizer = subject.tokenizer.stat().st_size if subject.tokenizer else 0
-    digest = sha256_of(subject.weights[0]) if subject.weights else ""
-    return Size(sum(file.stat().st_size for file in subject.weights), tokenizer, digest)
-
-
-def _tokenizer_memory(file: Path) -> int | None:
+def _measure_tokenizer(path: Path) -> int | None:
+    """Return the resident bytes of a tokenizer in a process of its own; None when it cannot be opened there."""
     try:
         with Worker() as worker:
-            return int(worker.ask("tokenizer", file=str(file))["resident"])
+            return int(worker.ask("tokenizer", file=str(path))["resident"])
     except WorkerFailed:
         return None
 
 
-def _throughput(
+def _summarise_throughput(
     threads: int,
     sentences: int,
-    own: list[list[float]],
-    reference: list[list[float]] | None,
+    rounds: Rounds,
+    reference: Rounds | None,
     replies: Sequence[Mapping[str, Any]],
 ) -> Throughput:
-    seconds = [one for each in own for one in each]
+    """Summarise one subject's passes.
+
+    :param replies: the worker's replies, without that of the warm-up.
+    """
+    seconds = [value for calls in rounds for value in calls]
     shares = [reply["tokenizer"] / reply["seconds"] for reply in replies if reply["tokenizer"] and reply["seconds"]]
-    single = [one for reply in replies for one in reply.get("single", ())]
+    single = [value for reply in replies for value in reply.get("single", ())]
     return Throughput(
         threads=threads,
         sentences=sentences,
@@ -332,6 +352,6 @@ def _throughput(
         per_second=sentences / float(np.median(seconds)),
         spread=spread(seconds),
         tokenizer=float(np.median(shares)) if shares else None,
-        speedup=None if reference is None else speedup(own, reference),
+        speedup=None if reference is None else speedup(rounds, reference),
         single=float(np.median(single)) if single else None,
     )

@@ -1,4 +1,4 @@
-"""What is measured: bundles, and what they are compared with."""
+"""Find the subjects of a bench: bundles, and the models that they are compared with."""
 
 import re
 from collections import Counter
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.bench.results import Kind
-from xcompress.bundle.integrity import graphs_of, inside, read_manifest
+from xcompress.bundle.integrity import MANIFEST, graphs_of, inside, read_manifest
 from xcompress.bundle.released import released_folder, released_names
 from xcompress.errors import InputError
 from xcompress.sources.python_code import PYTHON
 
 RUN_REFERENCE = "assistant as it comes, PyTorch"
-NONE = "-"
+UNKNOWN = "-"
+"""Precision of a subject whose weights are not known."""
 LABELLED = re.compile(r"(?P<label>[^/:=]+)=(?P<reference>[^=].*)")
 RUNTIMES = {"onnx": "ONNX", "pytorch": "PyTorch", "python": "Python"}
 
@@ -29,11 +30,11 @@ class Subject:
     """A bundle's folder, the folder or file of a student or encoder, or `python:package.module:name`."""
     precision: str = "fp32"
     tokenizer: Path | None = None
-    """None where it is not known: such a subject takes text alone."""
+    """None if unknown; such a subject takes text only."""
     weights: tuple[Path, ...] = ()
     """Files that hold the weights, the main one first."""
     broken: str | None = None
-    """Why it cannot be measured; it gets a row that says so."""
+    """Why it cannot be measured; its row in the report says so."""
 
 
 @dataclass(frozen=True)
@@ -56,144 +57,148 @@ class Subjects:
     """Everything to measure."""
 
     subjects: list[Subject]
-    """The reference first, where there is one."""
+    """The reference first, if there is one."""
     reference: str | None
-    """Its name."""
+    """Name of the reference."""
     bundles: list[Bundle]
-
-    @property
-    def run(self) -> Path | None:
-        """The run that all bundles belong to, if it is one."""
-        runs = {bundle.run for bundle in self.bundles}
-        return runs.pop() if len(runs) == 1 else None
+    run: Path | None
+    """The run that all bundles belong to, if there is one."""
 
 
 def find_subjects(named: Sequence[str | Path], reference: str | Path | None = None, *, steps: bool = True) -> Subjects:
-    """Find what to measure: what the user names, or the newest `runs/*/bundle`, and the reference.
+    """Find the models that the user names, or the newest `runs/*/bundle`, and the reference.
 
-    Of a single bundle every graph is measured, and the models of its run; beside others, the graph that each opens by
-    default. What cannot be read among others is a subject that is broken.
+    A single bundle is measured with all of its graphs, and with the models of its run. Of several bundles, the graph
+    that each opens by default is measured. One of several that cannot be read becomes a broken subject.
 
-    :param named: bundles, released models by name; also students, encoders and `python:package.module:name`, as for the
-        reference; each may have a name for the report in front, `name=reference`.
-    :param reference: what to compare with, in place of the assistant of the bundles' run.
-    :param steps: whether the models between the reference and a single bundle are measured, too.
-    :raises InputError: when nothing can be read, there is nothing, or two subjects have one name.
+    :param named: bundles, released models by name, students, encoders and `python:package.module:name`; `label=model`
+        gives a model another name in the report.
+    :param reference: a model to compare with; None takes the assistant of the bundles' run.
+    :param steps: whether the models between the assistant and a single bundle are measured, too.
+    :raises InputError: when there is nothing, nothing can be read, or two subjects have the same name.
     """
-    names = list(dict.fromkeys(_path_of(str(name)) for name in named)) or [str(_newest())]
-    bundles = [_opened(Path(name)) for name in names if _is_bundle(name) and (len(names) == 1 or _opens(name))]
-    alone = len(names) == 1
-    subjects = [one for name in names for one in _named(name, bundles, alone=alone)]
-    found = Subjects([], None, bundles)
-    first = [_whole_or_broken(_path_of(str(reference)))] if reference else _run_reference(found.run)
-    others = _of_run(found.run) if alone and steps else []
-    every = _distinct([*first, *others, *subjects])
-    if alone and subjects[0].broken:
+    names = list(dict.fromkeys(_model_path(str(name)) for name in named)) or [str(_newest_bundle())]
+    is_single = len(names) == 1
+    # Open the bundles. A single one must be readable.
+    bundles: dict[str, Bundle] = {}
+    for name in filter(_is_bundle, names):
+        try:
+            bundles[name] = _open_bundle(Path(name))
+        except InputError:
+            if is_single:
+                raise
+    # List the subjects: the reference, the models of the run, and the named ones.
+    runs = {bundle.run for bundle in bundles.values()}
+    run = runs.pop() if len(runs) == 1 else None
+    first = [_subject_or_broken(_model_path(str(reference)))] if reference else []
+    others: list[Subject] = []
+    if run:
+        first = first or _run_student(RUN_REFERENCE, run / "reference")
+        if is_single and steps:
+            others += _run_student("assistant after stage 1, PyTorch", run / "assistant")
+            others += _run_student("student, PyTorch", run / "student")
+    subjects = []
+    for name in names:
+        if name in bundles:
+            subjects += _bundle_subjects(bundles[name], every_graph=is_single)
+        else:
+            subjects.append(_subject_or_broken(name))
+    listed = _make_names_unique([*first, *others, *subjects])
+    if is_single and subjects[0].broken:
         raise InputError(subjects[0].broken)
-    return Subjects(every, every[0].name if first else None, bundles)
+    return Subjects(listed, listed[0].name if first else None, list(bundles.values()), run)
 
 
-def _path_of(name: str) -> str:
-    """Return the folder of a released model that is named; anything else as it stands."""
+def _make_names_unique(subjects: Sequence[Subject]) -> list[Subject]:
+    """Add their sources to subjects of the same name.
+
+    :raises InputError: when a model is named twice.
+    """
+    counts = Counter(subject.name for subject in subjects)
+    renamed = [
+        replace(subject, name=f"{subject.source}, {RUNTIMES[subject.kind]} {subject.precision}")
+        if counts[subject.name] > 1
+        else subject
+        for subject in subjects
+    ]
+    twice = [name for name, count in Counter(subject.name for subject in renamed).items() if count > 1]
+    if twice:
+        raise InputError(f"bench: two subjects are {twice[0]!r}; name each model, and the reference, once")
+    return renamed
+
+
+def _model_path(name: str) -> str:
+    """Return the folder of a released model; anything else unchanged."""
     is_released = name in released_names() and not Path(name).exists()
     return str(released_folder(name)) if is_released else name
 
 
-def _named(name: str, bundles: Sequence[Bundle], *, alone: bool) -> list[Subject]:
-    bundle = next((one for one in bundles if one.folder == Path(name)), None)
-    return _of_bundle(bundle, alone=alone) if bundle else [_whole_or_broken(name)]
-
-
-def _is_bundle(name: str) -> bool:
-    """Tell a bundle's folder, whole or not, from what else can be named."""
-    folder = Path(name)
-    return not name.startswith(PYTHON) and (folder / "manifest.json").is_file() and not (folder / "student").is_dir()
-
-
-def _opens(name: str) -> bool:
-    try:
-        _opened(Path(name))
-    except InputError:
-        return False
-    return True
-
-
-def _whole_or_broken(name: str) -> Subject:
-    """Find one subject; `label=reference` gives it a name of the user's."""
-    labelled = LABELLED.fullmatch(name)
-    if labelled and not Path(name).exists():
-        return replace(_whole_or_broken(labelled["reference"]), name=labelled["label"])
-    try:
-        return _subject(name)
-    except InputError as error:
-        return Subject(name, "onnx" if _is_bundle(name) else "pytorch", name, NONE, broken=str(error))
-
-
-def _subject(name: str) -> Subject:
-    """Find one subject; a bundle's is the graph that it opens by default."""
-    if name.startswith(PYTHON):
-        return Subject(name.removeprefix(PYTHON), "python", name, NONE)
-    if _is_bundle(name):
-        bundle = _opened(Path(name))
-        return _of_bundle(bundle, alone=False)[0]
-    if not Path(name).exists() and not set(name) & set("/:"):
-        raise InputError(f"{name}: no such folder; name a bundle that `xcompress export` made, or a model")
-    return _encoder(name)
-
-
-def _newest() -> Path:
-    manifests = sorted(Path("runs").glob("*/bundle*/manifest.json"), key=lambda path: path.stat().st_mtime)
+def _newest_bundle() -> Path:
+    manifests = sorted(Path("runs").glob(f"*/bundle*/{MANIFEST}"), key=lambda path: path.stat().st_mtime)
     if not manifests:
         raise InputError("runs: no bundle in any run yet; make one with `xcompress export` or name its folder")
     return manifests[-1].parent
 
 
-def _opened(folder: Path) -> Bundle:
-    if not (folder / "manifest.json").is_file():
-        raise InputError(f"{folder}: no manifest.json, so not a bundle; make one with `xcompress export`")
+def _is_bundle(name: str) -> bool:
+    """Tell a bundle's folder, complete or not, from other models."""
+    folder = Path(name)
+    return not name.startswith(PYTHON) and (folder / MANIFEST).is_file() and not (folder / "student").is_dir()
+
+
+def _open_bundle(folder: Path) -> Bundle:
+    if not (folder / MANIFEST).is_file():
+        raise InputError(f"{folder}: no {MANIFEST}, so not a bundle; make one with `xcompress export`")
     manifest = read_manifest(folder)
     if not graphs_of(folder, manifest):
-        raise InputError(f"{folder}: none of the graphs that manifest.json names is here; run `xcompress export` again")
+        raise InputError(f"{folder}: none of the graphs that {MANIFEST} names is here; run `xcompress export` again")
     parent = folder.resolve().parent
-    is_run = folder.resolve().name.startswith("bundle") and (parent / "manifest.json").is_file()
+    is_run = folder.resolve().name.startswith("bundle") and (parent / MANIFEST).is_file()
     return Bundle(folder, manifest, (parent if folder.name in ("", ".") else folder.parent) if is_run else None)
 
 
-def _of_bundle(bundle: Bundle, *, alone: bool) -> list[Subject]:
-    graphs = graphs_of(bundle.folder, bundle.manifest)
-    manifest = bundle.manifest
-    chosen = list(reversed(graphs)) if alone else [manifest.get("precision") or next(iter(graphs))]
-    source = manifest.get("release", {}).get("name") or manifest.get("source") or bundle.folder.name
-    return [_graph(bundle, f"{source}, ONNX {name}", name, graphs[name]) for name in chosen if name in graphs]
+def _bundle_subjects(bundle: Bundle, *, every_graph: bool) -> list[Subject]:
+    """Return a bundle's graphs as subjects: all of them, or the one that it opens by default."""
+    folder, manifest = bundle.folder, bundle.manifest
+    graphs = graphs_of(folder, manifest)
+    precisions = list(reversed(graphs)) if every_graph else [manifest.get("precision") or next(iter(graphs))]
+    source = manifest.get("release", {}).get("name") or manifest.get("source") or folder.name
+    subjects = []
+    for precision in precisions:
+        if precision in graphs:
+            graph = inside(folder, graphs[precision])
+            external = sorted(path for path in graph.parent.glob(f"{graph.name}*") if path != graph)
+            name, tokenizer = f"{source}, ONNX {precision}", inside(folder, "tokenizer.json")
+            subjects.append(Subject(name, "onnx", str(folder), precision, tokenizer, (graph, *external)))
+    return subjects
 
 
-def _graph(bundle: Bundle, name: str, precision: str, graph: str) -> Subject:
-    file = inside(bundle.folder, graph)
-    weights = (file, *sorted(other for other in file.parent.glob(f"{file.name}*") if other != file))
-    return Subject(name, "onnx", str(bundle.folder), precision, inside(bundle.folder, "tokenizer.json"), weights)
-
-
-def _run_reference(run: Path | None) -> list[Subject]:
-    return _student(RUN_REFERENCE, run / "reference") if run else []
-
-
-def _of_run(run: Path | None) -> list[Subject]:
-    if run is None:
-        return []
-    return _student("assistant after stage 1, PyTorch", run / "assistant") + _student(
-        "student, PyTorch", run / "student"
-    )
-
-
-def _student(name: str, folder: Path) -> list[Subject]:
-    """Return a student of a run, where it is there whole."""
+def _run_student(name: str, folder: Path) -> list[Subject]:
+    """Return a student of a run, if its files are there."""
     weights, tokenizer = folder / "model.safetensors", folder / "tokenizer.json"
-    whole = weights.is_file() and tokenizer.is_file()
-    return [Subject(name, "pytorch", str(folder), "fp32", tokenizer, (weights,))] if whole else []
+    is_complete = weights.is_file() and tokenizer.is_file()
+    return [Subject(name, "pytorch", str(folder), "fp32", tokenizer, (weights,))] if is_complete else []
 
 
-def _encoder(reference: str) -> Subject:
-    """Find a student or foreign encoder; its weights are opened where they are measured, not here."""
+def _subject_or_broken(name: str) -> Subject:
+    """Return the subject that the user names, `label=model` with the label as its name."""
+    labelled = LABELLED.fullmatch(name)
+    if labelled and not Path(name).exists():
+        return replace(_subject_or_broken(labelled["reference"]), name=labelled["label"])
+    try:
+        if name.startswith(PYTHON):
+            return Subject(name.removeprefix(PYTHON), "python", name, UNKNOWN)
+        if _is_bundle(name):
+            return _bundle_subjects(_open_bundle(Path(name)), every_graph=False)[0]
+        return _encoder_subject(name)
+    except InputError as error:
+        return Subject(name, "onnx" if _is_bundle(name) else "pytorch", name, UNKNOWN, broken=str(error))
+
+
+def _encoder_subject(reference: str) -> Subject:
+    """Return a student or another encoder; its weights are opened by the worker."""
+    if not Path(reference).exists() and not set(reference) & set("/:"):
+        raise InputError(f"{reference}: no such folder; name a bundle that `xcompress export` made, or a model")
     try:
         from xcompress.export.source import find_source
         from xcompress.modeling.load import tokenizer_file
@@ -207,17 +212,3 @@ def _encoder(reference: str) -> Subject:
     tokenizer = tokenizer_file(folders_of(folder)[0]) if folder.is_dir() else None
     weights = tuple(sorted(folder.rglob("*.safetensors"))) if folder.is_dir() else (folder,)
     return Subject(f"{source.name}, PyTorch", "pytorch", str(folder), "fp32", tokenizer, weights)
-
-
-def _distinct(subjects: Sequence[Subject]) -> list[Subject]:
-    """Name subjects of one name by their places; refuse what is named twice: it could not be told apart."""
-    counts = Counter(one.name for one in subjects)
-    renamed = [_by_place(one) if counts[one.name] > 1 else one for one in subjects]
-    twice = [name for name, count in Counter(one.name for one in renamed).items() if count > 1]
-    if twice:
-        raise InputError(f"bench: two subjects are {twice[0]!r}; name each model, and the reference, once")
-    return renamed
-
-
-def _by_place(subject: Subject) -> Subject:
-    return replace(subject, name=f"{subject.source}, {RUNTIMES[subject.kind]} {subject.precision}")

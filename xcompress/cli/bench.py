@@ -95,10 +95,12 @@ def bench(
     from xcompress.bench.run import bench as run_bench
 
     codes = tuple(code.strip() for code in (languages or "").split(",") if code.strip())
-    plan = BenchConfig(parse_grid(grid), _threads(threads), quick, data, codes, distractors, margin)
+    config = BenchConfig(parse_grid(grid), _threads(threads), quick, data, codes, distractors, margin)
     old = _read(compare)
     limits = load_budgets(budgets) if budgets else None
-    report = run_bench(bundles, device=device, reference=reference, plan=plan, wishes=DeviceOptions(memory, slow_down))
+    report = run_bench(
+        bundles, device=device, reference=reference, config=config, options=DeviceOptions(memory, slow_down)
+    )
     _print(report, json=json, markdown=markdown)
     if html:
         _write_page(report, html)

@@ -8,11 +8,11 @@ import pytest
 from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bench.devices import arm64
-from xcompress.bench.devices.arm64 import VARIABLE, check_arm64, compare, find_arm64, why_not
+from xcompress.bench.devices.arm64 import VARIABLE, check_arm64, compare, find_arm64
 from xcompress.errors import InputError
 
 EMULATOR = """#!/bin/sh
-# Does as if it were qemu: -cpu and -L have a value each, then comes the command.
+# Take the options of qemu: -cpu and -L have a value each, then comes the command.
 [ "$1" = -cpu ] && [ "$3" = -L ] && [ -d "$4/site" ] || exit 9
 shift 4
 exec "$@"
@@ -20,7 +20,7 @@ exec "$@"
 
 
 def make_root(folder: Path) -> Path:
-    """Make a folder as the script does, with this very Python in it."""
+    """Make a folder as the script does, with this Python in it."""
     for name in ("usr/bin", "site/numpy", "site/onnxruntime", "site/tokenizers", "proc"):
         (folder / name).mkdir(parents=True)
     (folder / "proc/cpuinfo").write_text("processor\t: 0\n")
@@ -33,7 +33,7 @@ def make_root(folder: Path) -> Path:
 
 @pytest.fixture
 def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put an emulator into the way that runs what is given as it is."""
+    """Put an emulator on the search path that runs its command unchanged."""
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(arm64.platform, "machine", lambda: "x86_64")
     file = tmp_path / "bin/qemu-aarch64-static"
@@ -44,7 +44,7 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_both_sides_are_asked_and_compared(emulator: Path, tmp_path: Path) -> None:
+def test_the_vectors_of_both_sides_are_compared(emulator: Path, tmp_path: Path) -> None:
     found = check_arm64(bundle(), "int8", SENTENCES, make_root(tmp_path / "a root"))
     assert found.sentences == len(SENTENCES)
     assert found.least_cosine == pytest.approx(1.0, abs=1e-6)
@@ -57,34 +57,36 @@ def test_the_folder_may_come_from_the_environment(
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(make_root(tmp_path / "sysroot")))
     found = find_arm64()
-    assert found is not None
     assert found.qemu == str(emulator)
     assert found.python.name == "python3.11"
-    assert why_not() is None
 
 
 def test_the_libraries_for_arm64_hide_those_of_this_machine(emulator: Path, tmp_path: Path) -> None:
     found = find_arm64(make_root(tmp_path / "sysroot"))
-    assert found is not None
     paths = next(word for word in found.command() if word.startswith("PYTHONPATH="))
     assert paths.startswith(f"PYTHONPATH={tmp_path}/sysroot/site:")
 
 
-def test_what_is_missing_is_said_with_what_to_do(
+def why_not(root: Path | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        find_arm64(root)
+    return str(caught.value)
+
+
+def test_what_is_missing_is_named_with_its_installation(
     emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "run `sh benchmarks/arm64.sh DIR` once and set XCOMPRESS_ARM64=DIR" in str(why_not())
+    assert "run `sh benchmarks/arm64.sh DIR` once and set XCOMPRESS_ARM64=DIR" in why_not()
     root = make_root(tmp_path / "sysroot")
     (root / "proc/cpuinfo").unlink()
-    assert f"{root}: lacks proc/cpuinfo; run `sh benchmarks/arm64.sh {root}`" in str(why_not(root))
+    assert f"{root}: lacks proc/cpuinfo; run `sh benchmarks/arm64.sh {root}`" in why_not(root)
     with pytest.raises(InputError, match=r"lacks proc/cpuinfo"):
         check_arm64(bundle(), "int8", SENTENCES, root)
     emulator.unlink()
     monkeypatch.setenv("PATH", str(emulator.parent))
-    assert "install qemu's user emulation" in str(why_not(root))
-    assert find_arm64(root) is None
+    assert "install qemu's user emulation" in why_not(root)
     monkeypatch.setattr(arm64.platform, "machine", lambda: "aarch64")
-    assert "this machine is an arm64 itself" in str(why_not(root))
+    assert "this machine is an arm64 itself" in why_not(root)
 
 
 def test_without_sentences_there_is_nothing_to_compare(emulator: Path, tmp_path: Path) -> None:
@@ -102,14 +104,15 @@ def test_the_worst_sentence_counts() -> None:
 
 
 def test_on_an_emulated_arm64_vectors_are_the_same() -> None:
-    missing = why_not()
-    if missing:
-        pytest.skip(missing)
+    try:
+        find_arm64()
+    except InputError as error:
+        pytest.skip(str(error))
     found = check_arm64(bundle(), "int8", SENTENCES[:2])
     assert found.least_cosine > 0.9999
 
 
-def test_the_script_says_how_it_is_used() -> None:
+def test_the_script_prints_its_usage() -> None:
     script = ROOT / "benchmarks/arm64.sh"
     if not script.is_file():
         pytest.skip("the script is in the repository alone")

@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 
 from tests.helpers.student import SENTENCES, bundle
-from xcompress.bench import memory as ceiling
+from xcompress.bench import memory
 from xcompress.bench.devices.arm64 import VARIABLE
-from xcompress.bench.devices.mobile import ENVIRONMENT, emulated, explain, needed, phone_bundle
+from xcompress.bench.devices.mobile import (
+    ENVIRONMENT,
+    emulation_notes,
+    explain_out_of_memory,
+    measure_needed_memory,
+    mobile_bundle,
+)
 from xcompress.bench.machine import Machine
 from xcompress.bench.workers.client import Worker, WorkerFailed
 from xcompress.bundle.encoder import Encoder
@@ -28,7 +34,7 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only
 
 @pytest.fixture(scope="module")
 def phone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return phone_bundle(bundle(), "int8", tmp_path_factory.mktemp("phone") / "bundle")
+    return mobile_bundle(bundle(), "int8", tmp_path_factory.mktemp("phone") / "bundle")
 
 
 def test_a_phones_bundle_is_whole_and_in_ort_format(phone: Path) -> None:
@@ -47,8 +53,8 @@ def test_it_opens_with_one_thread_and_gives_the_same_vectors(phone: Path) -> Non
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
 
 
-def test_what_was_exported_for_phones_is_used_as_it_is(phone: Path, tmp_path: Path) -> None:
-    assert phone_bundle(phone, "int8", tmp_path / "copy") == phone
+def test_a_bundle_exported_for_phones_is_used_unchanged(phone: Path, tmp_path: Path) -> None:
+    assert mobile_bundle(phone, "int8", tmp_path / "copy") == phone
     assert not (tmp_path / "copy").exists()
 
 
@@ -56,7 +62,7 @@ def test_ort_format_of_another_target_is_copied(phone: Path, tmp_path: Path) -> 
     other = tmp_path / "other"
     shutil.copytree(phone, other)
     (other / "manifest.json").write_text(json.dumps(read_manifest(phone) | {"target": "cpu"}))
-    made = phone_bundle(other, "int8", tmp_path / "copy")
+    made = mobile_bundle(other, "int8", tmp_path / "copy")
     assert read_manifest(made)["target"] == "mobile"
     Encoder(made)
 
@@ -73,16 +79,16 @@ def test_external_data_ends_up_in_the_graph(tmp_path: Path) -> None:
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in files
     }
     (folder / "manifest.json").write_text(json.dumps(read_manifest(folder) | {"files": listed}))
-    made = phone_bundle(folder, "fp32", tmp_path / "phone")
+    made = mobile_bundle(folder, "fp32", tmp_path / "phone")
     assert [file.name for file in (made / "onnx").iterdir()] == ["model.ort"]
     np.testing.assert_allclose(
         Encoder(made).encode("rain"), Encoder(bundle(), precision="fp32").encode("rain"), atol=1e-5
     )
 
 
-def test_a_precision_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_precision(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no int4 graph"):
-        phone_bundle(bundle(), "int4", tmp_path / "phone")
+        mobile_bundle(bundle(), "int4", tmp_path / "phone")
 
 
 def test_a_changed_bundle_is_refused(tmp_path: Path) -> None:
@@ -90,7 +96,7 @@ def test_a_changed_bundle_is_refused(tmp_path: Path) -> None:
     shutil.copytree(bundle(), folder)
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"tokenizer\.json"):
-        phone_bundle(folder, "int8", tmp_path / "phone")
+        mobile_bundle(folder, "int8", tmp_path / "phone")
     assert not (tmp_path / "phone").exists()
 
 
@@ -100,7 +106,7 @@ def test_a_graph_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("xcompress.export.graph.write_ort", broken)
     with pytest.raises(InputError, match=r"cannot be written in ORT format \(no such operator\)"):
-        phone_bundle(bundle(), "int8", tmp_path / "phone")
+        mobile_bundle(bundle(), "int8", tmp_path / "phone")
 
 
 @on_linux
@@ -121,11 +127,11 @@ except MemoryError:
 
 @on_linux
 def test_private_memory_counts_before_it_is_touched() -> None:
-    before = ceiling.data()
+    before = memory.data()
     reservation = mmap.mmap(-1, 50 * MB, flags=mmap.MAP_PRIVATE)
-    assert ceiling.data() - before >= 50 * MB
+    assert memory.data() - before >= 50 * MB
     reservation.close()
-    assert ceiling.data(2**22 + 1) == 0, "there is no such process"
+    assert memory.data(2**22 + 1) == 0, "there is no such process"
 
 
 @on_linux
@@ -142,15 +148,15 @@ def test_a_lower_limit_of_the_system_stays() -> None:
     assert done.stdout == f"({most}, {most})\n"
 
 
-def test_where_nothing_enforces_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_enforces_no_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(InputError, match="darwin enforces none"):
-        ceiling.limit(MB)
+        memory.limit(MB)
 
 
 @on_linux
 def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> None:
-    took = needed(Worker(environment=ENVIRONMENT), LOAD, [[[5] * 16] * 8])
+    took = measure_needed_memory(Worker(environment=ENVIRONMENT), LOAD, [[[5] * 16] * 8])
     assert took is not None
     assert 10 * MB < took < 500 * MB
     with Worker(environment=ENVIRONMENT) as worker:
@@ -159,11 +165,11 @@ def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> N
     with Worker(environment=ENVIRONMENT) as worker, pytest.raises(WorkerFailed) as caught:
         worker.ask("limit", bytes=took // 2)
         worker.ask("load", **LOAD)
-    assert explain(str(caught.value), took, took // 2).startswith("needs ")
+    assert explain_out_of_memory(str(caught.value), took, took // 2).startswith("needs ")
 
 
-def test_nothing_is_known_of_what_fails_without_a_ceiling_too(tmp_path: Path) -> None:
-    assert needed(Worker(environment=ENVIRONMENT), LOAD | {"source": str(tmp_path)}) is None
+def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> None:
+    assert measure_needed_memory(Worker(environment=ENVIRONMENT), LOAD | {"source": str(tmp_path)}) is None
 
 
 @pytest.mark.parametrize(
@@ -177,16 +183,16 @@ def test_nothing_is_known_of_what_fails_without_a_ceiling_too(tmp_path: Path) ->
     ],
 )
 def test_a_failure_is_explained(failure: str, took: int | None, said: str) -> None:
-    assert explain(failure, took, 100 * MB) == said
+    assert explain_out_of_memory(failure, took, 100 * MB) == said
 
 
 def machine(*flags: str) -> Machine:
     return Machine("some processor", flags, 1, 0, 0.0, "a system", "3.11", {})
 
 
-def test_what_is_emulated_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_emulation_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    wide, narrow = ("\n".join(emulated(machine(*flags))) for flags in (["avx2", "avx512f"], ["avx2"]))
+    wide, narrow = ("\n".join(emulation_notes(machine(*flags))) for flags in (["avx2", "avx512f"], ["avx2"]))
     assert "some processor" in narrow
     assert "AVX-512" not in narrow
     assert "onnxruntime has no switch for it" in wide

@@ -1,5 +1,6 @@
 import base64
 import getpass
+import json
 import os
 import shlex
 import shutil
@@ -17,9 +18,10 @@ import pytest
 import xcompress
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bench import run
-from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, Remote
+from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, SshHost
 from xcompress.bench.latency import Effort, Shape
 from xcompress.bench.machine import describe
+from xcompress.bench.peak import peak_graph
 from xcompress.bench.run import BenchConfig, bench
 from xcompress.bench.workers.client import Worker
 from xcompress.bundle.encoder import Encoder
@@ -27,7 +29,7 @@ from xcompress.errors import InputError
 
 SSHD = "/usr/sbin/sshd"
 SEPARATION = Path("/run/sshd")
-"""Where sshd, started by root, wants an empty folder."""
+"""The empty folder that sshd needs when root starts it."""
 ALIAS = "a-phone"
 
 
@@ -71,7 +73,7 @@ def answers(port: int) -> bool:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Start an sshd of our own on loopback and give the folder of its files."""
+    """Start an sshd on loopback and return the folder of its files."""
     if not Path(SSHD).exists() or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
         pytest.skip("needs OpenSSH's client and server")
     folder = tmp_path_factory.mktemp("sshd")
@@ -96,7 +98,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def left(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Point ssh to the server, with this very Python; give the folder for what is temporary over there."""
+    """Point ssh to the server, with this Python; return the server's folder for temporary files."""
     monkeypatch.setenv(SSH, f"ssh -F {shlex.quote(str(server / 'ssh_config'))}")
     monkeypatch.setenv(PYTHON, sys.executable)
     return server / "home of others"
@@ -110,10 +112,10 @@ def fake_python(folder: Path, answer: str) -> str:
 
 
 def test_a_bundle_is_encoded_there_and_nothing_stays(left: Path) -> None:
-    with Remote(ALIAS) as remote:
-        source = remote.copy(bundle())
-        assert remote.copy(bundle()) == source, "a bundle is copied once"
-        with Worker(remote.command()) as worker:
+    with SshHost(ALIAS) as host:
+        source = host.copy(bundle())
+        assert host.copy(bundle()) == source, "a bundle is copied once"
+        with Worker(host.worker_command()) as worker:
             worker.ask("load", kind="onnx", source=source, precision="int8", sentence="rain", input_ids=None)
             reply = worker.ask("encode", texts=SENTENCES)
         assert len(list(left.iterdir())) == 1
@@ -123,8 +125,8 @@ def test_a_bundle_is_encoded_there_and_nothing_stays(left: Path) -> None:
 
 
 def test_the_host_is_described(left: Path) -> None:
-    with Remote(ALIAS) as remote:
-        found = remote.machine()
+    with SshHost(ALIAS) as host:
+        found = host.machine()
     here = describe()
     assert (found.cpu, found.flags, found.threads, found.memory) == (here.cpu, here.flags, here.threads, here.memory)
 
@@ -134,16 +136,16 @@ def test_only_what_the_manifest_lists_is_copied(left: Path, tmp_path: Path) -> N
     shutil.copytree(bundle(), folder)
     (folder / "diary.txt").write_text("not yours")
     (folder / "onnx/model.onnx").unlink()
-    with Remote(ALIAS) as remote:
-        copied = Path(remote.copy(folder))
+    with SshHost(ALIAS) as host:
+        copied = Path(host.copy(folder))
         names = {file.relative_to(copied).as_posix() for file in copied.rglob("*") if file.is_file()}
     assert {"manifest.json", "tokenizer.json", "onnx/model_quantized.onnx"} <= names
     assert not {"diary.txt", "onnx/model.onnx"} & names
 
 
 def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder"), Remote(ALIAS) as remote:
-        remote.copy(tmp_path / "nothing")
+    with pytest.raises(InputError, match="no such folder"), SshHost(ALIAS) as host:
+        host.copy(tmp_path / "nothing")
     assert not list(left.iterdir())
 
 
@@ -157,63 +159,101 @@ def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> Non
         ("[[3, 9], []]", r"is Python 3\.9, not 3\.11 or newer; name another one with XCOMPRESS_REMOTE_PYTHON"),
     ],
 )
-def test_what_the_host_lacks(left: Path, tmp_path: Path, answer: str, said: str) -> None:
-    with pytest.raises(InputError, match=said), Remote(ALIAS, fake_python(tmp_path, answer)):
+def test_a_host_that_lacks_something(left: Path, tmp_path: Path, answer: str, said: str) -> None:
+    with pytest.raises(InputError, match=said), SshHost(ALIAS, fake_python(tmp_path, answer)):
         pass
     assert not list(left.iterdir())
 
 
 def test_a_host_without_python(left: Path) -> None:
-    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), Remote(ALIAS, "no-python"):
+    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), SshHost(ALIAS, "no-python"):
         pass
     assert not list(left.iterdir())
 
 
 @pytest.mark.parametrize(("host", "said"), [("nobody", "Connection refused"), ("stranger", "Host key verification")])
 def test_a_host_that_cannot_be_reached(left: Path, host: str, said: str) -> None:
-    with pytest.raises(InputError, match=f"^ssh:{host}: cannot be reached .*{said}") as caught, Remote(host):
+    with pytest.raises(InputError, match=f"^ssh:{host}: cannot be reached .*{said}") as caught, SshHost(host):
         pass
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "two words", "line\nbreak"])
-def test_what_is_no_host(host: str) -> None:
-    with pytest.raises(InputError, match="is no host; name one"):
-        Remote(host)
+def test_a_name_that_is_not_a_host(host: str) -> None:
+    with pytest.raises(InputError, match="is not a host; name one"):
+        SshHost(host)
 
 
-def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ssh_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SSH, "no-such-ssh")
-    with pytest.raises(InputError, match="no no-such-ssh here"), Remote("anywhere"):
+    with pytest.raises(InputError, match="no no-such-ssh here"), SshHost("anywhere"):
         pass
 
 
-def test_the_runner_is_all_that_a_worker_needs(tmp_path: Path) -> None:
-    home = Path(xcompress.__file__).parent
+@pytest.fixture
+def runner(tmp_path: Path) -> Path:
+    """Copy the files that go to another host, and nothing else."""
+    package = Path(xcompress.__file__).parent
     for name in RUNNER:
         (tmp_path / "xcompress" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(home / name, tmp_path / "xcompress" / name)
+        shutil.copy(package / name, tmp_path / "xcompress" / name)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def requests() -> str:
+    """Write every request that a bench sends to another host, one a line."""
+    graph = peak_graph("int8")
+    assert graph is not None
+    requests = [
+        {"do": "machine"},
+        {"do": "limit", "bytes": 10**10},
+        {"do": "load", "kind": "onnx", "source": str(bundle()), "precision": "int8", "sentence": "rain"},
+        {"do": "threads", "count": 2},
+        {"do": "time", "input_ids": [[0, 5, 6, 2]], "calls": 1, "warm": True},
+        {"do": "memory"},
+        {"do": "throughput", "texts": SENTENCES},
+        {"do": "encode", "texts": SENTENCES},
+        {"do": "peak", "graph": base64.b64encode(graph).decode("ascii"), "threads": 1, "calls": 1},
+    ]
+    return "".join(json.dumps(request) + "\n" for request in requests)
+
+
+def test_the_runner_is_all_that_a_worker_needs(runner: Path, requests: str) -> None:
     code = f"""
-import sys
+import json, sys
 for name in ("torch", "transformers", "pydantic", "rich", "typer", "yaml", "safetensors", "filelock"):
     sys.modules[name] = None
-sys.path.insert(0, {str(tmp_path)!r})
+sys.path.insert(0, {str(runner)!r})
 from xcompress.bench.workers.worker import Session
 session = Session()
-session.answer({{"do": "machine"}})
-session.answer({{"do": "load", "kind": "onnx", "source": {str(bundle())!r}, "precision": "int8", "sentence": "rain"}})
-session.answer({{"do": "limit", "bytes": 10**9}})
-print(sys.modules["xcompress"].__file__)
+for line in sys.stdin:
+    session.answer(json.loads(line))
+print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "xcompress"]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=requests, capture_output=True, text=True, cwd=runner, check=False
+    )
     assert done.stderr == ""
-    assert Path(done.stdout.strip()) == tmp_path / "xcompress/__init__.py"
+    imported = {Path(name).relative_to(runner / "xcompress").as_posix() for name in json.loads(done.stdout)}
+    assert imported == set(RUNNER), "every file is needed, and no other is imported"
+
+
+def test_a_worker_process_runs_from_the_runner_alone(runner: Path, requests: str) -> None:
+    command = [sys.executable, "-m", "xcompress.bench.workers.worker"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, input=requests, capture_output=True, text=True, cwd=runner, env=environment, check=False
+    )
+    replies = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.stderr == ""
+    assert [reply.get("error") for reply in replies] == [None] * len(requests.splitlines())
 
 
 def test_a_bench_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
-    report = bench(bundle(), device=f"ssh:{ALIAS}", plan=BenchConfig((Shape(1, 8),), (1,), quick=True))
+    report = bench(bundle(), device=f"ssh:{ALIAS}", config=BenchConfig((Shape(1, 8),), (1,), quick=True))
     assert [one.name for one in report.results if not one.failed] == ["small, ONNX fp32", "small, ONNX int8"]
     assert report.reference == "small, ONNX fp32", "without another reference the float32 graph is one"
     assert report.device.name == f"ssh:{ALIAS}"

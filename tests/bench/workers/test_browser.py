@@ -19,14 +19,14 @@ from onnx import TensorProto, helper
 from tests.helpers.export import little_text  # noqa: F401 - a fixture
 from tests.helpers.student import CONFIG, SENTENCES, bundle, save_student
 from tests.interop.test_clients import node_packages  # noqa: F401 - a fixture
-from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser, emulated, parity
+from xcompress.bench.devices.browser import emulation_notes
+from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser
 from xcompress.bench.workers.browser import tools as tools_module
-from xcompress.bench.workers.browser.parity import unpacked
-from xcompress.bench.workers.browser.tokens import Tokens, by_length
-from xcompress.bench.workers.client import WorkerFailed
+from xcompress.bench.workers.browser.worker import BundleTokenizer, batches_by_length, native_cosine
+from xcompress.bench.workers.client import WorkerFailed, decode_vectors
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
-from xcompress.export.config import Options
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.files import sha256_of
 from xcompress.web.onnxruntime_web import RUNTIME
@@ -40,12 +40,12 @@ GRAPH = "onnx/model.onnx"
 
 @pytest.fixture(scope="module")
 def tools(request: pytest.FixtureRequest) -> Tools:
-    """Find a browser here, and onnxruntime-web where it is named, or among transformers.js's own packages."""
+    """Find a browser, and onnxruntime-web: named by a variable, or among the packages of transformers.js."""
     if find_spec("playwright") is None:
         pytest.skip("playwright is not installed")
     named = os.environ.get("XCOMPRESS_ONNXRUNTIME_WEB")
     try:
-        tools_module._find_browser(None)
+        tools_module.find_browser(None)
         package = Path(named) if named else request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web"
         return check_browser(onnxruntime_web=package)
     except (InputError, LookupError) as error:
@@ -69,7 +69,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def relist(folder: Path, *names: str) -> None:
-    """Let the manifest say what the files are now."""
+    """Update the sizes and hashes of files in the manifest."""
     manifest = json.loads((folder / "manifest.json").read_text())
     for name in names:
         file = folder / name
@@ -93,7 +93,11 @@ def wait_for(true: Callable[[], bool]) -> bool:
     return False
 
 
-def test_load_tells_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> None:
+def encode_singly(worker: BrowserWorker, texts: list[str]) -> dict:
+    return worker.ask("encode", texts=texts, batch_size=1)
+
+
+def test_load_reports_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> None:
     worker, reply = loaded
     assert reply["dimension"] == CONFIG.dimension
     assert set(reply["seconds"]) == {"import", "model", "first_vector"}
@@ -117,8 +121,8 @@ def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> 
     with BrowserWorker(bundle(), precision, slow_down=1, tools=tools) as worker:
         worker.ask("load", **LOAD)
         texts = [*SENTENCES, "", "half a pair \ud800", "the boat " * 200]
-        assert parity(worker, bundle(), texts, precision) >= 0.999
-        found = unpacked(worker.ask("encode", texts=texts))
+        assert native_cosine(encode_singly(worker, texts), bundle(), texts, precision) >= 0.999
+        found = decode_vectors(worker.ask("encode", texts=texts))
         assert worker.ask("encode", texts=[])["shape"][0] == 0
     expected = Encoder(bundle(), precision=precision, threads=1).encode(texts)
     assert found.shape == expected.shape
@@ -126,25 +130,22 @@ def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> 
 
 
 def test_parity_falls_where_vectors_differ(worker: BrowserWorker) -> None:
-    class Turned:
-        def ask(self, do: str, **request: object) -> dict:
-            return worker.ask(do, **request | {"texts": request["texts"][::-1]})
-
-    assert parity(Turned(), bundle(), SENTENCES, "int8") < 0.99
+    reply = encode_singly(worker, SENTENCES[::-1])
+    assert native_cosine(reply, bundle(), SENTENCES, "int8") < 0.99
 
 
 def test_tokens_are_those_of_the_encoder() -> None:
     texts = [*SENTENCES, "", " ", "half a pair \ud800", "the boat " * 200]
     encoder = Encoder(bundle())
-    assert Tokens(bundle()).of(texts) == encoder.token_ids(texts)
+    assert BundleTokenizer(bundle()).token_ids(texts) == encoder.token_ids(texts)
 
 
 def test_batches_hold_rows_of_like_length() -> None:
     sequences = [[1] * length for length in (5, 1, 3, 4000, 2)]
-    assert list(by_length(sequences, 2)) == [[1, 4], [2, 0], [3]]
-    assert list(by_length(sequences[:3] * 2, 100)) == [[1, 4, 2, 5, 0, 3]]
-    assert list(by_length([[1] * 2048] * 3, 32)) == [[0, 1], [2]]
-    assert list(by_length([], 2)) == []
+    assert list(batches_by_length(sequences, 2)) == [[1, 4], [2, 0], [3]]
+    assert list(batches_by_length(sequences[:3] * 2, 100)) == [[1, 4, 2, 5, 0, 3]]
+    assert list(batches_by_length([[1] * 2048] * 3, 32)) == [[0, 1], [2]]
+    assert list(batches_by_length([], 2)) == []
 
 
 def test_slow_down_makes_calls_slower(worker: BrowserWorker) -> None:
@@ -172,7 +173,7 @@ def test_throughput_counts_tokens(worker: BrowserWorker) -> None:
     assert reply["tokenizer"] is None
 
 
-def test_one_thread_whatever_is_asked(worker: BrowserWorker) -> None:
+def test_the_browser_keeps_one_thread(worker: BrowserWorker) -> None:
     assert worker.ask("threads", count=8) == {}
 
 
@@ -253,7 +254,7 @@ def test_external_data_is_served(tools: Tools, copy: Path) -> None:
 
 @pytest.mark.usefixtures("little_text")
 def test_a_loop_in_the_ort_format(tools: Tools, tmp_path: Path) -> None:
-    made = export(save_student(tmp_path / "small"), options=Options(target="mobile"))
+    made = export(save_student(tmp_path / "small"), options=ExportConfig(target="mobile"))
     manifest = json.loads((made / "manifest.json").read_text())
     graph = next(path for path in made.rglob("*.ort"))
     manifest["graphs"] = {"int8": graph.relative_to(made).as_posix()}
@@ -286,12 +287,12 @@ def test_a_changed_graph_fails_the_worker(tools: Tools, copy: Path) -> None:
         worker.ask("load", **LOAD)
 
 
-def test_patience_ends_and_the_browser_with_it(tools: Tools) -> None:
+def test_a_timeout_ends_the_browser(tools: Tools) -> None:
     with BrowserWorker(bundle(), "int8", slow_down=1, tools=tools) as worker:
         worker.ask("load", **LOAD)
         process = worker._page.process
         assert is_running(process)
-        worker.patience = 1.5
+        worker.timeout = 1.5
         with pytest.raises(WorkerFailed, match=r"no answer within 1\.5 s"):
             worker.ask("time", input_ids=BATCH, calls=10**7, warm=False)
         assert wait_for(lambda: not is_running(process))
@@ -312,8 +313,8 @@ def test_a_browser_that_does_not_start(tools: Tools) -> None:
     assert "\n" not in str(caught.value)
 
 
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let nothing be found."""
+def hide_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide every browser and package."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(tools_module, "_PLACES", ())
@@ -335,8 +336,8 @@ def make_program(file: Path) -> Path:
     return file
 
 
-def test_all_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nowhere(monkeypatch, tmp_path)
+def test_everything_missing_is_listed_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_everything(monkeypatch, tmp_path)
     monkeypatch.setattr(tools_module, "find_spec", lambda _: None)
     with pytest.raises(InputError) as caught:
         check_browser()
@@ -349,8 +350,8 @@ def test_all_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nowhere(monkeypatch, tmp_path)
+def test_installed_tools_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_everything(monkeypatch, tmp_path)
     monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
     program = make_program(tmp_path / "google-chrome")
     package = make_package(tmp_path / "node_modules/onnxruntime-web")
@@ -364,11 +365,11 @@ def test_what_is_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert check_browser(program, package) == Tools(program, package, "1.99.0")
 
 
-def test_what_is_named_must_be_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nowhere(monkeypatch, tmp_path)
+def test_named_tools_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_everything(monkeypatch, tmp_path)
     monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
     old = make_package(tmp_path / "old", lacking="ort.wasm.min.mjs")
-    with pytest.raises(InputError, match=r"no/such is no program.*old has no dist/ort\.wasm\.min\.mjs"):
+    with pytest.raises(InputError, match=r"no/such is not a program.*old has no dist/ort\.wasm\.min\.mjs"):
         check_browser("no/such", old)
 
 
@@ -376,11 +377,11 @@ def test_what_is_named_must_be_right(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     ("precision", "slow_down", "says"),
     [("int4", 4.0, r"precision is 'int4'; here is .*fp32"), ("int8", 0.5, r"--slow-down: is 0\.5; give 1")],
 )
-def test_wrong_wishes_are_told(precision: str, slow_down: float, says: str) -> None:
+def test_wrong_options_are_refused(precision: str, slow_down: float, says: str) -> None:
     nothing = Tools(Path("no browser"), Path("no package"), "0")
     with pytest.raises(InputError, match=says):
         BrowserWorker(bundle(), precision, slow_down=slow_down, tools=nothing)
 
 
-def test_what_is_emulated_is_told() -> None:
-    assert any("4 times" in line for line in emulated(4.0))
+def test_the_emulation_is_described() -> None:
+    assert any("4 times" in line for line in emulation_notes(4.0))

@@ -27,8 +27,8 @@ for line in sys.stdin:
 """
 
 
-def fake(patience: float = 30.0) -> Worker:
-    return Worker([sys.executable, "-c", ECHO], patience)
+def fake(timeout: float = 30.0) -> Worker:
+    return Worker([sys.executable, "-c", ECHO], timeout)
 
 
 def test_worker_serves_a_student(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_an_error_reply_leaves_the_worker_alive() -> None:
 @pytest.mark.parametrize(
     ("do", "says"), [("exit", "ended with exit code 1: the disk is gone"), ("kill", r"signal 9.*out of memory")]
 )
-def test_death_is_told(do: str, says: str) -> None:
+def test_death_is_reported(do: str, says: str) -> None:
     with fake() as worker:
         with pytest.raises(WorkerFailed, match=says):
             worker.ask(do)
@@ -84,12 +84,12 @@ def test_death_is_told(do: str, says: str) -> None:
             worker.ask("anything after its death")
 
 
-def test_patience_ends() -> None:
-    with fake(patience=0.3) as worker, pytest.raises(WorkerFailed, match=r"no answer within 0\.3 s"):
+def test_a_slow_request_times_out() -> None:
+    with fake(timeout=0.3) as worker, pytest.raises(WorkerFailed, match=r"no answer within 0\.3 s"):
         worker.ask("sleep")
 
 
-def test_what_libraries_print_is_no_reply() -> None:
+def test_output_of_libraries_is_not_a_reply() -> None:
     code = (
         "import os, sys, xcompress.bench.workers.worker as w\n"
         "w.Session.do_noise = lambda self: (print('noise'), os.write(1, b'more noise\\n'), {})[-1]\n"
@@ -101,7 +101,7 @@ def test_what_libraries_print_is_no_reply() -> None:
     assert "more noise" in done.stderr
 
 
-def test_memory_grows_with_what_is_held() -> None:
+def test_memory_grows_with_an_allocation() -> None:
     before = memory.resident()
     block = b"x" * 50_000_000
     assert memory.resident() - before > 40_000_000

@@ -1,1 +1,1 @@
-"""Where a bench runs: this machine, a phone-like limit, a browser, another host."""
+"""Devices that a bench runs on: this machine, a phone's limits, a browser, another host."""

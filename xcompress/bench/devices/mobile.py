@@ -1,19 +1,25 @@
-"""A phone's limits on this machine: one thread, a memory ceiling, the ORT format, no AVX-512 where that is a choice."""
+"""A phone's limits on this machine: one thread, a memory ceiling, ORT format, and no AVX-512 where it can be off."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from types import MappingProxyType
 from typing import Any, Self
 
-from xcompress.bench import memory as ceiling
-from xcompress.bench.devices import arm64
-from xcompress.bench.machine import Machine
-from xcompress.bench.workers.client import Worker, WorkerFailed
+from xcompress.bench import memory
+from xcompress.bench.devices.arm64 import check_arm64, find_arm64
+from xcompress.bench.devices.device import Device
+from xcompress.bench.machine import Machine, describe
+from xcompress.bench.results import DeviceInfo
+from xcompress.bench.subjects import Subject
+from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
 from xcompress.bundle.integrity import MANIFEST, check_bundle, external_files, graphs_of, inside, read_manifest
-from xcompress.errors import InputError
+from xcompress.errors import InputError, XCompressError
 from xcompress.files import sha256_of, whole_folder, write_json
 
 ENVIRONMENT: Mapping[str, str] = MappingProxyType(
@@ -31,18 +37,110 @@ ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 
 onnxruntime 1.31 reads no variable that would keep it from AVX-512.
 """
+MEMORY_MB = 256
+"""Default ceiling: what an app may use on a small phone."""
 TARGET = "mobile"
-_WIDE = ("avx512", "amx")
+_WIDE_FLAGS = ("avx512", "amx")
 _OUT_OF_MEMORY = ("bad_alloc", "memory", "signal 6", "signal 11", "failed to map")
-"""What libraries say, or how they end, when an allocation fails."""
+"""What libraries print, or how they end, when an allocation fails."""
 
 
-def phone_bundle(bundle: Path, precision: str, folder: Path) -> Path:
+class MobileDevice(Device):
+    """A phone's limits on this machine.
+
+    :param memory_mb: MB that a worker may allocate over the bare interpreter; None takes `MEMORY_MB`.
+    :param stack: removes the converted bundles.
+    """
+
+    def __init__(self, memory_mb: int | None, stack: ExitStack) -> None:
+        self.machine, self.max_threads = describe(), 1
+        self.ceiling = (memory_mb or MEMORY_MB) * 10**6
+        self.info = DeviceInfo("mobile", self.ceiling, emulation_notes(self.machine))
+        self.folder = Path(stack.enter_context(TemporaryDirectory()))
+
+    def prepare(self, subjects: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
+        """Convert the bundles to ORT format; one that cannot be converted is marked as broken."""
+        prepared = []
+        for number, subject in enumerate(subjects):
+            if subject.kind == "onnx" and not subject.broken:
+                try:
+                    folder = mobile_bundle(Path(subject.source), subject.precision, self.folder / str(number))
+                    subject = replace(subject, source=str(folder))
+                except InputError as error:
+                    subject = replace(subject, broken=str(error))
+            prepared.append(subject)
+        return prepared, reference
+
+    def start_worker(self, subject: Subject) -> WorkerClient:
+        """Start a worker that cannot allocate more than the ceiling."""
+        worker = Worker(environment=ENVIRONMENT)
+        worker.ask("limit", bytes=self.ceiling)
+        return worker
+
+    def start_peak_worker(self) -> WorkerClient | None:
+        """Start a worker without a ceiling."""
+        return Worker(environment=ENVIRONMENT)
+
+    def explain_failure(
+        self, subject: Subject, failure: str, load: Mapping[str, object], batches: Sequence[list[list[int]]]
+    ) -> str:
+        """Say how much memory the subject would have needed."""
+        needed = measure_needed_memory(
+            Worker(environment=ENVIRONMENT), self.load_request(subject) | dict(load), batches
+        )
+        return explain_out_of_memory(failure, needed, self.ceiling)
+
+    def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
+        """Compare the vectors of bundles with those on an emulated arm64, if it is installed."""
+        try:
+            find_arm64()
+        except InputError:
+            return  # the emulation notes say what is missing
+        for subject in subjects:
+            if subject.kind == "onnx":
+                try:
+                    agreement = check_arm64(Path(subject.source), subject.precision, sentences)
+                except XCompressError as error:
+                    yield f"{subject.name}: arm64: {error}"
+                else:
+                    yield f"{subject.name}: {agreement}"
+
+
+def emulation_notes(machine: Machine, root: Path | None = None) -> tuple[str, ...]:
+    """Return a line for everything that differs from a phone.
+
+    :param machine: the machine that the bench runs on.
+    :param root: the folder for the check on arm64, as in `find_arm64`.
+    """
+    notes = [
+        f"one thread of this machine ({machine.cpu}) takes the place of a phone's processor: compare subjects with "
+        "each other, not with a phone"
+    ]
+    if any(flag.startswith(_WIDE_FLAGS) for flag in machine.flags):
+        notes.append(
+            "AVX-512 is switched off for PyTorch; onnxruntime has no switch for it and uses it, although no phone has "
+            "it"
+        )
+    notes += [
+        "the memory ceiling counts private writable memory over the bare interpreter (RLIMIT_DATA); resident memory "
+        "also counts library code and files mapped for reading",
+        "thermal limits are not emulated: a phone that gets warm slows down",
+    ]
+    try:
+        find_arm64(root)
+        notes.append("arm64: the bundle also runs on an emulated processor (qemu), to check its vectors, not its speed")
+    except InputError as error:
+        notes.append(str(error))
+    return tuple(notes)
+
+
+def mobile_bundle(bundle: Path, precision: str, folder: Path) -> Path:
     """Copy a bundle with one of its graphs in ORT format, so that `Encoder` opens it as on a phone.
 
     :param folder: the copy, new or replaced.
-    :returns: the copy; the bundle itself where it was exported for phones with that graph in ORT format.
-    :raises InputError: when the bundle is not whole, has no such graph, or the graph cannot be written in ORT format.
+    :returns: the copy, or the bundle itself if it was exported for phones with this graph in ORT format.
+    :raises InputError: when the bundle is incomplete or has no such graph, or the graph cannot be written in ORT
+        format.
     """
     manifest = read_manifest(bundle)
     graph = graphs_of(bundle, manifest).get(precision)
@@ -51,64 +149,75 @@ def phone_bundle(bundle: Path, precision: str, folder: Path) -> Path:
     check_bundle(bundle, manifest, graph)
     if graph.endswith(".ort") and manifest.get("target") == TARGET:
         return bundle
-    with whole_folder(folder) as made:
-        _copy(bundle, [*_around(manifest), graph, *sorted(external_files(bundle, graph))], made)
-        opened = graph if graph.endswith(".ort") else _in_ort_format(made, graph)
-        kept = {"target": TARGET, "precision": precision, "graphs": {precision: opened}}
-        write_json(made / MANIFEST, manifest | kept | {"files": _listed(made)})
+    with whole_folder(folder) as copy:
+        # Copy all files except the other graphs.
+        names = [name for name in manifest["files"] if not name.startswith("onnx/")]
+        for name in (*names, graph, *sorted(external_files(bundle, graph))):
+            source = inside(bundle, name)
+            if source.is_file():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, copy / name)
+        if not graph.endswith(".ort"):
+            graph = _convert_to_ort(copy, graph)
+        # List the files anew.
+        paths = sorted(path for path in copy.rglob("*") if path.is_file())
+        files = {
+            path.relative_to(copy).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            for path in paths
+        }
+        changes = {"target": TARGET, "precision": precision, "graphs": {precision: graph}, "files": files}
+        write_json(copy / MANIFEST, manifest | changes)
     return folder
 
 
-def emulated(machine: Machine, root: Path | None = None) -> tuple[str, ...]:
-    """Say what stands in for a phone here, and what is left out, a line for each.
-
-    :param machine: where the bench runs.
-    :param root: the folder for the check on arm64, as in `arm64.find_arm64`.
-    """
-    wide = any(flag.startswith(_WIDE) for flag in machine.flags)
-    lines = [
-        f"one thread of this machine ({machine.cpu}) stands in for a phone's processor: compare subjects with each "
-        "other, not with a phone",
-        "AVX-512 is switched off for PyTorch; onnxruntime has no switch for it and uses it, which no phone has"
-        if wide
-        else "",
-        "the memory ceiling counts private writable memory over the bare interpreter (RLIMIT_DATA), not the code of "
-        "libraries nor files that are mapped to be read, which resident memory holds",
-        "no thermal limits: a phone that gets warm slows down",
-        arm64.why_not(root)
-        or "arm64: the bundle is run on an emulated processor (qemu) for its vectors, not its speed",
-    ]
-    return tuple(filter(None, lines))
+def _convert_to_ort(folder: Path, graph: str) -> str:
+    """Replace a graph and its external data by a file in ORT format; return its path inside the folder."""
+    try:
+        from xcompress.export.graph import write_ort
+    except ImportError as error:
+        raise InputError(
+            f"--device mobile: writing the ORT format needs {error.name or error}; pip install 'xcompress[export]'"
+        ) from None
+    try:
+        converted = write_ort(folder / graph)
+    except Exception as error:  # onnxruntime's errors share no base class below Exception
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{graph}: cannot be written in ORT format ({why}); export the bundle again") from error
+    for name in [graph, *external_files(folder, graph)]:
+        (folder / name).unlink()
+    return converted.relative_to(folder).as_posix()
 
 
-def needed(worker: Worker, load: Mapping[str, Any], batches: Sequence[list[list[int]]] = ()) -> int | None:
-    """Measure what a subject needs that failed under a ceiling: load it without one, and serve batches.
+def measure_needed_memory(
+    worker: Worker, load: Mapping[str, Any], batches: Sequence[list[list[int]]] = ()
+) -> int | None:
+    """Measure the memory of a subject that failed under a ceiling: load it without one, and run batches.
 
-    Counted is what `ceiling.limit` bounds. The system keeps no highest mark of that, so the process is watched all the
-    time, from outside, since libraries hold the interpreter while they load.
+    This counts what `memory.limit` bounds. The system keeps no highest mark of that, so another thread polls the
+    process from outside, since libraries hold the interpreter while they load.
 
     :param worker: a fresh one with `ENVIRONMENT` and no ceiling; it is closed.
-    :param load: what the request `load` takes.
-    :param batches: token ids (N, L) that are served then.
+    :param load: the request `load`.
+    :param batches: token ids (N, L).
     :returns: the highest number of bytes over the bare interpreter; None when the subject fails without a ceiling, too.
     """
     try:
         with worker:
-            worker.ask("memory")  # now it is there, and bare
-            with _Watch(worker.pid) as watch:
+            worker.ask("memory")  # the reply shows that the interpreter has started, without any library
+            with _MemoryWatch(worker.pid) as watch:
                 worker.ask("load", **load)
                 for batch in batches:
                     worker.ask("time", input_ids=batch, calls=1, warm=False)
     except WorkerFailed:
         return None
-    return watch.most - watch.first - ceiling.reserved(ENVIRONMENT)
+    return watch.highest - watch.first - memory.reserved(ENVIRONMENT)
 
 
-def explain(failure: str, needed: int | None, ceiling: int) -> str:
+def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> str:
     """Say why a subject failed under a memory ceiling.
 
-    :param failure: what the worker's end or reply said.
-    :param needed: bytes it takes without a ceiling, if known.
+    :param failure: the worker's last message.
+    :param needed: bytes that the subject takes without a ceiling, if known.
     :param ceiling: bytes.
     """
     if needed is not None and needed > ceiling:
@@ -118,63 +227,25 @@ def explain(failure: str, needed: int | None, ceiling: int) -> str:
     return failure
 
 
-class _Watch:
-    """Watches the private memory of another process; use it as a context."""
+class _MemoryWatch:
+    """Polls the private memory of another process; use it as a context."""
 
     def __init__(self, process: int) -> None:
-        self.first = self.most = ceiling.data(process)
+        self.first = self.highest = memory.data(process)
         self._process = process
-        self._done = Event()
+        self._stop = Event()
         self._thread = Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> Self:
-        """Start watching."""
+        """Start polling."""
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop watching."""
-        self._done.set()
+        """Stop polling."""
+        self._stop.set()
         self._thread.join()
 
     def _poll(self) -> None:
-        while not self._done.is_set():
-            self.most = max(self.most, ceiling.data(self._process))
-
-
-def _around(manifest: Mapping[str, Any]) -> list[str]:
-    """List the files of a bundle that are no graphs."""
-    return [name for name in manifest["files"] if not name.startswith("onnx/")]
-
-
-def _copy(bundle: Path, names: Sequence[str], folder: Path) -> None:
-    for name in names:
-        source = inside(bundle, name)
-        if source.is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, folder / name)
-
-
-def _in_ort_format(folder: Path, graph: str) -> str:
-    """Write the graph in ORT format in place of what it was; return the new path inside the folder."""
-    try:
-        from xcompress.export.graph import write_ort
-    except ImportError as error:
-        raise InputError(
-            f"--device mobile: the ORT format is written by xcompress[export] ({error}); install it"
-        ) from None
-    try:
-        made = write_ort(folder / graph)
-    except Exception as error:  # onnxruntime's errors share no base class below Exception
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{graph}: cannot be written in ORT format ({why}); export the bundle again") from error
-    for name in [graph, *external_files(folder, graph)]:
-        (folder / name).unlink()
-    return made.relative_to(folder).as_posix()
-
-
-def _listed(folder: Path) -> dict[str, dict[str, Any]]:
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return {
-        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_of(file)} for file in files
-    }
+        while not self._stop.is_set():
+            self.highest = max(self.highest, memory.data(self._process))

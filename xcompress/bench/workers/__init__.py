@@ -1,1 +1,1 @@
-"""Worker processes that measure one subject each."""
+"""Workers: each holds one subject and measures it, in a process of its own or in a browser."""

@@ -1,4 +1,4 @@
-"""A bundle in ONNX Runtime, as a worker uses it."""
+"""A bundle in ONNX Runtime, for a worker."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from xcompress.bench.workers.work import work_of_bundle
+from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
 
@@ -16,24 +16,24 @@ _CUDA = "CUDAExecutionProvider"
 
 
 class OnnxModel:
-    """A bundle's graph.
+    """One graph of a bundle.
 
     :param source: the bundle's folder.
     :param precision: which graph to open, as in `Encoder`.
     :param device: cpu or cuda.
-    :raises InputError: when the bundle cannot be opened, or there is no such device.
+    :raises InputError: when the bundle cannot be opened, or onnxruntime does not support the device.
     """
 
     def __init__(self, source: str, precision: str, device: str) -> None:
         if device == "cuda" and _CUDA not in onnxruntime.get_available_providers():
             raise InputError(
-                f"onnxruntime {onnxruntime.__version__} knows no CUDA; install onnxruntime-gpu in its place"
+                f"onnxruntime {onnxruntime.__version__} has no CUDA provider; install onnxruntime-gpu in its place"
             )
         self.folder, self.precision, self.device = Path(source), precision, device
         self.threads = 0
 
     def use_threads(self, threads: int) -> None:
-        """Set the number of threads that an operator may use; another number opens the session anew."""
+        """Set the number of threads inside an operator; another number opens the session anew."""
         if threads != self.threads:
             self.threads = threads
             self.encoder = Encoder(self.folder, precision=self.precision, threads=threads)  # type: ignore[arg-type]
@@ -49,24 +49,24 @@ class OnnxModel:
         return sum(map(len, self.encoder.token_ids(texts)))
 
     def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
-        """Prepare a batch without padding, (N, L); the result runs it once."""
+        """Return a function that runs a batch (N, L) without padding."""
         ids = np.asarray(input_ids, dtype=np.int64)
-        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
         session = self.encoder.session
-        return lambda: session.run(["sentence_embedding"], feed)
+        return lambda: session.run(["sentence_embedding"], feeds)
 
     def work(self) -> list[int] | None:
-        """Return multiply-adds by token and by pair of tokens."""
-        found = work_of_bundle(self.folder)
-        return [found.token, found.pair] if found else None
+        """Return the multiply-adds for each token and for each pair of tokens."""
+        counted = bundle_multiply_adds(self.folder)
+        return [counted.token, counted.pair] if counted else None
 
 
 def prepared(graph: bytes, threads: int) -> Callable[[], object]:
-    """Open a graph with one input `given` of a fixed shape, uint8 or float32; the result runs it once."""
+    """Open a graph whose one input has a fixed shape, uint8 or float32; return a function that runs it."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    given = session.get_inputs()[0]
-    values: NDArray[Any] = np.random.default_rng(0).integers(0, 127, given.shape)
-    feed = {given.name: values.astype(np.uint8 if "uint8" in given.type else np.float32)}
-    return lambda: session.run(None, feed)
+    entry = session.get_inputs()[0]
+    values: NDArray[Any] = np.random.default_rng(0).integers(0, 127, entry.shape)
+    feeds = {entry.name: values.astype(np.uint8 if "uint8" in entry.type else np.float32)}
+    return lambda: session.run(None, feeds)

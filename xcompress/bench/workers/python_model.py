@@ -1,4 +1,4 @@
-"""Any Python code that maps sentences to vectors, as a worker uses it."""
+"""Python code that maps sentences to vectors, for a worker."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +11,9 @@ from xcompress.sources.python_code import open_code
 
 
 class PythonModel:
-    """A function or class named `python:package.module:name`; its tokens and threads are its own affair.
+    """A function or class named `python:package.module:name`; it takes text only and chooses its own threads.
 
-    Where the object has an attribute `files`, the paths of its weights, their size is known.
+    If the object has an attribute `files`, the paths of its weights, their size is reported.
 
     :raises InputError: when there is no such code, or it fails.
     """
@@ -23,25 +23,25 @@ class PythonModel:
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of the files that the object names; 0 where it names none."""
+        """Size of the files that the object names; 0 if it names none."""
         return sum(Path(file).stat().st_size for file in getattr(self.code.thing, "files", ()))
 
     def use_threads(self, threads: int) -> None:
-        """Leave the number of threads as it is."""
+        """Do nothing: the code chooses its own threads."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode texts to vectors (n, D)."""
         return self.code(list(texts))
 
     def tokenize(self, texts: Sequence[str]) -> None:
-        """Say that its tokens are not known."""
+        """Return None: the tokens are unknown."""
 
     def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
-        """Refuse: it takes text.
+        """Refuse token ids.
 
         :raises XCompressError: always.
         """
         raise XCompressError("takes text, no token ids")
 
     def work(self) -> None:
-        """Say that its products are not known."""
+        """Return None: the multiply-adds are unknown."""

@@ -1,4 +1,4 @@
-"""A student or encoder in PyTorch, as a worker uses it."""
+"""A student or encoder in PyTorch, for a worker."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xcompress.bench.workers.work import work_of
+from xcompress.bench.workers.multiply_adds import count_multiply_adds
 from xcompress.errors import InputError
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import encode, token_ids
@@ -19,7 +19,7 @@ class TorchModel:
     :param source: its folder or file.
     :param precision: always fp32.
     :param device: cpu or cuda.
-    :raises InputError: when it cannot be opened, or there is no such device.
+    :raises InputError: when it cannot be opened, or PyTorch does not find the device.
     """
 
     def __init__(self, source: str, precision: str, device: str) -> None:
@@ -41,20 +41,20 @@ class TorchModel:
         return sum(map(len, token_ids(self.tokenizer, list(texts), self.student.config)))
 
     def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
-        """Prepare a batch without padding, (N, L); the result runs it once."""
+        """Return a function that runs a batch (N, L) without padding."""
         ids = torch.tensor(input_ids, device=self.device)
         mask = torch.ones_like(ids)
 
         def run() -> object:
             with torch.inference_mode():
                 vectors = self.student(ids, mask)[1]
-                return vectors.cpu()  # waits for a device that works on its own
+                return vectors.cpu()  # waits for a device that works asynchronously
 
         return run
 
     def work(self) -> list[int]:
-        """Return multiply-adds by token and by pair of tokens."""
+        """Return the multiply-adds for each token and for each pair of tokens."""
         config = self.student.config
         layers = config.unit_layers * config.recurrences
-        found = work_of(layers, config.hidden_size, config.intermediate_size, config.bottleneck or 0)
-        return [found.token, found.pair]
+        counted = count_multiply_adds(layers, config.hidden_size, config.intermediate_size, config.bottleneck or 0)
+        return [counted.token, counted.pair]

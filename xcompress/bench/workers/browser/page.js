@@ -1,12 +1,12 @@
-// Run a bundle's graph with onnxruntime-web. Times are in seconds, taken here; memory is in bytes.
+// Run a bundle's graph with onnxruntime-web. Times are measured here, in seconds; memory is in bytes.
 
 import { OPTIONS, feedsOf, importRuntime, vectorsOf } from "/graph.js";
 
-// A module of one function that makes a vector of 16 bytes: a browser without SIMD does not find it valid.
+// A module with one function that makes a vector of 16 bytes; a browser without SIMD rejects it.
 const SIMD = Uint8Array.of(
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11,
 );
-// An ONNX graph of one Identity: a session of it makes the runtime start, and next to nothing else.
+// An ONNX graph with one Identity node; opening it starts the runtime and does almost nothing else.
 const SMALLEST = "CAg6NwoQCgF4EgF5IghJZGVudGl0eRIBZ1oPCgF4EgoKCAgBEgQKAggBYg8KAXkSCgoICAESBAoCCAFCBAoAEA0=";
 
 const memories = new Set();
@@ -15,7 +15,7 @@ let session = null;
 
 watchMemories();
 
-/** Note every WebAssembly memory of this page: those made in JavaScript, and those that modules export. */
+/** Record every WebAssembly memory of this page: those made in JavaScript and those that modules export. */
 function watchMemories() {
   WebAssembly.Memory = class extends WebAssembly.Memory {
     constructor(descriptor) {
@@ -26,11 +26,11 @@ function watchMemories() {
   const plain = Object.getPrototypeOf(WebAssembly.Memory);
   for (const name of ["instantiate", "instantiateStreaming"]) {
     const original = WebAssembly[name];
-    WebAssembly[name] = async (...given) => {
-      const made = await original(...given);
-      const exported = Object.values((made.instance ?? made).exports ?? {});
+    WebAssembly[name] = async (...args) => {
+      const result = await original(...args);
+      const exported = Object.values((result.instance ?? result).exports ?? {});
       exported.filter((value) => value instanceof plain).forEach((memory) => memories.add(memory));
-      return made;
+      return result;
     };
   }
 }
@@ -50,13 +50,13 @@ function base64(numbers) {
   return btoa(text);
 }
 
-const answers = {
-  /** Say what this page can do. */
+const requests = {
+  /** Tell whether the browser has SIMD and an isolated page, whose clock is fine. */
   features() {
     return { simd: WebAssembly.validate(SIMD), isolated: crossOriginIsolated };
   },
 
-  /** Add up the memory of WebAssembly; it never shrinks, so this is its peak as well. */
+  /** Return the bytes of WebAssembly memory; it never shrinks, so this is also its peak. */
   memory() {
     return { wasm: [...memories].reduce((sum, memory) => sum + memory.buffer.byteLength, 0) };
   },
@@ -72,11 +72,11 @@ const answers = {
     return { seconds };
   },
 
-  /** Fetch the graph and the files of its external data, [{ path, data: URL }], and make a session. */
+  /** Fetch the graph and the files of its external data, [{ path, data: URL }], and create a session. */
   async open({ graph, externalData }) {
     const options = externalData.length ? { ...OPTIONS, externalData } : OPTIONS;
-    const [seconds, made] = await timed(() => ort.InferenceSession.create(graph, options));
-    session = made;
+    const [seconds, created] = await timed(() => ort.InferenceSession.create(graph, options));
+    session = created;
     return { seconds };
   },
 
@@ -86,7 +86,7 @@ const answers = {
     return { seconds, vectors: base64(vectors.data), shape: vectors.dims };
   },
 
-  /** Time calls on one batch after some that are not timed. */
+  /** Time calls on one batch, after `warm` untimed ones. */
   async time({ rows, calls, warm }) {
     const feeds = feedsOf(ort, session, rows, 0);
     for (let call = 0; call < warm; call += 1) await vectorsOf(session, feeds);
@@ -95,7 +95,7 @@ const answers = {
     return { seconds };
   },
 
-  /** Time all batches, one after the other. */
+  /** Time all batches together, one after another. */
   async throughput({ batches, pad }) {
     const [seconds] = await timed(async () => {
       for (const rows of batches) await vectorsOf(session, feedsOf(ort, session, rows, pad));
@@ -104,10 +104,10 @@ const answers = {
   },
 };
 
-/** Answer a request; whatever goes wrong comes back as text. */
+/** Answer a request; an error is returned as text. */
 globalThis.answer = async (name, request) => {
   try {
-    return await answers[name](request);
+    return await requests[name](request);
   } catch (error) {
     return { error: String(error?.message || error) };
   }

@@ -1,8 +1,7 @@
-"""What a bench in a browser needs and xcompress does not install: playwright, a Chromium, onnxruntime-web."""
+"""Find what a bench in a browser needs and xcompress does not install: playwright, a Chromium, onnxruntime-web."""
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +32,7 @@ _PLACES = (
 
 @dataclass(frozen=True)
 class Tools:
-    """What was found on this machine."""
+    """The browser and the runtime on this machine."""
 
     browser: Path
     """The executable."""
@@ -49,7 +48,7 @@ class Tools:
 
 
 def check_browser(browser: str | Path | None = None, onnxruntime_web: str | Path | None = None) -> Tools:
-    """Look for all that is needed; install and download nothing.
+    """Find all that is needed; install and download nothing.
 
     :param browser: name or path of a Chromium, Chrome or Edge; None looks at the variable CHROME_PATH, then for the
         usual names.
@@ -57,33 +56,36 @@ def check_browser(browser: str | Path | None = None, onnxruntime_web: str | Path
         node_modules of the current folder and of those above it.
     :raises InputError: with all that is missing, and how to install it, in one line.
     """
-    faults = [] if find_spec("playwright") else ["the Python package playwright: pip install 'xcompress[browser]'"]
-    program = _tried(lambda: _find_browser(browser), faults)
-    package = _tried(lambda: find_package(onnxruntime_web), faults)
-    if program is None or package is None or faults:
-        raise InputError(f"--device wasm: not everything is installed; needed: {'; '.join(faults)}")
+    missing = [] if find_spec("playwright") else ["the Python package playwright: pip install 'xcompress[browser]'"]
+    program = package = None
+    try:
+        program = find_browser(browser)
+    except LookupError as error:
+        missing.append(str(error.args[0]))
+    try:
+        package = find_package(onnxruntime_web)
+    except LookupError as error:
+        missing.append(str(error.args[0]))
+    if program is None or package is None or missing:
+        raise InputError(f"--device wasm: not everything is installed; needed: {'; '.join(missing)}")
     return Tools(program, package, version_of(package))
 
 
-def _tried(find: Callable[[], Path], faults: list[str]) -> Path | None:
-    try:
-        return find()
-    except LookupError as error:
-        faults.append(str(error.args[0]))
-        return None
+def find_browser(browser: str | Path | None = None) -> Path:
+    """Return the path of a browser.
 
-
-def _find_browser(asked: str | Path | None) -> Path:
-    named = asked or os.environ.get(CHROME_PATH)
+    :param browser: name or path, as in `check_browser`.
+    :raises LookupError: when there is none, with how to install it.
+    """
+    named = browser or os.environ.get(CHROME_PATH)
     if named:
-        found = shutil.which(named)
-        if found is None:
-            raise LookupError(f"a browser ({named} is no program): give the path of a Chromium in {CHROME_PATH}")
-        return Path(found)
+        program = shutil.which(named)
+        if program is None:
+            raise LookupError(f"a browser ({named} is not a program): give the path of a Chromium in {CHROME_PATH}")
+        return Path(program)
     for name in (*_NAMES, *_PLACES):
-        found = shutil.which(name)
-        if found:
-            return Path(found)
+        if program := shutil.which(name):
+            return Path(program)
     raise LookupError(
         f"a Chromium: install chromium or Google Chrome with the system's packages, or give its path in {CHROME_PATH}"
     )

@@ -1,0 +1,41 @@
+"""Count the multiply-adds of an encoder's matrix products."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class MultiplyAdds:
+    """Multiply-adds of an encoder's matrix products."""
+
+    token: int
+    """For each token."""
+    pair: int
+    """For each pair of tokens of a sentence."""
+
+    def of_call(self, batch: int, tokens: int) -> int:
+        """Return the multiply-adds of one call: N L (token + L pair)."""
+        return batch * tokens * (self.token + tokens * self.pair)
+
+
+def count_multiply_adds(layers: int, hidden: int, inner: int, bottleneck: int = 0) -> MultiplyAdds:
+    """Count those of a BERT: 4 H^2 + 2 H I for a token in each layer, 2 H for each pair (scores and context).
+
+    :param bottleneck: B, when every token's embedding is multiplied with a B x H projection.
+    """
+    return MultiplyAdds(layers * (4 * hidden * hidden + 2 * hidden * inner) + bottleneck * hidden, layers * 2 * hidden)
+
+
+def bundle_multiply_adds(folder: Path) -> MultiplyAdds | None:
+    """Count those of a bundle, whose sizes are in config.json; None when its files lack them."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        bottleneck = manifest.get("bottleneck") or {}
+        width = bottleneck["width"] if bottleneck.get("form") == "factored" else 0
+        return count_multiply_adds(
+            config["num_hidden_layers"], config["hidden_size"], config["intermediate_size"], width
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
