@@ -17,7 +17,7 @@ from typing import Any
 from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.tables import NONE, grids, measured_on
 from xcompress.bench.results import Accuracy, Report, Result
-from xcompress.cli.models import listed
+from xcompress.bundle.released import released_models
 from xcompress.console import markdown_table
 from xcompress.distillation.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
@@ -62,7 +62,7 @@ def _measured(what: str, folder: Path) -> str:
 
 
 def _models() -> str:
-    sets = {test["test"]: test for one in listed() for test in _scores(one)}
+    sets = {test["test"]: test for one in released_models() for test in _scores(one)}
     columns = [(test, name) for test, names in DEV.items() if test in sets for name in names]
     head = ["model", "MB", "numbers", *(f"{test}, {DEV[test][name]}" for test, name in columns)]
     rows = [
@@ -72,7 +72,7 @@ def _models() -> str:
             str(one["dimension"]),
             *(f"{one['dev'][t][n]:.1f}" for t, n in columns),
         ]
-        for one in listed()
+        for one in released_models()
     ]
     legend = "; ".join(f"{name}: {sets[name]['metric']}, {sets[name]['rows']} rows" for name in DEV if name in sets)
     return f"{markdown_table(head, rows)}\n\n{legend}."

@@ -20,12 +20,13 @@ import numpy as np
 from xcompress.bench.eval import collect
 from xcompress.bench.results import Accuracy
 from xcompress.bundle.encoder import Encoder, Vectors
-from xcompress.bundle.integrity import read_manifest
-from xcompress.bundle.released import MODELS, size_of
+from xcompress.bundle.manifest import read_manifest
+from xcompress.bundle.released import MODELS
 from xcompress.console import Ticker, bar, emit, fail, say, warn
 from xcompress.errors import XCompressError
 from xcompress.export.provenance import Table, read_table, table_file
 from xcompress.export.release import describe_scores, release_facts, write_release
+from xcompress.files import size_of
 
 AT_ONCE = 512
 """Sentences between two steps of the progress bar."""

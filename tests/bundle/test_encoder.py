@@ -65,7 +65,7 @@ def test_vectors_are_the_students(encoder: Encoder) -> None:
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_order_is_kept_at_any_batch_size(batch_size: int) -> None:
     encoder = Encoder(bundle(), precision="fp32")
-    alone = np.concatenate([encoder.encode(text) for text in SENTENCES])
+    alone = np.stack([encoder.encode(text) for text in SENTENCES])
     np.testing.assert_allclose(encoder.encode(SENTENCES, batch_size), alone, atol=1e-5)
 
 
@@ -80,8 +80,11 @@ def test_auto_takes_int8_where_there_is_one(encoder: Encoder, copy: Path) -> Non
         Encoder(copy)
 
 
-def test_one_string_is_a_list_of_one(encoder: Encoder) -> None:
-    assert encoder.encode("rain").shape == (1, 24)
+def test_one_sentence_gives_one_vector_and_a_list_gives_rows(encoder: Encoder) -> None:
+    vector = encoder.encode("rain")
+    assert (vector.shape, vector.dtype) == ((24,), np.float32)
+    np.testing.assert_array_equal(encoder.encode(["rain"]), [vector])
+    np.testing.assert_array_equal(encoder.encode(np.str_("rain")), vector)
 
 
 def test_nothing_gives_no_rows(encoder: Encoder) -> None:
@@ -111,6 +114,8 @@ def test_the_prefix_comes_from_the_manifest(encoder: Encoder, copy: Path) -> Non
 def test_similarity_is_the_cosine(encoder: Encoder) -> None:
     left, right = np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[4.0, 3.0], [3.0, 4.0], [-3.0, -4.0]])
     np.testing.assert_allclose(encoder.similarity(left, right), [[0.96, 1, -1], [0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity(left[0], right), [[0.96, 1, -1]], atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity(left[0], right[0]), [[0.96]], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +207,7 @@ def test_any_text_has_one_vector(exact: Encoder, texts: list[str], data: st.Data
     vectors = exact.encode(texts)
     assert np.isfinite(vectors).all()
     np.testing.assert_allclose(exact.encode([texts[row] for row in order]), vectors[order], atol=1e-5)
-    np.testing.assert_allclose(exact.encode(texts[0]), vectors[:1], atol=1e-5)
+    np.testing.assert_allclose(exact.encode(texts[0]), vectors[0], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +263,7 @@ def test_of_a_megabyte_only_what_counts_is_tokenised(
     expected = reference(exact, text)
     recorder = Recorder(exact._tokenizer)
     monkeypatch.setattr(exact, "_tokenizer", recorder)
-    np.testing.assert_allclose(exact.encode(text), expected, atol=1e-6)
+    np.testing.assert_allclose(exact.encode([text]), expected, atol=1e-6)
     assert recorder.characters <= most
 
 
@@ -348,9 +353,9 @@ def test_neither_torch_nor_transformers_is_needed(encoder: Encoder) -> None:
         "for name in ('torch', 'transformers', 'onnx', 'sentence_transformers', 'scipy', 'rich', 'pydantic'):\n"
         "    sys.modules[name] = None\n"
         "from xcompress.bundle.encoder import Encoder\n"
-        "print(*Encoder(sys.argv[1], threads=1).encode('rain')[0])\n"
+        "print(*Encoder(sys.argv[1], threads=1).encode('rain'))\n"
     )
     command = [sys.executable, "-c", code, str(bundle())]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose([float(number) for number in done.stdout.split()], encoder.encode("rain")[0], atol=1e-5)
+    np.testing.assert_allclose([float(number) for number in done.stdout.split()], encoder.encode("rain"), atol=1e-5)

@@ -17,7 +17,8 @@ from onnx.external_data_helper import set_external_data
 from tests.bundle.test_external_data import model as odd_model
 from tests.helpers.student import bundle
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.integrity import check_bundle, read_manifest
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError
 
 GRAPH = "onnx/model_quantized.onnx"

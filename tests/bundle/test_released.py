@@ -14,13 +14,15 @@ from tests.helpers.student import SENTENCES, bundle
 from xcompress.bench.subjects import find_subjects
 from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.integrity import check_bundle, read_manifest
-from xcompress.bundle.released import find_bundle, released_folder, released_names, size_of
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import read_manifest
+from xcompress.bundle.released import find_bundle, released_folder, released_models, released_names
 from xcompress.cli.encode import embed, search
 from xcompress.cli.models import models
 from xcompress.errors import InputError
 from xcompress.export.card import model_card
 from xcompress.export.release import CODE, MOST, WHEEL
+from xcompress.files import size_of
 from xcompress.recipe import load_recipe
 
 app = typer.Typer()
@@ -132,7 +134,7 @@ def test_embed_and_search_use_it(installed: Path) -> None:
     place(installed / "small")
     (Path.cwd() / "lines.txt").write_text("\n".join(SENTENCES))
     vector = json.loads(run("embed", "rain", "--json").stdout)["vector"]
-    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain")[0], atol=1e-5)
+    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain"), atol=1e-5)
     assert json.loads(run("search", "lines.txt", "rain", "--json").stdout)[0]["text"] == "rain"
     assert run("embed", "rain", "--json", "--model", "small").stdout
 

@@ -94,7 +94,7 @@ def test_standard_input_becomes_vectors(expected: np.ndarray, arguments: list[st
 
 
 def test_many_lines_keep_their_order(inside: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.cli.encode._AT_ONCE", 2)
+    monkeypatch.setattr("xcompress.cli.encode._TEXTS_PER_STEP", 2)
     run("embed", *SENTENCES, "--output", "v.npy")
     np.testing.assert_allclose(np.load("v.npy"), expected, atol=1e-5)
 

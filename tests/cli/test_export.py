@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from tests.helpers.export import little_text  # noqa: F401
 from tests.helpers.student import SENTENCES, save_student
 from xcompress.bundle.encoder import Encoder
-from xcompress.cli.main import main as cli
+from xcompress.cli import main as cli
 from xcompress.export.config import Bottleneck, ExportConfig, Format, Precision, Recurrence, Shortening, Target
 from xcompress.export.source import SourceOptions
 

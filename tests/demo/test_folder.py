@@ -195,7 +195,7 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, package: Path) -
         port = address.rstrip("/").rpartition(":")[2]
         other = subprocess.run([*command, "--port", port], capture_output=True, text=True, check=False, env=environment)
         assert other.returncode == 2
-        assert f"port {port} cannot be had" in other.stderr
+        assert f"port {port} is not available" in other.stderr
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 0
     finally:

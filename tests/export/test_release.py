@@ -16,7 +16,8 @@ from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, bundle
 from tests.helpers.vocabularies import MAKERS, make, sentences
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.integrity import check_bundle, read_manifest
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export import release
 from xcompress.export.card import model_card

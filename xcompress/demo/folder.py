@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bundle.encoder import Encoder, Vectors
-from xcompress.bundle.integrity import external_files, graphs_of
+from xcompress.bundle.integrity import external_files
+from xcompress.bundle.manifest import graphs_of
 from xcompress.demo.text import DemoText, Sentence, own_text, packaged_text
 from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json

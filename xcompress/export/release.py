@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.integrity import MANIFEST, check_bundle, external_files, graphs_of, read_manifest
-from xcompress.bundle.released import size_of
+from xcompress.bundle.integrity import check_bundle, external_files
+from xcompress.bundle.manifest import MANIFEST, graphs_of, read_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.card import CARD, model_card
 from xcompress.export.folder import list_files
@@ -23,7 +23,7 @@ from xcompress.export.provenance import (
     models_of_all,
     text_of_all,
 )
-from xcompress.files import read_json, whole_folder, write_json, write_text
+from xcompress.files import read_json, size_of, whole_folder, write_json, write_text
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage
 

@@ -12,7 +12,8 @@ from xcompress.bench import memory as ceiling
 from xcompress.bench.devices import arm64
 from xcompress.bench.machine import Machine
 from xcompress.bench.workers.client import Worker, WorkerFailed
-from xcompress.bundle.integrity import MANIFEST, check_bundle, external_files, graphs_of, inside, read_manifest
+from xcompress.bundle.integrity import check_bundle, external_files
+from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, read_manifest
 from xcompress.errors import InputError
 from xcompress.files import sha256_of, whole_folder, write_json
 

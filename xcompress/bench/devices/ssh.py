@@ -14,7 +14,7 @@ import xcompress
 from xcompress import console
 from xcompress.bench.machine import Machine
 from xcompress.bench.workers.client import Worker, WorkerFailed
-from xcompress.bundle.integrity import MANIFEST, inside, read_manifest
+from xcompress.bundle.manifest import MANIFEST, inside, read_manifest
 from xcompress.errors import InputError
 
 SSH = "XCOMPRESS_SSH"
@@ -31,6 +31,7 @@ RUNNER = (
     "bundle/encoder.py",
     "bundle/external_data.py",
     "bundle/integrity.py",
+    "bundle/manifest.py",
     "bundle/released.py",
     "bench/__init__.py",
     "bench/machine.py",

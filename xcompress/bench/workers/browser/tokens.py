@@ -6,7 +6,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from xcompress.bundle.encoder import clean
-from xcompress.bundle.integrity import inside, read_manifest
+from xcompress.bundle.manifest import inside, read_manifest
 from xcompress.errors import InputError
 
 BATCH_TOKENS = 32 * 128

@@ -17,7 +17,8 @@ from xcompress.bench.workers.browser.tokens import Tokens, by_length
 from xcompress.bench.workers.browser.tools import Tools, check_browser
 from xcompress.bench.workers.client import TIMEOUT, WorkerClient, WorkerFailed
 from xcompress.bench.workers.work import work_of_bundle
-from xcompress.bundle.integrity import check_bundle, external_files, graphs_of, read_manifest
+from xcompress.bundle.integrity import check_bundle, external_files
+from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.errors import InputError, XCompressError
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import SCRIPT
