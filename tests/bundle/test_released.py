@@ -10,13 +10,13 @@ import typer
 from typer.testing import CliRunner, Result
 
 import xcompress
-from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bench.subjects import find_subjects
 from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import read_manifest
-from xcompress.bundle.released import find_bundle, released_folder, released_models, released_names
+from xcompress.bundle.released import find_bundle, released_folder, released_names
 from xcompress.cli.encode import embed, search
 from xcompress.cli.models import models
 from xcompress.errors import InputError
@@ -43,8 +43,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def place(folder: Path, **changes: object) -> Path:
     shutil.copytree(bundle(), folder)
-    manifest = json.loads((folder / "manifest.json").read_text()) | changes
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    change_manifest(folder, **changes)
     return folder
 
 

@@ -25,7 +25,7 @@ def bundle_from_hub(reference: str) -> Path:
     snapshot = hub_snapshot(reference, [MANIFEST], lambda path: (path / MANIFEST).is_file(), _ADVICE)
     manifest = read_json(snapshot / MANIFEST) if (snapshot / MANIFEST).is_file() else None
     files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or not all(is_plain(name) for name in files):
+    if not isinstance(files, dict) or not files or not all(is_plain(name) for name in files):
         raise InputError(f"{reference}: not a bundle, its manifest.json is missing or lists no files; {_ADVICE}")
 
     # Graphs may be absent, see `check_bundle`; everything else must be there before the local copy counts as complete.

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polib
-
 from xcompress import console
 from xcompress.corpus.pairs import Pair
 from xcompress.errors import InputError
@@ -105,6 +103,8 @@ def _nearest(language: str, locales: Iterable[str]) -> str | None:
 
 
 def _pairs(path: Path, language: str, origin: str) -> list[Pair]:
+    import polib  # not part of the extras `bench` and `export`, which import this module
+
     try:
         catalogue = polib.pofile(str(path)) if path.suffix == ".po" else polib.mofile(str(path))
         entries = catalogue.translated_entries()
