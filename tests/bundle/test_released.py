@@ -1,4 +1,4 @@
-"""Models that come with the package: their names, how they are opened, and whether those that are there are whole."""
+"""Released models: their names, how they are opened, and the integrity of those in this tree."""
 
 import json
 import shutil
@@ -29,12 +29,12 @@ app = typer.Typer()
 for command in (embed, search, models):
     app.command()(command)
 
-THERE = released_names()
+RELEASED = released_names()
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in for the package's folder of models, still empty; work in an empty folder."""
+    """Replace the package's folder of models by an empty one; work in an empty folder."""
     monkeypatch.setattr(released, "MODELS", tmp_path / "package" / "models")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -165,28 +165,28 @@ def test_a_list_of_none_says_so(installed: Path) -> None:
     assert "no released model in this installation" in run("models").stderr
 
 
-@pytest.mark.skipif(not THERE, reason="no released model in xcompress/models yet")
-class TestThoseThatAreThere:
-    @pytest.mark.parametrize("name", THERE)
+@pytest.mark.skipif(not RELEASED, reason="no released model in xcompress/models yet")
+class TestReleasedModels:
+    @pytest.mark.parametrize("name", RELEASED)
     def test_each_is_whole_and_works(self, name: str) -> None:
         folder = released_folder(name)
         check_bundle(folder, read_manifest(folder), everything=True)
         vectors = Encoder.released(name).encode(["The train is late.", "Der Zug hat Verspätung.", "I like soup."])
         assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
 
-    @pytest.mark.parametrize("name", THERE)
+    @pytest.mark.parametrize("name", RELEASED)
     def test_each_is_as_small_as_its_name_promises(self, name: str) -> None:
         assert size_of(released_folder(name)) <= MOST.get(name, WHEEL)
 
-    @pytest.mark.parametrize("name", THERE)
+    @pytest.mark.parametrize("name", RELEASED)
     def test_each_card_is_what_its_manifest_says(self, name: str) -> None:
         manifest = read_manifest(released_folder(name))
         assert (released_folder(name) / "README.md").read_text(encoding="utf-8") == model_card(manifest)
 
-    @pytest.mark.parametrize("name", THERE)
+    @pytest.mark.parametrize("name", RELEASED)
     def test_each_was_trained_by_the_recipe_that_its_card_names(self, name: str) -> None:
         made = read_manifest(released_folder(name))["release"]
         assert load_recipe(made["recipe"]).hash == made["recipe_hash"]
 
     def test_together_they_fit_in_the_package(self) -> None:
-        assert sum(size_of(released_folder(name)) for name in THERE) <= WHEEL - CODE
+        assert sum(size_of(released_folder(name)) for name in RELEASED) <= WHEEL - CODE

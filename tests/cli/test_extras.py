@@ -141,7 +141,10 @@ def test_every_command_is_covered() -> None:
 def test_every_package_of_an_extra_is_known(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in sorted(import_names(extra)):
         monkeypatch.setitem(sys.modules, package, None)
-        told = {command: missing_extra(command, absent(f"{package}.deep")) or "" for command in COMMAND_EXTRAS}
+        told = {
+            command: missing_extra(["--debug", command, "x"], absent(f"{package}.deep")) or ""
+            for command in COMMAND_EXTRAS
+        }
         for command, line in told.items():
             assert line.startswith(f"{command}: needs {package}, which is not installed; run pip install 'xcompress[")
             suggested = line.partition("[")[2].partition("]")[0]
@@ -157,7 +160,7 @@ def absent(name: str | None) -> ModuleNotFoundError:
 @pytest.mark.parametrize("name", ["torch.nonsense", "numpy", "xcompress.nonsense", "no_such_package", "", None])
 def test_other_missing_modules_are_faults(name: str | None) -> None:
     pytest.importorskip("torch")
-    assert missing_extra("distill", absent(name)) is None
+    assert missing_extra(["distill"], absent(name)) is None
 
 
 def test_a_package_of_the_base_install_is_not_called_optional(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""A small student, its tokenizer and its bundle, made once per test run."""
+"""A small student, its tokenizer and its bundle."""
 
 import atexit
 import json
@@ -67,7 +67,7 @@ def save_student(folder: Path, **changes: object) -> Path:
 
 @cache
 def bundle() -> Path:
-    """Export the small student once; tests must not change what is in the folder."""
+    """Export the small student once per test run; tests must not change the folder, see `bundle_copy`."""
     place = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     return export(save_student(place / "small"))

@@ -105,7 +105,10 @@ class Encoder:
         :param check: compare the files with the hashes in the manifest first.
         :raises InputError: when there is no such model, the hub cannot be reached, or the bundle cannot be opened.
         """
-        folder = name_or_path if isinstance(name_or_path, Path) else _locate(name_or_path)
+        folder = Path(name_or_path)
+        if isinstance(name_or_path, str):
+            is_local = "/" not in name_or_path or folder.exists() or folder.parent.is_dir()
+            folder = find_bundle(name_or_path) if is_local else _find_on_hub(name_or_path)
         return cls(folder, precision=precision, threads=threads, check=check)
 
     @classmethod
@@ -157,7 +160,16 @@ class Encoder:
         for start in range(0, len(sentences), _TEXTS_AT_ONCE):
             sequences = self.token_ids(sentences[start : start + _TEXTS_AT_ONCE])
             for rows in _batches([len(ids) for ids in sequences], batch_size):
-                vectors[[start + row for row in rows]] = self._run([sequences[row] for row in rows])
+                # Pad the sequences of the batch to the longest of them, and run the graph.
+                shape = (len(rows), max(len(sequences[row]) for row in rows))
+                input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
+                attention_mask = np.zeros(shape, dtype=np.int64)
+                for place, row in enumerate(rows):
+                    input_ids[place, : len(sequences[row])] = sequences[row]
+                    attention_mask[place, : len(sequences[row])] = 1
+                feeds = dict(zip(_INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
+                outputs = self.session.run([_OUTPUT], {name: feeds[name] for name in self._inputs})
+                vectors[[start + row for row in rows]] = outputs[0]
         return vectors[0] if isinstance(texts, str) else vectors
 
     def similarity(self, left: Vectors, right: Vectors) -> Vectors:
@@ -188,18 +200,6 @@ class Encoder:
             pending, width = too_short, 8 * width
         return sequences
 
-    def _run(self, sequences: list[list[int]]) -> Vectors:
-        """Pad n sequences of token ids to one length and run the graph; (n, D)."""
-        shape = (len(sequences), max(map(len, sequences)))
-        input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
-        attention_mask = np.zeros(shape, dtype=np.int64)
-        for row, ids in enumerate(sequences):
-            input_ids[row, : len(ids)] = ids
-            attention_mask[row, : len(ids)] = 1
-        feeds = dict(zip(_INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
-        vectors: Vectors = self.session.run([_OUTPUT], {name: feeds[name] for name in self._inputs})[0]
-        return vectors
-
 
 def top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
     """Return the columns of the k highest scores of each row, highest first; of equal scores the first.
@@ -218,17 +218,12 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _locate(name_or_path: str) -> Path:
-    """Return the folder of a released model, bundle or hub id."""
-    folder = Path(name_or_path)
-    if "/" in name_or_path and not folder.exists() and not folder.parent.is_dir():
-        from xcompress.sources import looks_like_path
+def _find_on_hub(reference: str) -> Path:
+    """Return the bundle of a hub id; a text that cannot be a hub id is a path."""
+    from xcompress.bundle.hub import bundle_from_hub
+    from xcompress.sources import looks_like_path
 
-        if not looks_like_path(name_or_path):
-            from xcompress.bundle.hub import bundle_from_hub
-
-            return bundle_from_hub(name_or_path)
-    return find_bundle(name_or_path)
+    return Path(reference) if looks_like_path(reference) else bundle_from_hub(reference)
 
 
 def _head(text: str, width: int) -> str:

@@ -35,23 +35,18 @@ def check_bundle(
     :param everything: require and hash every file.
     :raises InputError: naming the first file that differs.
     """
-    files = _listed_files(folder, manifest)
-    _refuse_unlisted(folder, files)
+    files = _read_file_list(folder, manifest)
+    for pattern in _READ_BY_LOADERS:
+        for file in sorted(folder.glob(pattern)):
+            name = file.relative_to(folder).as_posix()
+            if name not in files and not file.name.startswith(".") and not file.is_dir():
+                raise InputError(f"{file}: is not listed in manifest.json; remove it, or export the bundle again")
     optional = {name for name in files if name.startswith("onnx/") or name == _CARD}
     for name in sorted(files.keys() - (set() if everything else optional)):
         _check_file(folder, name, files[name])
-    # Check each graph itself before its references to other files are read.
     graphs = [name for name in files if name.endswith(".onnx")] if everything else [graph] if graph else []
     for name in graphs:
-        if name not in files:
-            raise InputError(f"{folder / name}: is not listed in manifest.json; {EXPORT_AGAIN}")
-        _check_file(folder, name, files[name])
-        for data in sorted(external_files(folder, name)):
-            if data not in files:
-                raise InputError(
-                    f"{folder / name}: wants to read {data}, which manifest.json does not list; {EXPORT_AGAIN}"
-                )
-            _check_file(folder, data, files[data])
+        _check_graph(folder, name, files)
     for name in set() if everything else optional - {_CARD}:
         if (folder / name).exists():
             _check_size(folder, name, files[name])
@@ -72,7 +67,7 @@ def external_files(folder: Path, graph: str) -> set[str]:
     return names
 
 
-def _listed_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, _ListedFile]:
+def _read_file_list(folder: Path, manifest: Mapping[str, Any]) -> dict[str, _ListedFile]:
     file = folder / MANIFEST
     if not manifest.get("files"):
         raise InputError(f"{file}: lists no files, so nothing can be checked; export the bundle again")
@@ -86,12 +81,17 @@ def _listed_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, _Liste
     return listed
 
 
-def _refuse_unlisted(folder: Path, files: Mapping[str, _ListedFile]) -> None:
-    for pattern in _READ_BY_LOADERS:
-        for file in sorted(folder.glob(pattern)):
-            name = file.relative_to(folder).as_posix()
-            if name not in files and not file.name.startswith(".") and not file.is_dir():
-                raise InputError(f"{file}: is not listed in manifest.json; remove it, or export the bundle again")
+def _check_graph(folder: Path, graph: str, files: Mapping[str, _ListedFile]) -> None:
+    """Check a graph itself before its references to other files are read, and then those files."""
+    if graph not in files:
+        raise InputError(f"{folder / graph}: is not listed in manifest.json; {EXPORT_AGAIN}")
+    _check_file(folder, graph, files[graph])
+    for name in sorted(external_files(folder, graph)):
+        if name not in files:
+            raise InputError(
+                f"{folder / graph}: wants to read {name}, which manifest.json does not list; {EXPORT_AGAIN}"
+            )
+        _check_file(folder, name, files[name])
 
 
 def _check_file(folder: Path, name: str, expected: _ListedFile) -> None:

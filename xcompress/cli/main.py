@@ -59,18 +59,13 @@ def main() -> None:
             raise
         if isinstance(error, XCompressError):
             message, code = str(error), error.exit_code
-        elif isinstance(error, ModuleNotFoundError) and (advice := missing_extra(_command_name(), error)):
+        elif isinstance(error, ModuleNotFoundError) and (advice := missing_extra(sys.argv[1:], error)):
             message, code = advice, InputError.exit_code
         else:
             message = f"unexpected {type(error).__name__}: {first_line(error)}"
             message, code = f"{message}; add --debug in front of the command for the traceback", 1
         fail(message)
         sys.exit(code)
-
-
-def _command_name() -> str:
-    """Return the command in the arguments of this process, such as `distill`."""
-    return next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "xcompress")
 
 
 def _print_version(is_requested: bool) -> None:
