@@ -15,7 +15,6 @@ from pathlib import Path
 from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.tables import NONE, grids, measured_on
 from xcompress.bench.results import Accuracy, Report, Result
-from xcompress.cli.models import listed
 from xcompress.console import markdown_table
 from xcompress.distillation.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
@@ -65,7 +64,7 @@ def main() -> None:
 
 
 def _models_text() -> str:
-    models = listed()
+    models = released_models()
     manifests = [read_json(Path(model["folder"]) / "manifest.json") for model in models]
     sets = {score["test"]: score for manifest in manifests for score in manifest["release"]["scores"]}
     columns = [(test, name) for test, names in DEV.items() if test in sets for name in names]

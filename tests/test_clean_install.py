@@ -1,4 +1,4 @@
-"""The wheel with its base dependencies alone: what somebody has who only uses a bundle."""
+"""The wheel in an environment with its base dependencies only."""
 
 import json
 import os
@@ -17,10 +17,11 @@ from xcompress.bundle.encoder import Encoder
 ABSENT = ("torch", "transformers", "onnx", "scipy", "sentence_transformers")
 SNIPPET = f"""
 import importlib.util, json, sys
-found = [name for name in {ABSENT} if importlib.util.find_spec(name)]
+installed = [name for name in {ABSENT} if importlib.util.find_spec(name)]
 from xcompress import Encoder
 vectors = Encoder(sys.argv[1], precision="fp32", threads=1).encode({SENTENCES!r})
-print(json.dumps({{"found": found, "vectors": vectors.tolist(), "xcompress": sys.modules["xcompress"].__file__}}))
+file = sys.modules["xcompress"].__file__
+print(json.dumps({{"installed": installed, "vectors": vectors.tolist(), "xcompress": file}}))
 """
 
 
@@ -28,7 +29,7 @@ OFFLINE = re.compile("Retrying|ConnectionError|ConnectTimeout|Temporary failure|
 
 
 def pip(*arguments: str) -> None:
-    """Run pip; skip the test where it reaches no package registry."""
+    """Run pip; skip the test if no package registry is reachable."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode and OFFLINE.search(done.stderr):
@@ -38,7 +39,7 @@ def pip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install a wheel of this repository and its base dependencies into an empty environment; give its bin folder."""
+    """Install the wheel and its base dependencies into an empty environment; return its bin folder."""
     folder = tmp_path_factory.mktemp("clean")
     pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
     (wheel,) = folder.glob("xcompress-*.whl")
@@ -50,7 +51,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(environment: Path, *command: str) -> str:
-    """Run a command away from the repository, with nothing of this process's environment that would lead back to it."""
+    """Run a command outside the repository, without the environment variables that lead back to it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     name, *arguments = command
     done = subprocess.run(
@@ -61,18 +62,18 @@ def run(environment: Path, *command: str) -> str:
 
 
 def test_the_encoder_works_without_torch(environment: Path) -> None:
-    told = json.loads(run(environment, "python", "-c", SNIPPET, str(bundle())))
-    assert told["found"] == []
-    assert Path(told["xcompress"]).is_relative_to(environment.parent)
+    reply = json.loads(run(environment, "python", "-c", SNIPPET, str(bundle())))
+    assert reply["installed"] == []
+    assert Path(reply["xcompress"]).is_relative_to(environment.parent)
     expected = Encoder(bundle(), precision="fp32", threads=1).encode(SENTENCES)
-    np.testing.assert_allclose(told["vectors"], expected, atol=1e-5)
+    np.testing.assert_allclose(reply["vectors"], expected, atol=1e-5)
 
 
 def test_the_commands_work_without_torch(environment: Path, tmp_path: Path) -> None:
     assert "embed" in run(environment, "xcompress", "--help")
     model = ["--model", str(bundle())]
     vector = json.loads(run(environment, "xcompress", "embed", "rain", "--json", *model))["vector"]
-    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain")[0], atol=1e-5)
+    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain"), atol=1e-5)
     (tmp_path / "lines.txt").write_text("\n".join(SENTENCES))
-    found = json.loads(run(environment, "xcompress", "search", str(tmp_path / "lines.txt"), "rain", "--json", *model))
-    assert found[0]["text"] == "rain"
+    nearest = json.loads(run(environment, "xcompress", "search", str(tmp_path / "lines.txt"), "rain", "--json", *model))
+    assert nearest[0]["text"] == "rain"

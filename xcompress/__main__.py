@@ -1,4 +1,4 @@
-"""`python -m xcompress` is the command line."""
+"""Run the command line with `python -m xcompress`."""
 
 from xcompress.cli.main import main
 

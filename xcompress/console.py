@@ -1,4 +1,4 @@
-"""The only module that prints: one console for people, progress bars with an ETA, and tables."""
+"""All printing: results on standard output; messages and progress bars on standard error."""
 
 import os
 import sys
@@ -14,8 +14,10 @@ from rich.table import Table
 
 Item = TypeVar("Item")
 
-SECONDS_BETWEEN_LINES = 10
-COLUMNS = (
+_SECONDS_BETWEEN_LINES = 10
+_LOG_WIDTH = 140
+"""Width of tables where standard output is no terminal."""
+_COLUMNS = (
     TextColumn("{task.description}"),
     BarColumn(),
     MofNCompleteColumn(),
@@ -24,120 +26,117 @@ COLUMNS = (
     TextColumn("ETA"),
     TimeRemainingColumn(),
 )
+_QUIET = os.environ.get("RANK", "0") != "0"
+"""Under torchrun only the first process prints."""
 
-WIDTH_OF_LOGS = 140
-
-QUIET = os.environ.get("RANK", "0") != "0"
-"""Of several processes that work together, the first alone speaks."""
-
-out = Console(quiet=QUIET, highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH_OF_LOGS)
-err = Console(quiet=QUIET, stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
+_out = Console(quiet=_QUIET, highlight=False, emoji=False, width=None if sys.stdout.isatty() else _LOG_WIDTH)
+_err = Console(quiet=_QUIET, stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 
 
 def say(text: str) -> None:
-    """Tell the user what happens, on standard error, so that standard output stays clean for results."""
-    err.print(escape(text))
+    """Print a message on standard error."""
+    _err.print(escape(text))
 
 
 def warn(text: str) -> None:
-    """Tell the user about something that may need attention."""
-    err.print(f"[yellow]warning:[/] {escape(text)}")
+    """Print a warning on standard error."""
+    _err.print(f"[yellow]warning:[/] {escape(text)}")
 
 
 def fail(text: str) -> None:
-    """Print the one line of an error."""
-    err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+    """Print an error on standard error, as one line."""
+    _err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
 
 
 def emit(text: str) -> None:
-    """Print a result for machines or for pasting, on standard output, unchanged."""
-    out.print(text, markup=False, soft_wrap=True)
+    """Print a result on standard output, unchanged, to be read by programs or pasted."""
+    _out.print(text, markup=False, soft_wrap=True)
 
 
 @contextmanager
-def bar(what: str, total: int) -> Iterator["Ticker"]:
-    """Show a progress bar with an ETA while the block runs; where there is no terminal, a line now and then.
+def bar(label: str, total: int) -> Iterator["Ticker"]:
+    """Show a progress bar with an ETA during the block; without a terminal, print a line every few seconds.
 
-    :param what: the label in front of the bar.
-    :param total: how many steps make it full.
+    :param label: the text in front of the bar.
+    :param total: the number of steps.
     """
-    if not err.is_terminal:
-        yield LineTicker(what, total)
+    if not _err.is_terminal:
+        yield LineTicker(label, total)
         return
-    with Progress(*COLUMNS, console=err, transient=True) as progress:
-        yield BarTicker(progress, what, total)
+    with Progress(*_COLUMNS, console=_err, transient=True) as progress:
+        yield BarTicker(progress, label, total)
+
+
+def tracked(items: Sequence[Item], label: str) -> Iterator[Item]:
+    """Yield the items and advance a progress bar after each."""
+    with bar(label, len(items)) as ticker:
+        for item in items:
+            yield item
+            ticker.advance()
 
 
 class Ticker(Protocol):
-    """Moves one progress display."""
+    """Advances a progress display."""
 
     def start_at(self, done: int) -> None:
-        """Count `done` steps as done before, so that the ETA is of those done now."""
+        """Count `done` steps as finished earlier, so that the ETA follows from the steps of this process alone."""
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Move by `steps` and show `note` beside it."""
+        """Advance by `steps` and show `note` beside the count."""
 
 
 class BarTicker:
-    """Moves one bar of a terminal."""
+    """Advances a bar on a terminal."""
 
-    def __init__(self, progress: Progress, what: str, total: int) -> None:
+    def __init__(self, progress: Progress, label: str, total: int) -> None:
         self._progress = progress
-        self._task = progress.add_task(escape(what), total=total, note="")
+        self._task = progress.add_task(escape(label), total=total, note="")
 
     def start_at(self, done: int) -> None:
-        """Count `done` steps as done before, so that the ETA is of those done now."""
+        """Count `done` steps as finished earlier."""
         self._progress.update(self._task, completed=done)
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Move the bar by `steps` and show `note` beside it."""
+        """Advance the bar by `steps` and show `note` beside it."""
         self._progress.update(self._task, advance=steps, note=escape(note))
 
 
 class LineTicker:
     """Prints a line every few seconds, for logs."""
 
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total = what, total
-        self._shown = time.monotonic()
+    def __init__(self, label: str, total: int) -> None:
+        self._label, self._total = label, total
+        self._printed_at = time.monotonic()
         self.start_at(0)
 
     def start_at(self, done: int) -> None:
-        """Count `done` steps as done before, so that the ETA is of those done now."""
-        self._before = self._done = done
-        self._started = time.monotonic()
+        """Count `done` steps as finished earlier."""
+        self._done_before = self._done = done
+        self._started_at = time.monotonic()
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Count `steps`; print how far it is when the last line is some seconds old."""
+        """Count `steps`; print the progress if the last line is some seconds old."""
         self._done += steps
         now = time.monotonic()
-        if now - self._shown < SECONDS_BETWEEN_LINES or self._done == self._before:
+        if now - self._printed_at < _SECONDS_BETWEEN_LINES or self._done == self._done_before:
             return
-        self._shown = now
-        left = (now - self._started) / (self._done - self._before) * (self._total - self._done)
-        say(f"{self._what} {self._done}/{self._total} {note + ' ' if note else ''}ETA {left:.0f} s")
-
-
-def tracked(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Yield the items while a bar shows how far they are."""
-    with bar(what, len(items)) as ticker:
-        for item in items:
-            yield item
-            ticker.advance()
+        self._printed_at = now
+        left = (now - self._started_at) / (self._done - self._done_before) * (self._total - self._done)
+        say(f"{self._label} {self._done}/{self._total} {note + ' ' if note else ''}ETA {left:.0f} s")
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table on standard output; the first column is text, the others are figures."""
+    """Print a table on standard output: text in the first column, figures in the others."""
     grid = Table(title=title, title_justify="left")
     for number, name in enumerate(head):
         grid.add_column(name, justify="left" if number == 0 else "right", no_wrap=number == 0)
     for row in rows:
         grid.add_row(*(escape(cell) for cell in row))
-    out.print(grid)
+    _out.print(grid)
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column is text, the others are figures."""
+    """Return a Markdown table: text in the first column, figures in the others."""
     rule = ["---", *["--:"] * (len(head) - 1)]
     lines = [head, rule, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

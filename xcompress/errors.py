@@ -1,19 +1,24 @@
-"""The errors users see: one line each, with an exit code."""
+"""Errors for users: one line of text each, and an exit code."""
 
 
 class XCompressError(Exception):
-    """Something went wrong that the user can read in one line: what, where, and what to do."""
+    """Base of the errors that users see; the text is one line: what is wrong, where, and what to do."""
 
     exit_code = 1
 
 
 class InputError(XCompressError):
-    """Bad input: a recipe, reference, file or folder that cannot be used as it is."""
+    """A recipe, reference, file, folder or option is unusable."""
 
     exit_code = 2
 
 
 class GateError(XCompressError):
-    """A result was refused because measured quality fell below its bound."""
+    """A result was refused because its measured quality is below the required bound."""
 
     exit_code = 3
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or the name of its class if it has no text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and hashes of what is in them."""
+"""Write files and folders atomically; hash, read and write common formats."""
 
 import errno
 import hashlib
@@ -23,20 +23,30 @@ def sha256_of(path: Path) -> str:
 
 
 def hash_of(value: object) -> str:
-    """Return the first 16 hex digits of the SHA-256 of a JSON-serialisable value; key order does not matter."""
+    """Return the first 16 hex digits of the SHA-256 of a value's JSON; the order of keys does not matter."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def size_of(folder: Path) -> int:
+    """Return the total size in bytes of the files in a folder and its subfolders."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def megabytes(size: float) -> str:
+    """Format a size in bytes as megabytes (10^6 bytes) with one decimal, such as `22.5 MB`."""
+    return f"{size / 1e6:.1f} MB"
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; rename it into place on success, remove it on failure.
+    """Yield a temporary path beside `path`; rename it to `path` on success, remove it on failure.
 
-    :raises InputError: when the disk is full or the place cannot be written.
+    :raises InputError: when the disk is full or `path` is not writable.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with _explained(path):
+        with _explain_write_error(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             temporary.replace(path)
@@ -47,39 +57,36 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `path`; on success it replaces `path`, on failure it is removed.
+    """Yield a temporary folder beside `path`; it replaces `path` on success and is removed on failure.
 
-    :raises InputError: when the disk is full or the place cannot be written.
+    :raises InputError: when the disk is full or `path` is not writable.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with _explained(path):
+        with _explain_write_error(path):
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             yield temporary
-            _swap(temporary, path)
+            # A folder cannot be renamed onto one that is not empty: move the old one away first.
+            old = path.with_name(f".{path.name}.{os.getpid()}.old")
+            if path.exists():
+                path.replace(old)
+            temporary.replace(path)
+            shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _swap(temporary: Path, path: Path) -> None:
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    if path.exists():
-        path.replace(old)
-    temporary.replace(path)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process left half-written; call it only while no other process writes in the folder."""
+    """Remove temporary files of killed processes; call it only while no other process writes to the folder."""
     for pattern in (".*.tmp", ".*.old"):
         for leftover in folder.glob(pattern):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn a failure to write into an InputError; libraries that write for us do not all raise OSError."""
+def _explain_write_error(path: Path) -> Iterator[None]:
+    """Turn a failed write into an InputError; libraries such as safetensors raise no OSError when the disk is full."""
     try:
         yield
     except Exception as error:
@@ -92,11 +99,12 @@ def _explained(path: Path) -> Iterator[None]:
         raise
 
 
-def release(mapped: object) -> None:
-    """Give the pages of a memory map, or of an array on one, that were read back to the system.
+def drop_pages(mapped: object) -> None:
+    """Return the resident pages of a memory map to the system.
 
-    They are read again when needed; without this they count as the process's memory until memory is short. An array
-    that is not mapped is left alone.
+    They are read again when needed. Without this call they count as memory of the process until the system runs short.
+
+    :param mapped: an `mmap`, or an array on one; any other array is left alone.
     """
     pages = getattr(mapped, "_mmap", mapped)
     if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
@@ -104,17 +112,17 @@ def release(mapped: object) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 text file, whole or not at all."""
+    """Write a UTF-8 text file atomically."""
     with whole_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write indented JSON, whole or not at all."""
+    """Write indented JSON atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is what it is
+def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     """Read a JSON file.
 
     :raises InputError: when the file is missing or is not JSON.

@@ -1,4 +1,4 @@
-"""Scores of sentence vectors, as functions of arrays."""
+"""Similarity and quality measures of sentence vectors."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,18 @@ def cosine_matrix(left: Vectors, right: Vectors) -> Vectors:
 
 
 def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> float:
-    """Return Spearman's rank correlation times 100 of two score vectors (N,)."""
+    """Return 100 times Spearman's rank correlation of two score vectors (N,)."""
     from scipy.stats import spearmanr
 
     return 100 * float(spearmanr(left, right).statistic)
 
 
 def retrieval_accuracy(sources: Vectors, targets: Vectors) -> float:
-    """Return how often, in percent, a sentence's nearest neighbour by cosine is its translation.
+    """Return the percentage of sentences whose nearest neighbour by cosine is their translation.
 
-    Row i of `sources` and of `targets`, both (N, D), are translations; the mean of both directions is returned.
+    :param sources: (N, D).
+    :param targets: (N, D); row i is the translation of row i of `sources`.
+    :returns: the mean of both directions.
     """
     similarity = cosine_matrix(sources, targets)
     rows = np.arange(len(sources))

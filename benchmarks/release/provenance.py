@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from xcompress.bundle.integrity import MANIFEST
+from xcompress.bundle.manifest import MANIFEST
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.files import read_json

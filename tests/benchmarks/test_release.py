@@ -17,7 +17,8 @@ from tests.helpers.release import card, provenance, release
 from tests.helpers.student import SENTENCES, bundle
 from tests.helpers.vocabularies import MAKERS, make, sentences
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.integrity import check_bundle, read_manifest
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.config import ExportConfig
 from xcompress.recipe import Recipe, load_recipe

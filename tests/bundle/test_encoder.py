@@ -1,3 +1,4 @@
+import doctest
 import json
 import shutil
 import subprocess
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from tokenizers import Encoding, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from tests.helpers import ROOT
-from tests.helpers.student import SENTENCES, bundle, student_of_bundle
+from tests.helpers.student import SENTENCES, bundle, change_manifest, student_of_bundle
 from xcompress.bundle import encoder as runtime
+from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder, top_k
+from xcompress.bundle.released import released_names
 from xcompress.errors import InputError
 from xcompress.modeling.student import encode
 
@@ -37,20 +40,10 @@ def exact() -> Encoder:
     return Encoder(bundle(), precision="fp32", threads=1)
 
 
-def change_manifest(folder: Path, **changes: object) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
-
-
 def reference(encoder: Encoder, text: str) -> np.ndarray:
     """Encode without any cutting but the tokenizer's own."""
     ids = np.array([encoder._tokenizer.encode(encoder.manifest["prefix"] + text).ids])
     return encoder.session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0]
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(bundle(), tmp_path / "copy"))
 
 
 def test_vectors_are_the_students(encoder: Encoder) -> None:
@@ -65,23 +58,26 @@ def test_vectors_are_the_students(encoder: Encoder) -> None:
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_order_is_kept_at_any_batch_size(batch_size: int) -> None:
     encoder = Encoder(bundle(), precision="fp32")
-    alone = np.concatenate([encoder.encode(text) for text in SENTENCES])
+    alone = np.stack([encoder.encode(text) for text in SENTENCES])
     np.testing.assert_allclose(encoder.encode(SENTENCES, batch_size), alone, atol=1e-5)
 
 
-def test_auto_takes_int8_where_there_is_one(encoder: Encoder, copy: Path) -> None:
+def test_auto_takes_int8_where_there_is_one(encoder: Encoder, bundle_copy: Path) -> None:
     assert encoder.precision == "int8"
-    (copy / "onnx/model_quantized.onnx").unlink()
-    assert Encoder(copy).precision == "fp32"
+    (bundle_copy / "onnx/model_quantized.onnx").unlink()
+    assert Encoder(bundle_copy).precision == "fp32"
     with pytest.raises(InputError, match="'int8'; choose auto or what is here: fp32"):
-        Encoder(copy, precision="int8")
-    (copy / "onnx/model.onnx").unlink()
+        Encoder(bundle_copy, precision="int8")
+    (bundle_copy / "onnx/model.onnx").unlink()
     with pytest.raises(InputError, match="none of the graphs"):
-        Encoder(copy)
+        Encoder(bundle_copy)
 
 
-def test_one_string_is_a_list_of_one(encoder: Encoder) -> None:
-    assert encoder.encode("rain").shape == (1, 24)
+def test_one_sentence_gives_one_vector_and_a_list_gives_rows(encoder: Encoder) -> None:
+    vector = encoder.encode("rain")
+    assert (vector.shape, vector.dtype) == ((24,), np.float32)
+    np.testing.assert_array_equal(encoder.encode(["rain"]), [vector])
+    np.testing.assert_array_equal(encoder.encode(np.str_("rain")), vector)
 
 
 def test_nothing_gives_no_rows(encoder: Encoder) -> None:
@@ -94,16 +90,16 @@ def test_empty_and_long_texts_are_encoded(encoder: Encoder) -> None:
     np.testing.assert_allclose(vectors[1], vectors[2], atol=1e-5)
 
 
-def test_a_tokenizer_without_special_tokens_may_give_no_tokens(copy: Path) -> None:
-    described = json.loads((copy / "tokenizer.json").read_text())
-    (copy / "tokenizer.json").write_text(json.dumps({**described, "post_processor": None}))
-    change_manifest(copy, prefix="")
-    assert np.isfinite(Encoder(copy, check=False).encode(["", "rain"])).all()
+def test_a_tokenizer_without_special_tokens_may_give_no_tokens(bundle_copy: Path) -> None:
+    described = json.loads((bundle_copy / "tokenizer.json").read_text())
+    (bundle_copy / "tokenizer.json").write_text(json.dumps({**described, "post_processor": None}))
+    change_manifest(bundle_copy, prefix="")
+    assert np.isfinite(Encoder(bundle_copy, check=False).encode(["", "rain"])).all()
 
 
-def test_the_prefix_comes_from_the_manifest(encoder: Encoder, copy: Path) -> None:
-    change_manifest(copy, prefix="")
-    bare = Encoder(copy, threads=1)
+def test_the_prefix_comes_from_the_manifest(encoder: Encoder, bundle_copy: Path) -> None:
+    change_manifest(bundle_copy, prefix="")
+    bare = Encoder(bundle_copy, threads=1)
     np.testing.assert_allclose(bare.encode("query: rain"), encoder.encode("rain"), atol=1e-6)
     assert np.abs(bare.encode("rain") - encoder.encode("rain")).max() > 1e-3
 
@@ -111,6 +107,8 @@ def test_the_prefix_comes_from_the_manifest(encoder: Encoder, copy: Path) -> Non
 def test_similarity_is_the_cosine(encoder: Encoder) -> None:
     left, right = np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[4.0, 3.0], [3.0, 4.0], [-3.0, -4.0]])
     np.testing.assert_allclose(encoder.similarity(left, right), [[0.96, 1, -1], [0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity(left[0], right), [[0.96, 1, -1]], atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity(left[0], right[0]), [[0.96]], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -140,27 +138,28 @@ def test_unknown_precision() -> None:
         Encoder(bundle(), precision="int4")
 
 
-def test_what_a_bundle_says_about_itself(encoder: Encoder, copy: Path) -> None:
+def test_what_a_bundle_says_about_itself(encoder: Encoder, bundle_copy: Path) -> None:
     assert encoder.languages == ()
     assert encoder.manifest["dimension"] == encoder.dimension == 24
     with pytest.raises(TypeError):
         encoder.manifest["dimension"] = 3  # type: ignore[index]
-    change_manifest(copy, languages=["en", "de"])
-    assert Encoder(copy).languages == ("en", "de")
+    change_manifest(bundle_copy, languages=["en", "de"])
+    assert Encoder(bundle_copy).languages == ("en", "de")
 
 
-def test_the_manifest_names_graphs_and_the_one_to_open(copy: Path) -> None:
-    change_manifest(copy, graphs={"int8": "onnx/model_quantized.onnx", "fp16": "onnx/model.onnx"}, precision="fp16")
-    assert Encoder(copy).precision == "fp16"
-    assert Encoder(copy, precision="int8").precision == "int8"
+def test_the_manifest_names_graphs_and_the_one_to_open(bundle_copy: Path) -> None:
+    graphs = {"int8": "onnx/model_quantized.onnx", "fp16": "onnx/model.onnx"}
+    change_manifest(bundle_copy, graphs=graphs, precision="fp16")
+    assert Encoder(bundle_copy).precision == "fp16"
+    assert Encoder(bundle_copy, precision="int8").precision == "int8"
 
 
-def test_threads_follow_the_target_unless_they_are_given(copy: Path) -> None:
+def test_threads_follow_the_target_unless_they_are_given(bundle_copy: Path) -> None:
     def threads(**options: int) -> int:
-        return Encoder(copy, **options).session.get_session_options().intra_op_num_threads
+        return Encoder(bundle_copy, **options).session.get_session_options().intra_op_num_threads
 
     assert (threads(), threads(threads=2)) == (0, 2)
-    change_manifest(copy, target="mobile")
+    change_manifest(bundle_copy, target="mobile")
     assert (threads(), threads(threads=2)) == (1, 2)
     with pytest.raises(InputError, match="threads is 0"):
         threads(threads=0)
@@ -169,24 +168,24 @@ def test_threads_follow_the_target_unless_they_are_given(copy: Path) -> None:
 @pytest.mark.parametrize(
     "changes", [{"dimension": 25}, {"max_tokens": 4096}, {"max_tokens": 2}, {"vocab_size": 50}, {"pad_token_id": 400}]
 )
-def test_a_manifest_of_another_bundle_is_refused(copy: Path, changes: dict[str, int]) -> None:
-    change_manifest(copy, **changes)
+def test_a_manifest_of_another_bundle_is_refused(bundle_copy: Path, changes: dict[str, int]) -> None:
+    change_manifest(bundle_copy, **changes)
     with pytest.raises(
         InputError, match=f"manifest.json says .*{next(iter(changes)).replace('pad_token_id', 'vocab_size')}"
     ):
-        Encoder(copy)
+        Encoder(bundle_copy)
 
 
-def test_a_graph_that_is_no_sentence_encoder(copy: Path) -> None:
+def test_a_graph_that_is_no_sentence_encoder(bundle_copy: Path) -> None:
     import onnx
 
-    model = onnx.load(copy / "onnx/model.onnx")
+    model = onnx.load(bundle_copy / "onnx/model.onnx")
     del model.graph.output[1:]
     model.graph.output[0].name = model.graph.node[-1].output[0]
     model.graph.output[0].ClearField("type")
-    onnx.save(model, copy / "onnx/model.onnx")
+    onnx.save(model, bundle_copy / "onnx/model.onnx")
     with pytest.raises(InputError, match="no output 'sentence_embedding'"):
-        Encoder(copy, precision="fp32", check=False)
+        Encoder(bundle_copy, precision="fp32", check=False)
 
 
 def test_texts_in_arrays(exact: Encoder) -> None:
@@ -202,7 +201,7 @@ def test_any_text_has_one_vector(exact: Encoder, texts: list[str], data: st.Data
     vectors = exact.encode(texts)
     assert np.isfinite(vectors).all()
     np.testing.assert_allclose(exact.encode([texts[row] for row in order]), vectors[order], atol=1e-5)
-    np.testing.assert_allclose(exact.encode(texts[0]), vectors[:1], atol=1e-5)
+    np.testing.assert_allclose(exact.encode(texts[0]), vectors[0], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +257,7 @@ def test_of_a_megabyte_only_what_counts_is_tokenised(
     expected = reference(exact, text)
     recorder = Recorder(exact._tokenizer)
     monkeypatch.setattr(exact, "_tokenizer", recorder)
-    np.testing.assert_allclose(exact.encode(text), expected, atol=1e-6)
+    np.testing.assert_allclose(exact.encode([text]), expected, atol=1e-6)
     assert recorder.characters <= most
 
 
@@ -327,6 +326,39 @@ def test_top_k_has_the_best_first() -> None:
     assert top_k(np.array([1.0]), 0).tolist() == []
 
 
+@pytest.mark.skipif("tiny" not in released_names(), reason="the released models are not in this tree")
+@pytest.mark.parametrize("documented", [Encoder, Encoder.from_pretrained, Encoder.encode, top_k])
+def test_the_examples_of_the_documentation_run(documented: Callable[..., object]) -> None:
+    (examples,) = doctest.DocTestFinder(recurse=False).find(documented, "example", globs=vars(runtime).copy())
+    assert examples.examples
+    result = doctest.DocTestRunner().run(examples)
+    assert result.failed == 0
+
+
+def test_a_pretrained_encoder_is_a_folder_or_a_released_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(released, "MODELS", tmp_path / "models")
+    for place in ("models/small", "models/other", "here/runs/a/bundle"):
+        shutil.copytree(bundle(), tmp_path / place)
+        change_manifest(tmp_path / place, languages=[Path(place).name])
+    monkeypatch.chdir(tmp_path / "here")
+
+    def languages(*name: str | Path) -> tuple[str, ...]:
+        return Encoder.from_pretrained(*name).languages
+
+    assert languages() == languages("small") == ("small",)
+    assert languages("other") == ("other",)
+    assert languages("runs/a/bundle") == languages(Path("runs/a/bundle")) == languages("./runs/a/bundle") == ("bundle",)
+    assert Encoder.from_pretrained("small", precision="fp32", threads=1).precision == "fp32"
+    for name, message in (
+        ("smal", "smal: no such folder, and no released model; choose small or other"),
+        ("./other", "other: no such folder"),
+        ("runs/bundle", "runs/bundle: no such folder"),
+        (Path("other"), "other: no such folder; give a bundle"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Encoder.from_pretrained(name)
+
+
 def test_importing_the_runtime_imports_nothing_else() -> None:
     code = (
         "import sys\nfrom xcompress import Encoder\n"
@@ -348,9 +380,9 @@ def test_neither_torch_nor_transformers_is_needed(encoder: Encoder) -> None:
         "for name in ('torch', 'transformers', 'onnx', 'sentence_transformers', 'scipy', 'rich', 'pydantic'):\n"
         "    sys.modules[name] = None\n"
         "from xcompress.bundle.encoder import Encoder\n"
-        "print(*Encoder(sys.argv[1], threads=1).encode('rain')[0])\n"
+        "print(*Encoder(sys.argv[1], threads=1).encode('rain'))\n"
     )
     command = [sys.executable, "-c", code, str(bundle())]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose([float(number) for number in done.stdout.split()], encoder.encode("rain")[0], atol=1e-5)
+    np.testing.assert_allclose([float(number) for number in done.stdout.split()], encoder.encode("rain"), atol=1e-5)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from onnx.external_data_helper import set_external_data
 
 from tests.bundle.test_external_data import model as odd_model
-from tests.helpers.student import bundle
+from tests.helpers.student import bundle, change_manifest
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.integrity import check_bundle, read_manifest
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError
 
 GRAPH = "onnx/model_quantized.onnx"
@@ -34,11 +35,6 @@ sys.addaudithook(note)
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(bundle(), tmp_path / "copy"))
-
-
-@pytest.fixture
 def secret(tmp_path: Path) -> Iterator[Path]:
     """A file beside the bundle that nothing may read."""
     file = tmp_path / "secret"
@@ -48,15 +44,10 @@ def secret(tmp_path: Path) -> Iterator[Path]:
     assert str(file) not in OPENED
 
 
-def test_what_is_opened_is_noted(copy: Path) -> None:
+def test_what_is_opened_is_noted(bundle_copy: Path) -> None:
     OPENED.clear()
-    Encoder(copy)
-    assert {os.path.realpath(copy / name) for name in ("manifest.json", GRAPH, "config.json")} <= set(OPENED)
-
-
-def change_manifest(folder: Path, **changes: object) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+    Encoder(bundle_copy)
+    assert {os.path.realpath(bundle_copy / name) for name in ("manifest.json", GRAPH, "config.json")} <= set(OPENED)
 
 
 def list_again(folder: Path, *more: str) -> None:
@@ -124,15 +115,15 @@ DAMAGES = [flip, cut, empty, remove, to_folder]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "1_Pooling/config.json", "modules.json"])
-def test_a_damaged_file_is_named(copy: Path, name: str, damage: Callable[[Path], None]) -> None:
-    damage(copy / name)
-    refused(copy, name)
+def test_a_damaged_file_is_named(bundle_copy: Path, name: str, damage: Callable[[Path], None]) -> None:
+    damage(bundle_copy / name)
+    refused(bundle_copy, name)
 
 
 @pytest.mark.parametrize("damage", [flip, cut, empty])
-def test_a_damaged_graph_is_named(copy: Path, damage: Callable[[Path], None]) -> None:
-    damage(copy / GRAPH)
-    refused(copy, GRAPH)
+def test_a_damaged_graph_is_named(bundle_copy: Path, damage: Callable[[Path], None]) -> None:
+    damage(bundle_copy / GRAPH)
+    refused(bundle_copy, GRAPH)
 
 
 @pytest.fixture(scope="module")
@@ -156,73 +147,73 @@ def test_any_changed_byte_of_any_file_is_found(shared: Path, data: st.DataObject
         (shared / name).write_bytes(before)
 
 
-def test_exchanged_files_are_refused(copy: Path) -> None:
-    (copy / GRAPH).rename(copy / "kept")
-    (copy / "onnx/model.onnx").rename(copy / GRAPH)
-    (copy / "kept").rename(copy / "onnx/model.onnx")
-    refused(copy, GRAPH)
+def test_exchanged_files_are_refused(bundle_copy: Path) -> None:
+    (bundle_copy / GRAPH).rename(bundle_copy / "kept")
+    (bundle_copy / "onnx/model.onnx").rename(bundle_copy / GRAPH)
+    (bundle_copy / "kept").rename(bundle_copy / "onnx/model.onnx")
+    refused(bundle_copy, GRAPH)
 
 
-def test_the_other_graph_may_be_absent_but_not_cut_off(copy: Path) -> None:
-    cut(copy / "onnx/model.onnx")
-    refused(copy, "onnx/model.onnx", "bytes, manifest.json says")
-    (copy / "onnx/model.onnx").unlink()
-    assert Encoder(copy).precision == "int8"
+def test_the_other_graph_may_be_absent_but_not_cut_off(bundle_copy: Path) -> None:
+    cut(bundle_copy / "onnx/model.onnx")
+    refused(bundle_copy, "onnx/model.onnx", "bytes, manifest.json says")
+    (bundle_copy / "onnx/model.onnx").unlink()
+    assert Encoder(bundle_copy).precision == "int8"
     with pytest.raises(InputError, match="no such file"):
-        check_bundle(copy, read_manifest(copy), everything=True)
+        check_bundle(bundle_copy, read_manifest(bundle_copy), everything=True)
 
 
-def test_the_model_card_may_be_edited(copy: Path) -> None:
-    (copy / "README.md").write_text("mine")
-    Encoder(copy)
+def test_the_model_card_may_be_edited(bundle_copy: Path) -> None:
+    (bundle_copy / "README.md").write_text("mine")
+    Encoder(bundle_copy)
     with pytest.raises(InputError, match="README"):
-        check_bundle(copy, read_manifest(copy), everything=True)
+        check_bundle(bundle_copy, read_manifest(bundle_copy), everything=True)
 
 
-def test_an_unchecked_bundle_may_be_changed(copy: Path) -> None:
-    (copy / "config.json").write_text("{}")
-    Encoder(copy, check=False)
+def test_an_unchecked_bundle_may_be_changed(bundle_copy: Path) -> None:
+    (bundle_copy / "config.json").write_text("{}")
+    Encoder(bundle_copy, check=False)
 
 
 @pytest.mark.parametrize(
     "name",
     ["onnx/extra.onnx", "onnx/weights", "onnx/deep/x.bin", "tokenizer2.json", "model.onnx_data", "a.data", "b.ort"],
 )
-def test_a_file_that_a_loader_might_read_must_be_listed(copy: Path, name: str) -> None:
-    (copy / name).parent.mkdir(exist_ok=True)
-    (copy / name).write_bytes(b"x")
-    refused(copy, name, "is not listed")
+def test_a_file_that_a_loader_might_read_must_be_listed(bundle_copy: Path, name: str) -> None:
+    (bundle_copy / name).parent.mkdir(exist_ok=True)
+    (bundle_copy / name).write_bytes(b"x")
+    refused(bundle_copy, name, "is not listed")
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "onnx/.hidden", "docs/a.md"])
-def test_other_files_do_not_matter(copy: Path, name: str) -> None:
-    (copy / name).parent.mkdir(exist_ok=True)
-    (copy / name).write_bytes(b"x")
-    Encoder(copy)
+def test_other_files_do_not_matter(bundle_copy: Path, name: str) -> None:
+    (bundle_copy / name).parent.mkdir(exist_ok=True)
+    (bundle_copy / name).write_bytes(b"x")
+    Encoder(bundle_copy)
 
 
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("name", ["tokenizer.json", GRAPH, "manifest.json"])
-def test_a_link_that_leads_out_is_refused(copy: Path, secret: Path, name: str, check: bool) -> None:
-    (copy / name).unlink()
-    (copy / name).symlink_to(secret)
-    refused(copy, name, "leads out of the bundle", check=check)
+def test_a_link_that_leads_out_is_refused(bundle_copy: Path, secret: Path, name: str, check: bool) -> None:
+    (bundle_copy / name).unlink()
+    (bundle_copy / name).symlink_to(secret)
+    refused(bundle_copy, name, "leads out of the bundle", check=check)
 
 
-def test_a_folder_that_is_a_link_out_is_refused(copy: Path, tmp_path: Path) -> None:
-    (copy / "onnx").rename(tmp_path / "elsewhere")
-    (copy / "onnx").symlink_to(tmp_path / "elsewhere")
-    refused(copy, "onnx", "leads out of the bundle")
+def test_a_folder_that_is_a_link_out_is_refused(bundle_copy: Path, tmp_path: Path) -> None:
+    (bundle_copy / "onnx").rename(tmp_path / "elsewhere")
+    (bundle_copy / "onnx").symlink_to(tmp_path / "elsewhere")
+    refused(bundle_copy, "onnx", "leads out of the bundle")
 
 
-def test_links_in_a_circle_are_refused(copy: Path) -> None:
-    (copy / "config.json").unlink()
-    (copy / "config.json").symlink_to("config.json")
-    refused(copy, "config.json")
+def test_links_in_a_circle_are_refused(bundle_copy: Path) -> None:
+    (bundle_copy / "config.json").unlink()
+    (bundle_copy / "config.json").symlink_to("config.json")
+    refused(bundle_copy, "config.json")
 
 
-def test_a_bundle_may_be_reached_through_a_link(copy: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(copy)
+def test_a_bundle_may_be_reached_through_a_link(bundle_copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(bundle_copy)
     assert Encoder(tmp_path / "link").dimension == 24
 
 
@@ -241,14 +232,14 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_leads_out_is_refused(copy: Path, secret: Path, name: str) -> None:
-    manifest = json.loads((copy / "manifest.json").read_text())
+def test_a_name_that_leads_out_is_refused(bundle_copy: Path, secret: Path, name: str) -> None:
+    manifest = json.loads((bundle_copy / "manifest.json").read_text())
     digest = sha256(secret.name.encode()).hexdigest()
-    change_manifest(copy, files={**manifest["files"], name: {"bytes": 1002, "sha256": digest}})
-    refused(copy, "manifest.json", "outside the bundle")
-    change_manifest(copy, files=manifest["files"], graphs={"int8": name})
-    refused(copy, "manifest.json", "outside the bundle")
-    refused(copy, "manifest.json", "outside the bundle", check=False)
+    change_manifest(bundle_copy, files={**manifest["files"], name: {"bytes": 1002, "sha256": digest}})
+    refused(bundle_copy, "manifest.json", "outside the bundle")
+    change_manifest(bundle_copy, files=manifest["files"], graphs={"int8": name})
+    refused(bundle_copy, "manifest.json", "outside the bundle")
+    refused(bundle_copy, "manifest.json", "outside the bundle", check=False)
 
 
 @pytest.mark.parametrize(
@@ -265,9 +256,9 @@ def test_a_name_that_leads_out_is_refused(copy: Path, secret: Path, name: str) -
     ],
     ids=["empty", "open", "binary", "deep", "long number", "list", "null", "mapping"],
 )
-def test_a_manifest_that_is_none(copy: Path, content: bytes, what: str) -> None:
-    (copy / "manifest.json").write_bytes(content)
-    refused(copy, "manifest.json", what)
+def test_a_manifest_that_is_none(bundle_copy: Path, content: bytes, what: str) -> None:
+    (bundle_copy / "manifest.json").write_bytes(content)
+    refused(bundle_copy, "manifest.json", what)
 
 
 @pytest.mark.parametrize(
@@ -290,17 +281,17 @@ def test_a_manifest_that_is_none(copy: Path, content: bytes, what: str) -> None:
     ],
     ids=str,
 )
-def test_a_manifest_of_wrong_kinds(copy: Path, changes: dict[str, object], what: str) -> None:
-    change_manifest(copy, **changes)
-    refused(copy, "manifest.json", what)
+def test_a_manifest_of_wrong_kinds(bundle_copy: Path, changes: dict[str, object], what: str) -> None:
+    change_manifest(bundle_copy, **changes)
+    refused(bundle_copy, "manifest.json", what)
 
 
-def test_a_bundle_without_hashes_says_what_to_do(copy: Path) -> None:
-    manifest = json.loads((copy / "manifest.json").read_text())
+def test_a_bundle_without_hashes_says_what_to_do(bundle_copy: Path) -> None:
+    manifest = json.loads((bundle_copy / "manifest.json").read_text())
     del manifest["files"]
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    refused(copy, "manifest.json", "lists no files, so nothing can be checked; export the bundle again")
-    Encoder(copy, check=False)
+    (bundle_copy / "manifest.json").write_text(json.dumps(manifest))
+    refused(bundle_copy, "manifest.json", "lists no files, so nothing can be checked; export the bundle again")
+    Encoder(bundle_copy, check=False)
 
 
 def test_missing_and_foreign_folders(tmp_path: Path) -> None:
@@ -310,72 +301,72 @@ def test_missing_and_foreign_folders(tmp_path: Path) -> None:
         Encoder(tmp_path)
 
 
-def test_external_data_is_checked_like_the_graph(copy: Path) -> None:
-    expected = Encoder(copy).encode("rain")
-    external(copy, "weights.data")
-    np.testing.assert_allclose(Encoder(copy).encode("rain"), expected, atol=1e-6)
+def test_external_data_is_checked_like_the_graph(bundle_copy: Path) -> None:
+    expected = Encoder(bundle_copy).encode("rain")
+    external(bundle_copy, "weights.data")
+    np.testing.assert_allclose(Encoder(bundle_copy).encode("rain"), expected, atol=1e-6)
     for damage in DAMAGES[:4]:
-        before = (copy / "onnx/weights.data").read_bytes()
-        damage(copy / "onnx/weights.data")
-        refused(copy, "onnx/weights.data")
-        (copy / "onnx/weights.data").write_bytes(before)
+        before = (bundle_copy / "onnx/weights.data").read_bytes()
+        damage(bundle_copy / "onnx/weights.data")
+        refused(bundle_copy, "onnx/weights.data")
+        (bundle_copy / "onnx/weights.data").write_bytes(before)
 
 
-def test_external_data_must_be_listed(copy: Path) -> None:
-    external(copy, ".weights")
-    files = json.loads((copy / "manifest.json").read_text())["files"]
+def test_external_data_must_be_listed(bundle_copy: Path) -> None:
+    external(bundle_copy, ".weights")
+    files = json.loads((bundle_copy / "manifest.json").read_text())["files"]
     del files["onnx/.weights"]
-    change_manifest(copy, files=files)
-    refused(copy, GRAPH, r"wants to read onnx/\.weights, which manifest.json does not list")
+    change_manifest(bundle_copy, files=files)
+    refused(bundle_copy, GRAPH, r"wants to read onnx/\.weights, which manifest.json does not list")
 
 
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("location", ["../../secret", "../config.json", "{}", "C:\\secret", "*/_ORT_MEM_ADDR_/*"])
-def test_external_data_elsewhere_is_refused(copy: Path, secret: Path, location: str, check: bool) -> None:
-    external(copy, location.format(secret), data=False)
-    refused(copy, GRAPH, check=check)
+def test_external_data_elsewhere_is_refused(bundle_copy: Path, secret: Path, location: str, check: bool) -> None:
+    external(bundle_copy, location.format(secret), data=False)
+    refused(bundle_copy, GRAPH, check=check)
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_external_data_behind_a_link_is_refused(copy: Path, secret: Path, check: bool) -> None:
-    external(copy, "weights.data")
-    (copy / "onnx/weights.data").unlink()
-    (copy / "onnx/weights.data").symlink_to(secret)
-    refused(copy, "onnx/weights.data", "leads out of the bundle", check=check)
+def test_external_data_behind_a_link_is_refused(bundle_copy: Path, secret: Path, check: bool) -> None:
+    external(bundle_copy, "weights.data")
+    (bundle_copy / "onnx/weights.data").unlink()
+    (bundle_copy / "onnx/weights.data").symlink_to(secret)
+    refused(bundle_copy, "onnx/weights.data", "leads out of the bundle", check=check)
 
 
 @pytest.mark.parametrize("kind", ["constant", "subgraph", "sparse", "function"])
-def test_external_data_elsewhere_inside_a_node_is_refused(copy: Path, kind: str) -> None:
-    (copy / GRAPH).write_bytes(odd_model(kind).SerializeToString().replace(b"a.data", b"../../"))
-    list_again(copy)
-    refused(copy, GRAPH, r"wants to read '\.\./\.\./', outside the bundle")
+def test_external_data_elsewhere_inside_a_node_is_refused(bundle_copy: Path, kind: str) -> None:
+    (bundle_copy / GRAPH).write_bytes(odd_model(kind).SerializeToString().replace(b"a.data", b"../../"))
+    list_again(bundle_copy)
+    refused(bundle_copy, GRAPH, r"wants to read '\.\./\.\./', outside the bundle")
 
 
 @pytest.mark.parametrize("location", ["../../secret", "{}"])
-def test_onnxruntime_refuses_to_leave_the_folder_as_well(copy: Path, tmp_path: Path, location: str) -> None:
+def test_onnxruntime_refuses_to_leave_the_folder_as_well(bundle_copy: Path, tmp_path: Path, location: str) -> None:
     (tmp_path / "secret").write_bytes(b"\0" * 2_000_000)
-    external(copy, location.format(tmp_path / "secret"), data=False)
+    external(bundle_copy, location.format(tmp_path / "secret"), data=False)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     with pytest.raises(Exception, match="xternal data"):
-        onnxruntime.InferenceSession(str(copy / GRAPH), options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(str(bundle_copy / GRAPH), options, providers=["CPUExecutionProvider"])
 
 
-def test_operators_of_others_cannot_be_loaded(copy: Path) -> None:
-    model = onnx.load(copy / GRAPH)
+def test_operators_of_others_cannot_be_loaded(bundle_copy: Path) -> None:
+    model = onnx.load(bundle_copy / GRAPH)
     model.graph.node[0].domain = "somebody.else"
     model.opset_import.add(domain="somebody.else", version=1)
-    (copy / GRAPH).write_bytes(model.SerializeToString())
-    list_again(copy)
-    refused(copy, GRAPH, "onnxruntime cannot open it")
+    (bundle_copy / GRAPH).write_bytes(model.SerializeToString())
+    list_again(bundle_copy)
+    refused(bundle_copy, GRAPH, "onnxruntime cannot open it")
 
 
-def test_a_bundle_holds_no_code_that_would_run(copy: Path) -> None:
+def test_a_bundle_holds_no_code_that_would_run(bundle_copy: Path) -> None:
     trap = "import pathlib; pathlib.Path(__file__).with_name('ran').touch()"
     for name in ("modeling.py", "tokenization.py", "__init__.py", "onnx.py"):
-        (copy / name).write_text(trap)
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "modeling.Model"}}))
-    list_again(copy)
-    Encoder(copy).encode("rain")
-    assert not (copy / "ran").exists()
+        (bundle_copy / name).write_text(trap)
+    config = json.loads((bundle_copy / "config.json").read_text())
+    (bundle_copy / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "modeling.Model"}}))
+    list_again(bundle_copy)
+    Encoder(bundle_copy).encode("rain")
+    assert not (bundle_copy / "ran").exists()

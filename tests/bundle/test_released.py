@@ -1,4 +1,4 @@
-"""Models that come with the package: their names, how they are opened, and whether those that are there are whole."""
+"""Released models: their names, how they are opened, and the integrity of those in this tree."""
 
 import json
 import shutil
@@ -11,27 +11,29 @@ from typer.testing import CliRunner, Result
 
 import xcompress
 from tests.helpers.release import card, release
-from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bench.subjects import find_subjects
 from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.integrity import check_bundle, read_manifest
-from xcompress.bundle.released import find_bundle, released_folder, released_names, size_of
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import read_manifest
+from xcompress.bundle.released import find_bundle, released_folder, released_names
 from xcompress.cli.encode import embed, search
 from xcompress.cli.models import models
 from xcompress.errors import InputError
+from xcompress.files import size_of
 from xcompress.recipe import load_recipe
 
 app = typer.Typer()
 for command in (embed, search, models):
     app.command()(command)
 
-THERE = released_names()
+RELEASED = released_names()
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in for the package's folder of models, still empty; work in an empty folder."""
+    """Replace the package's folder of models by an empty one; work in an empty folder."""
     monkeypatch.setattr(released, "MODELS", tmp_path / "package" / "models")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -40,8 +42,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def place(folder: Path, **changes: object) -> Path:
     shutil.copytree(bundle(), folder)
-    manifest = json.loads((folder / "manifest.json").read_text()) | changes
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    change_manifest(folder, **changes)
     return folder
 
 
@@ -131,7 +132,7 @@ def test_embed_and_search_use_it(installed: Path) -> None:
     place(installed / "small")
     (Path.cwd() / "lines.txt").write_text("\n".join(SENTENCES))
     vector = json.loads(run("embed", "rain", "--json").stdout)["vector"]
-    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain")[0], atol=1e-5)
+    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain"), atol=1e-5)
     assert json.loads(run("search", "lines.txt", "rain", "--json").stdout)[0]["text"] == "rain"
     assert run("embed", "rain", "--json", "--model", "small").stdout
 
@@ -163,28 +164,28 @@ def test_a_list_of_none_says_so(installed: Path) -> None:
     assert "no released model in this installation" in run("models").stderr
 
 
-@pytest.mark.skipif(not THERE, reason="no released model in xcompress/models yet")
-class TestThoseThatAreThere:
-    @pytest.mark.parametrize("name", THERE)
+@pytest.mark.skipif(not RELEASED, reason="no released model in xcompress/models yet")
+class TestReleasedModels:
+    @pytest.mark.parametrize("name", RELEASED)
     def test_each_is_whole_and_works(self, name: str) -> None:
         folder = released_folder(name)
         check_bundle(folder, read_manifest(folder), everything=True)
         vectors = Encoder.released(name).encode(["The train is late.", "Der Zug hat Verspätung.", "I like soup."])
         assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
 
-    @pytest.mark.parametrize("name", THERE)
+    @pytest.mark.parametrize("name", RELEASED)
     def test_each_is_as_small_as_its_name_promises(self, name: str) -> None:
         assert size_of(released_folder(name)) <= release.MODEL_BYTES.get(name, release.PACKAGE_BYTES)
 
-    @pytest.mark.parametrize("name", THERE)
+    @pytest.mark.parametrize("name", RELEASED)
     def test_each_card_is_what_its_manifest_says(self, name: str) -> None:
         manifest = read_manifest(released_folder(name))
         assert (released_folder(name) / "README.md").read_text(encoding="utf-8") == card.released_card(manifest)
 
-    @pytest.mark.parametrize("name", THERE)
+    @pytest.mark.parametrize("name", RELEASED)
     def test_each_was_trained_by_the_recipe_that_its_card_names(self, name: str) -> None:
         made = read_manifest(released_folder(name))["release"]
         assert load_recipe(made["recipe"]).hash == made["recipe_hash"]
 
     def test_together_they_fit_in_the_package(self) -> None:
-        assert sum(size_of(released_folder(name)) for name in THERE) <= release.PACKAGE_BYTES - release.CODE_BYTES
+        assert sum(size_of(released_folder(name)) for name in RELEASED) <= release.PACKAGE_BYTES - release.CODE_BYTES

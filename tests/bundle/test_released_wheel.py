@@ -1,4 +1,4 @@
-"""Released models travel in the source distribution and in the wheel, and open where only the wheel is."""
+"""Released models are in the source distribution and in the wheel, and open where only the wheel is installed."""
 
 import json
 import os
@@ -86,8 +86,8 @@ def test_the_model_opens_by_its_name(installed: Path, tmp_path: Path) -> None:
 
 def test_the_commands_know_it(installed: Path, tmp_path: Path) -> None:
     listed = json.loads(python("-m", "xcompress", "models", "--json", path=installed, cwd=tmp_path))
-    (own,) = (one for one in listed if one["name"] == NAME)
-    assert Path(own["folder"]).is_relative_to(installed)
+    (model,) = (model for model in listed if model["name"] == NAME)
+    assert Path(model["folder"]).is_relative_to(installed)
     arguments = ("-m", "xcompress", "embed", "rain", "--json", "--model", NAME)
     vector = json.loads(python(*arguments, path=installed, cwd=tmp_path))["vector"]
-    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain")[0], atol=1e-5)
+    np.testing.assert_allclose(vector, Encoder(bundle()).encode("rain"), atol=1e-5)

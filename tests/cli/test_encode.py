@@ -26,10 +26,9 @@ app.command()(search)
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(released, "MODELS", tmp_path / "none")  # what comes with the package would be the default
-    return tmp_path
+def no_released_model(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the released models, of which one would be the default."""
+    monkeypatch.setattr(released, "MODELS", working_folder / "none")
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +74,16 @@ def test_lines_of_json(expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("name", ["texts.txt", "texts.txt.gz", "texts.txt.xz"])
-def test_a_file_becomes_vectors(inside: Path, expected: np.ndarray, name: str) -> None:
+def test_a_file_becomes_vectors(working_folder: Path, expected: np.ndarray, name: str) -> None:
     content = ("\ufeff" + "\r\n".join([*SENTENCES, "", SENTENCES[0]])).encode()
     pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
-    (inside / name).write_bytes(pack(content))
+    (working_folder / name).write_bytes(pack(content))
     done = run("embed", "--input", name, "--output", "out/vectors.npy")
     assert (done.exit_code, done.stdout) == (0, "")
     vectors = np.load("out/vectors.npy", allow_pickle=False)
     assert (vectors.shape, vectors.dtype) == ((7, 24), np.float32)
     np.testing.assert_allclose(vectors[[0, 1, 2, 3, 4, 6]], expected[[0, 1, 2, 3, 4, 0]], atol=1e-5)
-    assert [file.name for file in (inside / "out").iterdir()] == ["vectors.npy"]
+    assert [file.name for file in (working_folder / "out").iterdir()] == ["vectors.npy"]
 
 
 @pytest.mark.parametrize("arguments", [["--input", "-"], []])
@@ -93,14 +92,16 @@ def test_standard_input_becomes_vectors(expected: np.ndarray, arguments: list[st
     np.testing.assert_allclose([json.loads(line)["vector"] for line in done.stdout.splitlines()], expected, atol=1e-5)
 
 
-def test_many_lines_keep_their_order(inside: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.cli.encode._AT_ONCE", 2)
+def test_many_lines_keep_their_order(
+    working_folder: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.cli.encode._TEXTS_PER_STEP", 2)
     run("embed", *SENTENCES, "--output", "v.npy")
     np.testing.assert_allclose(np.load("v.npy"), expected, atol=1e-5)
 
 
-def test_search_shows_the_nearest_lines_first(inside: Path) -> None:
-    (inside / "lines.txt").write_text("\n".join([*SENTENCES[:2], "", "   ", *SENTENCES[2:]]))
+def test_search_shows_the_nearest_lines_first(working_folder: Path) -> None:
+    (working_folder / "lines.txt").write_text("\n".join([*SENTENCES[:2], "", "   ", *SENTENCES[2:]]))
     done = run("search", "lines.txt", SENTENCES[4], "-k", "2", "--json")
     found = json.loads(done.stdout)
     assert [entry["rank"] for entry in found] == [1, 2]
@@ -112,8 +113,8 @@ def test_search_shows_the_nearest_lines_first(inside: Path) -> None:
     assert SENTENCES[0] not in printed
 
 
-def test_search_in_a_column(inside: Path) -> None:
-    (inside / "pairs.tsv").write_text("".join(f"{number}\t{text}\n" for number, text in enumerate(SENTENCES)))
+def test_search_in_a_column(working_folder: Path) -> None:
+    (working_folder / "pairs.tsv").write_text("".join(f"{number}\t{text}\n" for number, text in enumerate(SENTENCES)))
     found = json.loads(run("search", "pairs.tsv", "rain", "--column", "2", "--json").stdout)
     assert found[0]["text"] == "rain"
     assert len(found) == len(SENTENCES)
@@ -139,10 +140,10 @@ def test_search_in_a_column(inside: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_is_one_line(inside: Path, arguments: list[str], what: str) -> None:
-    (inside / "binary.txt").write_bytes(b"fine\n\xff\xfe\n")
-    (inside / "blank.txt").write_text("\n \n")
-    (inside / "cut.gz").write_bytes(gzip.compress(b"a line\n" * 100)[:20])
+def test_bad_input_is_one_line(working_folder: Path, arguments: list[str], what: str) -> None:
+    (working_folder / "binary.txt").write_bytes(b"fine\n\xff\xfe\n")
+    (working_folder / "blank.txt").write_text("\n \n")
+    (working_folder / "cut.gz").write_bytes(gzip.compress(b"a line\n" * 100)[:20])
     assert what in error(*arguments)
 
 
@@ -151,11 +152,11 @@ def test_a_precision_that_is_not_there() -> None:
     assert "precision is 'int2'" in str(failed)
 
 
-def test_the_newest_bundle_is_taken(inside: Path) -> None:
+def test_the_newest_bundle_is_taken(working_folder: Path) -> None:
     with pytest.raises(InputError, match="no bundle here; name one with --model"):
         default_bundle()
     for age, name in ((100, "runs/a/bundle"), (50, "runs/b/bundle-r2"), (200, "runs/c/bundle")):
-        shutil.copytree(bundle(), inside / name)
-        os.utime(inside / name / "manifest.json", (10**9 - age, 10**9 - age))
+        shutil.copytree(bundle(), working_folder / name)
+        os.utime(working_folder / name / "manifest.json", (10**9 - age, 10**9 - age))
     assert default_bundle() == Path("runs/b/bundle-r2")
     assert CliRunner().invoke(app, ["embed", "rain"]).exit_code == 0

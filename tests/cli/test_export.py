@@ -30,18 +30,18 @@ main()
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
-    """Note what the export is asked for, and do nothing."""
-    calls: list[dict[str, Any]] = []
+def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """Replace the export; return the list in which its calls are recorded."""
+    recorded: list[dict[str, Any]] = []
 
-    def noting(source: object, output: object, **more: Any) -> Path:  # noqa: ANN401
-        calls.append({"source": source, "output": output, **more})
+    def record(source: object, output: object, **more: Any) -> Path:  # noqa: ANN401
+        recorded.append({"source": source, "output": output, **more})
         (tmp_path / "manifest.json").write_text('{"of": "the bundle"}\n')
         return tmp_path
 
-    monkeypatch.setattr("xcompress.export.exporter.export", noting)
-    monkeypatch.setattr("xcompress.export.hf.export_hf", noting)
-    return calls
+    monkeypatch.setattr("xcompress.export.exporter.export", record)
+    monkeypatch.setattr("xcompress.export.hf.export_hf", record)
+    return recorded
 
 
 def run(*arguments: str) -> Result:
@@ -56,8 +56,8 @@ def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(stopped.value.code or 0)
 
 
-def options_of(asked: list[dict[str, Any]]) -> ExportConfig:
-    options = asked[-1]["options"]
+def options_of(calls: list[dict[str, Any]]) -> ExportConfig:
+    options = calls[-1]["options"]
     assert isinstance(options, ExportConfig)
     return options
 
@@ -75,19 +75,19 @@ def options_of(asked: list[dict[str, Any]]) -> ExportConfig:
         (["--precision", "auto"], "auto"),
     ],
 )
-def test_how_the_precision_is_asked_for(asked: list[dict[str, Any]], arguments: list[str], precision: str) -> None:
+def test_how_the_precision_is_asked_for(calls: list[dict[str, Any]], arguments: list[str], precision: str) -> None:
     assert run("student", *arguments).exit_code == 0
-    assert options_of(asked) == ExportConfig(precision=precision)
+    assert options_of(calls) == ExportConfig(precision=precision)
 
 
-def test_every_option_arrives(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_every_option_arrives(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     arguments = (
         "student --target mobile --recurrence unroll --recurrences 2 --bottleneck keep --languages de,,en, "
         "--vocabulary 500 --dim 16 --shorten slice --external-data --no-ort --gate 0.5 --text a.txt --text b.tsv "
         "--pooling cls --prefix query: --output there --force"
     )
     assert run(*arguments.split(), "--tokenizer", str(tmp_path)).exit_code == 0
-    call = asked[-1]
+    call = calls[-1]
     assert call["options"] == ExportConfig(
         target="mobile",
         recurrence="unroll",
@@ -106,20 +106,20 @@ def test_every_option_arrives(asked: list[dict[str, Any]], tmp_path: Path) -> No
     assert (call["source"], call["output"], call["force"]) == ("student", Path("there"), True)
 
 
-def test_without_a_source_the_newest_run_is_left_to_the_export(asked: list[dict[str, Any]]) -> None:
+def test_without_a_source_the_newest_run_is_left_to_the_export(calls: list[dict[str, Any]]) -> None:
     assert run().exit_code == 0
-    assert (asked[-1]["source"], asked[-1]["output"], asked[-1]["source_options"]) == (None, None, SourceOptions())
+    assert (calls[-1]["source"], calls[-1]["output"], calls[-1]["source_options"]) == (None, None, SourceOptions())
 
 
-def test_the_folder_or_the_manifest_is_printed(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_the_folder_or_the_manifest_is_printed(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     assert run("student").stdout == f"{tmp_path}\n"
     assert json.loads(run("student", "--json").stdout) == {"of": "the bundle"}
 
 
-def test_the_other_format_and_how_to_read_a_foreign_encoder(asked: list[dict[str, Any]]) -> None:
+def test_the_other_format_and_how_to_read_a_foreign_encoder(calls: list[dict[str, Any]]) -> None:
     arguments = ("--format", "hf", "--recurrences", "2", "--no-quantize", "--precision", "fp32", "--pooling", "cls")
     assert run("student", *arguments).exit_code == 0
-    assert asked[-1] == {
+    assert calls[-1] == {
         "source": "student",
         "output": None,
         "recurrences": 2,
@@ -173,11 +173,11 @@ def test_what_does_not_go_together_is_one_line_and_exit_code_2(
         "--colour red",
     ],
 )
-def test_unknown_values_are_refused_with_exit_code_2(arguments: str, asked: list[dict[str, Any]]) -> None:
+def test_unknown_values_are_refused_with_exit_code_2(arguments: str, calls: list[dict[str, Any]]) -> None:
     done = run("student", *arguments.split())
     assert done.exit_code == 2
     assert arguments.split()[0] in done.stderr
-    assert not asked
+    assert not calls
 
 
 @pytest.mark.usefixtures("little_text")

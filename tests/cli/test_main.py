@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.student import save_student
-from xcompress.cli.main import main as cli
+from xcompress.cli import main as cli
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "scipy", "numpy", "pydantic")
 

@@ -14,10 +14,7 @@ from xcompress.recipe.shipped import find_recipe, shipped
 XLMR = "paper/xlmr_b128_ru3"
 
 
-@pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def run(*arguments: str) -> Result:
@@ -39,7 +36,7 @@ def test_list_has_every_shipped_recipe_with_its_row() -> None:
 
 def test_list_as_json() -> None:
     listed = json.loads(run("list", "--json").stdout)
-    minilm = next(one for one in listed if one["name"] == "minilm_ru3")
+    minilm = next(recipe for recipe in listed if recipe["name"] == "minilm_ru3")
     assert minilm["description"].endswith("no model hub is needed.")
     assert minilm["row"] == ""
 
@@ -63,42 +60,42 @@ def test_show_as_json() -> None:
     assert shown["parameters"]["student"]["recurrences"] == 4
 
 
-def test_copy_keeps_comments_and_loads(inside: Path) -> None:
+def test_copy_keeps_comments_and_loads(working_folder: Path) -> None:
     assert run("copy", "minilm_ru3", "mine.yaml").stdout.split() == ["mine.yaml"]
-    assert (inside / "mine.yaml").read_bytes() == shipped()["minilm_ru3"].read_bytes()
+    assert (working_folder / "mine.yaml").read_bytes() == shipped()["minilm_ru3"].read_bytes()
     assert load_recipe("mine.yaml") == load_recipe("minilm_ru3")
 
 
-def test_copy_of_one_that_extends_brings_the_base_to_edit(inside: Path) -> None:
-    written = copy_recipe("paper/xlmr_no_mcl_no_recurrence", inside / "own")
+def test_copy_of_one_that_extends_brings_the_base_to_edit(working_folder: Path) -> None:
+    written = copy_recipe("paper/xlmr_no_mcl_no_recurrence", working_folder / "own")
     assert [path.name for path in written] == ["own", "xlmr_no_mcl.yaml", "xlmr_b128_ru3.yaml"]
-    base = inside / "xlmr_b128_ru3.yaml"
+    base = working_folder / "xlmr_b128_ru3.yaml"
     base.write_text(base.read_text(encoding="utf-8").replace("bottleneck: 128", "bottleneck: 77"), encoding="utf-8")
-    assert load_recipe(inside / "own").student.bottleneck == 77
+    assert load_recipe(working_folder / "own").student.bottleneck == 77
 
 
-def test_copy_into_a_folder_and_two_of_one_base(inside: Path) -> None:
-    (inside / "recipes").mkdir()
-    copy_recipe("paper/xlmr_ce", inside / "recipes")
-    copy_recipe("paper/xlmr_bool", inside / "recipes")
-    names = {path.name for path in (inside / "recipes").iterdir()}
+def test_copy_into_a_folder_and_two_of_one_base(working_folder: Path) -> None:
+    (working_folder / "recipes").mkdir()
+    copy_recipe("paper/xlmr_ce", working_folder / "recipes")
+    copy_recipe("paper/xlmr_bool", working_folder / "recipes")
+    names = {path.name for path in (working_folder / "recipes").iterdir()}
     assert names == {"xlmr_ce.yaml", "xlmr_bool.yaml", "xlmr_b128_ru3.yaml"}
 
 
-def test_copy_overwrites_only_by_force(inside: Path) -> None:
-    (inside / "minilm_ru3.yaml").write_text("mine")
+def test_copy_overwrites_only_by_force(working_folder: Path) -> None:
+    (working_folder / "minilm_ru3.yaml").write_text("mine")
     with pytest.raises(InputError, match=r"minilm_ru3.yaml: exists; .*--force"):
         copy_recipe("minilm_ru3")
-    assert (inside / "minilm_ru3.yaml").read_text() == "mine"
+    assert (working_folder / "minilm_ru3.yaml").read_text() == "mine"
     copy_recipe("minilm_ru3", force=True)
-    assert load_recipe(inside / "minilm_ru3.yaml").name == "minilm_ru3"
+    assert load_recipe(working_folder / "minilm_ru3.yaml").name == "minilm_ru3"
 
 
-def test_copy_does_not_overwrite_an_edited_base(inside: Path) -> None:
-    (inside / "xlmr_b128_ru3.yaml").write_text("edited")
+def test_copy_does_not_overwrite_an_edited_base(working_folder: Path) -> None:
+    (working_folder / "xlmr_b128_ru3.yaml").write_text("edited")
     with pytest.raises(InputError, match=r"xlmr_b128_ru3.yaml: exists"):
         copy_recipe("paper/xlmr_ce")
-    assert [path.name for path in inside.iterdir()] == ["xlmr_b128_ru3.yaml"]
+    assert [path.name for path in working_folder.iterdir()] == ["xlmr_b128_ru3.yaml"]
 
 
 def test_copy_refuses_the_name_of_its_own_base() -> None:
@@ -106,13 +103,13 @@ def test_copy_refuses_the_name_of_its_own_base() -> None:
         copy_recipe("paper/xlmr_ce", Path("xlmr_b128_ru3.yaml"), force=True)
 
 
-def test_validate_says_ok(inside: Path) -> None:
+def test_validate_says_ok(working_folder: Path) -> None:
     done = run("validate", "minilm_ru3")
     assert (done.exit_code, done.stdout.strip()) == (0, "minilm_ru3: ok")
 
 
-def test_validate_names_what_is_bad_and_exits_with_2(inside: Path) -> None:
-    (inside / "broken.yaml").write_text("a: [1")
+def test_validate_names_what_is_bad_and_exits_with_2(working_folder: Path) -> None:
+    (working_folder / "broken.yaml").write_text("a: [1")
     done = run("validate", "minilm_ru3", "broken.yaml", XLMR, "absent")
     assert done.exit_code == 2
     assert done.stdout.strip() == "minilm_ru3: ok"
@@ -145,18 +142,20 @@ def test_validate_names_what_is_bad_and_exits_with_2(inside: Path) -> None:
         ),
     ],
 )
-def test_validate_checks_references_and_shapes_without_fetching(change: str, message: str, inside: Path) -> None:
-    (inside / "mine.yaml").write_text(f"extends: minilm_ru3\n{change}\n")
+def test_validate_checks_references_and_shapes_without_fetching(
+    change: str, message: str, working_folder: Path
+) -> None:
+    (working_folder / "mine.yaml").write_text(f"extends: minilm_ru3\n{change}\n")
     done = run("validate", "mine.yaml")
     assert f"mine.yaml: {message}" in done.stdout + done.stderr
     assert done.exit_code == (0 if message == "ok" else 2)
 
 
-def test_a_name_is_a_shipped_recipe_unless_a_file_has_it(inside: Path) -> None:
-    (inside / "minilm_ru3").mkdir()
+def test_a_name_is_a_shipped_recipe_unless_a_file_has_it(working_folder: Path) -> None:
+    (working_folder / "minilm_ru3").mkdir()
     assert find_recipe("minilm_ru3") == find_recipe(Path("minilm_ru3")) == shipped()["minilm_ru3"]
-    (inside / "minilm_ru3").rmdir()
-    (inside / "minilm_ru3").write_text("name: x")
+    (working_folder / "minilm_ru3").rmdir()
+    (working_folder / "minilm_ru3").write_text("name: x")
     assert find_recipe("minilm_ru3") == Path("minilm_ru3")
 
 

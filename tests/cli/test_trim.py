@@ -18,12 +18,10 @@ app.command()(trim)
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("small_student.make_tokenizer", lambda: make("unigram"))
-    save_student(tmp_path / "student", vocab_size=make("unigram").get_vocab_size())
+def student(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.helpers.student.make_tokenizer", lambda: make("unigram"))
+    save_student(working_folder / "student", vocab_size=make("unigram").get_vocab_size())
     Path("text.txt").write_text("\n".join(SENTENCES * 8), encoding="utf-8")
-    return tmp_path
 
 
 def run(*arguments: str) -> Result:

@@ -197,7 +197,7 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, package: Path) -
             [*command, "--port", port], capture_output=True, text=True, check=False, env=environment
         )
         assert second.returncode == 2
-        assert f"port {port} cannot be had" in second.stderr
+        assert f"port {port} is not available" in second.stderr
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 0
     finally:

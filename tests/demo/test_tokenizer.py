@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, normalizers
 
 from tests.helpers import ROOT
 from tests.helpers.odd_texts import ODD
-from tests.helpers.vocabularies import MAKERS, described
+from tests.helpers.vocabularies import MAKERS, tokenizer_json
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.released import released_folder, released_names
 from xcompress.corpus.graded import builtin
@@ -28,7 +28,7 @@ process.stdout.write(JSON.stringify(texts.map(createTokenizer(tokenizerJson, max
 
 
 def test_an_unsupported_tokenizer_is_refused() -> None:
-    tokenizer = Tokenizer.from_str(described("unigram"))
+    tokenizer = Tokenizer.from_str(tokenizer_json("unigram"))
     check_tokenizer(Path("tokenizer.json"), json.loads(tokenizer.to_str()))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Nmt()])
     with pytest.raises(InputError, match=r"tokenizer\.json: the demo page does not support the normalizer Nmt"):
@@ -57,7 +57,7 @@ def ids_in_node(tokenizer: Tokenizer, max_tokens: int, texts: list[str]) -> list
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_token_ids_equal_those_of_python(kind: str) -> None:
-    tokenizer = Tokenizer.from_str(described(kind))
+    tokenizer = Tokenizer.from_str(tokenizer_json(kind))
     tokenizer.no_padding()
     tokenizer.enable_truncation(48)
     texts = [*builtin().sentences(), *ODD]
@@ -77,7 +77,7 @@ def test_token_ids_of_released_models(name: str | None) -> None:
 
 
 def test_token_ids_with_further_normalizers() -> None:
-    tokenizer = Tokenizer.from_str(described("unigram"))
+    tokenizer = Tokenizer.from_str(tokenizer_json("unigram"))
     tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.Strip(),

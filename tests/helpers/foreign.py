@@ -1,4 +1,4 @@
-"""Small encoders of other kinds, saved by transformers and sentence-transformers; tests must not change `encoder`'s."""
+"""Small encoders saved by transformers and sentence-transformers; tests must not change the folder of `encoder`."""
 
 import atexit
 import shutil
@@ -72,7 +72,7 @@ def save_pipeline(
     longest: int | None = None,
     **options: object,
 ) -> "SentenceTransformer":
-    """Save a model and return it; `dense` names the activation of each dense module, narrower by 4 each."""
+    """Save a model and return it; each activation in `dense` adds a Dense module that is 4 dimensions narrower."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 

@@ -1,6 +1,7 @@
-"""A small student, its tokenizer and its bundle, made once per test run."""
+"""A small student, its tokenizer and its bundle."""
 
 import atexit
+import json
 import shutil
 import tempfile
 from dataclasses import replace
@@ -66,10 +67,16 @@ def save_student(folder: Path, **changes: object) -> Path:
 
 @cache
 def bundle() -> Path:
-    """Export the small student once; tests must not change what is in the folder."""
+    """Export the small student once per test run; tests must not change the folder, see `bundle_copy`."""
     place = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     return export(save_student(place / "small"))
+
+
+def change_manifest(folder: Path, **changes: object) -> None:
+    """Set keys of a bundle's manifest."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
 
 
 def student_of_bundle() -> tuple[Student, Tokenizer]:

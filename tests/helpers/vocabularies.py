@@ -21,12 +21,12 @@ def sentences() -> list[str]:
 
 
 @cache
-def described(kind: str) -> str:
+def tokenizer_json(kind: str) -> str:
     return MAKERS[kind]().to_str()
 
 
 def make(kind: str) -> Tokenizer:
-    return Tokenizer.from_str(described(kind))
+    return Tokenizer.from_str(tokenizer_json(kind))
 
 
 def _unigram() -> Tokenizer:
@@ -71,7 +71,7 @@ def _byte_level() -> Tokenizer:
 
 
 def _byte_fallback() -> Tokenizer:
-    """Make BPE as it is converted from SentencePiece: every split of a piece into two pieces is a merge."""
+    """Make BPE as converted from SentencePiece: every split of a token into two tokens is a merge."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     source = make("unigram").get_vocab()
@@ -100,7 +100,7 @@ def _marked_ends() -> Tokenizer:
 
 
 def _whole_words() -> Tokenizer:
-    """Make byte-level BPE that takes a word whole if it is a piece, whatever the merges say."""
+    """Make byte-level BPE that ignores merges for words that are tokens."""
     text = _byte_level().to_str().replace('"ignore_merges":false', '"ignore_merges":true')
     assert '"ignore_merges":true' in text
     return Tokenizer.from_str(text)
@@ -115,7 +115,7 @@ def _with_template(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _only_added(tokenizer: Tokenizer, tokens: list[str]) -> Tokenizer:
-    """Leave the unused tokens ordinary pieces, as they are in BERT."""
+    """Make the unused tokens ordinary tokens, as in BERT."""
     text = json.loads(tokenizer.to_str())
     text["added_tokens"] = [token for token in text["added_tokens"] if token["content"] in tokens]
     return Tokenizer.from_str(json.dumps(text))
@@ -132,7 +132,7 @@ MAKERS = {
 
 
 def write_word_lists(cache: Path, words: Mapping[str, Sequence[str]]) -> None:
-    """Put lists of frequent words where a fetched wheel of wordfreq would be."""
+    """Write lists of frequent words to the cache folder of the wordfreq wheel."""
     folder = cache / "wheels" / "wordfreq-3.1.1" / "wordfreq" / "data"
     folder.mkdir(parents=True)
     for language, ranked in words.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.bench.results import Kind
-from xcompress.bundle.integrity import MANIFEST, graphs_of, inside, read_manifest
+from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, read_manifest
 from xcompress.bundle.released import released_folder, released_names
 from xcompress.errors import InputError
 from xcompress.sources.python_code import PYTHON

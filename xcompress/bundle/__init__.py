@@ -1,1 +1,1 @@
-"""Exported bundles: open, check, encode."""
+"""Exported bundles: describe, find, verify and open them."""

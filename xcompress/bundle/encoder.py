@@ -1,4 +1,4 @@
-"""Text in, vectors out, with only numpy, tokenizers and onnxruntime."""
+"""Encode text with a bundle; needs numpy, tokenizers and onnxruntime only."""
 
 import ctypes
 import sys
@@ -12,70 +12,118 @@ import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from xcompress.bundle.integrity import check_bundle, external_files, graphs_of, inside, read_manifest
-from xcompress.bundle.released import DEFAULT, released_folder
-from xcompress.errors import InputError
+from xcompress.bundle.integrity import check_bundle, external_files
+from xcompress.bundle.manifest import graphs_of, inside, read_manifest
+from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
+from xcompress.errors import InputError, first_line
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
 Vectors = NDArray[np.float32]
 
-_BEST_FIRST = ("int8", "int4", "fp16", "fp32")
-"""What `auto` opens where the manifest does not say."""
-_ONE_THREAD = ("mobile", "wasm")
+_PREFERRED = ("int8", "int4", "fp16", "fp32")
+"""Order in which `auto` chooses where the manifest names no precision."""
+_SINGLE_THREADED = ("mobile", "wasm")
 """Targets on which an encoder should leave the other cores alone."""
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "sentence_embedding"
 _BATCH_TOKENS = 32 * 128
-"""Most tokens of a batch, padding included: memory grows with them."""
+"""Maximum number of tokens of a batch, padding included: memory grows with it."""
 _TEXTS_AT_ONCE = 10_000
-"""How many texts are tokens at the same time."""
+"""Number of texts that are tokenized before they are sorted into batches."""
 _CHARACTERS_PER_TOKEN = 8
-_LONGEST = 100_000
-"""Characters of a text that are read if its words do not fill the sequence before: more of it is no sentence."""
+_MAX_CHARACTERS = 100_000
+"""Characters of a text that are read at most."""
 
 
 class Encoder:
-    """A bundle, opened for encoding.
+    """A sentence encoder: an exported bundle, opened with onnxruntime.
 
-    :param path: the bundle's folder.
-    :param precision: which graph to open; `auto` takes the one that the manifest names, else int8 where there is one.
-    :param threads: threads inside one product; None leaves the choice to onnxruntime, or is 1 if the bundle was made
-        for phones or browsers.
-    :param check: compare the bundle with the hashes in its manifest first. Either way nothing outside the folder is
-        read.
-    :raises InputError: when the folder is no bundle, was changed, or lacks the precision.
+        >>> from xcompress import Encoder
+        >>> encoder = Encoder.from_pretrained("tiny")
+        >>> encoder.encode("Where is the station?").shape
+        (384,)
+        >>> vectors = encoder.encode(["Where is the station?", "Wo ist der Bahnhof?", "I like soup."])
+        >>> vectors.shape
+        (3, 384)
+        >>> cosines = encoder.similarity(vectors, vectors)
+        >>> bool(cosines[0, 1] > cosines[0, 2])
+        True
+
+    `from_pretrained` also takes the names of released models and hub ids; the class itself takes a folder.
+
+    :param path: folder of the bundle.
+    :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
+    :param threads: threads within an operator. None is 1 for bundles exported for phones or browsers, else the choice
+        of onnxruntime.
+    :param check: compare the files with the hashes in the manifest first. No file outside the folder is read in either
+        case.
+    :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when threads is below 1.
     """
+
+    precision: str
+    """Precision of the open graph: int8, int4, fp16 or fp32."""
+    session: onnxruntime.InferenceSession
+    """The open graph."""
 
     def __init__(
         self, path: str | Path, *, precision: Precision = "auto", threads: int | None = None, check: bool = True
     ) -> None:
         folder = Path(path)
         self._manifest = read_manifest(folder)
-        self.precision, graph = _choose(folder, self._manifest, precision)
+        self.precision, graph = _choose_graph(folder, self._manifest, precision)
         if check:
             check_bundle(folder, self._manifest, graph)
         else:
             external_files(folder, graph)
         self._tokenizer = _open_tokenizer(inside(folder, "tokenizer.json"), self._manifest)
-        self.session = _open_graph(folder / graph, _options(self._manifest.get("target", "cpu"), threads))
-        _check_graph(folder / graph, self.session, self.dimension)
+        self.session = _open_session(folder / graph, self._manifest, threads)
         self._inputs = {entry.name for entry in self.session.get_inputs()}
-        _return_memory()
+        # Return the memory that opening the graph took for a while, if the C library can (glibc).
+        malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+        if malloc_trim is not None:
+            malloc_trim(0)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path = DEFAULT,
+        *,
+        precision: Precision = "auto",
+        threads: int | None = None,
+        check: bool = True,
+    ) -> Self:
+        """Open a released model, a bundle's folder, or a bundle on the Hugging Face hub.
+
+            >>> Encoder.from_pretrained("small").dimension
+            384
+
+        :param name_or_path: the name of a released model (see `released_names`), the folder of a bundle, or a hub id
+            `org/name[@revision]`. An existing folder wins over a hub id. A hub repository is downloaded once; later
+            calls use the local copy and need no network.
+        :param precision: the graph to open, as for `Encoder`.
+        :param threads: threads within an operator, as for `Encoder`.
+        :param check: compare the files with the hashes in the manifest first.
+        :raises InputError: when there is no such model, the hub cannot be reached, or the bundle cannot be opened.
+        """
+        folder = Path(name_or_path)
+        if isinstance(name_or_path, str):
+            is_local = "/" not in name_or_path or folder.exists() or folder.parent.is_dir()
+            folder = find_bundle(name_or_path) if is_local else _find_on_hub(name_or_path)
+        return cls(folder, precision=precision, threads=threads, check=check)
 
     @classmethod
     def released(
         cls, name: str = DEFAULT, *, precision: Precision = "auto", threads: int | None = None, check: bool = True
     ) -> Self:
-        """Open a model that comes with xcompress.
+        """Open a released model: `from_pretrained` for these names only.
 
-        :param name: one of `released_names()`.
-        :raises InputError: when there is none of that name, with those that there are.
+        :raises InputError: when there is no released model of this name; the message lists those that exist.
         """
         return cls(released_folder(name), precision=precision, threads=threads, check=check)
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """What manifest.json says, read-only."""
+        """The content of manifest.json, read-only."""
         return MappingProxyType(self._manifest)
 
     @property
@@ -88,86 +136,106 @@ class Encoder:
         """The languages that the encoder was made for, as ISO 639 codes."""
         return tuple(self._manifest.get("languages", ()))
 
-    def encode(self, texts: Sequence[str] | NDArray[Any] | str, batch_size: int = 32) -> Vectors:
-        """Encode texts; texts of like length share a batch.
+    def encode(self, texts: str | Sequence[str] | NDArray[Any], batch_size: int = 32) -> Vectors:
+        """Encode a sentence, or a list of sentences; texts of similar length share a batch.
 
-        Any text will do: empty, very long, in any script. Half of a surrogate pair, which is no character, counts as ?.
+            >>> encoder = Encoder.from_pretrained("tiny")
+            >>> encoder.encode("one sentence").shape
+            (384,)
+            >>> encoder.encode(["one sentence"]).shape
+            (1, 384)
 
-        :param texts: sentences, in anything that can be iterated; one string counts as a list of one.
-        :param batch_size: the most texts that go through the graph at once; of long ones it takes fewer.
-        :returns: vectors in the order of `texts`, float32 (n, D).
-        :raises InputError: when something else than strings comes in, or batch_size is not positive.
+        Any text is accepted: empty, long, in any script. Lone surrogates count as `?`. Texts longer than
+        `manifest["max_tokens"]` tokens are cut.
+
+        :param texts: one sentence, or an iterable of sentences.
+        :param batch_size: maximum number of texts per call of the graph; batches of long texts are smaller.
+        :returns: float32; (D,) for one sentence, (n, D) for n sentences, in their order.
+        :raises InputError: when an item is not a string, or batch_size is below 1.
         """
-        listed = _checked([texts] if isinstance(texts, str) else texts)
         if batch_size < 1:
             raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
-        vectors = np.empty((len(listed), self.dimension), dtype=np.float32)
-        for start in range(0, len(listed), _TEXTS_AT_ONCE):
-            sequences = self.token_ids(listed[start : start + _TEXTS_AT_ONCE])
+        sentences = _list_texts(texts)
+        vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
+        for start in range(0, len(sentences), _TEXTS_AT_ONCE):
+            sequences = self.token_ids(sentences[start : start + _TEXTS_AT_ONCE])
             for rows in _batches([len(ids) for ids in sequences], batch_size):
-                vectors[[start + row for row in rows]] = self._run([sequences[row] for row in rows])
-        return vectors
+                # Pad the sequences of the batch to the longest of them, and run the graph.
+                shape = (len(rows), max(len(sequences[row]) for row in rows))
+                input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
+                attention_mask = np.zeros(shape, dtype=np.int64)
+                for place, row in enumerate(rows):
+                    input_ids[place, : len(sequences[row])] = sequences[row]
+                    attention_mask[place, : len(sequences[row])] = 1
+                feeds = dict(zip(_INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
+                outputs = self.session.run([_OUTPUT], {name: feeds[name] for name in self._inputs})
+                vectors[[start + row for row in rows]] = outputs[0]
+        return vectors[0] if isinstance(texts, str) else vectors
 
     def similarity(self, left: Vectors, right: Vectors) -> Vectors:
-        """Return the cosines between rows, (n, D) and (m, D) to (n, m)."""
+        """Return the cosine of each vector of `left` with each vector of `right`.
+
+        :param left: (n, D), or (D,) for one vector, as `encode` returns it.
+        :param right: (m, D), or (D,) for one vector.
+        :returns: (n, m), also where n or m is 1; 0 for vectors of zeros.
+        """
         return _unit(left) @ _unit(right).T
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, prefix and special tokens included, cut to what the graph takes.
+        """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
 
-        The start of each text is tokenised, and more of it only where that start does not fill the sequence.
+        Only the start of a long text is tokenized, and more of it if the start does not fill the sequence.
         """
-        pad, prefix, most = (self._manifest[key] for key in ("pad_token_id", "prefix", "max_tokens"))
+        pad, prefix, max_tokens = (self._manifest[key] for key in ("pad_token_id", "prefix", "max_tokens"))
         sequences: list[list[int]] = [[]] * len(texts)
-        waiting, width = list(range(len(texts))), most * _CHARACTERS_PER_TOKEN
-        while waiting:
-            heads = [_head(texts[row], width) for row in waiting]
+        pending, width = list(range(len(texts))), max_tokens * _CHARACTERS_PER_TOKEN
+        while pending:
+            heads = [_head(texts[row], width) for row in pending]
             encodings = self._tokenizer.encode_batch_fast([prefix + clean(head) for head in heads])
-            short = []
-            for row, head, encoding in zip(waiting, heads, encodings, strict=True):
+            too_short = []
+            for row, head, encoding in zip(pending, heads, encodings, strict=True):
                 sequences[row] = encoding.ids or [pad]
-                if len(sequences[row]) < most and len(head) < min(len(texts[row]), _LONGEST):
-                    short.append(row)
-            waiting, width = short, 8 * width
+                if len(sequences[row]) < max_tokens and len(head) < min(len(texts[row]), _MAX_CHARACTERS):
+                    too_short.append(row)
+            pending, width = too_short, 8 * width
         return sequences
-
-    def _run(self, sequences: list[list[int]]) -> Vectors:
-        shape = (len(sequences), max(map(len, sequences)))
-        input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
-        attention_mask = np.zeros(shape, dtype=np.int64)
-        for row, ids in enumerate(sequences):
-            input_ids[row, : len(ids)] = ids
-            attention_mask[row, : len(ids)] = 1
-        feeds = dict(zip(_INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
-        wanted = {name: feeds[name] for name in self._inputs}
-        vectors: Vectors = self.session.run([_OUTPUT], wanted)[0]
-        return vectors
 
 
 def top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
-    """Return the columns of the k highest scores of each row, the best first, and the first of equal ones.
+    """Return the columns of the k highest scores of each row, highest first; of equal scores the first.
+
+        >>> top_k(np.array([0.1, 0.9, 0.5]), 2).tolist()
+        [1, 2]
 
     :param scores: (n, m), or (m,) for one row.
-    :returns: (n, k) or (k,); fewer than k columns where there are fewer.
+    :returns: (n, k) or (k,); fewer than k columns if m is smaller.
     """
     return np.argsort(-scores, axis=-1, kind="stable")[..., : max(k, 0)]
 
 
 def clean(text: str) -> str:
-    """Replace what no encoding of text allows, halves of surrogate pairs, by question marks."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _head(text: str, width: int) -> str:
-    """Cut a text that is longer than `width` between a letter or digit and a space; take nothing where it has none.
+def _find_on_hub(reference: str) -> Path:
+    """Return the bundle of a hub id; a text that cannot be a hub id is a path."""
+    from xcompress.bundle.hub import bundle_from_hub
+    from xcompress.sources import looks_like_path
 
-    A word's pieces depend on that word alone: tokenizers of sentence encoders part text at spaces, or have no piece
-    that goes on after one, and what normalises characters looks at a character and its marks only. So the pieces of
-    the head are the first pieces of the whole text, and if they fill the sequence, the rest cannot have changed it.
-    Other characters than letters and digits may become spaces, and several spaces one piece.
+    return Path(reference) if looks_like_path(reference) else bundle_from_hub(reference)
+
+
+def _head(text: str, width: int) -> str:
+    """Return the longest start of a text, of at most `width` characters, that ends before a space; else nothing.
+
+    The tokens of the head are the first tokens of the whole text: tokenizers of sentence encoders split at spaces, or
+    have no token that continues after a space, and normalizers look only at a character and its combining marks. So if
+    the head fills the sequence, the rest of the text cannot change it. The head ends in a letter or digit, because
+    other characters may become spaces, and several spaces one token.
     """
-    if len(text) <= width or width >= _LONGEST:
-        return text[:_LONGEST]
+    if len(text) <= width or width >= _MAX_CHARACTERS:
+        return text[:_MAX_CHARACTERS]
     end = text.rfind(" ", 0, width + 1)
     while end > 0 and not text[end - 1].isalnum():
         end = text.rfind(" ", 0, end)
@@ -175,7 +243,7 @@ def _head(text: str, width: int) -> str:
 
 
 def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yield rows of like length, at most `batch_size` of them and `_BATCH_TOKENS` tokens, padding included."""
+    """Yield rows of similar length: at most `batch_size` rows and `_BATCH_TOKENS` tokens, padding included."""
     batch: list[int] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[row] > _BATCH_TOKENS):
@@ -186,21 +254,23 @@ def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _checked(texts: Sequence[str] | NDArray[Any]) -> list[str]:
+def _list_texts(texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
+    if isinstance(texts, str):
+        return [texts]
     if isinstance(texts, bytes | bytearray | memoryview):
         raise InputError(f"encode: texts are {type(texts).__name__}; decode them first: texts.decode('utf-8')")
     try:
-        listed = list(texts)
+        sentences = list(texts)
     except TypeError:
         raise InputError(f"encode: texts are {type(texts).__name__}; give a string or a list of strings") from None
-    for number, text in enumerate(listed):
-        if not isinstance(text, str):
-            raise InputError(f"encode: item {number} is {type(text).__name__}, not str; give a list of strings")
-    return listed
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise InputError(f"encode: item {number} is {type(sentence).__name__}, not str; give a list of strings")
+    return sentences
 
 
-def _choose(folder: Path, manifest: Mapping[str, Any], precision: str) -> tuple[str, str]:
-    """Return the precision to open and its graph's path inside the folder."""
+def _choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> tuple[str, str]:
+    """Return the precision to open and the path of its graph inside the folder."""
     graphs = graphs_of(folder, manifest)
     if not graphs:
         raise InputError(f"{folder}: none of the graphs that manifest.json names is here; export the bundle again")
@@ -208,84 +278,75 @@ def _choose(folder: Path, manifest: Mapping[str, Any], precision: str) -> tuple[
         raise InputError(
             f"{folder}: precision is {precision!r}; choose auto or what is here: {', '.join(graphs)}, or export again"
         )
-    order = (manifest.get("precision"), *_BEST_FIRST, *graphs) if precision == "auto" else (precision,)
-    best = next(name for name in order if name in graphs)
-    return best, graphs[best]
+    order = (manifest.get("precision"), *_PREFERRED, *graphs) if precision == "auto" else (precision,)
+    chosen = next(name for name in order if name in graphs)
+    return chosen, graphs[chosen]
 
 
 def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> Tokenizer:
+    """Open tokenizer.json and refuse a tokenizer whose ids or lengths the graph cannot take."""
     if not file.is_file():
         raise InputError(f"{file}: no such file; export the bundle again")
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # tokenizers raises nothing more precise
-        raise InputError(f"{file}: not a tokenizer ({_first_line(error)}); export the bundle again") from error
-    _check_tokenizer(file, tokenizer, manifest)
+        raise InputError(f"{file}: not a tokenizer ({first_line(error)}); export the bundle again") from error
+    max_tokens, cut = manifest["max_tokens"], (tokenizer.truncation or {}).get("max_length")
+    if max_tokens > (cut or max_tokens) or max_tokens <= tokenizer.num_special_tokens_to_add(False):
+        raise InputError(
+            f"{file}: truncates at {cut} tokens, manifest.json says max_tokens {max_tokens}; export the bundle again"
+        )
+    tokens, vocab_size = tokenizer.get_vocab_size(), manifest.get("vocab_size")
+    if vocab_size is not None and max(tokens, manifest["pad_token_id"] + 1) > vocab_size:
+        raise InputError(
+            f"{file}: has {tokens} tokens, manifest.json says vocab_size {vocab_size}; export the bundle again"
+        )
     tokenizer.no_padding()
-    tokenizer.enable_truncation(manifest["max_tokens"])
+    tokenizer.enable_truncation(max_tokens)
     return tokenizer
 
 
-def _check_tokenizer(file: Path, tokenizer: Tokenizer, manifest: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer whose ids or lengths the graph cannot take."""
-    most, cut = manifest["max_tokens"], (tokenizer.truncation or {}).get("max_length")
-    if most > (cut or most) or most <= tokenizer.num_special_tokens_to_add(False):
-        raise InputError(f"{file}: cuts at {cut} tokens, manifest.json says max_tokens {most}; export the bundle again")
-    pieces, rows = tokenizer.get_vocab_size(), manifest.get("vocab_size")
-    if rows is not None and max(pieces, manifest["pad_token_id"] + 1) > rows:
-        raise InputError(f"{file}: has {pieces} pieces, manifest.json says vocab_size {rows}; export the bundle again")
+def _open_session(file: Path, manifest: Mapping[str, Any], threads: int | None) -> onnxruntime.InferenceSession:
+    """Open a graph with the cheapest options of its target, and refuse one that does not fit the manifest.
 
-
-def _options(target: str, threads: int | None) -> onnxruntime.SessionOptions:
-    """Choose what costs least on the target: see benchmarks/export_memory.py."""
+    The options were measured with benchmarks/export_memory.py.
+    """
     if threads is not None and threads < 1:
         raise InputError(f"Encoder: threads is {threads}; give 1 or more, or None for onnxruntime's own choice")
+    target = manifest.get("target", "cpu")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = threads or (1 if target in _ONE_THREAD else 0)
-    # The arena keeps what the largest batch needed: on a phone other apps want it back.
+    options.intra_op_num_threads = threads or (1 if target in _SINGLE_THREADED else 0)
+    # The arena keeps the memory of the largest batch; on a phone other apps need it.
     options.enable_cpu_mem_arena = target != "mobile"
-    # A plan of memory is kept for every shape that was ever seen, and text has another shape nearly every time.
+    # A memory pattern is kept for every shape seen, and batches of text have a new shape nearly every time.
     options.enable_mem_pattern = False
-    # Threads that go on waiting in a loop after a call take the core from the caller: twice the time at 1 x 16.
+    # Threads that spin after a call take the core from the caller: twice the time at batch 1, 16 tokens.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    return options
-
-
-def _open_graph(file: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no base class below Exception
         raise InputError(
-            f"{file}: onnxruntime cannot open it ({_first_line(error)}); export the bundle again"
+            f"{file}: onnxruntime cannot open it ({first_line(error)}); export the bundle again"
         ) from error
-
-
-def _check_graph(file: Path, session: onnxruntime.InferenceSession, dimension: int) -> None:
-    """Refuse a graph whose inputs or output are not those that the manifest promises."""
-    foreign = [entry.name for entry in session.get_inputs() if entry.name not in _INPUTS]
+    unknown = [entry.name for entry in session.get_inputs() if entry.name not in _INPUTS]
+    if unknown:
+        raise InputError(
+            f"{file}: takes an input {unknown[0]!r}, so it is no sentence encoder; export the bundle again"
+        )
     widths = [entry.shape[-1] for entry in session.get_outputs() if entry.name == _OUTPUT and entry.shape]
-    if foreign or not widths:
-        what = f"takes an input {foreign[0]!r}" if foreign else f"has no output {_OUTPUT!r}"
-        raise InputError(f"{file}: {what}, so it is no sentence encoder; export the bundle again")
+    if not widths:
+        raise InputError(f"{file}: has no output {_OUTPUT!r}, so it is no sentence encoder; export the bundle again")
+    dimension = manifest["dimension"]
     if isinstance(widths[0], int) and widths[0] != dimension:
         raise InputError(
             f"{file}: gives {widths[0]} numbers, manifest.json says dimension {dimension}; export the bundle again"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _return_memory() -> None:
-    """Give back to the system what opening a graph took for a while, where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
+    return session
 
 
 def _unit(vectors: Vectors) -> Vectors:
+    """Scale vectors to length 1, as rows of a matrix; leave zeros as they are."""
     rows = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Vectors = rows / np.maximum(lengths, np.finfo(np.float32).tiny)

@@ -1,8 +1,8 @@
-"""Which files an ONNX graph wants read beside itself, found without loading it.
+"""Find the external data files of an ONNX graph without loading the graph.
 
-A graph is a protobuf message. Of that format only the framing is read here, and of the messages only those that lead
-to tensors: a tensor whose values lie in another file says so in entries of a key and a value, where the key `location`
-names the file. Values themselves are stepped over, so that a graph of any size costs milliseconds.
+A graph is a protobuf message. A tensor whose values lie in another file has entries of a key and a value; the key
+`location` holds the file's name. This reader decodes the framing of protobuf and follows only the messages that lead to
+tensors. It skips the values, so that a graph of any size takes milliseconds.
 """
 
 import mmap
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from xcompress.errors import InputError
 
-_INSIDE = {
+_CHILDREN = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
     "function": {7: "node", 11: "attribute"},
@@ -21,88 +21,83 @@ _INSIDE = {
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {13: "entry"},
 }
-"""Field numbers of onnx.proto by kind of message, and the kind that the field holds."""
+"""Per message type of onnx.proto: the field numbers to follow, and the message type of each field."""
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+"""Wire types of protobuf."""
 _KEY, _VALUE = 1, 2
-_LONGEST_NUMBER = 10
+"""Fields of an entry of `external_data`."""
+_MAX_VARINT_BYTES = 10
 
 Span = tuple[int, int]
-"""First byte, and the one after the last."""
+"""Offsets of the first byte, and of the byte after the last."""
 
 
-class _BrokenError(Exception):
-    """The bytes are no protobuf message."""
+class _MalformedError(Exception):
+    """The bytes are not a protobuf message."""
 
 
 def external_locations(graph: Path) -> set[str]:
-    """Return the files that the tensors of a graph name, as they are written there.
+    """Return the locations of a graph's external data, as written in the graph.
 
-    Every tensor is looked at: weights, sparse weights, attributes of nodes, and those of subgraphs and functions. A
-    graph in the ORT format (.ort) holds all of its weights itself.
+    All tensors count: weights, sparse weights, attributes of nodes, and those of subgraphs and functions. A graph in
+    the ORT format (.ort) contains all of its weights.
 
-    :raises InputError: when the file cannot be read or is no ONNX graph.
+    :raises InputError: when the file cannot be read or is not an ONNX graph.
     """
     if graph.suffix == ".ort":
         return set()
+    locations = set()
     try:
         with graph.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return {_location(content, entry) for entry in _entries(content)} - {""}
-    except (_BrokenError, ValueError) as error:  # an empty file cannot be mapped: ValueError
+            pending: list[tuple[str, Span]] = [("model", (0, len(content)))]
+            while pending:
+                message, span = pending.pop()
+                if message != "entry":
+                    children = _CHILDREN[message]
+                    pending += [
+                        (children[field], inner) for field, inner in _fields(content, span) if field in children
+                    ]
+                    continue
+                entry = {field: content[start:end] for field, (start, end) in _fields(content, span)}
+                if entry.get(_KEY) == b"location":
+                    locations.add(entry.get(_VALUE, b"").decode("utf-8", "replace"))
+    except (_MalformedError, ValueError) as error:  # mapping an empty file is a ValueError
         raise InputError(f"{graph}: not an ONNX graph; export the bundle again") from error
     except OSError as error:
         raise InputError(f"{graph}: cannot be read ({error.strerror}); correct its permissions") from error
-
-
-def _entries(content: mmap.mmap) -> Iterator[Span]:
-    """Yield where the entries of all tensors lie."""
-    waiting: list[tuple[str, Span]] = [("model", (0, len(content)))]
-    while waiting:
-        kind, span = waiting.pop()
-        if kind == "entry":
-            yield span
-            continue
-        inside = _INSIDE[kind]
-        waiting += [(inside[number], part) for number, part in _fields(content, span) if number in inside]
-
-
-def _location(content: mmap.mmap, entry: Span) -> str:
-    """Return the value of an entry if its key is `location`, else nothing."""
-    parts = {number: content[start:end] for number, (start, end) in _fields(content, entry)}
-    if parts.get(_KEY) != b"location":
-        return ""
-    return parts.get(_VALUE, b"").decode("utf-8", "replace")
+    return locations - {""}
 
 
 def _fields(content: mmap.mmap, span: Span) -> Iterator[tuple[int, Span]]:
-    """Yield number and place of the fields of a message that are bytes: strings, messages, packed numbers."""
+    """Yield number and span of the length-delimited fields of a message: strings, messages, packed numbers."""
     at, end = span
     while at < end:
-        tag, at = _number(content, at, end)
-        kind = tag & 7
-        if kind == _VARINT:
-            _, stop = _number(content, at, end)
-        elif kind == _BYTES:
-            size, at = _number(content, at, end)
+        tag, at = _read_varint(content, at, end)
+        wire_type = tag & 7
+        if wire_type == _VARINT:
+            _, stop = _read_varint(content, at, end)
+        elif wire_type == _BYTES:
+            size, at = _read_varint(content, at, end)
             stop = at + size
-        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
-            stop = at + (8 if kind == _EIGHT_BYTES else 4)
+        elif wire_type in (_EIGHT_BYTES, _FOUR_BYTES):
+            stop = at + (8 if wire_type == _EIGHT_BYTES else 4)
         else:
-            raise _BrokenError
+            raise _MalformedError
         if stop > end:
-            raise _BrokenError
-        if kind == _BYTES:
+            raise _MalformedError
+        if wire_type == _BYTES:
             yield tag >> 3, (at, stop)
         at = stop
 
 
-def _number(content: mmap.mmap, at: int, end: int) -> tuple[int, int]:
-    """Read a number of variable length, seven bits a byte, the lowest first; return it and where it ends."""
+def _read_varint(content: mmap.mmap, at: int, end: int) -> tuple[int, int]:
+    """Read a number of variable length: seven bits a byte, lowest first; return it and the offset behind it."""
     value = 0
-    for count in range(_LONGEST_NUMBER):
+    for count in range(_MAX_VARINT_BYTES):
         if at + count >= end:
             break
         byte = content[at + count]
         value |= (byte & 0x7F) << (7 * count)
         if byte < 0x80:
             return value, at + count + 1
-    raise _BrokenError
+    raise _MalformedError

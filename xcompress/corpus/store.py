@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import LazySequence
 from xcompress.errors import InputError
-from xcompress.files import release, whole_file
+from xcompress.files import drop_pages, whole_file
 
 _ROWS_PER_RELEASE = 2000
 _CHUNK = 1 << 24
@@ -65,7 +65,7 @@ class PairFile(LazySequence[Pair]):
     def _line(self, row: int) -> bytes:
         self._reads += 1
         if self._reads % _ROWS_PER_RELEASE == 0:
-            release(self._map)
+            drop_pages(self._map)
         return self._map[self._offsets[row] : self._offsets[row + 1]]
 
     def _pair(self, line: bytes, row: int) -> Pair:

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bundle.encoder import Encoder, Vectors
-from xcompress.bundle.integrity import external_files, graphs_of
+from xcompress.bundle.integrity import external_files
+from xcompress.bundle.manifest import graphs_of
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from xcompress.bundle.integrity import MANIFEST
+from xcompress.bundle.manifest import MANIFEST
 from xcompress.console import tracked
 from xcompress.corpus.build import TRAIN
 from xcompress.corpus.split import sentence_key

@@ -1,7 +1,7 @@
 """Models of the Hugging Face hub: the local copy, else a download."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +20,29 @@ def from_hub(reference: str) -> Path:
 
     :raises InputError: when it cannot be had, or has no safetensors.
     """
+    advice = f"check the network, give a local folder, or use {OFFLINE_RECIPE}, which needs no hub"
+    path = hub_snapshot(reference, FILES, _complete, advice, skipped=SKIPPED)
+    if not _complete(path):
+        raise InputError(f"{reference}: has no config.json with *.safetensors weights (pickled weights are not read)")
+    return path
+
+
+def hub_snapshot(
+    reference: str,
+    files: Sequence[str],
+    is_complete: Callable[[Path], bool],
+    advice: str,
+    *,
+    skipped: Sequence[str] = (),
+) -> Path:
+    """Return the snapshot of a hub id: the local copy when it is complete, else a download, which may lack files.
+
+    :param files: patterns of the files to download.
+    :param is_complete: tells whether a snapshot has all that is needed.
+    :param advice: what to do when the hub cannot be reached.
+    :param skipped: patterns of files to leave out.
+    :raises InputError: when there is no complete local copy and the hub cannot be reached.
+    """
     import huggingface_hub
 
     name, _, revision = reference.partition("@")
@@ -29,8 +52,8 @@ def from_hub(reference: str) -> Path:
             huggingface_hub.snapshot_download(
                 name,
                 revision=revision or None,
-                allow_patterns=FILES,
-                ignore_patterns=SKIPPED,
+                allow_patterns=list(files),
+                ignore_patterns=list(skipped) or None,
                 local_files_only=local,
                 etag_timeout=10,
             )
@@ -38,17 +61,14 @@ def from_hub(reference: str) -> Path:
 
     with suppress(Exception):  # not in the local cache, whatever the library raises for that
         path = snapshot(local=True)
-        if _complete(path):
+        if is_complete(path):
             return path
     try:
         _within(SECONDS, lambda: huggingface_hub.HfApi().repo_info(name, revision=revision or None, timeout=10))
         console.say(f"fetching {reference} from the hub")
-        path = snapshot(local=False)
+        return snapshot(local=False)
     except Exception as error:
-        raise InputError(_hub_reason(reference, error)) from error
-    if not _complete(path):
-        raise InputError(f"{reference}: has no config.json with *.safetensors weights (pickled weights are not read)")
-    return path
+        raise InputError(_hub_reason(reference, error, advice)) from error
 
 
 def _complete(path: Path) -> bool:
@@ -74,14 +94,11 @@ def _within(seconds: float, action: Callable[[], object]) -> None:
         raise failures[0]
 
 
-def _hub_reason(reference: str, error: Exception) -> str:
+def _hub_reason(reference: str, error: Exception, advice: str) -> str:
     kind = type(error).__name__
     if kind == "GatedRepoError":
         return f"{reference}: this model is gated; ask for access on its page, then run `hf auth login`"
     if kind in ("RepositoryNotFoundError", "RevisionNotFoundError"):
         return f"{reference}: neither a local path nor a model that the hub shows you; check the name, or log in"
     reason = str(error) if isinstance(error, TimeoutError) else kind
-    return (
-        f"{reference}: no such local path, and as a hub id it could not be reached ({reason}); "
-        f"check the network, give a local folder, or use {OFFLINE_RECIPE}, which needs no hub"
-    )
+    return f"{reference}: no such local path, and as a hub id it could not be reached ({reason}); {advice}"

@@ -23,7 +23,8 @@ from xcompress.bench.devices.mobile import (
 from xcompress.bench.machine import Machine
 from xcompress.bench.workers.client import Worker, WorkerFailed
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.integrity import check_bundle, read_manifest
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError
 from xcompress.files import sha256_of
 

@@ -18,7 +18,8 @@ from xcompress.bench.machine import Machine, describe
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
-from xcompress.bundle.integrity import MANIFEST, check_bundle, external_files, graphs_of, inside, read_manifest
+from xcompress.bundle.integrity import check_bundle, external_files
+from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, read_manifest
 from xcompress.errors import InputError, XCompressError
 from xcompress.files import sha256_of, whole_folder, write_json
 

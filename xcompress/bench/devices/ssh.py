@@ -19,7 +19,7 @@ from xcompress.bench.machine import Machine
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
-from xcompress.bundle.integrity import MANIFEST, inside, read_manifest
+from xcompress.bundle.manifest import MANIFEST, inside, read_manifest
 from xcompress.errors import InputError
 
 SSH = "XCOMPRESS_SSH"
@@ -36,6 +36,7 @@ RUNNER = (
     "bundle/encoder.py",
     "bundle/external_data.py",
     "bundle/integrity.py",
+    "bundle/manifest.py",
     "bundle/released.py",
     "bench/__init__.py",
     "bench/machine.py",

@@ -17,7 +17,7 @@ from torch.utils.data import Sampler
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.masking import Words, choose, cover, distributions
 from xcompress.distillation.data.targets import Column, Goal, Rows, Sentences
-from xcompress.files import release, whole_folder
+from xcompress.files import drop_pages, whole_folder
 from xcompress.modeling.student import StudentConfig, pad, token_ids
 from xcompress.recipe import WordTask
 
@@ -62,7 +62,7 @@ class TokenFile:
 
     def release(self) -> None:
         """Give back the memory of what was read."""
-        release(self.ids)
+        drop_pages(self.ids)
 
     @property
     def lengths(self) -> NDArray[np.int64]:

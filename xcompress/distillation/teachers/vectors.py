@@ -14,7 +14,7 @@ from xcompress.console import LineTicker, bar
 from xcompress.distillation.distributed import workers
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.errors import InputError
-from xcompress.files import release, remove_leftovers, whole_file, write_json
+from xcompress.files import drop_pages, remove_leftovers, whole_file, write_json
 from xcompress.modeling.student import Student, encode
 
 CHUNK = 16_384
@@ -73,7 +73,7 @@ class Vectors:
     def release(self) -> None:
         """Give back the memory of what was read."""
         for chunk in self._chunks:
-            release(chunk)
+            drop_pages(chunk)
 
     def rows(self, indices: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the vectors of n texts by their numbers, (n, D).

@@ -17,7 +17,8 @@ from xcompress.bench.workers.browser.tools import Tools, check_browser
 from xcompress.bench.workers.client import TIMEOUT, WorkerClient, WorkerFailed, decode_vectors
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder, Precision, clean
-from xcompress.bundle.integrity import check_bundle, external_files, graphs_of, inside, read_manifest
+from xcompress.bundle.integrity import check_bundle, external_files
+from xcompress.bundle.manifest import graphs_of, inside, read_manifest
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
 from xcompress.metrics import cosines

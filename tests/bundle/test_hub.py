@@ -1,0 +1,129 @@
+"""A bundle on the hub: the copy in the hub's cache, a download, and what is refused."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+
+from tests.helpers.student import SENTENCES, bundle, change_manifest
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.hub import bundle_from_hub
+from xcompress.errors import InputError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache of org/name, still empty; the cache of xcompress is empty, too."""
+    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "xcompress"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "hub" / "models--org--name"
+
+
+def fill(repository: Path, source: Path) -> Path:
+    """Lay out files as the hub's cache does: a snapshot of links to blobs."""
+    snapshot = repository / "snapshots" / COMMIT
+    (repository / "refs").mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    for number, file in enumerate(sorted(file for file in source.rglob("*") if file.is_file())):
+        link = snapshot / file.relative_to(source)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, repository / "blobs" / str(number))
+        link.symlink_to(Path(*[".."] * (len(link.relative_to(repository).parts) - 1), "blobs", str(number)))
+    return snapshot
+
+
+def replace_hub(monkeypatch: pytest.MonkeyPatch, snapshot: Callable[..., str]) -> None:
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda *_, **__: None)
+
+
+def test_the_hubs_own_copy_is_used_without_a_network(repository: Path, tmp_path: Path) -> None:
+    fill(repository, bundle())
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise AssertionError("went online")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(huggingface_hub.HfApi, "repo_info", unreachable)
+        for reference in ("org/name", "org/name@main", f"org/name@{COMMIT}"):
+            vectors = Encoder.from_pretrained(reference, threads=1).encode(SENTENCES)
+    np.testing.assert_array_equal(vectors, Encoder(bundle(), threads=1).encode(SENTENCES))
+    copies = list((tmp_path / "xcompress" / "hub").iterdir())
+    assert [folder.name for folder in copies] == [f"models--org--name-{COMMIT}"]
+    assert not any(file.is_symlink() for file in copies[0].rglob("*"))
+
+
+def test_a_bundle_with_one_graph_is_complete(repository: Path, bundle_copy: Path) -> None:
+    (bundle_copy / "onnx/model.onnx").unlink()
+    fill(repository, bundle_copy)
+    assert Encoder.from_pretrained("org/name").precision == "int8"
+
+
+def test_only_listed_files_are_downloaded(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    snapshot = fill(repository, bundle())
+    patterns: list[list[str]] = []
+
+    def download(*_: object, allow_patterns: list[str], local_files_only: bool, **__: object) -> str:
+        if local_files_only:
+            raise FileNotFoundError
+        patterns.append(allow_patterns)
+        return str(snapshot)
+
+    replace_hub(monkeypatch, download)
+    assert bundle_from_hub("org/name").is_relative_to(tmp_path / "xcompress")
+    assert patterns[0] == ["manifest.json"]
+    assert {"manifest.json", "tokenizer.json", "onnx/model.onnx"} <= set(patterns[1])
+
+
+def test_without_a_network_the_error_is_one_line(repository: Path) -> None:
+    with pytest.raises(InputError, match=r"org/name: .*could not be reached .*check the network, or give a") as error:
+        Encoder.from_pretrained("org/name")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("files", [None, [], {}, {"../../secret": {}}], ids=str)
+def test_a_repository_that_is_no_bundle_is_refused(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, bundle_copy: Path, files: object
+) -> None:
+    change_manifest(bundle_copy, files=files)
+    if files is None:
+        (bundle_copy / "manifest.json").unlink()
+    replace_hub(monkeypatch, lambda *_, **__: str(bundle_copy))
+    with pytest.raises(InputError, match=r"org/name: (not a bundle|lacks files)"):
+        Encoder.from_pretrained("org/name")
+    assert not (repository.parents[1] / "xcompress").exists()
+
+
+def test_files_that_are_missing_on_the_hub_are_refused(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, bundle_copy: Path
+) -> None:
+    (bundle_copy / "config.json").unlink()
+    replace_hub(monkeypatch, lambda *_, **__: str(bundle_copy))
+    with pytest.raises(InputError, match=r"org/name: lacks files that its manifest\.json lists"):
+        Encoder.from_pretrained("org/name")
+
+
+def test_a_link_out_of_the_hubs_cache_is_refused(repository: Path, tmp_path: Path) -> None:
+    snapshot = fill(repository, bundle())
+    (tmp_path / "secret").write_text("{}")
+    (snapshot / "config.json").unlink()
+    (snapshot / "config.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(InputError, match=r"config\.json: a link that leads out of the hub's cache"):
+        Encoder.from_pretrained("org/name")
+    assert not any((tmp_path / "xcompress" / "hub").glob("*"))
+
+
+def test_a_changed_file_is_refused(repository: Path) -> None:
+    snapshot = fill(repository, bundle())
+    blob = (snapshot / "config.json").resolve()
+    blob.write_bytes(blob.read_bytes() + b" ")
+    with pytest.raises(InputError, match=r"config\.json: .* bytes, manifest\.json says"):
+        Encoder.from_pretrained("org/name")

@@ -1,0 +1,182 @@
+"""A base install: what works without the optional packages, and what the other commands say."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import ROOT
+from tests.helpers.student import SENTENCES, bundle, change_manifest, save_student
+from xcompress.cli.extras import _DISTRIBUTIONS, _EXTRAS, COMMAND_EXTRAS, missing_extra
+from xcompress.cli.main import app
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+BASE_IMPORTS = {"yaml": "PyYAML", "huggingface_hub": "tokenizers"}
+"""Packages of the base install that are imported under another name, or come with another one."""
+BLOCK = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+@cache
+def distributions(extra: str | None) -> set[str]:
+    """Read the distributions of an extra, or of the base install, from pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = project["dependencies"] if extra is None else project["optional-dependencies"][extra]
+    return {line.partition(">")[0].partition("[")[0] for line in lines}
+
+
+def import_names(extra: str) -> set[str]:
+    names = {distribution: package for package, distribution in _DISTRIBUTIONS.items()}
+    return {names.get(name, name.replace("-", "_")) for name in distributions(extra)}
+
+
+OPTIONAL = sorted(set().union(*map(import_names, _EXTRAS)) | {"onnxscript"})
+
+
+@pytest.fixture
+def run(working_folder: Path) -> Run:
+    """Run a command in a process that lacks some packages; without names, all optional ones."""
+
+    def run(*arguments: str, without: list[str] = OPTIONAL) -> subprocess.CompletedProcess[str]:
+        (working_folder / "site").mkdir(exist_ok=True)
+        (working_folder / "site" / "sitecustomize.py").write_text(BLOCK.format(packages=without))
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(working_folder / "site"), str(ROOT)])}
+        command = [sys.executable, "-m", "xcompress", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "extra"),
+    [
+        ("distill minilm_ru3", "torch", "train"),
+        ("distill minilm_ru3 --dry-run", "torch", "train"),
+        ("export student", "onnx", "export"),
+        ("trim student --languages de", "torch", "train"),
+        ("export student --format hf", "onnx", "export"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_needs(run: Run, arguments: str, package: str, extra: str) -> None:
+    save_student(Path("student"))
+    done = run(*arguments.split())
+    assert done.returncode == 2
+    advice = f"needs {package}, which is not installed; run pip install 'xcompress[{extra}]'"
+    assert done.stderr.splitlines() == [f"error: {arguments.split()[0]}: {advice}"]
+
+
+def test_other_commands_work_with_the_base_install(run: Run) -> None:
+    Path("lines.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    for arguments in (
+        ("embed", "rain", "--model", str(bundle())),
+        ("search", "lines.txt", "rain", "--model", str(bundle())),
+        ("models",),
+        ("recipe", "list"),
+        ("recipe", "show", "minilm_ru3"),
+        ("recipe", "validate", "minilm_ru3"),
+        ("recipe", "copy", "minilm_ru3", "mine.yaml"),
+        ("--version",),
+        ("--help",),
+        *((command, "--help") for command in (*COMMAND_EXTRAS, "embed", "search", "models", "demo", "recipe")),
+    ):
+        done = run(*arguments)
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+
+
+def test_bench_of_a_bundle_works_with_the_base_install(run: Run, bundle_copy: Path) -> None:
+    change_manifest(bundle_copy, languages=["en", "de"])
+    done = run("bench", str(bundle_copy), "--quick", "--grid", "1x8", "--threads", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"][0]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "extra"),
+    [(("--html", "page.html"), "bench"), (("--reference", "student"), "export"), (("--device", "wasm"), "browser")],
+    ids=lambda value: value[0] if isinstance(value, tuple) else value,
+)
+def test_bench_names_the_extra_of_an_option(run: Run, options: tuple[str, ...], extra: str) -> None:
+    save_student(Path("student"))
+    done = run("bench", str(bundle()), "--quick", "--grid", "1x8", "--threads", "1", *options)
+    assert done.returncode == 2
+    assert f"pip install 'xcompress[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_the_demo_asks_for_no_extra(run: Run) -> None:
+    done = run("demo", "site", "--no-serve", "--model", str(bundle()))
+    assert "onnxruntime-web" in done.stderr or done.returncode == 0
+    assert "pip install" not in done.stderr
+
+
+def test_its_own_extra_is_enough_for_export_and_bench(run: Run) -> None:
+    save_student(Path("student"))
+    for arguments in ("export student --output made", "bench made --quick --grid 1x8 --threads 1"):
+        extra = arguments.split()[0]
+        done = run(*arguments.split(), without=sorted(set(OPTIONAL) - import_names(extra)))
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_command_is_covered() -> None:
+    base = {"embed", "search", "models", "demo"}
+    assert {command.callback.__name__ for command in app.registered_commands if command.callback} == {
+        *COMMAND_EXTRAS,
+        *base,
+    }
+
+
+@pytest.mark.parametrize("extra", _EXTRAS)
+def test_every_package_of_an_extra_is_known(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in sorted(import_names(extra)):
+        monkeypatch.setitem(sys.modules, package, None)
+        told = {
+            command: missing_extra(["--debug", command, "x"], absent(f"{package}.deep")) or ""
+            for command in COMMAND_EXTRAS
+        }
+        for command, line in told.items():
+            assert line.startswith(f"{command}: needs {package}, which is not installed; run pip install 'xcompress[")
+            suggested = line.partition("[")[2].partition("]")[0]
+            assert package in import_names(suggested)
+            if package in import_names(COMMAND_EXTRAS[command]):
+                assert suggested == COMMAND_EXTRAS[command]
+
+
+def absent(name: str | None) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize("name", ["torch.nonsense", "numpy", "xcompress.nonsense", "no_such_package", "", None])
+def test_other_missing_modules_are_faults(name: str | None) -> None:
+    pytest.importorskip("torch")
+    assert missing_extra(["distill"], absent(name)) is None
+
+
+def test_a_package_of_the_base_install_is_not_called_optional(run: Run) -> None:
+    done = run("recipe", "list", without=["yaml"])
+    assert done.returncode == 1
+    assert "unexpected ModuleNotFoundError: No module named 'yaml'" in done.stderr
+    assert "Traceback" in run("--debug", "distill", "minilm_ru3").stderr
+
+
+def test_every_import_belongs_to_the_base_install_or_to_an_extra() -> None:
+    known = {name.lower() for name in distributions(None)} | set(OPTIONAL) | {"xcompress"}
+    for file in sorted((ROOT / "xcompress").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            for module in modules:
+                package = module.partition(".")[0]
+                package = BASE_IMPORTS.get(package, package)
+                assert package.lower() in known or package in sys.stdlib_module_names, (file, module)

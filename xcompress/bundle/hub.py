@@ -1,0 +1,53 @@
+"""Bundles on the Hugging Face hub."""
+
+import shutil
+from pathlib import Path
+
+from xcompress.bundle.manifest import MANIFEST, is_plain, read_manifest
+from xcompress.errors import InputError
+from xcompress.files import read_json, whole_folder
+from xcompress.sources import cache_folder
+from xcompress.sources.hub import hub_snapshot
+from xcompress.sources.paths import cache_written
+
+_ADVICE = "check the network, or give a released model (xcompress models) or the folder of a bundle"
+
+
+def bundle_from_hub(reference: str) -> Path:
+    """Return a local folder with the bundle of a hub repository.
+
+    The hub's cache consists of symbolic links into a store of its own, and a bundle may not hold links that lead out of
+    it. So the files are copied into the cache of xcompress, once for each commit.
+
+    :param reference: hub id `org/name[@revision]`; the bundle is the root of the repository.
+    :raises InputError: when the repository cannot be reached or is not a bundle.
+    """
+    snapshot = hub_snapshot(reference, [MANIFEST], lambda path: (path / MANIFEST).is_file(), _ADVICE)
+    manifest = read_json(snapshot / MANIFEST) if (snapshot / MANIFEST).is_file() else None
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or not files or not all(is_plain(name) for name in files):
+        raise InputError(f"{reference}: not a bundle, its manifest.json is missing or lists no files; {_ADVICE}")
+
+    # Graphs may be absent, see `check_bundle`; everything else must be there before the local copy counts as complete.
+    def is_complete(path: Path) -> bool:
+        required = [name for name in files if not name.startswith("onnx/")]
+        return all((path / name).is_file() for name in required) and any(path.glob("onnx/*"))
+
+    snapshot = hub_snapshot(reference, [MANIFEST, *files], is_complete, _ADVICE)
+    if not is_complete(snapshot):
+        raise InputError(f"{reference}: lacks files that its manifest.json lists; {_ADVICE}")
+    # snapshots/<commit> lies in models--org--name, next to the blobs that its links point to.
+    repository = snapshot.resolve().parents[1]
+    folder = cache_folder() / "hub" / f"{repository.name}-{snapshot.name}"
+    if not (folder / MANIFEST).is_file():
+        with cache_written(), whole_folder(folder) as temporary:
+            for name in (MANIFEST, *files):
+                file = snapshot / name
+                if not file.is_file():
+                    continue
+                if not file.resolve().is_relative_to(repository):
+                    raise InputError(f"{file}: a link that leads out of the hub's cache; do not use it")
+                (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, temporary / name)
+    read_manifest(folder)
+    return folder

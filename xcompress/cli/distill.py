@@ -1,0 +1,69 @@
+"""`xcompress distill`: train a student from a recipe."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xcompress.cli.options import AsJson
+
+
+def distill(
+    recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a shipped recipe (xcompress recipe list).")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Changes to the recipe as key=value, such as stages.contrast.steps=100."),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run", "--run-folder", help="Run folder; default: runs/<name>. Under torchrun use --run-folder."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show stages, text, parameters, memory and time; train nothing.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard logs to <run>/tensorboard.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Distil a student from a recipe, stage by stage.
+
+    Finished stages are reused, and an interrupted stage continues from its last checkpoint. Under torchrun several
+    processes or hosts share the work.
+
+    Example:  xcompress distill recipes/minilm_ru3.yaml
+
+    Example:  xcompress distill recipes/minilm_ru3.yaml --dry-run
+
+    Example:  torchrun --nproc-per-node 2 -m xcompress distill recipes/minilm_ru3.yaml
+
+    Example:  xcompress distill recipes/minilm_ru3.yaml student.bottleneck=256 --run runs/b256
+    """
+    from xcompress.console import emit
+    from xcompress.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides or [])
+    folder = run or Path("runs") / loaded.name
+    if dry_run:
+        from dataclasses import asdict
+        from json import dumps
+
+        from xcompress.distillation.plan import plan
+        from xcompress.distillation.plan import show as show_plan
+
+        planned = plan(loaded, folder)
+        if json:
+            emit(dumps(asdict(planned), indent=2, ensure_ascii=False))
+        else:
+            show_plan(planned)
+        return
+    from xcompress.distillation.pipeline import distill as run_distill
+    from xcompress.distillation.summary import show
+
+    run_distill(loaded, folder, tensorboard=tensorboard)
+    if json:
+        emit((folder / "manifest.json").read_text(encoding="utf-8"))
+    else:
+        show(folder)
