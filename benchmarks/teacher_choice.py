@@ -22,7 +22,7 @@ from xcompress.distillation.initialization import principal_axes
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.ensemble import joined, scales
 from xcompress.distillation.teachers.vectors import VectorsOf
-from xcompress.recipe import OneTeacher, load_recipe
+from xcompress.recipe import EnsembleMember, load_recipe
 
 ENGLISH = "en-en"
 WEIGHTS = ((1, 1), (2, 1), (1, 2))
@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=384)
     asked = parser.parse_args()
     own = load_recipe(asked.recipe).teacher
-    teachers: dict[str, OneTeacher] = {"the recipe's": own} if own else {}
+    teachers: dict[str, EnsembleMember] = {"the recipe's": own} if own else {}
     for label, _, source in (other.partition("=") for other in asked.others):
-        teachers[label] = OneTeacher(source=source)
+        teachers[label] = EnsembleMember(source=source)
     graded = read_folder(asked.data).within(["en"])
     sentences = sorted(graded.sentences())
     alone = {label: open_encoder(teacher, label)(sentences) for label, teacher in teachers.items()}

@@ -97,7 +97,7 @@ def prepare(run_folder: Path, steps: int, folder: Path) -> Task:
 
 def _stage(recipe: Recipe, steps: int) -> tuple[str, Stage]:
     name = next(
-        name for name, stage in recipe.stages.items() if stage.train == "student" and "source" in stage.taught_sides
+        name for name, stage in recipe.stages.items() if stage.train == "student" and "source" in stage.teacher_sides
     )
     length = {"steps": steps, "epochs": None, "checkpoint_steps": 10 * steps}
     as_theirs = {"objectives": {"teacher": 1.0}, "embedding_learning_rate": None, "weight_decay": 0.0}

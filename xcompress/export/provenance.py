@@ -18,7 +18,6 @@ from xcompress.files import read_json
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.encoders import Section
 from xcompress.recipe.shipped import shipped, shipped_folder
-from xcompress.recipe.validation import encoders
 from xcompress.sources import parse_wheel, parts_of
 from xcompress.sources.archives import name_of_joined
 
@@ -158,8 +157,8 @@ def models_used(recipe: Recipe, table: Table) -> list[dict[str, str]]:
 
     :raises InputError: when one is not in the table.
     """
-    used = [(role, encoder.source) for role, encoder in encoders(recipe)]
-    used += [(f"{role}'s tokenizer", one.tokenizer.source) for role, one in encoders(recipe) if one.tokenizer]
+    used = [(role, encoder.source) for role, encoder in recipe.encoders.items()]
+    used += [(f"{role}'s tokenizer", one.tokenizer.source) for role, one in recipe.encoders.items() if one.tokenizer]
     if recipe.labelled.augment:
         used.append(("grades more pairs", recipe.labelled.augment.cross_encoder))
     return [{"role": role, **_model_entry(table, short_name(source)), "reference": source} for role, source in used]
