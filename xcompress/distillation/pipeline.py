@@ -99,7 +99,7 @@ def _models(recipe: Recipe) -> Mapping[str, object]:
     """Name each encoder's source and a hash of it; the manifest says so of whatever gave vectors, layers or rows."""
     assistant = recipe.assistant
     parts = {
-        **(recipe.teacher.together if recipe.teacher else {}),
+        **(recipe.teacher.members if recipe.teacher else {}),
         "assistant": assistant,
         "layers_from": assistant and assistant.layers_from,
         "embeddings_from": assistant and assistant.embeddings_from,

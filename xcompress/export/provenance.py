@@ -19,7 +19,7 @@ from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.encoders import Section
 from xcompress.recipe.shipped import shipped, shipped_folder
 from xcompress.sources import parse_wheel, parts_of
-from xcompress.sources.archives import name_of_joined
+from xcompress.sources.archives import joined_name
 
 Entry = TypeVar("Entry")
 _PACKED = re.compile(r"\.(xz|gz)$")
@@ -74,7 +74,7 @@ def short_name(reference: str) -> str:
     """Name a text or model as the table does: the corpus, the wheel, what parts are joined to, or the file."""
     parts = parts_of(reference)
     if len(parts) > 1:
-        return Path(name_of_joined(Path(parts[0]).name)).stem
+        return Path(joined_name(Path(parts[0]).name)).stem
     if reference.startswith("wheel:"):
         return parse_wheel(reference).name
     name = _PACKED.sub("", Path(reference).name)

