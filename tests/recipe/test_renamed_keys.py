@@ -156,9 +156,7 @@ def test_both_names_at_once_are_an_error_that_says_so(name: str, tmp_path: Path)
 
 def test_both_names_at_once_in_an_override_are_an_error(tmp_path: Path) -> None:
     override = "student={form: 1, initial_table: svd, embedding_init: svd}"
-    with pytest.raises(
-        InputError, match=r"^override .*: student\.initial_table is the old name of student"
-    ):
+    with pytest.raises(InputError, match=r"^override .*: student\.initial_table is the old name of student"):
         load_recipe(write(tmp_path, NEW), [override])
 
 
@@ -185,7 +183,7 @@ def test_errors_name_the_key_that_the_user_wrote(
 
 def test_errors_of_a_base_name_its_file_and_the_key_written_there(tmp_path: Path) -> None:
     base = write(tmp_path, OLD | {"DECAY": "moving_decay: 3, dropout"})
-    with pytest.raises(InputError, match=r"child.yaml: stages\.follow\.ema_decay: .*, got 3 \(set in .*base\.yaml"):
+    with pytest.raises(InputError, match=r"child.yaml: stages\.follow\.moving_decay: .*, got 3 \(set in .*base\.yaml"):
         load_recipe(child(tmp_path, ""))
     assert base.is_file()
 
