@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -136,7 +136,7 @@ def _use_current_names(
 
 def _section_in(annotation: object) -> type[BaseModel] | None:
     """Return the section that a type in the schema is, alone or beside None; None where it is no section."""
-    options = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return next((option for option in options if isinstance(option, type) and issubclass(option, BaseModel)), None)
 
 

@@ -334,7 +334,7 @@ class Recipe(Section):
     """A whole recipe."""
 
     name: Name
-    """Name of the run folder, runs/<name>."""
+    """Name of the run: its folder in runs/."""
     seed: int = 1
     """Seed of the order of the text, of initial values and of what is held out."""
     precision: Literal["auto", "float32"] = "auto"
@@ -346,7 +346,7 @@ class Recipe(Section):
     assistant: AssistantSection | None = None
     """A, the assistant; null trains a student from random values, whose sizes stand under student."""
     widths: Literal["head", "pca", "equal"] = "head"
-    """How the widths of teacher and student are matched. head: a linear head on assistant and student, initialized by
+    """How the widths of teacher and student are matched. head: a linear head on assistant and student, fitted by
     least squares. pca: targets reduced to the assistant's width by PCA fitted on the training targets. equal: the
     widths must be equal, as in the paper."""
     corpus: CorpusSection
