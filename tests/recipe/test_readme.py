@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
@@ -44,7 +44,7 @@ def meanings(section: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def type_text(annotation: Any) -> str:
+def type_text(annotation: object) -> str:
     """A type in the words of the README."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
@@ -58,6 +58,7 @@ def type_text(annotation: Any) -> str:
         return f"{names}: {type_text(arguments[1])}"
     if hasattr(annotation, "__metadata__"):
         return type_text(arguments[0])
+    assert isinstance(annotation, type)
     return "section" if issubclass(annotation, BaseModel) else annotation.__name__
 
 
