@@ -31,7 +31,7 @@ def wheel_file(path: Path, files: dict[str, bytes] = FILES) -> Path:
 
 
 class FakePip:
-    """Stands for pip: keeps the commands, puts a wheel where it was asked to, or fails with a text."""
+    """A pip that records its commands and copies a wheel to the requested folder, or fails with a text."""
 
     def __init__(self, wheel: Path | None, output: str = "", only_with: str = "") -> None:
         self.wheel, self.output, self.only_with = wheel, output, only_with
