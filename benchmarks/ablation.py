@@ -131,7 +131,7 @@ def _variants_of_one_seed(seed: int) -> Iterator[Variant]:
 
 def _single(seed: int) -> Variant:
     stage = {"contrast": _student_stage(FULL, SINGLE_STAGE_STEPS, seed)}
-    return Variant("single-stage", seed, stage, {"student.initial_table": "random"})
+    return Variant("single-stage", seed, stage, {"student.embedding_init": "random"})
 
 
 def _without_bottleneck(seed: int, width: int | None) -> Stages:

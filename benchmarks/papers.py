@@ -93,7 +93,7 @@ def moving(data: Path) -> Iterator[Variant]:
                 "labelled.entailment": nli,
                 "labelled.graded": [str(data / "stsb-multi-mt" / "stsb-en-train.csv.xz")],
                 "stages.align.steps": ALIGN_STEPS,
-                "stages.align.moving_decay": decay,
+                "stages.align.ema_decay": decay,
             },
             base="moving-small",
             before=("moving-before", "2-grade") if name == "small" else None,
@@ -138,7 +138,7 @@ def together(data: Path) -> Iterator[Variant]:
     steps: Overrides = {f"stages.{name}.steps": count for name, count in STEPS.items()}
     common = {**_text(data, LANGUAGES, 20_000), **steps}
     for name, objectives in LAST.items():
-        changes = {**common, "stages.contrast.objectives": objectives, "stages.contrast.moving_decay": 0.995}
+        changes = {**common, "stages.contrast.objectives": objectives, "stages.contrast.ema_decay": 0.995}
         yield Variant(f"together-{name}", "minilm_ru3.yaml", changes, base="together-mcl")
     for name, more in {"vocabulary": {}, "vocabulary-words": {"unified": 0.05}}.items():
         changes = {

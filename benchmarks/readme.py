@@ -15,6 +15,7 @@ from pathlib import Path
 from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.tables import NONE, grids, measured_on
 from xcompress.bench.results import Accuracy, Report, Result
+from xcompress.bundle.released import released_models
 from xcompress.console import markdown_table
 from xcompress.distillation.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text

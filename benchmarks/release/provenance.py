@@ -18,9 +18,8 @@ from xcompress.files import read_json
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.encoders import Section
 from xcompress.recipe.shipped import shipped, shipped_folder
-from xcompress.recipe.validation import encoders
 from xcompress.sources import parse_wheel, parts_of
-from xcompress.sources.archives import name_of_joined
+from xcompress.sources.archives import joined_name
 
 Entry = TypeVar("Entry")
 _COMPRESSED = re.compile(r"\.(xz|gz)$")
@@ -75,7 +74,7 @@ def short_name(reference: str) -> str:
     """Return the name of a text or model in the table: that of the corpus, wheel, joined archive or file."""
     parts = parts_of(reference)
     if len(parts) > 1:
-        return Path(name_of_joined(Path(parts[0]).name)).stem
+        return Path(joined_name(Path(parts[0]).name)).stem
     if reference.startswith("wheel:"):
         return parse_wheel(reference).name
     name = _COMPRESSED.sub("", Path(reference).name)
@@ -156,9 +155,11 @@ def models_used(recipe: Recipe, table: Table) -> list[dict[str, str]]:
 
     :raises InputError: when one is not in the table.
     """
-    used = [(role, encoder.source) for role, encoder in encoders(recipe)]
+    used = [(role, encoder.source) for role, encoder in recipe.encoders.items()]
     used += [
-        (f"{role}'s tokenizer", encoder.tokenizer.source) for role, encoder in encoders(recipe) if encoder.tokenizer
+        (f"{role}'s tokenizer", encoder.tokenizer.source)
+        for role, encoder in recipe.encoders.items()
+        if encoder.tokenizer
     ]
     if recipe.labelled.augment:
         used.append(("grades more pairs", recipe.labelled.augment.cross_encoder))

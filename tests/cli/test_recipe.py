@@ -8,8 +8,7 @@ from typer.testing import CliRunner, Result
 from xcompress.cli.recipe import app
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
-from xcompress.recipe.loading import copy_recipe
-from xcompress.recipe.shipped import find_recipe, shipped
+from xcompress.recipe.shipped import copy_recipe, find_recipe, shipped
 
 XLMR = "paper/xlmr_b128_ru3"
 
@@ -47,7 +46,7 @@ def test_show_prints_the_recipe_and_its_counts() -> None:
     assert {name: value for name, value in student.items() if value is not None} == {
         "unit_layers": 6,
         "bottleneck": 96,
-        "initial_table": "random",
+        "embedding_init": "random",
         "max_tokens": 128,
     }
     assert "student     2     24.47M   42.53M" in shown

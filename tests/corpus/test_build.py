@@ -8,7 +8,7 @@ import numpy as np
 import polib
 import pytest
 
-from xcompress.corpus import gather
+from xcompress.corpus import build as building
 from xcompress.corpus.build import HELD_OUT, SAMPLED, CorpusReport, build, corpus_file, origins_file
 from xcompress.corpus.filters import Limits, TokenLimit
 from xcompress.corpus.pairs import Pair, as_line
@@ -138,7 +138,7 @@ def test_the_cap_takes_the_same_sentences_in_each_language(tmp_path: Path) -> No
 
 
 def test_the_first_translation_wins_over_sources_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "BATCH", 3)
+    monkeypatch.setattr(building, "BATCH", 3)
     early, late = words("de", "Wort", range(10)), words("de", "Wörtchen", range(12))
     late = [Pair(pair.source.upper(), pair.target, "de", "") for pair in late]
     tables = [(table(tmp_path / f"{n}.tsv", rows), "de", f"{n}") for n, rows in enumerate((early + early[:4], late))]
@@ -154,7 +154,7 @@ def test_the_first_translation_wins_over_sources_and_batches(tmp_path: Path, mon
 
 def test_batches_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(tmp_path, holdout_sentences=2)
-    monkeypatch.setattr(gather, "BATCH", 1)
+    monkeypatch.setattr(building, "BATCH", 1)
     sources = ([("app", tmp_path / "locale")], [(tmp_path / "nl.tsv", "nl", "doors")], ["de", "nl"])
     assert built(tmp_path / "again", *sources, holdout_sentences=2) == one
 
@@ -230,8 +230,8 @@ def test_languages_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
 
 
 def test_memory_grows_by_a_few_bytes_a_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "BATCH", 200)
-    monkeypatch.setattr(gather, "_REMEMBERED", 10)
+    monkeypatch.setattr(building, "BATCH", 200)
+    monkeypatch.setattr(building, "_REMEMBERED", 10)
     peaks = []
     for count in (500, 2000):
         source = table(tmp_path / f"{count}.tsv", words("de", "Wort" + " und noch viel mehr" * 5, range(count)))

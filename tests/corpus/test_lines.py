@@ -1,12 +1,14 @@
 import gzip
 import lzma
+import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from xcompress.corpus.lines import LONGEST, BrokenOffError, read_lines
+from xcompress.corpus import pairs
+from xcompress.corpus.lines import LONGEST, BrokenOffError, Tally, read_lines, text_lines
 from xcompress.errors import InputError
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -86,3 +88,62 @@ def test_missing_files(tmp_path: Path) -> None:
     for path in (tmp_path / "none.tsv", tmp_path):
         with pytest.raises(InputError, match="cannot be read"):
             list(read_lines(path))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+def test_lines_are_decoded_and_keep_their_breaks(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x.txt{suffix}"
+    pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    path.write_bytes(pack(b"\xef\xbb\xbfgr\xc3\xbcn\r\n\nend"))
+    assert list(text_lines(path)) == ["grün\r\n", "\n", "end"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"one\ngr\xfcn\n", "x.txt:2: not UTF-8"),
+        (b"one\n" + b"a" * (LONGEST + 5), "x.txt:2: longer than 20,000 bytes"),
+    ],
+)
+def test_bad_lines_of_text_are_named(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "x.txt").write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(says)):
+        list(text_lines(tmp_path / "x.txt"))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_damaged_text_files_are_named(tmp_path: Path, suffix: str) -> None:
+    pack = gzip.compress if suffix == ".gz" else lzma.compress
+    packed = pack("".join(f"line {n * n}\n" for n in range(3000)).encode())
+    (tmp_path / f"x{suffix}").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(InputError, match=rf"x\{suffix}: cannot be read \(cut off after line \d+ .*copy the file again"):
+        list(text_lines(tmp_path / f"x{suffix}"))
+
+
+def tally(good: int, *bad: tuple[str, int], broken_off: str = "") -> Tally:
+    made = Tally(Path("x.tsv"), good=good, broken_off=broken_off)
+    for reason, line in bad:
+        made.add(reason, line)
+    return made
+
+
+def test_the_most_common_reasons_are_named_with_a_line() -> None:
+    bad = [(pairs.NO_TAB, 3), (pairs.NOT_UTF8, 5), (pairs.NO_TAB, 7), (pairs.EMPTY, 8), (pairs.COLUMNS, 9)]
+    assert str(tally(9, *bad)) == (
+        "5 of 14 lines are bad: 2 no tab (such as line 3), 1 not UTF-8 (such as line 5), "
+        "1 an empty side (such as line 8), and 1 more reasons"
+    )
+    assert str(tally(9, broken_off="cut off after line 9")) == "cut off after line 9"
+    assert str(tally(9, bad[0], broken_off="cut off after line 9")).endswith(", and it is cut off after line 9")
+
+
+def test_a_file_with_more_bad_lines_than_good_ones_is_refused() -> None:
+    tally(2, (pairs.NO_TAB, 1), (pairs.NO_TAB, 2)).refuse_bad_file("english<TAB>translation")
+    with pytest.raises(
+        InputError, match=r"^x.tsv: 2 of 3 lines are bad: 2 no tab \(such as line 1\); write english<TA"
+    ):
+        tally(1, (pairs.NO_TAB, 1), (pairs.NO_TAB, 2)).refuse_bad_file("english<TAB>translation")
+    with pytest.raises(InputError, match=r"^x.tsv: no line could be read, it is empty; write english<TAB>translation"):
+        tally(0).refuse_bad_file("english<TAB>translation")
+    with pytest.raises(InputError, match=r"no line could be read, cut off after line 0; copy"):
+        tally(0, broken_off="cut off after line 0").refuse_bad_file("english<TAB>translation")

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xcompress.corpus import bad_lines as faults
-from xcompress.corpus.bad_lines import Tally
-from xcompress.corpus.lines import LONGEST
-from xcompress.corpus.pairs import Pair, as_line, read_tsv
+from xcompress.corpus import pairs as faults
+from xcompress.corpus.lines import LONGEST, BadLineError, Tally
+from xcompress.corpus.pairs import Pair, as_line, read_tsv, split_line
 from xcompress.errors import InputError
 
 PAIRS = [
@@ -80,6 +79,49 @@ def test_missing_and_empty_files(tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_bytes(b"\n\n")
     with pytest.raises(InputError, match="no line could be read"):
         list(read_tsv(tmp_path / "x.tsv", "de"))
+
+
+@pytest.mark.parametrize(
+    ("line", "columns"),
+    [
+        (b"a\tb\n", ("a", "b")),
+        (b"a\tb", ("a", "b")),
+        (b"a \t b\r\r\n", ("a ", " b")),
+        ("\u202bשלום\u202c\tעולם\u200f\n".encode(), ("\u202bשלום\u202c", "עולם\u200f")),
+        ("\ufeffa\t\ufeffb\n".encode(), ("a", "\ufeffb")),
+        (b"\n", None),
+        (b" \t \r\n", None),
+        ("\ufeff\u200b\n".encode(), None),
+    ],
+)
+def test_good_and_blank_lines(line: bytes, columns: tuple[str, str] | None) -> None:
+    assert split_line(line) == columns
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"T\xfcr\tdoor\n", faults.NOT_UTF8),
+        (b"a\tb\xf0\x9f\x98\n", faults.NOT_UTF8),
+        (b"a\xc0\x80\tb\n", faults.NOT_UTF8),
+        (b"a\t\xed\xa0\x80b\n", faults.SURROGATES),
+        (b"a\xed\xa0\xbd\xed\xb8\x80\tb\n", faults.SURROGATES),
+        (b"\xed\xa0\x80\tT\xfcr\n", faults.NOT_UTF8),
+        (b"a\0\tb\n", faults.CONTROLS),
+        (b"a\tb\x1b[0m\n", faults.CONTROLS),
+        (b"a\rb\tc\n", faults.CONTROLS),
+        ("a\u0085\tb\n".encode(), faults.CONTROLS),
+        (b"a b\n", faults.NO_TAB),
+        (b"a\tb\tc\n", faults.COLUMNS),
+        (b"a\t\n", faults.EMPTY),
+        (b" \tb\n", faults.EMPTY),
+        ("\u200b\ufeff\tb\n".encode(), faults.EMPTY),
+        (b"a\t" + b"b" * 19_999, faults.TOO_LONG),
+    ],
+)
+def test_bad_lines(line: bytes, reason: str) -> None:
+    with pytest.raises(BadLineError, match=f"^{reason}$"):
+        split_line(line)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs", "Z"]), min_size=1, max_size=20).map(

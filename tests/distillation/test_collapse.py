@@ -58,7 +58,7 @@ def test_one_point_in_20_batches_stops_training_with_the_reason() -> None:
     message = str(raised.value)
     assert message.startswith("stages.align: collapsed: ") and "\n" not in message
     assert "mean cosine 0.999999 after 25 batches, 0.081 in the first" in message
-    assert "moving_decay" in message and "learning_rate" in message
+    assert "ema_decay" in message and "learning_rate" in message
     assert isinstance(raised.value, XCompressError) and raised.value.exit_code == 1
 
 

@@ -187,7 +187,7 @@ def _last_checkpoint(run: Path) -> int:
             (*FROM_NOTHING, "student.heads=null", stages(a="objectives: {alignment: 1}, steps: 1")),
             "student.heads: needed without an assistant",
         ),
-        (("student.hidden=32",), "student.hidden: an assistant lends its layers as they are"),
+        (("student.hidden=32",), "student.hidden: the assistant sets this size"),
         ((stages(a="objectives: {graded: 1}, steps: 1"),), "give labelled.graded"),
         ((*FROM_NOTHING, "corpus.max_tokens=9", stages(a="objectives: {alignment: 1}, steps: 1")), "corpus.max_words"),
     ],

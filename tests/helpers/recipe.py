@@ -50,13 +50,13 @@ def write_corpus(folder: Path) -> None:
 
 
 def write_recipe(folder: Path) -> Path:
-    """Write models, text and recipe into the folder; returns the recipe's path."""
+    """Write models, text and recipe into the folder; return the path of the recipe."""
     folder.mkdir(parents=True, exist_ok=True)
     write_teacher(folder)
     _write_bert(folder / "assistant", layers=4, seed=2)
     write_corpus(folder)
     training = {"steps": 12, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_steps": 4}
-    described = {
+    recipe = {
         "name": "small",
         "languages": list(LANGUAGES),
         "teacher": {"source": str(folder / "teacher")},
@@ -75,7 +75,7 @@ def write_recipe(folder: Path) -> Path:
         },
     }
     path = folder / "small.yaml"
-    path.write_text(yaml.safe_dump(described, sort_keys=False))
+    path.write_text(yaml.safe_dump(recipe, sort_keys=False))
     return path
 
 

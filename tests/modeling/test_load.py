@@ -18,7 +18,7 @@ from xcompress.files import read_json, write_json
 from xcompress.modeling.e5s1 import dequantize_q4, read_e5s1
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import encode, pad
-from xcompress.recipe import Encoder
+from xcompress.recipe import EncoderSection
 
 POOLINGS = ("mean", "cls")
 HEADS = ((), ("Identity",), ("Tanh",), ("Identity", "Identity", "Tanh"))
@@ -309,18 +309,18 @@ def test_what_a_student_cannot_be_made_of_lends_no_layers(
 ) -> None:
     save_pipeline(tmp_path / "model", **options)
     with pytest.raises(InputError, match=message):
-        import_layers(Encoder(source=str(tmp_path / "model")), tmp_path / "model", "assistant")
+        import_layers(EncoderSection(source=str(tmp_path / "model")), tmp_path / "model", "assistant")
     student, tokenizer = import_encoder(tmp_path / "model")
     (tmp_path / "student").mkdir()
     student.save(tmp_path / "student", tokenizer)
     if options.get("dense") != ["Identity"]:  # a student may have a linear head
         with pytest.raises(InputError, match="what lends layers must not"):
-            import_layers(Encoder(source=str(tmp_path / "student")), tmp_path / "student", "assistant")
+            import_layers(EncoderSection(source=str(tmp_path / "student")), tmp_path / "student", "assistant")
 
 
 def test_an_encoder_lends_its_layers_with_normalised_vectors(tmp_path: Path) -> None:
     save_pipeline(tmp_path, "distilbert", normalize=False, longest=40)
-    student, _ = import_layers(Encoder(source=str(tmp_path)), tmp_path, "assistant", max_tokens=30)
+    student, _ = import_layers(EncoderSection(source=str(tmp_path)), tmp_path, "assistant", max_tokens=30)
     assert (student.config.normalize, student.config.max_tokens, student.config.unit_layers) == (True, 30, 3)
 
 

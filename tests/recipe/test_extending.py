@@ -4,7 +4,8 @@ import pytest
 
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
-from xcompress.recipe.loading import bases_of, merge
+from xcompress.recipe.loading import merge
+from xcompress.recipe.shipped import bases_of
 
 BASE = """
 name: base

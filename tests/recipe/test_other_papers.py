@@ -7,9 +7,9 @@ import pytest
 from tests.helpers import ROOT
 from xcompress.distillation.optim.ema import decay_at
 from xcompress.recipe import load_recipe
-from xcompress.recipe.parameters import parameters
+from xcompress.recipe.parameters import count_parameters
 from xcompress.recipe.shipped import shipped
-from xcompress.recipe.text import listed
+from xcompress.recipe.text import list_shipped
 from xcompress.recipe.validation import problems
 
 NAMES = ("calibrated_similarity", "lightweight_dual")
@@ -33,7 +33,7 @@ def rows() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_scores_of_a_recipes_comment_are_those_of_the_readme(name: str) -> None:
-    comment = next(one.row for one in listed() if one.name == name)
+    comment = next(one.row for one in list_shipped() if one.name == name)
     printed = rows()[name.removeprefix("paper/")]
     assert printed and FIGURE.findall(comment) == printed
 
@@ -74,14 +74,19 @@ def test_every_key_has_a_comment_but_headings_items_of_lists_and_references(name
 def test_calibrated_similarity_at_full_scale_has_the_printed_settings() -> None:
     recipe = load_recipe("paper/calibrated_similarity_xlmr")
     corpus, align = recipe.corpus, recipe.stages["align"]
-    assert (len(recipe.languages), corpus.form, corpus.max_tokens, corpus.max_pairs) == (14, "nfkc", 128, 2_000_000)
+    assert (len(recipe.languages), corpus.unicode_form, corpus.max_tokens, corpus.max_pairs) == (
+        14,
+        "nfkc",
+        128,
+        2_000_000,
+    )
     assert {tsv.language for tsv in corpus.tsv} == set(recipe.languages)
     assert [stage.objectives for stage in recipe.stages.values()] == [
         {"entailment": 1},
         {"graded": 1},
         {"moving_teacher": 1},
     ]
-    assert (align.steps, align.batch_size, align.moving_decay) == (105_000, 256, 0.99999)
+    assert (align.steps, align.batch_size, align.ema_decay) == (105_000, 256, 0.99999)
     assert (align.optimizer, align.learning_rate, align.momentum, align.weight_decay) == ("lars", 0.02, 0.9, 1e-6)
     assert round(align.warmup * (align.steps or 0)) == 54_000
     assert recipe.labelled.augment is not None and recipe.labelled.augment.neighbours == 10
@@ -92,7 +97,7 @@ def test_calibrated_similarity_at_full_scale_has_the_printed_settings() -> None:
 def test_the_small_teacher_moves_about_as_far_in_its_stage_as_the_printed_one() -> None:
     printed, small = (load_recipe(name).stages["align"] for name in (FULL_SCALE[0], NAMES[0]))
     left = [
-        sum(1 - decay_at(step, stage.steps or 0, stage.moving_decay) for step in range(stage.steps or 0))
+        sum(1 - decay_at(step, stage.steps or 0, stage.ema_decay) for step in range(stage.steps or 0))
         for stage in (printed, small)
     ]
     assert left[1] == pytest.approx(left[0], rel=0.1)
@@ -116,7 +121,7 @@ def test_the_dual_transformer_has_the_printed_shape_and_objectives(name: str) ->
     assert (recipe.teacher, recipe.assistant, recipe.normalizes, len(recipe.languages)) == (None, None, False, 1)
     assert dual.objectives == {"unified": 1, "alignment": 2, "similarity": 2}
     assert (dual.batch_size, dual.learning_rate, dual.dropout, dual.weight_decay) == (128, 1e-3, 0.1, 0)
-    counts = parameters(recipe).student
+    counts = count_parameters(recipe).student
     assert counts is not None and counts.total is not None and round(counts.total / 1e6) == 30
 
 

@@ -4,9 +4,8 @@ import pytest
 
 from tests.helpers import ROOT
 from xcompress.recipe import Recipe, load_recipe
-from xcompress.recipe.loading import bases_of
-from xcompress.recipe.shipped import shipped
-from xcompress.recipe.text import listed
+from xcompress.recipe.shipped import bases_of, shipped
+from xcompress.recipe.text import list_shipped
 from xcompress.recipe.validation import problems
 
 PAPER = {name: path for name, path in shipped().items() if name.startswith(("paper/xlmr_", "paper/minilm_"))}
@@ -28,7 +27,7 @@ def row_of(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_every_recipe_is_in_the_readme_with_the_scores_of_its_comment(name: str) -> None:
-    comment = next(one.row for one in listed() if one.name == name)
+    comment = next(one.row for one in list_shipped() if one.name == name)
     _, _, _, monolingual, cross_lingual, *_ = row_of(name.removeprefix("paper/"))
     assert re.findall(r"monolingual ([\d.]+)", comment) == ([monolingual] if monolingual else [])
     assert re.findall(r"cross-lingual ([\d.]+)", comment) == [cross_lingual]
@@ -57,7 +56,7 @@ def test_nothing_but_the_users_text_is_missing(name: str) -> None:
 def test_the_bases_have_the_printed_settings(name: str) -> None:
     recipe = load_recipe(name)
     assert (recipe.teacher.normalize, recipe.assistant.pooling, recipe.widths) == (False, "mean", "equal")
-    assert (recipe.student.max_tokens, recipe.vocabulary.method, recipe.student.initial_table) == (
+    assert (recipe.student.max_tokens, recipe.vocabulary.method, recipe.student.embedding_init) == (
         128,
         "keep",
         "random",

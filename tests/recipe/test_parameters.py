@@ -9,12 +9,12 @@ import yaml
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student, StudentConfig
 from xcompress.recipe import load_recipe
-from xcompress.recipe.encoders import Encoder, Shape
-from xcompress.recipe.parameters import Counts, count, parameters, shape_of
+from xcompress.recipe.encoders import EncoderSection, EncoderShape
+from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of
 from xcompress.recipe.text import counts_json, recipe_text
 
 XLMR = "paper/xlmr_b128_ru3"
-SHAPE = Shape(vocabulary=97, hidden=24, layers=6, heads=4, intermediate=56, positions=33, types=3)
+SHAPE = EncoderShape(vocabulary=97, hidden=24, layers=6, heads=4, intermediate=56, positions=33, types=3)
 PAPER = {
     "xlmr_b128_ru3": ("32.49", "21.26"),
     "xlmr_b256_ru3": ("64.59", "21.26"),
@@ -33,7 +33,7 @@ PAPER = {
 
 
 def student_of(*overrides: str, recipe: str = XLMR) -> Counts:
-    counted = parameters(load_recipe(recipe, overrides)).student
+    counted = count_parameters(load_recipe(recipe, overrides)).student
     assert counted is not None
     return counted
 
@@ -75,7 +75,7 @@ def test_counts_are_those_of_the_student_itself(bottleneck: int | None, head: in
 
 
 def test_the_assistant_is_counted_as_it_comes() -> None:
-    assistant = parameters(load_recipe(XLMR)).assistant
+    assistant = count_parameters(load_recipe(XLMR)).assistant
     assert assistant is not None
     assert (assistant.recurrences, assistant.projection) == (1, 0)
     assert (assistant.word, assistant.encoder) == (250_002 * 768, 4 * student_of().encoder)
@@ -91,15 +91,15 @@ def test_recurrences(overrides: list[str], recurrences: int) -> None:
 
 def test_a_trained_vocabulary_has_its_own_size_and_a_trimmed_one_is_unknown() -> None:
     assert student_of("vocabulary.method=train", "vocabulary.size=9000").word == 9000 * 128
-    trimmed = parameters(load_recipe(XLMR, ["vocabulary.method=trim"]))
+    trimmed = count_parameters(load_recipe(XLMR, ["vocabulary.method=trim"]))
     assert trimmed.student is not None and trimmed.student.word == 250_002 * 128
-    assert "all 250,002 pieces; how many trimming leaves is known once the text is read" in trimmed.notes[0]
+    assert "all 250,002 tokens; how many trimming leaves is known once the text is read" in trimmed.notes[0]
 
 
 def test_a_trimmed_vocabulary_may_have_a_size() -> None:
-    trimmed = parameters(load_recipe(XLMR, ["vocabulary.method=trim", "vocabulary.size=30000"]))
+    trimmed = count_parameters(load_recipe(XLMR, ["vocabulary.method=trim", "vocabulary.size=30000"]))
     assert trimmed.student is not None and trimmed.student.word == 30_000 * 128
-    assert "30,000 pieces; trimming may leave fewer, or a few more" in trimmed.notes[0]
+    assert "30,000 tokens; trimming may leave fewer, or a few more" in trimmed.notes[0]
 
 
 def test_named_layers_are_counted() -> None:
@@ -112,7 +112,7 @@ def test_the_head_is_as_wide_as_the_teacher() -> None:
     other = f"teacher={{source: one, shape: {shape}, beside: [{{source: another, shape: {shape}}}]}}"
     assert student_of("widths=head", other, "teacher.normalize=true").head == 768 * (2 * 384) + 2 * 384
     assert student_of("widths=head", other, "teacher.normalize=true", "teacher.dimensions=100").head == 768 * 100 + 100
-    unknown = parameters(load_recipe(XLMR, ["widths=head"]))
+    unknown = count_parameters(load_recipe(XLMR, ["widths=head"]))
     assert unknown.student is not None
     assert unknown.student.head is None
     assert unknown.student.total == student_of().total
@@ -129,7 +129,7 @@ def test_layers_and_rows_may_come_from_other_encoders() -> None:
         "student={unit_layers: 2, bottleneck: 16}",
         "stages.assistant=null",
     ]
-    counted = parameters(load_recipe(XLMR, overrides))
+    counted = count_parameters(load_recipe(XLMR, overrides))
     assert counted.assistant is None
     assert counted.student is not None
     assert (counted.student.word, counted.student.recurrences) == (900 * 16, 2)
@@ -146,7 +146,7 @@ def test_layers_and_rows_may_come_from_other_encoders() -> None:
 )
 def test_impossible_shapes_are_refused(override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parameters(load_recipe(XLMR, [override]))
+        count_parameters(load_recipe(XLMR, [override]))
 
 
 def test_a_local_folder_says_its_shape_and_a_hub_id_does_not(tmp_path: Path) -> None:
@@ -160,14 +160,14 @@ def test_a_local_folder_says_its_shape_and_a_hub_id_does_not(tmp_path: Path) -> 
         "type_vocab_size": 3,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert shape_of(Encoder(source=str(tmp_path))) == SHAPE
-    assert shape_of(Encoder(source="org/model")) is None
+    assert shape_of(EncoderSection(source=str(tmp_path))) == SHAPE
+    assert shape_of(EncoderSection(source="org/model")) is None
     (tmp_path / "config.json").write_text('{"model_type": "xcompress-student", "vocab_size": 97}')
-    assert shape_of(Encoder(source=str(tmp_path))) is None
+    assert shape_of(EncoderSection(source=str(tmp_path))) is None
 
 
 def test_unknown_counts_say_what_to_give() -> None:
-    counted = parameters(load_recipe(XLMR, ["assistant.shape=null"]))
+    counted = count_parameters(load_recipe(XLMR, ["assistant.shape=null"]))
     assert (counted.assistant, counted.student) == (None, None)
     assert "unknown until the model is fetched; give assistant.shape" in counted.notes[0]
     assert "student     unknown" in recipe_text(load_recipe(XLMR, ["assistant.shape=null"]), counted)
@@ -177,13 +177,13 @@ def test_unknown_counts_say_what_to_give() -> None:
 def test_what_is_shown_is_the_recipe_again(tmp_path: Path) -> None:
     recipe = load_recipe("paper/xlmr_ce", ["student.bottleneck=96"])
     path = tmp_path / "shown.yaml"
-    path.write_text(recipe_text(recipe, parameters(recipe)), encoding="utf-8")
+    path.write_text(recipe_text(recipe, count_parameters(recipe)), encoding="utf-8")
     assert load_recipe(path) == recipe
     assert "student     4     24.47M   21.26M" in path.read_text(encoding="utf-8")
 
 
 def test_counts_as_json_add_up() -> None:
-    student = counts_json(parameters(load_recipe(XLMR)))["student"]
+    student = counts_json(count_parameters(load_recipe(XLMR)))["student"]
     assert student["total"] == student["embedding"] + student["encoder"]
     assert student["fp32_megabytes"] == pytest.approx(student["total"] * 4 / 1e6)
     assert student["int8_megabytes"] == pytest.approx(student["total"] / 1e6)

@@ -31,7 +31,7 @@ def wheel_file(path: Path, files: dict[str, bytes] = FILES) -> Path:
 
 
 class FakePip:
-    """Stands for pip: keeps the commands, puts a wheel where it was asked to, or fails with a text."""
+    """A pip that records its commands and copies a wheel to the requested folder, or fails with a text."""
 
     def __init__(self, wheel: Path | None, output: str = "", only_with: str = "") -> None:
         self.wheel, self.output, self.only_with = wheel, output, only_with
@@ -48,12 +48,12 @@ class FakePip:
 @pytest.fixture
 def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePip:
     fake = FakePip(wheel_file(tmp_path / "shop-1.0-py3-none-any.whl"))
-    monkeypatch.setattr(wheels, "_pip", fake)
+    monkeypatch.setattr(wheels, "_run_pip", fake)
     return fake
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
-    monkeypatch.setattr(wheels, "_pip", FakePip(None, output))
+    monkeypatch.setattr(wheels, "_run_pip", FakePip(None, output))
 
 
 def test_parse_wheel() -> None:
@@ -212,7 +212,7 @@ def test_pip_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         return real([sys.executable, "-c", "print('Downloading shop (1 kB)'); raise SystemExit(3)"], **options)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    assert wheels._pip(Wheel("shop", "1.0", ""), tmp_path, ["--platform", "p"]) == "Downloading shop (1 kB)"
+    assert wheels._run_pip(Wheel("shop", "1.0", ""), tmp_path, ["--platform", "p"]) == "Downloading shop (1 kB)"
     assert seen[0][:4] == [sys.executable, "-m", "pip", "download"]
     assert seen[0][-5:] == ["--platform", "p", "-d", str(tmp_path), "shop==1.0"]
     assert "--no-deps" in seen[0]

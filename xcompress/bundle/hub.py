@@ -8,7 +8,7 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder
 from xcompress.sources import cache_folder
 from xcompress.sources.hub import hub_snapshot
-from xcompress.sources.paths import cache_written
+from xcompress.sources.paths import explain_cache_errors
 
 _ADVICE = "check the network, or give a released model (xcompress models) or the folder of a bundle"
 
@@ -40,7 +40,7 @@ def bundle_from_hub(reference: str) -> Path:
     repository = snapshot.resolve().parents[1]
     folder = cache_folder() / "hub" / f"{repository.name}-{snapshot.name}"
     if not (folder / MANIFEST).is_file():
-        with cache_written(), whole_folder(folder) as temporary:
+        with explain_cache_errors(), whole_folder(folder) as temporary:
             for name in (MANIFEST, *files):
                 file = snapshot / name
                 if not file.is_file():

@@ -26,9 +26,9 @@ def list_recipes(json: AsJson = False) -> None:
     """
     from dataclasses import asdict
 
-    from xcompress.recipe.text import list_text, listed
+    from xcompress.recipe.text import list_shipped, list_text
 
-    recipes = listed()
+    recipes = list_shipped()
     _emit([asdict(recipe) for recipe in recipes] if json else list_text(recipes))
 
 
@@ -49,11 +49,11 @@ def show(
     Example:  xcompress recipe show paper/xlmr_b128_ru3 student.bottleneck=256 --json
     """
     from xcompress.recipe import load_recipe
-    from xcompress.recipe.parameters import parameters
+    from xcompress.recipe.parameters import count_parameters
     from xcompress.recipe.text import counts_json, recipe_text, resolved
 
     loaded = load_recipe(recipe, overrides or [])
-    counts = parameters(loaded)
+    counts = count_parameters(loaded)
     _emit({"recipe": resolved(loaded), "parameters": counts_json(counts)} if json else recipe_text(loaded, counts))
 
 
@@ -67,7 +67,7 @@ def copy(
 
     Example:  xcompress recipe copy minilm_ru3 mine.yaml
     """
-    from xcompress.recipe.loading import copy_recipe
+    from xcompress.recipe.shipped import copy_recipe
 
     _emit("\n".join(map(str, copy_recipe(name, destination, force=force))))
 

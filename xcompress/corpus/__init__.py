@@ -1,1 +1,1 @@
-"""Text in: parallel pairs and graded pairs, filtered, split and de-duplicated."""
+"""Text for training and evaluation: read, filtered, deduplicated, split and stored."""

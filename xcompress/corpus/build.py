@@ -1,9 +1,12 @@
-"""The corpus of a recipe: gathered, filtered, free of duplicates, split and capped, never whole in memory."""
+"""Build the corpus of a recipe: read, filter, deduplicate, split, cap and write; pairs are never all in memory."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress
+import hashlib
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,19 +15,20 @@ from numpy.typing import NDArray
 
 from xcompress import files
 from xcompress.console import bar, tracked
-from xcompress.corpus.bad_lines import Tally
 from xcompress.corpus.catalogues import read_catalogues
-from xcompress.corpus.filters import Limits
-from xcompress.corpus.gather import Gathered, gather
-from xcompress.corpus.pairs import Pair, read_tsv
-from xcompress.corpus.split import Parts, Ranks, split
+from xcompress.corpus.filters import Limits, clean, same_key
+from xcompress.corpus.lines import Tally
+from xcompress.corpus.pairs import Pair, as_line, read_tsv
+from xcompress.corpus.split import Parts, Ranks, Sides, is_among, rank, sentence_key, split
 from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
 
 TRAIN, HOLDOUT = "train", "holdout"
-ORIGINS = "origins.npy"
+DUPLICATE = "duplicate"
 HELD_OUT = "shares a sentence with the hold-out"
 SAMPLED = "over max_pairs"
+BATCH = 16_384
+_REMEMBERED = 8192
 Mask = NDArray[np.bool_]
 
 
@@ -33,29 +37,29 @@ class CorpusReport:
     """What a corpus consists of, and what was left out of it."""
 
     train: Mapping[str, Mapping[str, int]]
-    """Pairs to train on, by language and origin."""
+    """Training pairs, by language and origin."""
     holdout: Mapping[str, int]
-    """Pairs held out, by language."""
+    """Held-out pairs, by language."""
     dropped: Mapping[str, Mapping[str, int]]
-    """Pairs that were read and are of no use, by language and reason."""
+    """Pairs that were read and left out, by language and reason."""
     bad_lines: Mapping[str, Mapping[str, int]]
-    """Lines that are no pairs, by file and reason."""
+    """Lines that are not pairs, by file and reason."""
     broken_off: Mapping[str, str]
     """Where damaged files break off, by file."""
     origins: Sequence[str]
-    """Where pairs come from; `origins_file` has places in this list."""
+    """Where pairs come from; `origins_file` holds positions in this list."""
     fingerprint: str
     """A hash of all files."""
 
 
 def corpus_file(folder: Path, part: str, language: str) -> Path:
-    """Return the place of a language's pairs, `train` or `holdout`."""
+    """Return the path of the pairs of a language, `train` or `holdout`."""
     return folder / f"{part}.{language}.tsv"
 
 
 def origins_file(folder: Path, language: str) -> Path:
-    """Return the place of the origin of each of a language's training pairs, uint32 (N,)."""
-    return folder / f"{TRAIN}.{language}.{ORIGINS}"
+    """Return the path of the origin of each training pair of a language, uint32 (N,)."""
+    return folder / f"{TRAIN}.{language}.origins.npy"
 
 
 def build(
@@ -70,14 +74,14 @@ def build(
     max_pairs: int | None = None,
     most: Mapping[tuple[str, str], int] | None = None,
 ) -> CorpusReport:
-    """Gather pairs into a corpus: train.<language>.tsv and holdout.<language>.tsv, read with `PairFile`.
+    """Build a corpus: train.<language>.tsv and holdout.<language>.tsv, read with `PairFile`.
 
-    No sentence of either side stands in both. The same sources and seed give the same bytes.
+    No sentence of either side is in both. The same sources and seed give the same bytes.
 
-    :param folder: where the files are written; it holds all pairs once more while they are gathered.
+    :param folder: where the files are written; meanwhile it holds all pairs a second time.
     :param catalogues: (origin, folder) of gettext catalogues.
     :param tsv: (file, language, origin) of tab-separated pairs, English first.
-    :param languages: ISO 639-1 codes of the translations; earlier sources win where a sentence is translated twice.
+    :param languages: ISO 639-1 codes of the translations. Where a sentence is translated twice, the first one stays.
     :param holdout_sentences: English sentences kept out of training.
     :param max_pairs: training pairs per language; more are sampled down, to the same sentences in each language.
     :param most: training pairs of an origin, by language and origin; more are sampled down first.
@@ -86,19 +90,20 @@ def build(
     tallies: list[Tally] = []
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".gathered.", dir=folder) as temporary:
-        pairs = _sources(catalogues, [one for one in tsv if one[1] in languages], languages, tallies)
+        pairs = _read_sources(catalogues, [source for source in tsv if source[1] in languages], languages, tallies)
         gathered = gather(pairs, Path(temporary), limits or Limits(), seed)
-        parts = _parts(gathered, holdout_sentences, max_pairs, most or {})
-        _refuse_empty(languages, gathered, parts)
+        parts = _split_and_cap(gathered, holdout_sentences, max_pairs, most or {})
+        _check_languages(languages, gathered, parts)
         for language in tracked(sorted(parts), "corpus: languages written"):
-            lines = gathered.languages[language]
-            _write(folder, language, lines.path, parts[language])
-            origins = np.frombuffer(lines.origin, np.uint32)[parts[language].train]
-            np.save(origins_file(folder, language), origins)
+            lines, masks = gathered.languages[language], parts[language]
+            for part, mask in ((TRAIN, masks.train), (HOLDOUT, masks.holdout)):
+                with lines.path.open("rb") as stream:
+                    write_lines(corpus_file(folder, part, language), compress(stream, mask.tobytes()))
+            np.save(origins_file(folder, language), np.frombuffer(lines.origin, np.uint32)[masks.train])
     return _report(folder, gathered, parts, tallies)
 
 
-def _sources(
+def _read_sources(
     catalogues: Sequence[tuple[str, Path]],
     tsv: Sequence[tuple[Path, str, str]],
     languages: Sequence[str],
@@ -113,40 +118,138 @@ def _sources(
             yield from read_tsv(path, language, origin, tallies[-1], ticker.advance)
 
 
-def _parts(
+@dataclass(frozen=True, slots=True)
+class CleanPair:
+    """A normalised pair that passed the filters, and the hashes of its sentences."""
+
+    pair: Pair
+    key: int
+    """64 bits of the English sentence and the language; pairs that share it are duplicates."""
+    source: int
+    """The rank of the English sentence."""
+    target: int
+    """The rank of the translation."""
+
+
+@dataclass
+class LanguageLines:
+    """The pairs of one language as lines of a file; 20 bytes of each are in memory."""
+
+    path: Path
+    source: "array[int]" = field(default_factory=lambda: array("Q"))
+    target: "array[int]" = field(default_factory=lambda: array("Q"))
+    origin: "array[int]" = field(default_factory=lambda: array("I"))
+    """Positions in `Gathered.origins`."""
+
+    @property
+    def sides(self) -> Sides:
+        """The ranks of both sides."""
+        return Sides(np.frombuffer(self.source, np.uint64), np.frombuffer(self.target, np.uint64))
+
+
+@dataclass
+class Gathered:
+    """All pairs that passed the filters, by language, with counts of what was read and dropped."""
+
+    folder: Path
+    languages: dict[str, LanguageLines] = field(default_factory=dict)
+    origins: dict[str, int] = field(default_factory=dict)
+    read: Counter[str] = field(default_factory=Counter)
+    dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def drop(self, language: str, reason: str, count: int = 1) -> None:
+        """Count dropped pairs."""
+        if count:
+            self.dropped[language][reason] += count
+
+    def append(self, batch: Sequence[CleanPair]) -> None:
+        """Append pairs to the files of their languages."""
+        texts: dict[str, list[bytes]] = defaultdict(list)
+        for cleaned in batch:
+            language = cleaned.pair.language
+            lines = self.languages.setdefault(language, LanguageLines(self.folder / language))
+            lines.source.append(cleaned.source)
+            lines.target.append(cleaned.target)
+            lines.origin.append(self.origins.setdefault(cleaned.pair.origin, len(self.origins)))
+            texts[language].append(as_line(cleaned.pair))
+        for language, new_lines in texts.items():
+            with self.languages[language].path.open("ab") as stream:
+                stream.writelines(new_lines)
+
+
+def gather(pairs: Iterable[Pair], folder: Path, limits: Limits, seed: int) -> Gathered:
+    """Write the pairs that pass the filters to a file per language, in their order.
+
+    Of several translations of an English sentence into a language, the first stays; sentences that differ only in case
+    or compatibility form are the same.
+    """
+    gathered = Gathered(folder)
+    known = np.empty(0, np.uint64)
+    cleaned = _clean_pairs(pairs, limits, seed, gathered)
+    while batch := list(islice(cleaned, BATCH)):
+        keys, first_rows = np.unique(np.array([pair.key for pair in batch], np.uint64), return_index=True)
+        is_new = ~is_among(keys, known)
+        known = np.concatenate([known, keys[is_new]])
+        known.sort(kind="stable")  # fast on two sorted runs
+        new_rows = set(first_rows[is_new].tolist())
+        for row, pair in enumerate(batch):
+            gathered.drop(pair.pair.language, DUPLICATE, row not in new_rows)
+        gathered.append([pair for row, pair in enumerate(batch) if row in new_rows])
+    return gathered
+
+
+def _clean_pairs(pairs: Iterable[Pair], limits: Limits, seed: int, gathered: Gathered) -> Iterator[CleanPair]:
+    """Yield the pairs that pass the filters; count what is read and dropped."""
+
+    @lru_cache(_REMEMBERED)  # a file may repeat a line often
+    def cleaned_or_reason(pair: Pair) -> CleanPair | str:
+        plain = clean(pair, limits)
+        if isinstance(plain, str):
+            return plain
+        duplicate_key = f"{plain.language}\t{same_key(plain.source)}"
+        key = int.from_bytes(hashlib.blake2b(duplicate_key.encode(), digest_size=8).digest(), "big")
+        source, target = (rank(sentence_key(side), seed) for side in (plain.source, plain.target))
+        return CleanPair(plain, key, source, target)
+
+    for pair in pairs:
+        gathered.read[pair.language] += 1
+        result = cleaned_or_reason(pair)
+        if isinstance(result, str):
+            gathered.drop(pair.language, result)
+        else:
+            yield result
+
+
+def _split_and_cap(
     gathered: Gathered, holdout_sentences: int, max_pairs: int | None, most: Mapping[tuple[str, str], int]
 ) -> dict[str, Parts]:
-    """Split and cap; count what that leaves out."""
+    """Choose the training and held-out pairs of each language; count what is left out."""
     sides = {language: lines.sides for language, lines in gathered.languages.items()}
     parts = {}
-    for language, whole in split(sides, holdout_sentences).items():
-        train = _thinned(gathered, language, whole.train, most)
-        train = _capped(train, sides[language].source, max_pairs)
-        parts[language] = Parts(train, whole.holdout)
-        gathered.drop(language, HELD_OUT, int(np.count_nonzero(~(whole.train | whole.holdout))))
-        gathered.drop(language, SAMPLED, int(np.count_nonzero(whole.train & ~train)))
+    for language, masks in split(sides, holdout_sentences).items():
+        ranks, origin = sides[language].source, np.frombuffer(gathered.languages[language].origin, np.uint32)
+        train = masks.train.copy()
+        for name, number in gathered.origins.items():
+            if (language, name) in most:
+                of_origin = masks.train & (origin == number)
+                train &= ~of_origin | _sample(of_origin, ranks, most[language, name])
+        train = _sample(train, ranks, max_pairs)
+        parts[language] = Parts(train, masks.holdout)
+        gathered.drop(language, HELD_OUT, int(np.count_nonzero(~(masks.train | masks.holdout))))
+        gathered.drop(language, SAMPLED, int(np.count_nonzero(masks.train & ~train)))
     return parts
 
 
-def _thinned(gathered: Gathered, language: str, train: Mask, most: Mapping[tuple[str, str], int]) -> Mask:
-    """Sample down the origins that have more pairs than they may."""
-    lines = gathered.languages[language]
-    origin, thinned = np.frombuffer(lines.origin, np.uint32), train.copy()
-    for name, number in gathered.origins.items():
-        if (language, name) in most:
-            own = train & (origin == number)
-            thinned &= ~own | _capped(own, lines.sides.source, most[language, name])
-    return thinned
+def _sample(mask: Mask, ranks: Ranks, count: int | None) -> Mask:
+    """Keep `count` of the rows in a mask (N,), those of the lowest ranks; all when None."""
+    rows = np.flatnonzero(mask)
+    sampled = np.zeros_like(mask)
+    sampled[rows[np.argsort(ranks[rows], kind="stable")[:count]]] = True
+    return sampled
 
 
-def _capped(train: Mask, source: Ranks, max_pairs: int | None) -> Mask:
-    rows = np.flatnonzero(train)
-    capped = np.zeros_like(train)
-    capped[rows[np.argsort(source[rows], kind="stable")[:max_pairs]]] = True
-    return capped
-
-
-def _refuse_empty(languages: Sequence[str], gathered: Gathered, parts: Mapping[str, Parts]) -> None:
+def _check_languages(languages: Sequence[str], gathered: Gathered, parts: Mapping[str, Parts]) -> None:
+    """Raise an error for a language without training pairs, with the reasons why pairs were dropped."""
     for language in languages:
         if language not in parts or not parts[language].train.any():
             reasons = gathered.dropped.get(language, Counter()).most_common()
@@ -157,16 +260,15 @@ def _refuse_empty(languages: Sequence[str], gathered: Gathered, parts: Mapping[s
             )
 
 
-def _write(folder: Path, language: str, lines: Path, parts: Parts) -> None:
-    for part, mask in ((TRAIN, parts.train), (HOLDOUT, parts.holdout)):
-        with lines.open("rb") as stream:
-            write_lines(corpus_file(folder, part, language), compress(stream, mask.tobytes()))
-
-
 def _report(folder: Path, gathered: Gathered, parts: Mapping[str, Parts], tallies: Sequence[Tally]) -> CorpusReport:
+    train = {}
+    for language in sorted(parts):
+        numbers = np.frombuffer(gathered.languages[language].origin, np.uint32)[parts[language].train]
+        counts = np.bincount(numbers, minlength=len(gathered.origins)).tolist()
+        train[language] = {name: counts[number] for name, number in sorted(gathered.origins.items()) if counts[number]}
     written = [corpus_file(folder, part, language) for language in sorted(parts) for part in (TRAIN, HOLDOUT)]
     return CorpusReport(
-        train={language: _by_origin(gathered, language, parts[language].train) for language in sorted(parts)},
+        train=train,
         holdout={language: int(np.count_nonzero(parts[language].holdout)) for language in sorted(parts)},
         dropped={language: dict(sorted(gathered.dropped[language].items())) for language in sorted(gathered.dropped)},
         bad_lines={str(tally.path): dict(sorted(tally.bad.items())) for tally in tallies if tally.bad},
@@ -174,9 +276,3 @@ def _report(folder: Path, gathered: Gathered, parts: Mapping[str, Parts], tallie
         origins=list(gathered.origins),
         fingerprint=files.hash_of([(path.name, files.sha256_of(path)) for path in written]),
     )
-
-
-def _by_origin(gathered: Gathered, language: str, train: Mask) -> dict[str, int]:
-    numbers = np.frombuffer(gathered.languages[language].origin, np.uint32)[train]
-    counts = np.bincount(numbers, minlength=len(gathered.origins)).tolist()
-    return {origin: counts[number] for origin, number in sorted(gathered.origins.items()) if counts[number]}

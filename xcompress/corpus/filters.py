@@ -1,4 +1,4 @@
-"""Which pairs are sentences worth learning from."""
+"""Filters: which parallel pairs to train on."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ from xcompress.corpus.normalise import PLACEHOLDER, normalise, one_sign, placeho
 from xcompress.corpus.pairs import Pair
 
 _CODE = re.compile(r"://|\bwww\.|[{}\\<>|=^~]|\w_\w|\w\(\)|\S@\S|\w\.\w+\.\w|(?<!\S)--?\w|%[A-Za-z(]")
-_NO_CHARACTER = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
+_INVALID = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
 _WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _SCRIPTS = {
@@ -29,40 +29,43 @@ _SCRIPTS = {
     for language in languages.split()
 }
 _LONGEST = 2000
-"""Characters of a side beyond which it is no sentence and not looked at: clean-up takes quadratic time on some junk."""
+"""Characters of a side; a longer one is dropped unseen, as normalisation takes quadratic time on some junk."""
 OVER_TOKENS = "over max_tokens"
-_FRAME = 4
-"""Special tokens and marks in front of and behind a text, at most."""
+_MOST_SPECIAL_TOKENS = 4
+"""Most special tokens that a tokenizer adds to a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLimit:
-    """How many tokens a side may have, and who counts them."""
+    """The largest number of tokens of a side."""
 
     most: int
     count: Callable[[str], int]
+    """Returns the number of tokens of a text, special tokens included."""
 
     def admits(self, text: str) -> bool:
-        """Tell whether a text is short enough; it is counted where its length leaves a doubt.
+        """Tell whether a text is short enough; only texts that may be too long are tokenized.
 
-        No tokenizer makes more tokens than its compatibility form has bytes, beside those that frame a text.
+        No tokenizer makes more tokens than the text has bytes in NFKC, special tokens not counted.
         """
-        at_most = len(unicodedata.normalize("NFKC", text).encode()) + _FRAME
+        at_most = len(unicodedata.normalize("NFKC", text).encode()) + _MOST_SPECIAL_TOKENS
         return at_most <= self.most or self.count(text) <= self.most
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a pair must satisfy to be kept.
+    """The limits that a pair must keep.
 
-    :param min_words: words of the English side, inserted values not counted.
+    :param min_words: words of the English side, without placeholders.
     :param max_words: words of the English side.
-    :param max_ratio: longer over shorter side in characters, with `slack` added to both; a Chinese, Japanese or
-        Korean character counts as three.
+    :param max_ratio: characters of the longer side / those of the shorter one, after adding `slack` to both; a Chinese,
+        Japanese or Korean character counts as three.
     :param min_letters: share of letters among a side's visible characters.
-    :param max_placeholders: inserted values in the English side.
-    :param form: Unicode form in which a pair is kept; nfkc comes with `one_sign`. All limits but `tokens` look at nfc.
-    :param tokens: of each side, in the form in which it is kept; no limit when None.
+    :param min_script: share of letters in the script of the language.
+    :param max_placeholders: placeholders in the English side.
+    :param form: Unicode normalization of the pairs that are kept; nfkc includes `one_sign`. All limits but `tokens` are
+        checked in nfc.
+    :param tokens: of each side, in the form that is kept; no limit when None.
     """
 
     min_words: int = 4
@@ -77,35 +80,31 @@ class Limits:
 
 
 def keep(pair: Pair, limits: Limits) -> bool:
-    """Tell whether a raw or normalised pair is worth learning from."""
+    """Tell whether a raw or normalised pair passes the filters."""
     return why_dropped(pair, limits) is None
 
 
 def why_dropped(pair: Pair, limits: Limits) -> str | None:
-    """Return in a few words why a pair is of no use, or None when it is kept."""
+    """Return in a few words why a pair is dropped, or None when it is kept."""
     kept = clean(pair, limits)
     return kept if isinstance(kept, str) else None
 
 
 def clean(pair: Pair, limits: Limits) -> Pair | str:
-    """Return a raw pair normalised or, in a few words, why it is of no use."""
-    if len(_WORD.findall(pair.source)) < limits.min_words:  # most messages are labels: spare the work
+    """Return a raw pair normalised, or in a few words why it is dropped."""
+    if len(_WORD.findall(pair.source)) < limits.min_words:  # saves work: most interface messages are labels
         return "too short"
     if max(len(pair.source), len(pair.target)) > _LONGEST:
         return "too long"
     plain = Pair(normalise(pair.source), normalise(pair.target), pair.language, pair.origin)
-    return _why_dropped(pair, plain, limits) or _in_form(plain, limits)
-
-
-def _in_form(plain: Pair, limits: Limits) -> Pair | str:
-    """Give a pair that is worth learning from its form, unless a side then has too many tokens."""
-    kept = plain
+    reason = _why_dropped(pair, plain, limits)
+    if reason:
+        return reason
     if limits.form == "nfkc":
-        kept = replace(plain, source=one_sign(plain.source), target=one_sign(plain.target))
-    tokens = limits.tokens
-    if tokens and not all(map(tokens.admits, (kept.source, kept.target))):
+        plain = replace(plain, source=one_sign(plain.source), target=one_sign(plain.target))
+    if limits.tokens and not all(map(limits.tokens.admits, (plain.source, plain.target))):
         return OVER_TOKENS
-    return kept
+    return plain
 
 
 def _why_dropped(raw: Pair, plain: Pair, limits: Limits) -> str | None:
@@ -116,35 +115,31 @@ def _why_dropped(raw: Pair, plain: Pair, limits: Limits) -> str | None:
         return "too long"
     if placeholders(raw.source) != placeholders(raw.target) or placeholders(raw.source) > limits.max_placeholders:
         return "placeholders"
-    if _NO_CHARACTER.search(raw.source + raw.target):
+    if _INVALID.search(raw.source + raw.target):
         return "code or symbols"
-    sides = (plain.source, plain.target)
     if same_key(plain.source) == same_key(plain.target):
         return "not translated"
-    if any(_CODE.search(side) or _letters(side) < limits.min_letters for side in sides):
+    sides = (plain.source, plain.target)
+    if any(_CODE.search(side) or _share_of_letters(side) < limits.min_letters for side in sides):
         return "code or symbols"
-    if _ratio(*sides, limits.slack) > limits.max_ratio:
+    shorter, longer = sorted(len(side) + 2 * len(_WIDE.findall(side)) + limits.slack for side in sides)
+    if longer / shorter > limits.max_ratio:
         return "lengths differ"
-    return None if _script(plain.target, plain.language) >= limits.min_script else "wrong script"
+    return None if _share_in_script(plain.target, plain.language) >= limits.min_script else "wrong script"
 
 
 def same_key(text: str) -> str:
-    """Return what two spellings of the same text share: NFKC, case folded."""
+    """Return a key that texts share if they differ only in case or compatibility form: NFKC, case folded."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-def _letters(text: str) -> float:
+def _share_of_letters(text: str) -> float:
     visible = [unicodedata.category(character)[0] for character in text if not character.isspace()]
     return sum(category in "LM" for category in visible) / max(len(visible), 1)
 
 
-def _ratio(source: str, target: str, slack: int) -> float:
-    lengths = sorted(len(side) + 2 * len(_WIDE.findall(side)) + slack for side in (source, target))
-    return lengths[1] / lengths[0]
-
-
-def _script(text: str, language: str) -> float:
-    """Return the share of letters in the language's own script; 1 for languages in Latin letters."""
+def _share_in_script(text: str, language: str) -> float:
+    """Return the share of letters in the script of a language; 1 for languages in Latin script."""
     pattern = _SCRIPTS.get(language)
     letters = [character for character in text if character.isalpha()]
     return len(pattern.findall("".join(letters))) / max(len(letters), 1) if pattern else 1.0

@@ -1,90 +1,151 @@
-"""The lines of a text file that has to be in order: decoded, and with the line number in every complaint."""
+"""Read text files line by line: plain or compressed, with the line number in every message, and bad lines counted."""
 
+import csv
 import gzip
 import lzma
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Literal, cast
 
 from xcompress.errors import InputError
 
 LONGEST = 20_000
 """Bytes of the longest line that is read, its line break included."""
-_DAMAGE = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
-_CHUNK = 1 << 16
 _LINES_PER_REPORT = 2000
+_REASONS_SHOWN = 3
 
 
 class BrokenOffError(Exception):
-    """A compressed file that ends or turns to nonsense after some line; the message says after which."""
+    """A compressed file ends early or is damaged; the message says after which line."""
+
+
+class BadLineError(Exception):
+    """A line that is not as it should be; the message is the reason, such as "no tab"."""
+
+
+@dataclass
+class Tally:
+    """Counts good and bad lines while a file is read; blank lines do not count."""
+
+    path: Path
+    good: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
+    """Bad lines by reason."""
+    first: dict[str, int] = field(default_factory=dict)
+    """The number of the first bad line, by reason."""
+    broken_off: str = ""
+    """Where and how a compressed file is damaged."""
+
+    def add(self, reason: str, number: int) -> None:
+        """Count a bad line."""
+        self.bad[reason] += 1
+        self.first.setdefault(reason, number)
+
+    def __str__(self) -> str:
+        """Say in one line how many lines are bad, why, and where the file breaks off."""
+        reasons = [f"{count} {reason} (such as line {self.first[reason]})" for reason, count in self.bad.most_common()]
+        hidden = len(reasons) - _REASONS_SHOWN
+        shown = reasons[:_REASONS_SHOWN] + ([f"and {hidden} more reasons"] if hidden > 0 else [])
+        bad, lines = self.bad.total(), self.good + self.bad.total()
+        counted = f"{bad} of {lines} lines are bad: {', '.join(shown)}" if bad else ""
+        return ", and it is ".join(part for part in (counted, self.broken_off) if part)
+
+    def refuse_bad_file(self, layout: str) -> None:
+        """Raise an error if most lines are bad.
+
+        :param layout: how a good line looks, for the message.
+        :raises InputError: when more than half of the lines are bad, or there is none.
+        """
+        if not self.good + self.bad.total():
+            advice = "copy the file again" if self.broken_off else f"write {layout}, a pair a line"
+            raise InputError(f"{self.path}: no line could be read, {self.broken_off or 'it is empty'}; {advice}")
+        if self.bad.total() > self.good:
+            raise InputError(f"{self.path}: {self}; write {layout}, a pair a line, in UTF-8")
 
 
 def read_lines(path: Path, advance: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
     """Yield the lines of a file, compressed by suffix (.gz, .xz) or plain.
 
-    Of a line over `LONGEST` bytes the first `LONGEST` + 1 are given, and the rest is passed over.
+    Of a line over `LONGEST` bytes, the first `LONGEST` + 1 are yielded and the rest is skipped.
 
-    :param advance: told now and then how many bytes of the file have been read since it was last told.
-    :raises BrokenOffError: where a compressed file is damaged, after all whole lines before the damage.
+    :param advance: called now and then with the number of bytes of the file read since the last call.
+    :raises BrokenOffError: where a compressed file is damaged, after all complete lines before the damage.
     :raises InputError: when the file is missing or cannot be read.
     """
     number = 0
     try:
         with path.open("rb") as file:
-            for line in _bounded(_unpacked(file, path.suffix), file, advance):
+            for line in _read_bounded(_decompress(file, path.suffix), file, advance):
                 number += 1
                 yield line
-    except _DAMAGE as error:
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         how = "cut off" if isinstance(error, EOFError) else "damaged"
         raise BrokenOffError(f"{how} after line {number} ({error})") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
 
 
-def _bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
-    told = count = 0
-    while line := stream.readline(LONGEST + 1):
-        yield line
-        if len(line) > LONGEST:
-            _pass_over(stream, line)
-        count += 1
-        if count % _LINES_PER_REPORT == 0:
-            told, before = file.tell(), told
-            advance(told - before)
-    advance(file.tell() - told)
-
-
-def _pass_over(stream: IO[bytes], line: bytes) -> None:
-    """Read on to the end of a line of which only the start was read."""
-    while line and not line.endswith(b"\n"):
-        line = stream.readline(_CHUNK)
-
-
-def _unpacked(file: IO[bytes], suffix: str) -> IO[bytes]:
+def _decompress(file: IO[bytes], suffix: str) -> IO[bytes]:
     if suffix == ".gz":
         return cast(IO[bytes], gzip.open(file, "rb"))
     return cast(IO[bytes], lzma.open(file, "rb")) if suffix == ".xz" else file
 
 
-def text_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or compressed by suffix (.gz, .xz), line breaks kept.
+def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the lines of a stream, cut after `LONGEST` + 1 bytes.
 
-    A byte order mark at the start is passed over.
+    :param file: the file under the stream, whose position is reported.
+    """
+    reported = count = 0
+    while line := stream.readline(LONGEST + 1):
+        yield line
+        if len(line) > LONGEST:
+            while line and not line.endswith(b"\n"):  # skip the rest, a bit at a time
+                line = stream.readline(1 << 16)
+        count += 1
+        if count % _LINES_PER_REPORT == 0:
+            reported, before = file.tell(), reported
+            advance(reported - before)
+    advance(file.tell() - reported)
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, plain or compressed by suffix (.gz, .xz), with their line breaks.
+
+    A byte order mark at the start is removed.
 
     :raises InputError: naming the line that is not UTF-8 or is too long, or after which the file is damaged.
     """
     try:
         for number, line in enumerate(read_lines(path), 1):
-            yield _decoded(f"{path}:{number}", line).removeprefix("\ufeff" if number == 1 else "")
+            if len(line) > LONGEST:
+                raise InputError(
+                    f"{path}:{number}: longer than {LONGEST:,} bytes; this is no file of one sentence a line"
+                )
+            text = line.decode("utf-8")
+            yield text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}:{number}: not UTF-8 ({error.reason}); convert the file") from error
     except BrokenOffError as error:
         raise InputError(f"{path}: cannot be read ({error}); copy the file again") from error
 
 
-def _decoded(where: str, line: bytes) -> str:
-    if len(line) > LONGEST:
-        raise InputError(f"{where}: longer than {LONGEST:,} bytes; this is no file of one sentence a line")
+def table_rows(path: Path, kind: Literal["csv", "tsv"], *, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each row of a UTF-8 file; only .csv has quotes.
+
+    :param strict: raise an error at an open quote, which swallows the rest of the file otherwise.
+    :raises InputError: naming the line that cannot be read.
+    """
+    if kind == "tsv":
+        for number, line in enumerate(text_lines(path), 1):
+            yield number, line.rstrip("\r\n").split("\t")
+        return
+    reader = csv.reader(text_lines(path), strict=strict)
     try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where}: not UTF-8 ({error.reason}); convert the file") from error
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: not valid CSV ({error}); correct its quotes") from error

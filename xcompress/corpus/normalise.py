@@ -1,11 +1,11 @@
-"""Interface messages turned into plain sentences: no mnemonics, mark-up, escapes or format codes."""
+"""Normalise interface messages to plain sentences: without mnemonics, mark-up, escapes and format codes."""
 
 import html
 import re
 import unicodedata
 
 PLACEHOLDER = "X"
-"""What stands for an inserted value; a capital letter reads as a name or number in every language."""
+"""Replaces placeholders such as %s; a capital letter reads as a name or a number in every language."""
 
 _FORMAT_CODE = re.compile(
     r"""
@@ -53,47 +53,47 @@ _ONE_SIGN = str.maketrans(
 
 
 def normalise(text: str) -> str:
-    """Turn an interface message into the sentence a person would read.
+    """Return an interface message as the sentence that a person reads on the screen.
 
     The form is NFC, not NFKC: tokenizers apply their own compatibility mapping, and "½" or "…" should reach them as
-    users type them. Inserted values become `X`, mark-up and mnemonics go, ellipses stay. Byte-order marks, marks of
-    direction and characters of no width go; joiners stay in scripts that spell with them.
+    users type them. Placeholders become `X`. Mark-up, mnemonics, byte-order marks, direction marks and characters of no
+    width are removed; ellipses stay, and joiners do in scripts that need them.
     """
-    text = _without_markup(_ESCAPE.sub(" ", text).replace('\\"', '"'))
-    text = _FORMAT_CODE.sub(PLACEHOLDER, _without_mnemonics(text)).replace("%%", "%")
+    text = _remove_markup(_ESCAPE.sub(" ", text).replace('\\"', '"'))
+    text = _FORMAT_CODE.sub(PLACEHOLDER, _remove_mnemonics(text)).replace("%%", "%")
     text = _STRAY_JOINER.sub("", _INVISIBLE.sub("", text))
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def one_sign(text: str) -> str:
-    """Bring a sentence into NFKC, with one double and one single quotation mark, and one sign for hyphens and dashes.
+    """Return a sentence in NFKC, with one sign for double quotation marks, single ones, and hyphens and dashes each.
 
-    As calibrated similarity prepares its text (section 4.1), which does not list the signs: here quotation marks are
-    the characters that Unicode names so, and hyphens and dashes those of its category Pd. Brackets that quote, primes,
-    apostrophes that count as letters and the minus sign are none of them.
+    This is the preprocessing of calibrated similarity (section 4.1). The paper does not list the signs: here quotation
+    marks are the characters that Unicode names so, and hyphens and dashes those of category Pd. Quoting brackets,
+    primes, apostrophes that are letters and the minus sign stay.
     """
     return " ".join(unicodedata.normalize("NFKC", text).translate(_ONE_SIGN).split())
 
 
 def is_visible(text: str) -> bool:
-    """Tell whether a text has anything but white space, marks of direction and other characters without a form."""
+    """Tell whether a text has any character other than white space, direction marks and other invisible ones."""
     return _VISIBLE.search(text) is not None
 
 
 def placeholders(text: str) -> int:
-    """Count the inserted values of a raw message; a translation has as many as its source."""
+    """Count the placeholders of a raw message; a translation has as many as its source."""
     return len(_FORMAT_CODE.findall(_TEMPLATE_TAG.sub("", text)))
 
 
-def _without_markup(text: str) -> str:
+def _remove_markup(text: str) -> str:
     text = _TAG.sub("", _BREAK.sub(" ", _TEMPLATE_TAG.sub(" ", text)))
     for pattern in (_ROLE, _REST_LINK, _MARKDOWN_LINK, _BACKTICKS):
         text = pattern.sub(r"\1", text)
     return _ENTITY.sub(lambda match: html.unescape(match[0]), _STARS.sub(r"\2", text))
 
 
-def _without_mnemonics(text: str) -> str:
-    """Remove `&File`, `_File`, `E_xit` and `(&F)`, but leave `AT&T`, `Q&A` and `file_name`."""
+def _remove_mnemonics(text: str) -> str:
+    """Remove the marks of `&File`, `_File`, `E_xit` and `(&F)`, but leave `AT&T`, `Q&A` and `file_name`."""
     text = _SUFFIX_MNEMONIC.sub("", text)
     text = _AMPERSAND.sub("", _INITIALS.sub("&&", text).replace("&&", "\0")).replace("\0", "&")
     if text.count("_") == 1:

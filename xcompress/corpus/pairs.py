@@ -1,12 +1,22 @@
-"""Parallel pairs, and the tab-separated files that users bring them in."""
+"""Parallel pairs, and the tab-separated files that they are read from."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from xcompress.console import warn
-from xcompress.corpus.bad_lines import BadLineError, Tally, columns_of
-from xcompress.corpus.lines import BrokenOffError, read_lines
+from xcompress.corpus.lines import LONGEST, BadLineError, BrokenOffError, Tally, read_lines
+from xcompress.corpus.normalise import is_visible
+
+TOO_LONG = f"over {LONGEST:,} bytes"
+NOT_UTF8 = "not UTF-8"
+SURROGATES = "lone surrogates"
+CONTROLS = "control characters"
+NO_TAB = "no tab"
+COLUMNS = "more than two columns"
+EMPTY = "an empty side"
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,38 +40,61 @@ def read_tsv(
 
     Blank lines are skipped. Bad lines, and what follows the damage of a compressed file, are left out with a warning.
 
-    :param origin: the name to keep with each pair; the file's name when empty.
+    :param origin: the name to keep with each pair; default: the name of the file.
     :param tally: counts the lines.
-    :param advance: told now and then how many more bytes of the file have been read.
+    :param advance: called now and then with the number of bytes read since the last call.
     :raises InputError: when the file cannot be read, has no line, or, at its end, when most of its lines are bad.
     """
     tally = tally or Tally(path)
-    for source, target in _columns(path, tally, advance):
-        yield Pair(source, target, language, origin or path.name)
-    tally.refuse()
-    if tally.broken_off or tally.bad:
-        warn(f"{path}: {tally}; the rest is used")
-
-
-def as_line(pair: Pair) -> bytes:
-    """Return a pair as `read_tsv` reads it; tabs and line breaks become spaces."""
-    return f"{_one_line(pair.source)}\t{_one_line(pair.target)}\n".encode()
-
-
-def _columns(path: Path, tally: Tally, advance: Callable[[int], None]) -> Iterator[tuple[str, str]]:
     try:
         for number, line in enumerate(read_lines(path, advance), 1):
             try:
-                columns = columns_of(line)
+                columns = split_line(line)
             except BadLineError as error:
                 tally.add(str(error), number)
                 continue
             if columns:
                 tally.good += 1
-                yield columns
+                yield Pair(*columns, language, origin or path.name)
     except BrokenOffError as error:
         tally.broken_off = str(error)
+    tally.refuse_bad_file("english<TAB>translation")
+    if tally.broken_off or tally.bad:
+        warn(f"{path}: {tally}; the rest is used")
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def split_line(line: bytes) -> tuple[str, str] | None:
+    """Return the two sides of a line, without a byte-order mark, or None when it is blank.
+
+    :raises BadLineError: when it is not a pair.
+    """
+    if len(line) > LONGEST:
+        raise BadLineError(TOO_LONG)
+    try:
+        text = line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise BadLineError(SURROGATES if _has_only_surrogates(line) else NOT_UTF8) from error
+    if _CONTROL.search(text):
+        raise BadLineError(CONTROLS)
+    if not is_visible(text):
+        return None
+    columns = text.split("\t")
+    if len(columns) != 2:
+        raise BadLineError(NO_TAB if len(columns) == 1 else COLUMNS)
+    if not all(is_visible(side) for side in columns):
+        raise BadLineError(EMPTY)
+    return columns[0].removeprefix("\ufeff"), columns[1]
+
+
+def _has_only_surrogates(line: bytes) -> bool:
+    """Tell whether encoded surrogates are all that is wrong with a line that is not UTF-8."""
+    try:
+        return bool(line.decode(errors="surrogatepass"))
+    except UnicodeDecodeError:
+        return False
+
+
+def as_line(pair: Pair) -> bytes:
+    """Return a pair as a line for `read_tsv`; tabs and line breaks become spaces."""
+    source, target = (" ".join(side.split()) for side in (pair.source, pair.target))
+    return f"{source}\t{target}\n".encode()

@@ -1,4 +1,4 @@
-"""Sequences whose items are made when they are asked for, so that what they stand for need not be in memory."""
+"""Sequences whose items are made on access, so that they need not be in memory."""
 
 from abc import abstractmethod
 from bisect import bisect_right
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 class LazySequence(Sequence[Item]):
-    """A sequence whose items are made when they are asked for."""
+    """A sequence whose items are made on access."""
 
     @abstractmethod
     def item(self, number: int) -> Item:
@@ -33,33 +33,33 @@ class LazySequence(Sequence[Item]):
 
 
 class ConcatSequence(LazySequence[Item]):
-    """Sequences one after the other."""
+    """The items of several sequences, one after the other."""
 
     def __init__(self, parts: Sequence[Sequence[Item]]) -> None:
         self.parts = [part for part in parts if len(part)]
         self.starts = [0, *accumulate(map(len, self.parts))]
 
     def __len__(self) -> int:
-        """Return how many items all parts have."""
+        """Return the number of items of all parts."""
         return self.starts[-1]
 
     def item(self, number: int) -> Item:
-        """Return an item of the part that holds it."""
+        """Return one item."""
         part = bisect_right(self.starts, number) - 1
         return self.parts[part][number - self.starts[part]]
 
 
 class SubsetSequence(LazySequence[Item]):
-    """Some items of a sequence, by number."""
+    """Selected items of a sequence, by row number."""
 
     def __init__(self, items: Sequence[Item], rows: NDArray[np.int64]) -> None:
         self.items = items
         self.rows = rows
 
     def __len__(self) -> int:
-        """Return how many were picked."""
+        """Return the number of selected items."""
         return len(self.rows)
 
     def item(self, number: int) -> Item:
-        """Return one of them."""
+        """Return one selected item."""
         return self.items[int(self.rows[number])]

@@ -1,4 +1,4 @@
-"""Pairs on disk: a tab-separated file per language, and where each of its lines starts."""
+"""Random access to pairs on disk: a tab-separated file per language, and the offsets of its lines."""
 
 import mmap
 from array import array
@@ -19,9 +19,9 @@ _CHUNK = 1 << 24
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
-    """Write lines, and beside them `<name>.offsets.npy`: int64 (N + 1), the start of each line and the file's size.
+    """Write lines, and `<name>.offsets.npy`: int64 (N + 1), the start of each line and the size of the file.
 
-    :param lines: each as `as_line` gives it, with its line break.
+    :param lines: results of `as_line`, with line breaks.
     """
     offsets = array("q", [0])
     with whole_file(path) as temporary, temporary.open("wb") as stream:
@@ -32,15 +32,15 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def offsets_path(path: Path) -> Path:
-    """Return the place of a file's offsets."""
+    """Return the path of the offsets of a file."""
     return path.with_name(f"{path.name}.offsets.npy")
 
 
 class PairFile(LazySequence[Pair]):
-    """Random access to the pairs of a file that `write_lines` wrote; nothing is read before it is asked for.
+    """The pairs of a file that `write_lines` wrote, read on access.
 
-    The file is mapped into memory, and what was read is given back to the system every so often: neither the length
-    of the file nor the number of reads shows in the memory of the process. It can be pickled and shared with workers.
+    The file is memory-mapped, and pages are released every so often: neither the length of the file nor the number of
+    reads shows in the memory of the process. It can be pickled and shared with workers.
     """
 
     def __init__(self, path: Path, language: str) -> None:
@@ -52,23 +52,20 @@ class PairFile(LazySequence[Pair]):
 
     def item(self, number: int) -> Pair:
         """Read one pair."""
-        return self._pair(self._line(number), number)
+        self._reads += 1
+        if self._reads % _ROWS_PER_RELEASE == 0:
+            drop_pages(self._map)
+        return self._parse(self._map[self._offsets[number] : self._offsets[number + 1]], number)
 
     def __iter__(self) -> Iterator[Pair]:
         with self.path.open("rb") as stream:
             for row, line in enumerate(stream):
-                yield self._pair(line, row)
+                yield self._parse(line, row)
 
     def __reduce__(self) -> tuple[type["PairFile"], tuple[Path, str]]:
         return PairFile, (self.path, self.language)
 
-    def _line(self, row: int) -> bytes:
-        self._reads += 1
-        if self._reads % _ROWS_PER_RELEASE == 0:
-            drop_pages(self._map)
-        return self._map[self._offsets[row] : self._offsets[row + 1]]
-
-    def _pair(self, line: bytes, row: int) -> Pair:
+    def _parse(self, line: bytes, row: int) -> Pair:
         try:
             source, target = line.decode().rstrip("\n").split("\t")
         except ValueError as error:
@@ -85,8 +82,8 @@ class PairFile(LazySequence[Pair]):
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
         try:
-            saved = _saved_offsets(self.path)
-            return _rebuilt_offsets(self.path) if saved is None else saved
+            saved = _read_offsets(self.path)
+            return _rebuild_offsets(self.path) if saved is None else saved
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}); run again without it") from error
 
@@ -96,22 +93,22 @@ def _save_offsets(path: Path, offsets: NDArray[np.int64]) -> None:
         np.save(stream, offsets)
 
 
-def _saved_offsets(path: Path) -> NDArray[np.int64] | None:
-    """Map a file's offsets, unless they are missing, unreadable or those of another file."""
+def _read_offsets(path: Path) -> NDArray[np.int64] | None:
+    """Map the offsets of a file; None if they are missing, unreadable or of another file."""
     size = path.stat().st_size
     try:
-        offsets = _mapped_offsets(path)
+        offsets = _map_offsets(path)
     except (OSError, ValueError, EOFError):
         return None
     return offsets if offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[-1:] == [size] else None
 
 
-def _mapped_offsets(path: Path) -> NDArray[np.int64]:
+def _map_offsets(path: Path) -> NDArray[np.int64]:
     offsets: NDArray[np.int64] = np.load(offsets_path(path), mmap_mode="r")
     return offsets.view(np.ndarray)
 
 
-def _rebuilt_offsets(path: Path) -> NDArray[np.int64]:
+def _rebuild_offsets(path: Path) -> NDArray[np.int64]:
     starts, read = [np.zeros(1, np.int64)], 0
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
@@ -119,4 +116,4 @@ def _rebuilt_offsets(path: Path) -> NDArray[np.int64]:
             read += len(chunk)
     offsets = np.concatenate(starts)
     _save_offsets(path, offsets if offsets[-1] == read else np.append(offsets, read))
-    return _mapped_offsets(path)
+    return _map_offsets(path)

@@ -1,4 +1,4 @@
-"""Word lists, most frequent first: plain text with a word a line, or the msgpack files of the wordfreq package."""
+"""Read word lists, most frequent word first: text with a word a line, or msgpack files of the wordfreq package."""
 
 import gzip
 from itertools import chain, islice
@@ -12,26 +12,22 @@ def read_words(path: Path, limit: int) -> list[str]:
 
     :param path: a UTF-8 text file with one word a line, or `*.msgpack.gz` of wordfreq: a header and then one list of
         words per frequency bin, most frequent bin first.
-    :raises InputError: when the file cannot be read as either.
+    :raises InputError: when the file is neither.
     """
     try:
         if path.name.endswith(".msgpack.gz"):
-            return list(islice(chain.from_iterable(_frequency_bins(path)), limit))
+            import msgpack
+
+            with gzip.open(path, "rb") as stream:
+                header, *frequency_bins = msgpack.load(stream, raw=False)
+            if header.get("format") != "cB":
+                raise ValueError(f"format is {header.get('format')!r}, expected 'cB'")
+            return list(islice(chain.from_iterable(frequency_bins), limit))
         return path.read_text(encoding="utf-8").split("\n")[:limit]
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: not a word list ({error}); give text with a word a line, or .msgpack.gz") from error
 
 
-def _frequency_bins(path: Path) -> list[list[str]]:
-    import msgpack
-
-    with gzip.open(path, "rb") as stream:
-        header, *bins = msgpack.load(stream, raw=False)
-    if header.get("format") != "cB":
-        raise ValueError(f"format is {header.get('format')!r}, expected 'cB'")
-    return list(bins)
-
-
 def with_capitals(words: list[str]) -> list[str]:
-    """Return the words, and each with a capital first letter, as it stands at the start of a sentence."""
+    """Return the words, followed by those with a capital first letter, as at the start of a sentence."""
     return words + [capital for word in words if (capital := word[:1].upper() + word[1:]) != word]

@@ -21,7 +21,7 @@ from xcompress.distillation.teachers.vectors import VectorsOf, vectors_of
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, StudentConfig
-from xcompress.recipe import Assistant, Recipe
+from xcompress.recipe import AssistantSection, Recipe
 from xcompress.sources import resolve
 from xcompress.sources.python_code import PYTHON
 from xcompress.vocab.student import kept_pieces, piece_counts, trim, with_table
@@ -45,7 +45,7 @@ def reference_step(recipe: Recipe, run: Run) -> Step | None:
     return run.step("reference", key, lambda folder: _open_lenders(recipe, part, folder), together=False)
 
 
-def _open_lenders(recipe: Recipe, part: Assistant, folder: Path) -> Mapping[str, object]:
+def _open_lenders(recipe: Recipe, part: AssistantSection, folder: Path) -> Mapping[str, object]:
     donor_key = "assistant.layers_from" if part.layers_from else "assistant"
     max_tokens = recipe.student.max_tokens
     student, tokenizer = import_layers(part.layer_source, locate(part.layer_source, donor_key), donor_key, max_tokens)
@@ -71,9 +71,9 @@ def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step |
     key = {
         "version": __version__,
         "corpus": materials.corpus.key,
-        "assistant": reference.key if reference else recipe.student.model_dump(),
+        "assistant": reference.key if reference else recipe.student.model_dump(by_alias=True),
         "teacher": materials.teacher_key,
-        "vocabulary": recipe.vocabulary.model_dump(),
+        "vocabulary": recipe.vocabulary.model_dump(by_alias=True),
         "widths": recipe.widths,
         "normalize": recipe.normalizes,
         "seed": recipe.seed,

@@ -75,7 +75,7 @@ class Collapse:
             raise CollapseError(
                 f"{self.where}: collapsed: all sentence vectors went to one point (mean cosine {1 - found:.6f} after "
                 f"{self.batches} batches, {1 - (self.first or 0):.3f} in the first); lower learning_rate, bring "
-                "moving_decay nearer to 1, or give another objective beside it"
+                "ema_decay nearer to 1, or give another objective beside it"
             )
 
 

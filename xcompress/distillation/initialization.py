@@ -171,7 +171,7 @@ def initial_student(assistant: Student, part: StudentSection, counts: NDArray[np
     for number, layer in enumerate(part.layers or range(1, part.unit_layers + 1)):
         lent = assistant.unit[(layer - 1) % assistant.config.unit_layers].state_dict()
         state |= {f"{_UNIT}{number}.{name}": weight for name, weight in lent.items()}
-    if part.bottleneck and part.initial_table == "random":
+    if part.bottleneck and part.embedding_init == "random":
         state |= {name: weight for name, weight in student.state_dict().items() if name in _BOTTLENECK}
     else:
         state |= _table(assistant, part.bottleneck, counts)

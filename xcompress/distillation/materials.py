@@ -28,7 +28,7 @@ from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_en
 from xcompress.distillation.teachers.ensemble import stored_vectors, teacher_fingerprint
 from xcompress.distillation.teachers.vectors import Vectors, VectorStore
 from xcompress.errors import InputError
-from xcompress.recipe import CorpusSection, Recipe, Stage, Teacher, Tsv
+from xcompress.recipe import CorpusSection, Recipe, Stage, TeacherSection, TsvFile
 from xcompress.recipe.lineage import runs_before, trained_on
 from xcompress.sources import fingerprint, resolve
 from xcompress.sources.python_code import PYTHON
@@ -150,10 +150,10 @@ class Materials:
 
     def _taught_of(self, side: Side) -> dict[str, Sequence[str]]:
         """Return one side of the stages that learn the teacher's vectors of it, by their names."""
-        return {name: self.sentences(name, side) for name, stage in self.stages.items() if side in stage.taught_sides}
+        return {name: self.sentences(name, side) for name, stage in self.stages.items() if side in stage.teacher_sides}
 
     @property
-    def required_teacher(self) -> Teacher:
+    def required_teacher(self) -> TeacherSection:
         """The teacher, where something learns from it: the recipe's own checks made sure that there is one."""
         assert self.recipe.teacher is not None
         return self.recipe.teacher
@@ -255,7 +255,7 @@ def _corpus_step(recipe: Recipe, run: Run, reference: Step | None) -> Step:
     counted_by = reference if part.max_tokens else None
     key = {
         "version": __version__,
-        "corpus": part.model_dump(),
+        "corpus": part.model_dump(by_alias=True),
         "files": [fingerprint(reference) for reference in (*part.catalogues, *(tsv.source for tsv in part.tsv))],
         "languages": recipe.languages,
         "seed": recipe.seed,
@@ -280,13 +280,13 @@ def _build_corpus(recipe: Recipe, folder: Path, counted_by: Step | None) -> Mapp
     return asdict(report)
 
 
-def _origin(tsv: Tsv) -> str:
+def _origin(tsv: TsvFile) -> str:
     return tsv.name or Path(tsv.source).name
 
 
 def _limits(part: CorpusSection, counted_by: Step | None) -> Limits:
     tokens = TokenLimit(part.max_tokens, _token_counts(counted_by)) if part.max_tokens and counted_by else None
-    return Limits(part.min_words, part.max_words, part.max_ratio, form=part.form, tokens=tokens)
+    return Limits(part.min_words, part.max_words, part.max_ratio, form=part.unicode_form, tokens=tokens)
 
 
 def _token_counts(reference: Step) -> Callable[[str], int]:

@@ -99,7 +99,7 @@ def _models(recipe: Recipe) -> Mapping[str, object]:
     """Name each encoder's source and a hash of it; the manifest says so of whatever gave vectors, layers or rows."""
     assistant = recipe.assistant
     parts = {
-        **(recipe.teacher.together if recipe.teacher else {}),
+        **(recipe.teacher.members if recipe.teacher else {}),
         "assistant": assistant,
         "layers_from": assistant and assistant.layers_from,
         "embeddings_from": assistant and assistant.embeddings_from,
@@ -202,7 +202,7 @@ class _Stages:
     def _student_key(self, stage: Stage) -> object:
         if stage.train == "assistant":
             return None
-        return self.student.key if self.student else self.recipe.student.model_dump()
+        return self.student.key if self.student else self.recipe.student.model_dump(by_alias=True)
 
     def _advice_key(self, stage: Stage) -> str | None:
         part = self.recipe.assistant
@@ -263,9 +263,9 @@ class _Stages:
     def _goals(self, name: str) -> dict[str, Goal]:
         stage = self.materials.stages[name]
         goals = {}
-        if "source" in stage.taught_sides:
+        if "source" in stage.teacher_sides:
             goals["teacher_sources"] = self.materials.taught.goal(name)
-        if "target" in stage.taught_sides:
+        if "target" in stage.teacher_sides:
             goals["teacher_targets"] = self.materials.taught_targets.goal(name)
         if "assistant" in stage.objectives:
             sources, targets = (f"{name} {side}" for side in SIDES)

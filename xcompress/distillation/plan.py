@@ -16,8 +16,8 @@ from xcompress.corpus.store import PairFile
 from xcompress.distillation.hardware import device, has_bf16
 from xcompress.distillation.run_folder import STEP
 from xcompress.recipe import Recipe, Stage
-from xcompress.recipe.parameters import Counts, parameters
-from xcompress.recipe.validation import encoders, files
+from xcompress.recipe.parameters import Counts, count_parameters
+from xcompress.recipe.validation import file_references
 from xcompress.sources import can_be_fetched, is_here, resolve
 from xcompress.sources.python_code import PYTHON
 
@@ -83,7 +83,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
 
     :raises InputError: when the student's shape cannot be made from the assistant's.
     """
-    counted = parameters(recipe)
+    counted = count_parameters(recipe)
     pairs, lines = _pairs(recipe, folder), _lines(recipe)
     flops, text = _flops(), sum((pairs or lines).values())
     stages = [
@@ -213,8 +213,8 @@ def _lines(recipe: Recipe) -> dict[str, int]:
 
 
 def _sources(recipe: Recipe) -> list[str]:
-    models = [encoder.source for _, encoder in encoders(recipe)]
-    references = dict.fromkeys([*models, *(reference for _, reference in files(recipe))])
+    models = [encoder.source for encoder in recipe.encoders.values()]
+    references = dict.fromkeys([*models, *(reference for _, reference in file_references(recipe))])
     return [reference for reference in references if not reference.startswith(PYTHON)]
 
 

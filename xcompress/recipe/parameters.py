@@ -1,17 +1,17 @@
-"""How many parameters a recipe's models have, counted from sizes alone: no weights, no network, no PyTorch."""
+"""Count the parameters of a recipe's models from their sizes: no weights, no network, no PyTorch."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xcompress.errors import InputError
 from xcompress.files import read_json
-from xcompress.recipe.encoders import CONFIG_KEYS, Encoder, Shape
+from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape
 from xcompress.recipe.schema import Recipe, StudentSection
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Parameters of one encoder by part, named as in `Student.sizes`."""
+    """Parameters of one encoder by component, named as in `Student.sizes`."""
 
     word: int
     projection: int
@@ -21,18 +21,18 @@ class Counts:
     encoder: int
     """Of the distinct layers, each counted once however often it is applied."""
     head: int | None
-    """None where the head's width, the teacher's, is not known."""
+    """None where the width of the head, which is the teacher's, is unknown."""
     recurrences: int
     """R, how often the layers are applied."""
 
     @property
     def embedding(self) -> int:
-        """Everything in front of the layers."""
+        """Everything before the layers."""
         return self.word + self.projection + self.position + self.token_type + self.norm
 
     @property
     def total(self) -> int:
-        """All parameters; without the head where its width is not known."""
+        """All parameters; without a head of unknown width."""
         return self.embedding + self.encoder + (self.head or 0)
 
     def megabytes(self, bytes_each: int) -> float:
@@ -42,40 +42,62 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Counts of the assistant and of the student; None where they are not known before a model is fetched."""
+    """Counts of assistant and student; None where they are unknown until a model is fetched."""
 
     assistant: Counts | None
     student: Counts | None
     notes: tuple[str, ...]
-    """What the counts do not say by themselves."""
+    """What to know about the counts, one sentence each."""
 
 
-def parameters(recipe: Recipe) -> Parameters:
-    """Count the parameters of the assistant, as it comes, and of the student.
+def count_parameters(recipe: Recipe) -> Parameters:
+    """Count the parameters of the unmodified assistant and of the student.
 
-    :raises InputError: when the student's shape cannot be made from the assistant's.
+    :raises InputError: when the sizes of the student do not fit the assistant's.
     """
-    part = recipe.assistant
-    if part is None:
-        return Parameters(None, _from_nothing(recipe), ())
-    donor_key = "assistant" + (".layers_from" if part.layers_from else "")
-    shape = shape_of(part.layer_source)
-    table = shape_of(part.embeddings_from) if part.embeddings_from else shape
-    own = None if part.gives_only_vectors else shape_of(part)
-    head, notes = _head(recipe)
-    if part.gives_only_vectors:
+    assistant, student = recipe.assistant, recipe.student
+    head, notes = _head_width(recipe)
+    if assistant is None:
+        shape = EncoderShape(
+            vocabulary=recipe.vocabulary.trained_size,
+            hidden=student.hidden or 1,
+            layers=student.unit_layers,
+            heads=student.heads or 1,
+            intermediate=student.intermediate or 1,
+            positions=student.max_tokens,
+        )
+        counts = count(shape, recurrences=student.recurrences or 1, bottleneck=student.bottleneck, head=head)
+        return Parameters(None, replace(counts, token_type=0), ())
+
+    if assistant.gives_only_vectors:
+        assistant_counts = None
         notes.append("assistant: it gives only vectors, whose parameters cannot be counted")
-    if shape is None or table is None:
-        missing = donor_key if shape is None else "assistant.embeddings_from"
-        notes.append(f"{missing}: counts are unknown until the model is fetched; give {missing}.shape")
-        return Parameters(count(own, head=head) if own else None, None, tuple(notes))
-    vocabulary = _vocabulary(recipe, table.vocabulary, notes)
-    student = _student(recipe.student, shape.model_copy(update={"vocabulary": vocabulary}), head)
-    return Parameters(count(own, head=head) if own else None, student, tuple(notes))
+    else:
+        own_shape = shape_of(assistant)
+        assistant_counts = count(own_shape, head=head) if own_shape else None
+    shapes = {"assistant.layers_from" if assistant.layers_from else "assistant": shape_of(assistant.layer_source)}
+    if assistant.embeddings_from:
+        shapes["assistant.embeddings_from"] = shape_of(assistant.embeddings_from)
+    for key, encoder_shape in shapes.items():
+        if encoder_shape is None:
+            notes.append(f"{key}: counts are unknown until the model is fetched; give {key}.shape")
+            return Parameters(assistant_counts, None, tuple(notes))
+
+    known = [encoder_shape for encoder_shape in shapes.values() if encoder_shape]
+    layer_shape, embedding_shape = known[0], known[-1]
+    vocabulary = _vocabulary_size(recipe, embedding_shape.vocabulary, notes)
+    counts = count(
+        layer_shape.model_copy(update={"vocabulary": vocabulary}),
+        layers=student.unit_layers,
+        recurrences=_recurrences(student, layer_shape),
+        bottleneck=student.bottleneck,
+        head=head,
+    )
+    return Parameters(assistant_counts, counts, tuple(notes))
 
 
 def count(
-    shape: Shape,
+    shape: EncoderShape,
     *,
     layers: int | None = None,
     recurrences: int = 1,
@@ -84,13 +106,13 @@ def count(
 ) -> Counts:
     """Count the parameters of an encoder.
 
-    :param layers: M, distinct layers; all those of the shape when not given.
-    :param bottleneck: B, width of the word table in front of a B x H projection; None for a V x H table.
-    :param head: D, width of the linear head; 0 for none, None for one whose width is not known.
+    :param layers: M, distinct layers; default: those of the shape.
+    :param bottleneck: B, width of the token embeddings before a B x H projection; None for V x H embeddings.
+    :param head: D, width of the linear head; 0 for none, None for one of unknown width.
     """
-    hidden, wide = shape.hidden, shape.intermediate
+    hidden, intermediate = shape.hidden, shape.intermediate
     attention = 4 * (hidden * hidden + hidden)
-    feed_forward = 2 * hidden * wide + wide + hidden
+    feed_forward = 2 * hidden * intermediate + intermediate + hidden
     two_norms = 4 * hidden
     return Counts(
         word=shape.vocabulary * (bottleneck or hidden),
@@ -104,87 +126,80 @@ def count(
     )
 
 
-def shape_of(encoder: Encoder) -> Shape | None:
-    """Return an encoder's sizes from the recipe, else from config.json of a local folder; None if both are silent."""
+def shape_of(encoder: EncoderSection) -> EncoderShape | None:
+    """Return an encoder's sizes from the recipe, or from config.json of a local folder; None if neither has them."""
     if encoder.shape:
         return encoder.shape
-    config = Path(encoder.source).expanduser() / "config.json"
-    if not config.is_file():
+    path = Path(encoder.source).expanduser() / "config.json"
+    if not path.is_file():
         return None
-    described = read_json(config)
-    if not isinstance(described, dict) or any(not isinstance(described.get(key), int) for key in CONFIG_KEYS.values()):
+    config = read_json(path)
+    if not isinstance(config, dict) or any(not isinstance(config.get(key), int) for key in CONFIG_KEYS.values()):
         return None
-    return Shape(**{ours: described[theirs] for ours, theirs in CONFIG_KEYS.items()})
+    return EncoderShape(**{name: config[key] for name, key in CONFIG_KEYS.items()})
 
 
-def _head(recipe: Recipe) -> tuple[int | None, list[str]]:
+def check_layers(student: StudentSection, depth: int) -> None:
+    """Check that the assistant has the layers that the student copies.
+
+    :param depth: the assistant's number of layers.
+    :raises InputError: when it does not.
+    """
+    if student.layers and student.layers[-1] > depth:
+        raise InputError(
+            f"student.layers: there is no layer {student.layers[-1]}, the assistant has {depth}; take others"
+        )
+
+
+def _recurrences(student: StudentSection, shape: EncoderShape) -> int:
+    """Return R, how often the student applies its unit.
+
+    :param shape: sizes of the encoder that the layers are copied from.
+    :raises InputError: when the student's sizes do not fit these.
+    """
+    check_layers(student, shape.layers)
+    if student.unit_layers > shape.layers:
+        raise InputError(
+            f"student.unit_layers: {student.unit_layers} is more than the assistant's {shape.layers} layers; take fewer"
+        )
+    if student.recurrences is None and shape.layers % student.unit_layers:
+        divisors = ", ".join(str(unit) for unit in range(1, shape.layers + 1) if shape.layers % unit == 0)
+        raise InputError(
+            f"student.unit_layers: {student.unit_layers} does not divide the assistant's {shape.layers} layers; "
+            f"choose {divisors}, or give student.recurrences"
+        )
+    if student.bottleneck and student.bottleneck >= shape.hidden:
+        raise InputError(
+            f"student.bottleneck: {student.bottleneck} is not below the assistant's width {shape.hidden}; "
+            "take a smaller one, or null for none"
+        )
+    return student.recurrences or shape.layers // student.unit_layers
+
+
+def _head_width(recipe: Recipe) -> tuple[int | None, list[str]]:
+    """Return D, the width of the linear head, and notes; 0 without a head, None where it is unknown."""
     if recipe.widths != "head" or recipe.teacher is None:
         return 0, []
     if recipe.teacher.dimensions:
         return recipe.teacher.dimensions, []
-    shapes = {key: shape_of(teacher) for key, teacher in recipe.teacher.together.items()}
+    shapes = {key: shape_of(teacher) for key, teacher in recipe.teacher.members.items()}
     unknown = [key for key, shape in shapes.items() if shape is None]
     if unknown:
         return None, [f"head: its width is the teacher's, unknown until that is fetched; give {unknown[0]}.shape"]
     return sum(shape.hidden for shape in shapes.values() if shape), []
 
 
-def _vocabulary(recipe: Recipe, rows: int, notes: list[str]) -> int:
-    if recipe.vocabulary.method == "train":
-        most = recipe.vocabulary.trained_size
-        notes.append(f"student: {most:,} pieces, the most that the trained vocabulary may have")
-        return most
-    if recipe.vocabulary.method == "trim" and recipe.vocabulary.size:
-        most = min(recipe.vocabulary.size, rows)
-        notes.append(f"student: {most:,} pieces; trimming may leave fewer, or a few more for single characters")
-        return most
-    if recipe.vocabulary.method == "trim":
-        notes.append(f"student: all {rows:,} pieces; how many trimming leaves is known once the text is read")
-    return rows
-
-
-def _from_nothing(recipe: Recipe) -> Counts:
-    """Count a student that starts from nothing, whose sizes are all in the recipe."""
-    part = recipe.student
-    shape = Shape(
-        vocabulary=recipe.vocabulary.trained_size,
-        hidden=part.hidden or 1,
-        layers=part.unit_layers,
-        heads=part.heads or 1,
-        intermediate=part.intermediate or 1,
-        positions=part.max_tokens,
-    )
-    head, _ = _head(recipe)
-    counted = count(shape, recurrences=part.recurrences or 1, bottleneck=part.bottleneck, head=head)
-    return replace(counted, token_type=0)
-
-
-def check_layers(part: StudentSection, depth: int) -> None:
-    """Refuse layers that the assistant does not have.
-
-    :param depth: how many it has.
-    :raises InputError: when one is not there.
-    """
-    if part.layers and part.layers[-1] > depth:
-        raise InputError(f"student.layers: there is no layer {part.layers[-1]}, the assistant has {depth}; take others")
-
-
-def _student(part: StudentSection, shape: Shape, head: int | None) -> Counts:
-    check_layers(part, shape.layers)
-    if part.unit_layers > shape.layers:
-        raise InputError(
-            f"student.unit_layers: {part.unit_layers} is more than the assistant's {shape.layers} layers; take fewer"
-        )
-    if part.recurrences is None and shape.layers % part.unit_layers:
-        divisors = ", ".join(str(unit) for unit in range(1, shape.layers + 1) if shape.layers % unit == 0)
-        raise InputError(
-            f"student.unit_layers: {part.unit_layers} does not divide the assistant's {shape.layers} layers; "
-            f"choose {divisors}, or give student.recurrences"
-        )
-    if part.bottleneck and part.bottleneck >= shape.hidden:
-        raise InputError(
-            f"student.bottleneck: {part.bottleneck} is not below the assistant's width {shape.hidden}; "
-            "take a smaller one, or null for none"
-        )
-    recurrences = part.recurrences or shape.layers // part.unit_layers
-    return count(shape, layers=part.unit_layers, recurrences=recurrences, bottleneck=part.bottleneck, head=head)
+def _vocabulary_size(recipe: Recipe, assistant_size: int, notes: list[str]) -> int:
+    """Return the largest number of tokens that the student may have, and add a note that says so."""
+    vocabulary = recipe.vocabulary
+    if vocabulary.method == "keep":
+        return assistant_size
+    if vocabulary.method == "train":
+        notes.append(f"student: {vocabulary.trained_size:,} tokens, the most that the trained vocabulary may have")
+        return vocabulary.trained_size
+    if vocabulary.size is None:
+        notes.append(f"student: all {assistant_size:,} tokens; how many trimming leaves is known once the text is read")
+        return assistant_size
+    size = min(vocabulary.size, assistant_size)
+    notes.append(f"student: {size:,} tokens; trimming may leave fewer, or a few more for single characters")
+    return size

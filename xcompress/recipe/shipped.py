@@ -1,12 +1,16 @@
-"""The recipes that ship with xcompress, and how a name or path on the command line becomes a file."""
+"""Recipe files: find one by path or shipped name, read its YAML, follow `extends`, copy."""
 
 import difflib
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from xcompress.errors import InputError
+from xcompress.files import whole_file
 
-LIST_COMMAND = "xcompress recipe list"
-DATA = ".data.yaml"
+EXTENDS = "extends"
+"""The key of a recipe file that names the recipe it extends."""
 
 
 def shipped_folder() -> Path:
@@ -18,15 +22,15 @@ def shipped_folder() -> Path:
 def shipped() -> dict[str, Path]:
     """Return the files of all shipped recipes by name, such as `paper/xlmr_b128_ru3`.
 
-    A `.data.yaml` beside a recipe describes its text and models, and is none.
+    A `.data.yaml` beside a recipe describes its text and models; it is not a recipe.
     """
     folder = shipped_folder()
-    files = (path for path in sorted(folder.rglob("*.yaml")) if not path.name.endswith(DATA))
+    files = (path for path in sorted(folder.rglob("*.yaml")) if not path.name.endswith(".data.yaml"))
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}
 
 
 def find_recipe(reference: Path | str) -> Path:
-    """Return the file that a path or the name of a shipped recipe means; a file of that path comes first.
+    """Return the file that a path or the name of a shipped recipe means; an existing file comes first.
 
     :raises InputError: when there is neither.
     """
@@ -35,11 +39,81 @@ def find_recipe(reference: Path | str) -> Path:
         return path
     named = shipped().get(path.as_posix())
     if named is None and not path.exists():
-        raise InputError(f"{reference}: no such recipe; {advice(path)}")
+        raise InputError(f"{reference}: no such recipe; {suggest_recipes(path)}")
     return named or path
 
 
-def advice(wanted: Path) -> str:
-    """Say which shipped recipes have a name near to the one wanted, and how to list them all."""
+def suggest_recipes(wanted: Path) -> str:
+    """Return advice for an unknown name: shipped recipes with similar names, and the command that lists all."""
     near = difflib.get_close_matches(wanted.with_suffix("").as_posix(), shipped(), n=3)
-    return (f"did you mean {', '.join(near)}? " if near else "") + f"`{LIST_COMMAND}` lists those that ship"
+    return (f"did you mean {', '.join(near)}? " if near else "") + "`xcompress recipe list` lists the shipped ones"
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read one recipe file, without what it extends.
+
+    :raises InputError: when it cannot be read or is not a mapping.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); give a UTF-8 YAML file") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError(f"{path}: line {line}: not valid YAML ({error.problem}); correct it") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); correct it") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: holds {type(values).__name__}, not keys and values; see recipes/minilm_ru3.yaml")
+    return values
+
+
+def find_base(path: Path, name: object) -> Path | None:
+    """Return the file that `extends: name` in a recipe file means: one beside it, or a shipped recipe.
+
+    :raises InputError: when there is neither.
+    """
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise InputError(f"{path}: {EXTENDS}: name one recipe file, or one shipped recipe, got {name!r}")
+    neighbour = path.parent / name
+    if neighbour.is_file():
+        return neighbour
+    if name in shipped():
+        return shipped()[name]
+    raise InputError(f"{path}: extends {name}, but {neighbour} is no file; {suggest_recipes(Path(name))}")
+
+
+def bases_of(path: Path) -> list[Path]:
+    """Return the files that a recipe file extends, nearest first."""
+    base = find_base(path, read_yaml(path).get(EXTENDS))
+    return [base, *bases_of(base)] if base else []
+
+
+def copy_recipe(name: str, destination: Path | None = None, *, force: bool = False) -> list[Path]:
+    """Copy a shipped recipe with its comments, and the recipes that it extends beside it, so that all can be edited.
+
+    :param destination: a file or folder; default: the working folder.
+    :param force: overwrite existing files.
+    :returns: the files written, the recipe first.
+    :raises InputError: when there is no such recipe, or a file exists already.
+    """
+    source = shipped().get(name)
+    if source is None:
+        raise InputError(f"{name}: no shipped recipe of this name; {suggest_recipes(Path(name))}")
+    target = destination or Path(source.name)
+    target = target / source.name if target.is_dir() else target
+    bases = {target.parent / base.relative_to(source.parent): base for base in bases_of(source)}
+    if target in bases:
+        raise InputError(f"{target}: {name} extends a recipe of this name, copied beside it; choose another name")
+
+    # an identical base may be there from an earlier copy
+    in_the_way = [path for path, base in bases.items() if path.exists() and path.read_bytes() != base.read_bytes()]
+    in_the_way += [target] if target.exists() else []
+    if in_the_way and not force:
+        raise InputError(f"{in_the_way[0]}: exists; choose another place, or add --force to overwrite it")
+    for path, original in {target: source, **bases}.items():
+        with whole_file(path) as temporary:
+            temporary.write_bytes(original.read_bytes())
+    return [target, *bases]

@@ -1,10 +1,9 @@
-"""Recipes as text: one resolved recipe with its parameter counts, and the list of those that ship."""
+"""Print recipes: the list of shipped ones, and one in full with its parameter counts."""
 
 import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,87 +13,88 @@ from xcompress.recipe.schema import Recipe
 from xcompress.recipe.shipped import shipped
 
 ROW = "Row:"
-"""Starts the comment that says which row of a paper a recipe is."""
-WIDEST = 46
+"""Starts the comment that names the row of a paper that a recipe reproduces."""
+DESCRIPTION_WIDTH = 46
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A shipped recipe, as its file's first comment describes it."""
+class ShippedRecipe:
+    """A shipped recipe, as the comment at the top of its file describes it."""
 
     name: str
     description: str
     row: str
-    """The row of the paper that it reproduces, with the scores printed there; empty where there is none."""
+    """The row of a paper that it reproduces, with the scores printed there; may be empty."""
 
 
-def listed() -> list[Listed]:
+def list_shipped() -> list[ShippedRecipe]:
     """Return all shipped recipes."""
-    return [_listed(name, path) for name, path in shipped().items()]
+    recipes = []
+    for name, path in shipped().items():
+        comment = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
+        lines = [line.lstrip("# ").rstrip() for line in comment[0].splitlines()] if comment else []
+        rows = [line.removeprefix(ROW).strip() for line in lines if line.startswith(ROW)]
+        text = " ".join(line for line in lines if not line.startswith(ROW))
+        first_sentence = re.split(r"(?<=\.)\s(?=[A-Z\"])", text)[0]
+        recipes.append(ShippedRecipe(name, first_sentence, "; ".join(rows)))
+    return recipes
 
 
-def list_text(recipes: Sequence[Listed]) -> str:
+def list_text(recipes: Sequence[ShippedRecipe]) -> str:
     """Return a table of recipes, one a line."""
-    rows = [[one.name, textwrap.shorten(one.description, WIDEST, placeholder=" ..."), one.row] for one in recipes]
-    return "\n".join(aligned([["name", "what it is", "row of the paper"], *rows], right=()))
+    rows = [
+        [recipe.name, textwrap.shorten(recipe.description, DESCRIPTION_WIDTH, placeholder=" ..."), recipe.row]
+        for recipe in recipes
+    ]
+    return "\n".join(align_columns([["name", "what it is", "row of the paper"], *rows], right=()))
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:
-    """Return everything that a recipe says, defaults included, as plain values."""
+    """Return all values of a recipe, defaults included, under the current names of the keys."""
     return recipe.model_dump(mode="json")
 
 
-def recipe_text(recipe: Recipe, counts: Parameters) -> str:
-    """Return a recipe as YAML, defaults included, and its parameter counts as comments below: a recipe file again."""
-    described = yaml.safe_dump(
-        resolved(recipe), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
-    )
-    return described + "\n" + "\n".join(f"# {line}".rstrip() for line in _counts_lines(counts))
+def recipe_text(recipe: Recipe, parameters: Parameters) -> str:
+    """Return a recipe file with all values, defaults included, and parameter counts as comments at its end."""
+    values = yaml.safe_dump(resolved(recipe), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    head = ["parameters", "R", "embedding", "encoder", "head", "total", "MB fp32", "MB int8"]
+    rows = [head]
+    for name, counts in (("assistant", parameters.assistant), ("student", parameters.student)):
+        if counts is None:
+            rows.append([name, *["unknown"] * (len(head) - 1)])
+            continue
+        numbers = [counts.embedding, counts.encoder, counts.head, counts.total]
+        millions = ["unknown" if number is None else f"{number / 1e6:.2f}M" if number else "-" for number in numbers]
+        sizes = [f"{counts.megabytes(bytes_each):.1f}" for bytes_each in (4, 1)]
+        rows.append([name, str(counts.recurrences), *millions, *sizes])
+    comments = [*align_columns(rows, right=range(1, len(head))), *parameters.notes]
+    return values + "\n" + "\n".join(f"# {line}".rstrip() for line in comments)
 
 
-def counts_json(counts: Parameters) -> dict[str, Any]:
+def counts_json(parameters: Parameters) -> dict[str, Any]:
     """Return parameter counts as plain values."""
-    models = {"assistant": counts.assistant, "student": counts.student}
-    return {name: _plain(one) if one else None for name, one in models.items()} | {"notes": list(counts.notes)}
+
+    def values(counts: Counts) -> dict[str, Any]:
+        sums = {"embedding": counts.embedding, "total": counts.total}
+        return asdict(counts) | sums | {"fp32_megabytes": counts.megabytes(4), "int8_megabytes": counts.megabytes(1)}
+
+    models = {"assistant": parameters.assistant, "student": parameters.student}
+    return {name: values(counts) if counts else None for name, counts in models.items()} | {
+        "notes": list(parameters.notes)
+    }
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    """Lay cells out in columns.
+def align_columns(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
+    """Return one line of text per row, with aligned columns.
 
-    :param right: the columns whose cells end at the same place; in the others they start there.
+    :param right: the columns to align at their right edge; the others are aligned at their left.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
+    lines = []
+    for row in rows:
+        cells = [
             cell.rjust(width) if number in right else cell.ljust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return [line.rstrip() for line in lines]
-
-
-def _listed(name: str, path: Path) -> Listed:
-    comments = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
-    lines = [line.lstrip("# ").rstrip() for line in comments[0].splitlines()] if comments else []
-    rows = [line.removeprefix(ROW).strip() for line in lines if line.startswith(ROW)]
-    text = " ".join(line for line in lines if not line.startswith(ROW))
-    return Listed(name, re.split(r"(?<=\.)\s(?=[A-Z\"])", text)[0], "; ".join(rows))
-
-
-def _plain(counts: Counts) -> dict[str, Any]:
-    sums = {"embedding": counts.embedding, "total": counts.total}
-    return asdict(counts) | sums | {"fp32_megabytes": counts.megabytes(4), "int8_megabytes": counts.megabytes(1)}
-
-
-def _counts_lines(counts: Parameters) -> list[str]:
-    head = ["parameters", "R", "embedding", "encoder", "head", "total", "MB fp32", "MB int8"]
-    models = {"assistant": counts.assistant, "student": counts.student}
-    rows = [_counts_row(name, one) if one else [name, *["unknown"] * (len(head) - 1)] for name, one in models.items()]
-    return [*aligned([head, *rows], right=range(1, len(head))), *counts.notes]
-
-
-def _counts_row(name: str, counts: Counts) -> list[str]:
-    parts = [counts.embedding, counts.encoder, counts.head, counts.total]
-    millions = ["unknown" if part is None else f"{part / 1e6:.2f}M" if part else "-" for part in parts]
-    return [name, str(counts.recurrences), *millions, *(f"{counts.megabytes(size):.1f}" for size in (4, 1))]
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,31 +1,18 @@
-"""What is wrong with a recipe that loads: references that lead nowhere, shapes that cannot be. Nothing is fetched."""
+"""Check the references and sizes of a loaded recipe. Nothing is fetched."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from xcompress.errors import InputError
-from xcompress.recipe.encoders import Encoder
-from xcompress.recipe.parameters import parameters
+from xcompress.recipe.parameters import count_parameters
 from xcompress.recipe.schema import Recipe
 from xcompress.sources import looks_like_path, parse_wheel, parts_of
 from xcompress.sources.python_code import PYTHON, PYTHON_REFERENCE
 
 
-def encoders(recipe: Recipe) -> Iterator[tuple[str, Encoder]]:
-    """Yield the recipe's encoders, by key."""
-    part = recipe.assistant
-    named = {
-        **(recipe.teacher.together if recipe.teacher else {}),
-        "assistant": part,
-        "assistant.layers_from": part and part.layers_from,
-        "assistant.embeddings_from": part and part.embeddings_from,
-    }
-    yield from ((key, encoder) for key, encoder in named.items() if encoder)
-
-
-def files(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield references to files and folders beside the encoders themselves, by key."""
-    for key, encoder in encoders(recipe):
+def file_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield the references to files and folders other than the encoders themselves, with their keys."""
+    for key, encoder in recipe.encoders.items():
         if encoder.tokenizer:
             yield f"{key}.tokenizer.source", encoder.tokenizer.source
         if encoder.sentences_source:
@@ -41,35 +28,30 @@ def files(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 
 def problems(recipe: Recipe) -> list[str]:
-    """Return what can be seen to be wrong before anything is fetched, each in one line that names the key."""
-    found = [f"{key}.source: {problem}" for key, part in encoders(recipe) for problem in _of_source(part.source)]
-    found += [f"{key}: {problem}" for key, reference in files(recipe) for problem in _of_file(reference)]
+    """Return what is wrong with a recipe, each problem in one line that names the key."""
+    lines = []
+    for key, encoder in recipe.encoders.items():
+        source = encoder.source
+        if source.startswith(PYTHON):
+            if not PYTHON_REFERENCE.fullmatch(source):
+                lines.append(f"{key}.source: {source}: not of the form {PYTHON}package.module:name")
+        elif source.startswith("wheel:") or looks_like_path(source):  # else a hub id, or a folder of that name
+            lines += [f"{key}.source: {problem}" for problem in _reference_problems(source)]
+    for key, reference in file_references(recipe):
+        lines += [f"{key}: {problem}" for problem in _reference_problems(reference)]
     try:
-        parameters(recipe)
+        count_parameters(recipe)
     except InputError as error:
-        found.append(str(error))
-    return found
+        lines.append(str(error))
+    return lines
 
 
-def _of_source(source: str) -> list[str]:
-    if source.startswith(PYTHON):
-        well_formed = PYTHON_REFERENCE.fullmatch(source)
-        return [] if well_formed else [f"{source}: not of the form {PYTHON}package.module:name"]
-    if not source.startswith("wheel:") and not looks_like_path(source):
-        return []  # a hub id, or a folder of that name
-    return _of_file(source)
-
-
-def _of_file(reference: str) -> list[str]:
-    return [problem for part in parts_of(reference) for problem in _of_part(part)]
-
-
-def _of_part(reference: str) -> list[str]:
-    if not reference.startswith("wheel:"):
-        exists = Path(reference).expanduser().exists()
-        return [] if exists else [f"{reference}: no such file or folder; put it there, or give another path"]
-    try:
-        parse_wheel(reference)
-    except InputError as error:
-        return [str(error)]
-    return []
+def _reference_problems(reference: str) -> Iterator[str]:
+    for part in parts_of(reference):
+        if part.startswith("wheel:"):
+            try:
+                parse_wheel(part)
+            except InputError as error:
+                yield str(error)
+        elif not Path(part).expanduser().exists():
+            yield f"{part}: no such file or folder; put it there, or give another path"

@@ -1,4 +1,4 @@
-"""References, as recipes and commands name models and text, and how they become local paths."""
+"""References to models and text, as recipes and commands name them, and the local paths they resolve to."""
 
 from xcompress.sources.paths import cache_folder
 from xcompress.sources.resolve import (

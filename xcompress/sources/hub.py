@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: the local copy, else a download."""
+"""Models of the Hugging Face hub: the local copy, or a download."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -10,19 +10,19 @@ from xcompress.errors import InputError
 
 OFFLINE_RECIPE = "recipes/minilm_ru3.yaml"
 SECONDS = 15.0
-"""How long the hub may take to answer at all."""
+"""How long the hub may take to answer."""
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "1_Pooling/*"]
 SKIPPED = ["*.bin", "*.onnx", "onnx/*", "openvino/*", "*.msgpack", "*.h5"]
 
 
 def from_hub(reference: str) -> Path:
-    """Return a hub id's snapshot: the local copy when it holds weights, else a download.
+    """Return the snapshot of a hub id: the local copy if it has weights, or a download.
 
-    :raises InputError: when it cannot be had, or has no safetensors.
+    :raises InputError: when it cannot be fetched, or has no safetensors.
     """
     advice = f"check the network, give a local folder, or use {OFFLINE_RECIPE}, which needs no hub"
-    path = hub_snapshot(reference, FILES, _complete, advice, skipped=SKIPPED)
-    if not _complete(path):
+    path = hub_snapshot(reference, FILES, _has_weights, advice, skipped=SKIPPED)
+    if not _has_weights(path):
         raise InputError(f"{reference}: has no config.json with *.safetensors weights (pickled weights are not read)")
     return path
 
@@ -64,19 +64,19 @@ def hub_snapshot(
         if is_complete(path):
             return path
     try:
-        _within(SECONDS, lambda: huggingface_hub.HfApi().repo_info(name, revision=revision or None, timeout=10))
+        _run_within(SECONDS, lambda: huggingface_hub.HfApi().repo_info(name, revision=revision or None, timeout=10))
         console.say(f"fetching {reference} from the hub")
         return snapshot(local=False)
     except Exception as error:
         raise InputError(_hub_reason(reference, error, advice)) from error
 
 
-def _complete(path: Path) -> bool:
+def _has_weights(path: Path) -> bool:
     return (path / "config.json").is_file() and any(path.rglob("*.safetensors"))
 
 
-def _within(seconds: float, action: Callable[[], object]) -> None:
-    """Run an action in a thread that is given up after some seconds: a silent firewall holds a socket for minutes."""
+def _run_within(seconds: float, action: Callable[[], object]) -> None:
+    """Run an action in a thread and abandon it after some seconds: a silent firewall holds a socket for minutes."""
     failures: list[Exception] = []
 
     def run() -> None:

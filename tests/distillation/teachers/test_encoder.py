@@ -24,7 +24,7 @@ from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines
 from xcompress.modeling.load import import_encoder, pooling_of
 from xcompress.modeling.student import encode
-from xcompress.recipe import Encoder, Teacher
+from xcompress.recipe import EncoderSection, TeacherSection
 
 TEXTS = ["the boat is late", "rain", "a red boat waits near the old bridge", "der Zug kommt heute nicht"]
 
@@ -77,15 +77,17 @@ def close(left: np.ndarray, right: np.ndarray) -> bool:
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_folder_gives_the_vectors_of_its_model(pooling: str, whole: bool, tmp_path: Path) -> None:
     folder = sentence_transformer(tmp_path, pooling) if whole else bert()
-    part = Teacher(source=str(folder), pooling=None if whole else pooling, normalize=False)
+    part = TeacherSection(source=str(folder), pooling=None if whole else pooling, normalize=False)
     assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, pooling))
 
 
 def test_a_teacher_is_scaled_to_unit_length_when_asked_to_and_an_assistant_never_is() -> None:
     source = {"source": str(bert()), "pooling": "mean"}
-    raw = open_encoder(Encoder(**source), "assistant")(TEXTS)
+    raw = open_encoder(EncoderSection(**source), "assistant")(TEXTS)
     assert np.abs(np.linalg.norm(raw, axis=1) - 1).min() > 0.1
-    assert close(open_encoder(Teacher(**source), "teacher")(TEXTS), raw / np.linalg.norm(raw, axis=1, keepdims=True))
+    assert close(
+        open_encoder(TeacherSection(**source), "teacher")(TEXTS), raw / np.linalg.norm(raw, axis=1, keepdims=True)
+    )
 
 
 def test_a_zero_vector_stays_zero() -> None:
@@ -97,7 +99,7 @@ def test_a_zero_vector_stays_zero() -> None:
 
 
 def test_the_prefix_stands_in_front_of_every_sentence() -> None:
-    part = Encoder(source=str(bert()), pooling="mean", prefix="query: ")
+    part = EncoderSection(source=str(bert()), pooling="mean", prefix="query: ")
     assert close(open_encoder(part, "teacher")(TEXTS), by_hand([f"query: {text}" for text in TEXTS], "mean"))
 
 
@@ -110,17 +112,17 @@ def test_the_prefix_replaces_a_prompt_that_the_model_brings(tmp_path: Path) -> N
     )
     expected = {"query: ": "query: ", "": "rain "}
     for prefix, used in expected.items():
-        found = open_encoder(Encoder(source=str(folder), prefix=prefix), "teacher")(TEXTS)
+        found = open_encoder(EncoderSection(source=str(folder), prefix=prefix), "teacher")(TEXTS)
         assert close(found, by_hand([used + text for text in TEXTS], "mean"))
 
 
 def test_a_folder_without_pooling_is_refused_with_the_key_to_set() -> None:
     with pytest.raises(InputError, match=r"^teacher\.pooling: not given, .*set it to mean or cls"):
-        open_encoder(Teacher(source=str(bert())), "teacher")
+        open_encoder(TeacherSection(source=str(bert())), "teacher")
 
 
 def test_another_pooling_than_the_models_is_refused_with_both(tmp_path: Path) -> None:
-    part = Teacher(source=str(sentence_transformer(tmp_path, "cls")), pooling="mean")
+    part = TeacherSection(source=str(sentence_transformer(tmp_path, "cls")), pooling="mean")
     with pytest.raises(InputError, match=r"teacher\.pooling: is 'mean', but .* says 'cls'"):
         open_encoder(part, "teacher")
 
@@ -145,20 +147,20 @@ def test_pooling_is_read_in_both_notations(described: dict[str, object], pooling
 
 
 def test_what_is_imported_must_be_pooled_by_the_mean(tmp_path: Path) -> None:
-    part = Encoder(source=str(sentence_transformer(tmp_path, "cls")))
+    part = EncoderSection(source=str(sentence_transformer(tmp_path, "cls")))
     with pytest.raises(InputError, match=r"assistant\.source: .* pooled by 'cls', .* only be pooled by 'mean'"):
         check_mean_pooling(part, tmp_path, "assistant")
     with pytest.raises(InputError, match="pooled by 'cls'"):
-        check_mean_pooling(Encoder(source=str(bert()), pooling="cls"), bert(), "assistant")
-    check_mean_pooling(Encoder(source=str(bert())), bert(), "assistant")
+        check_mean_pooling(EncoderSection(source=str(bert()), pooling="cls"), bert(), "assistant")
+    check_mean_pooling(EncoderSection(source=str(bert())), bert(), "assistant")
 
 
 def test_a_students_folder_keeps_its_own_prefix_unless_the_recipe_names_one(tmp_path: Path) -> None:
     folder = save_student(tmp_path / "student")
     student, tokenizer = import_encoder(folder)
-    found = open_encoder(Teacher(source=str(folder)), "teacher")(TEXTS)
+    found = open_encoder(TeacherSection(source=str(folder)), "teacher")(TEXTS)
     assert close(found, encode(student, tokenizer, TEXTS))
-    other = open_encoder(Teacher(source=str(folder), prefix="rain "), "teacher")(TEXTS)
+    other = open_encoder(TeacherSection(source=str(folder), prefix="rain "), "teacher")(TEXTS)
     assert close(other, encode(student, tokenizer, [f"rain {text}" for text in TEXTS])) is False
     assert cosines(found, other).max() < 0.9999
 
@@ -178,26 +180,26 @@ def e5s1(tmp_path: Path) -> dict[str, object]:
 
 def test_an_e5s1_file_needs_a_tokenizer_and_is_normalised_as_the_recipe_says(tmp_path: Path) -> None:
     part = e5s1(tmp_path)
-    raw = open_encoder(Teacher(**part, normalize=False), "teacher")(["a b", "c"])
-    scaled = open_encoder(Teacher(**part), "teacher")(["a b", "c"])
+    raw = open_encoder(TeacherSection(**part, normalize=False), "teacher")(["a b", "c"])
+    scaled = open_encoder(TeacherSection(**part), "teacher")(["a b", "c"])
     assert np.abs(np.linalg.norm(raw, axis=1) - 1).min() > 0.01
     assert close(scaled, unit_length(raw))
     with pytest.raises(InputError, match=r"teacher\.tokenizer: not given"):
-        open_encoder(Teacher(source=part["source"]), "teacher")
+        open_encoder(TeacherSection(source=part["source"]), "teacher")
     with pytest.raises(InputError, match="pooled by 'cls'"):
-        open_encoder(Teacher(**part, pooling="cls"), "teacher")
+        open_encoder(TeacherSection(**part, pooling="cls"), "teacher")
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no model")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="neither a model's folder, an E5S1 file nor"):
-        open_encoder(Encoder(source=str(tmp_path / "notes.txt")), "assistant")
+        open_encoder(EncoderSection(source=str(tmp_path / "notes.txt")), "assistant")
     with pytest.raises(InputError, match=r"neither modules.json nor config.json"):
-        open_encoder(Encoder(source=str(tmp_path / "empty")), "assistant")
+        open_encoder(EncoderSection(source=str(tmp_path / "empty")), "assistant")
     write_json(tmp_path / "empty" / "config.json", {"model_type": "bert"})
     with pytest.raises(InputError, match=r"assistant\.source: .* cannot be opened by sentence-transformers \("):
-        open_encoder(Encoder(source=str(tmp_path / "empty"), pooling="mean"), "assistant")
+        open_encoder(EncoderSection(source=str(tmp_path / "empty"), pooling="mean"), "assistant")
 
 
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
@@ -209,29 +211,29 @@ def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InputError, match="safetensors") as refused:
-        open_encoder(Encoder(source=str(tmp_path), pooling="mean"), "teacher")
+        open_encoder(EncoderSection(source=str(tmp_path), pooling="mean"), "teacher")
     assert "\n" not in str(refused.value)
 
 
 def test_pins_are_checked(tmp_path: Path) -> None:
     digest = sha256((bert() / "config.json").read_bytes()).hexdigest()
     source = {"source": str(bert()), "pooling": "mean"}
-    assert open_encoder(Encoder(**source, sha256={"config.json": digest}), "teacher")(["rain"]).shape == (1, 32)
+    assert open_encoder(EncoderSection(**source, sha256={"config.json": digest}), "teacher")(["rain"]).shape == (1, 32)
     with pytest.raises(InputError, match=f"sha256 is {digest} but {'0' * 64} is pinned"):
-        open_encoder(Encoder(**source, sha256={"config.json": "0" * 64}), "teacher")
+        open_encoder(EncoderSection(**source, sha256={"config.json": "0" * 64}), "teacher")
     (tmp_path / "file.bin").write_bytes(b"E5S1")
     with pytest.raises(InputError, match=r"teacher\.sha256: names files inside a folder"):
-        open_encoder(Encoder(source=str(tmp_path / "file.bin"), sha256={"a": "0"}), "teacher")
+        open_encoder(EncoderSection(source=str(tmp_path / "file.bin"), sha256={"a": "0"}), "teacher")
 
 
 STATED = {"vocabulary": 400, "hidden": 32, "layers": 6, "heads": 4, "intermediate": 64, "positions": 160, "types": 2}
 
 
 def test_a_shape_that_fits_passes_and_each_size_that_does_not_is_named() -> None:
-    check_shape(Encoder(source="x/y", shape=STATED), CONFIG, "assistant")
-    check_shape(Encoder(source="x/y"), CONFIG, "assistant")
+    check_shape(EncoderSection(source="x/y", shape=STATED), CONFIG, "assistant")
+    check_shape(EncoderSection(source="x/y"), CONFIG, "assistant")
     for name, value in STATED.items():
-        wrong = Encoder(source="x/y", shape=STATED | {name: value + 1})
+        wrong = EncoderSection(source="x/y", shape=STATED | {name: value + 1})
         with pytest.raises(InputError, match=rf"assistant\.shape\.{name}: is {value + 1}, but x/y has {value}"):
             check_shape(wrong, CONFIG, "assistant")
 
@@ -239,44 +241,44 @@ def test_a_shape_that_fits_passes_and_each_size_that_does_not_is_named() -> None
 def test_the_shape_of_a_folder_is_checked_when_it_is_opened() -> None:
     sizes = STATED | {"layers": 2, "positions": 64}
     source = {"source": str(bert()), "pooling": "mean"}
-    open_encoder(Encoder(**source, shape=sizes), "teacher")
+    open_encoder(EncoderSection(**source, shape=sizes), "teacher")
     with pytest.raises(InputError, match=r"teacher\.shape\.layers: is 3, but .* has 2"):
-        open_encoder(Encoder(**source, shape=sizes | {"layers": 3}), "teacher")
+        open_encoder(EncoderSection(**source, shape=sizes | {"layers": 3}), "teacher")
 
 
 def test_what_gives_only_vectors_takes_no_shape_pooling_tokenizer_or_digest() -> None:
     with pytest.raises(InputError, match=r"teacher\.pooling: python:math:sqrt gives nothing but vectors"):
-        open_encoder(Encoder(source="python:math:sqrt", pooling="mean"), "teacher")
+        open_encoder(EncoderSection(source="python:math:sqrt", pooling="mean"), "teacher")
     with pytest.raises(InputError, match=r"teacher\.sha256: python:math:sqrt"):
-        open_encoder(Encoder(source="python:math:sqrt", sha256="0"), "teacher")
+        open_encoder(EncoderSection(source="python:math:sqrt", sha256="0"), "teacher")
     with pytest.raises(InputError, match=r"teacher\.shape: vectors\.npy"):
-        open_encoder(Encoder(source="vectors.npy", shape=STATED), "teacher")
+        open_encoder(EncoderSection(source="vectors.npy", shape=STATED), "teacher")
 
 
 def test_the_fingerprint_follows_whatever_changes_the_vectors(tmp_path: Path) -> None:
     write_json(tmp_path / "model" / "config.json", {"a": 1})
     source = {"source": str(tmp_path / "model")}
     parts = [
-        Encoder(**source),
-        Encoder(**source, prefix="query: "),
-        Encoder(**source, pooling="cls"),
-        Teacher(**source),
-        Encoder(**source, tokenizer={"source": str(tmp_path / "model" / "config.json")}),
+        EncoderSection(**source),
+        EncoderSection(**source, prefix="query: "),
+        EncoderSection(**source, pooling="cls"),
+        TeacherSection(**source),
+        EncoderSection(**source, tokenizer={"source": str(tmp_path / "model" / "config.json")}),
     ]
     before = [encoder_fingerprint(part) for part in parts]
     assert len(set(before)) == len(parts)
     assert before == [encoder_fingerprint(part) for part in parts]
     assert (
         before[0]
-        == encoder_fingerprint(Encoder(**source, shape=STATED))
-        == encoder_fingerprint(Teacher(**source, normalize=False))
+        == encoder_fingerprint(EncoderSection(**source, shape=STATED))
+        == encoder_fingerprint(TeacherSection(**source, normalize=False))
     )
     write_json(tmp_path / "model" / "config.json", {"a": 2})
     assert not set(before) & {encoder_fingerprint(part) for part in parts}
 
 
 def test_the_fingerprint_of_a_table_follows_both_of_its_files(tmp_path: Path) -> None:
-    part = Encoder(source=str(tmp_path / "a.npy"))
+    part = EncoderSection(source=str(tmp_path / "a.npy"))
     found = []
     for vectors, text in ((1, "x"), (2, "x"), (2, "y")):
         np.save(tmp_path / "a.npy", np.full((1, 2), vectors, dtype=np.float32))

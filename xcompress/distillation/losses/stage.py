@@ -244,7 +244,7 @@ def after_step(stage: Stage, model: nn.Module) -> AfterStep | None:
     if not isinstance(model, SentenceVectors) or model.moving is None:
         return None
     teacher, student = model.moving, model.student
-    return lambda step, steps: teacher.update(student, decay_at(step - 1, steps, stage.moving_decay))
+    return lambda step, steps: teacher.update(student, decay_at(step - 1, steps, stage.ema_decay))
 
 
 class TokenVectors(nn.Module):

@@ -24,13 +24,13 @@ from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.st_folder import pooling_of
 from xcompress.modeling.student import MODEL_TYPE, Student, StudentConfig
-from xcompress.recipe import Encoder, OneTeacher
+from xcompress.recipe import EncoderSection, EnsembleMember
 from xcompress.recipe.encoders import CONFIG_KEYS
 from xcompress.sources import check, fingerprint, resolve
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
 
 
-def open_function(part: Encoder, key: str) -> VectorsOf:
+def open_function(part: EncoderSection, key: str) -> VectorsOf:
     """Import what `python:package.module:name` names, as `open_code` does.
 
     :param key: the part's key in the recipe, for error texts.
@@ -132,7 +132,7 @@ class Table:
         return self._row_of.get(normalise(text), ABSENT) if row == ABSENT else row
 
 
-def open_table(part: Encoder, key: str, path: Path, missing: Path | None = None) -> Table:
+def open_table(part: EncoderSection, key: str, path: Path, missing: Path | None = None) -> Table:
     """Open an .npy of (N, D) numbers, which stays on disk, and its text file of N sentences.
 
     :param path: where the .npy is.
@@ -173,7 +173,7 @@ def _read_lines(path: Path, where: str) -> list[str]:
         raise InputError(f"{where}: cannot be read as UTF-8 text ({error}); save it as such") from error
 
 
-def open_encoder(part: Encoder, key: str, missing: Path | None = None) -> VectorsOf:
+def open_encoder(part: EncoderSection, key: str, missing: Path | None = None) -> VectorsOf:
     """Open what a recipe's part describes.
 
     :param key: the part's key in the recipe, for error texts.
@@ -182,10 +182,10 @@ def open_encoder(part: Encoder, key: str, missing: Path | None = None) -> Vector
     :raises InputError: when there is no such encoder, it is damaged, or the recipe does not fit it.
     """
     encoder = _vectors_only(part, key, missing) if part.gives_only_vectors else _model(part, key)
-    return Mapped(encoder, unit_length) if isinstance(part, OneTeacher) and part.normalize else encoder
+    return Mapped(encoder, unit_length) if isinstance(part, EnsembleMember) and part.normalize else encoder
 
 
-def encoder_fingerprint(part: Encoder) -> str:
+def encoder_fingerprint(part: EncoderSection) -> str:
     """Hash everything that the encoder's vectors depend on: its content and how the recipe has it used."""
     if part.source.startswith(PYTHON):
         content = function_fingerprint(part.source)
@@ -194,10 +194,10 @@ def encoder_fingerprint(part: Encoder) -> str:
     else:
         content = [fingerprint(part.source), fingerprint(part.tokenizer.source) if part.tokenizer else None]
     used = {"prefix": part.prefix, "pooling": part.pooling, "sha256": part.sha256}
-    return hash_of({"content": content, **used, "normalize": isinstance(part, OneTeacher) and part.normalize})
+    return hash_of({"content": content, **used, "normalize": isinstance(part, EnsembleMember) and part.normalize})
 
 
-def locate(part: Encoder, key: str) -> Path:
+def locate(part: EncoderSection, key: str) -> Path:
     """Return the local path of a part's source, with its digests checked.
 
     :raises InputError: when it cannot be had, or a digest is another one.
@@ -210,7 +210,7 @@ def locate(part: Encoder, key: str) -> Path:
     return path
 
 
-def check_shape(part: Encoder, config: StudentConfig, key: str) -> None:
+def check_shape(part: EncoderSection, config: StudentConfig, key: str) -> None:
     """Compare the shape that a recipe states with an imported encoder's.
 
     :raises InputError: when they differ.
@@ -220,7 +220,7 @@ def check_shape(part: Encoder, config: StudentConfig, key: str) -> None:
     _compare_shape(part, sizes | {"num_hidden_layers": config.depth}, key)
 
 
-def check_mean_pooling(part: Encoder, path: Path, key: str) -> None:
+def check_mean_pooling(part: EncoderSection, path: Path, key: str) -> None:
     """Make sure that an encoder is meant to be pooled by the mean, as everything that lends its layers is.
 
     :raises InputError: when the recipe or the model's folder says otherwise.
@@ -234,7 +234,7 @@ def check_mean_pooling(part: Encoder, path: Path, key: str) -> None:
         )
 
 
-def import_layers(part: Encoder, path: Path, key: str, max_tokens: int = 128) -> tuple[Student, Tokenizer]:
+def import_layers(part: EncoderSection, path: Path, key: str, max_tokens: int = 128) -> tuple[Student, Tokenizer]:
     """Open an E5S1 file, a student's folder or that of a BERT-family encoder as a `Student`.
 
     :param path: where the part's source is, as `locate` returns it.
@@ -258,7 +258,7 @@ def import_layers(part: Encoder, path: Path, key: str, max_tokens: int = 128) ->
     return student, tokenizer
 
 
-def _check_lends(part: Encoder, config: StudentConfig, key: str, is_foreign: bool) -> None:
+def _check_lends(part: EncoderSection, config: StudentConfig, key: str, is_foreign: bool) -> None:
     """Refuse what no student has that is made from an encoder's layers; a linear head is one of our own students'."""
     kept = {
         "relative attention biases": config.relative_buckets,
@@ -279,7 +279,7 @@ def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-def _vectors_only(part: Encoder, key: str, missing: Path | None) -> VectorsOf:
+def _vectors_only(part: EncoderSection, key: str, missing: Path | None) -> VectorsOf:
     is_function = part.source.startswith(PYTHON)
     for name in ("tokenizer", "pooling", "shape", *(["sha256"] if is_function else [])):
         if getattr(part, name) is not None:
@@ -289,7 +289,7 @@ def _vectors_only(part: Encoder, key: str, missing: Path | None) -> VectorsOf:
     return open_function(part, key) if is_function else open_table(part, key, locate(part, key), missing)
 
 
-def _model(part: Encoder, key: str) -> VectorsOf:
+def _model(part: EncoderSection, key: str) -> VectorsOf:
     path = locate(part, key)
     if path.is_file() or part.tokenizer or _model_type(path) == MODEL_TYPE:
         return _imported(part, path, key)
@@ -311,16 +311,16 @@ def _model_type(path: Path) -> str | None:
     return read_json(config).get("model_type") if config.is_file() else None
 
 
-def _imported(part: Encoder, path: Path, key: str) -> VectorsOf:
+def _imported(part: EncoderSection, path: Path, key: str) -> VectorsOf:
     student, tokenizer = import_layers(part, path, key)
     if _model_type(path) == MODEL_TYPE:
         student.config = replace(student.config, prefix=part.prefix or student.config.prefix)
-    elif isinstance(part, OneTeacher):
+    elif isinstance(part, EnsembleMember):
         student.config = replace(student.config, normalize=part.normalize)
     return vectors_of(key, student, tokenizer)
 
 
-def _check_pooling(part: Encoder, path: Path, key: str) -> None:
+def _check_pooling(part: EncoderSection, path: Path, key: str) -> None:
     own = pooling_of(path)
     if part.pooling and own and part.pooling != own:
         raise InputError(
@@ -328,7 +328,7 @@ def _check_pooling(part: Encoder, path: Path, key: str) -> None:
         )
 
 
-def _sentence_transformer(part: Encoder, path: Path, key: str) -> VectorsOf:
+def _sentence_transformer(part: EncoderSection, path: Path, key: str) -> VectorsOf:
     """Open a folder with sentence-transformers; its own prompt, if any, gives way to the recipe's prefix."""
     model = _loaded(part, path, key)
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
@@ -347,7 +347,7 @@ def _sentence_transformer(part: Encoder, path: Path, key: str) -> VectorsOf:
     return encode_texts
 
 
-def _loaded(part: Encoder, path: Path, key: str) -> SentenceTransformer:
+def _loaded(part: EncoderSection, path: Path, key: str) -> SentenceTransformer:
     options: dict[str, Any] = {"model_kwargs": {"use_safetensors": True}}
     try:
         modules = None if (path / "modules.json").is_file() else _pooled(part, path, options)
@@ -362,12 +362,12 @@ def _loaded(part: Encoder, path: Path, key: str) -> SentenceTransformer:
     return model
 
 
-def _pooled(part: Encoder, path: Path, options: Mapping[str, Any]) -> list[nn.Module]:
+def _pooled(part: EncoderSection, path: Path, options: Mapping[str, Any]) -> list[nn.Module]:
     transformer = Transformer(str(path), **options)
     return [transformer, Pooling(transformer.get_embedding_dimension(), part.pooling or "mean")]
 
 
-def _compare_shape(part: Encoder, sizes: Mapping[str, object], key: str) -> None:
+def _compare_shape(part: EncoderSection, sizes: Mapping[str, object], key: str) -> None:
     stated = part.shape.model_dump() if part.shape else {}
     for name, value in stated.items():
         found = sizes.get(CONFIG_KEYS[name], value)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.vectors import Vectors, VectorsOf, VectorStore
 from xcompress.files import hash_of
-from xcompress.recipe import Teacher
+from xcompress.recipe import TeacherSection
 
 
 class SideBySide(Vectors):
@@ -55,28 +55,28 @@ def scales(weights: Sequence[float]) -> list[float]:
     return [sqrt(weight / sum(weights)) for weight in weights]
 
 
-def _scales(teacher: Teacher) -> list[float]:
-    return scales([one.weight for one in teacher.together.values()])
+def _scales(teacher: TeacherSection) -> list[float]:
+    return scales([one.weight for one in teacher.members.values()])
 
 
-def teacher_fingerprint(teacher: Teacher) -> str:
+def teacher_fingerprint(teacher: TeacherSection) -> str:
     """Hash everything that what is learned of the teachers depends on."""
-    hashes = [encoder_fingerprint(one) for one in teacher.together.values()]
+    hashes = [encoder_fingerprint(one) for one in teacher.members.values()]
     if not teacher.ensemble and teacher.dimensions is None:
         return hashes[0]
     return hash_of({"vectors": hashes, "scales": _scales(teacher), "dimensions": teacher.dimensions})
 
 
-def open_teacher(teacher: Teacher) -> VectorsOf:
+def open_teacher(teacher: TeacherSection) -> VectorsOf:
     """Open all teachers as one function from N texts to vectors (N, D1 + D2 + ...), not reduced to `dimensions`.
 
     :raises InputError: when one cannot be opened.
     """
-    encoders = [open_encoder(one, key) for key, one in teacher.together.items()]
+    encoders = [open_encoder(one, key) for key, one in teacher.members.items()]
     return lambda texts: joined([encode(texts) for encode in encoders], _scales(teacher))
 
 
-def stored_vectors(teacher: Teacher, store: VectorStore) -> Callable[[Sequence[str]], Vectors]:
+def stored_vectors(teacher: TeacherSection, store: VectorStore) -> Callable[[Sequence[str]], Vectors]:
     """Return a function from N texts to the vectors of all teachers, (N, D1 + D2 + ...), kept in a store by teacher.
 
     :raises InputError: when a teacher cannot be opened, or has no vectors for a text.
@@ -85,7 +85,7 @@ def stored_vectors(teacher: Teacher, store: VectorStore) -> Callable[[Sequence[s
     def vectors(texts: Sequence[str]) -> Vectors:
         parts = [
             store.vectors(key, encoder_fingerprint(one), texts, partial(open_encoder, one, key))
-            for key, one in teacher.together.items()
+            for key, one in teacher.members.items()
         ]
         return SideBySide(parts, _scales(teacher))
 
