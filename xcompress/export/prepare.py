@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
-from xcompress.modeling.load import FEWEST
+from xcompress.modeling.load import MIN_TEXT_TOKENS
 from xcompress.modeling.student import Student, encode, shallower
 from xcompress.vocab.choose import choose_pieces
 from xcompress.vocab.student import trim
@@ -27,9 +27,9 @@ def for_shorter_texts(student: Student, max_tokens: int) -> Student:
     :raises InputError: when the student cuts them earlier, or no text fits.
     """
     config, state = student.config, student.state_dict()
-    if not FEWEST <= max_tokens <= config.max_tokens:
+    if not MIN_TEXT_TOKENS <= max_tokens <= config.max_tokens:
         raise InputError(
-            f"max_tokens: {max_tokens} asked for, the student cuts texts at {config.max_tokens}; choose {FEWEST} to "
+            f"max_tokens: {max_tokens} asked for, the student cuts texts at {config.max_tokens}; choose {MIN_TEXT_TOKENS} to "
             f"{config.max_tokens}"
         )
     positions = config.position_offset + max_tokens

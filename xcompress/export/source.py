@@ -15,7 +15,7 @@ from xcompress.files import hash_of, read_json, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
 from xcompress.modeling.st_folder import is_pipeline
-from xcompress.modeling.student import PARTS, Student, read_config
+from xcompress.modeling.student import STUDENT_FILES, Student, read_config
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import name_of_joined
 
@@ -77,7 +77,7 @@ class Source:
     def fingerprint(self) -> str:
         """Hash all that `open` reads, and the languages."""
         if is_student(self.student):
-            return hash_of([sha256_of(self.student / part) for part in PARTS])
+            return hash_of([sha256_of(self.student / part) for part in STUDENT_FILES])
         root = self.student if self.student.is_dir() else self.student.parent
         files = {file.relative_to(root).as_posix(): sha256_of(file) for file in files_of(self.student)}
         tokenizer = sha256_of(self.reading.tokenizer) if self.reading.tokenizer else None
@@ -176,7 +176,7 @@ def _checked(source: Source, reading: SourceOptions) -> Source:
 
 
 def _check_student(folder: Path, reading: SourceOptions) -> None:
-    missing = [part for part in PARTS if not (folder / part).is_file()]
+    missing = [part for part in STUDENT_FILES if not (folder / part).is_file()]
     if missing:
         raise InputError(f"{folder}: no {', '.join(missing)} here; {_WANTED}")
     given = [name for name, value in asdict(reading).items() if value]

@@ -22,7 +22,8 @@ from xcompress.distillation.teachers.encoder import (
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines
-from xcompress.modeling.load import import_encoder, pooling_of
+from xcompress.modeling.load import import_encoder
+from xcompress.modeling.st_folder import pooling_of
 from xcompress.modeling.student import encode
 from xcompress.recipe import Encoder, Teacher
 
