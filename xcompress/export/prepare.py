@@ -14,8 +14,8 @@ from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.modeling.load import MIN_TEXT_TOKENS
 from xcompress.modeling.student import Student, encode, shallower
-from xcompress.vocab.choose import choose_pieces
-from xcompress.vocab.student import trim
+from xcompress.vocab.choose import choose_tokens
+from xcompress.vocab.student import trim_student
 from xcompress.vocab.trim import count
 
 _TABLE = "embeddings.position.weight"
@@ -29,8 +29,8 @@ def for_shorter_texts(student: Student, max_tokens: int) -> Student:
     config, state = student.config, student.state_dict()
     if not MIN_TEXT_TOKENS <= max_tokens <= config.max_tokens:
         raise InputError(
-            f"max_tokens: {max_tokens} asked for, the student cuts texts at {config.max_tokens}; choose {MIN_TEXT_TOKENS} to "
-            f"{config.max_tokens}"
+            f"max_tokens: {max_tokens} asked for, the student cuts texts at {config.max_tokens}; choose "
+            f"{MIN_TEXT_TOKENS} to {config.max_tokens}"
         )
     positions = config.position_offset + max_tokens
     with torch.device("meta"):
@@ -122,8 +122,8 @@ def _trimmed(
 ) -> tuple[Student, Tokenizer, dict[str, Any]]:
     counts = count(tokenizer, options.languages, options.text)
     needed = [student.config.pad_token_id, *tokenizer.encode(student.config.prefix).ids]
-    kept = choose_pieces(tokenizer, counts, size=options.vocabulary, needed=needed)
+    kept = choose_tokens(tokenizer, counts, size=options.vocabulary, needed=needed)
     before = student.config.vocab_size
-    student, tokenizer = trim(student, tokenizer, kept.ids)
+    student, tokenizer = trim_student(student, tokenizer, kept.ids)
     console.say(f"vocabulary: {before:,} to {len(kept.ids):,} rows")
     return student, tokenizer, kept.report.to_json()

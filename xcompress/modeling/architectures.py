@@ -35,7 +35,7 @@ class WeightNames:
 
         :param layers: number of layers.
         """
-        names = {student_name: (name,) for student_name, name in self.embeddings.items()}
+        names: dict[str, tuple[str, ...]] = {student_name: (name,) for student_name, name in self.embeddings.items()}
         for number in range(layers):
             prefix = self.layer_prefix.format(number)
             for student_module, modules in self.layer.items():
