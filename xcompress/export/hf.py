@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 import xcompress
 from xcompress import console
@@ -21,19 +21,12 @@ from xcompress.export.folder import list_files, transformers_config, write_pipel
 from xcompress.export.source import Source, SourceOptions, find_source, is_bundle
 from xcompress.export.verify import real_sentences
 from xcompress.files import hash_of, whole_folder, write_json, write_text
-from xcompress.modeling.student import Layer, Student, StudentConfig, encode, shallower
+from xcompress.modeling.architectures import BERT_NAMES, from_student_names
+from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 
 TRANSFORMERS = "4.57.0"
 """Oldest transformers that the files are written for. Named in config.json, as transformers 4.57 otherwise takes the
 tokenizer of a large vocabulary for one that it has to repair."""
-_PARTS = {
-    "attention.output.dense": "attention_output",
-    "attention.output.LayerNorm": "attention_norm",
-    "intermediate.dense": "intermediate",
-    "output.dense": "output",
-    "output.LayerNorm": "output_norm",
-}
-"""Names inside a layer: theirs, ours."""
 
 
 def check_expressible(config: StudentConfig) -> None:
@@ -65,12 +58,23 @@ def checkpoint_weights(student: Student) -> dict[str, Tensor]:
 
     :returns: float32 weights under the names of BertModel and XLMRobertaModel, which are the same.
     """
-    weights = _embeddings(student)
-    for depth in range(student.config.depth):
-        layer = student.unit[depth % student.config.unit_layers]
-        assert isinstance(layer, Layer)
-        weights |= {f"encoder.layer.{depth}.{name}": weight for name, weight in _layer(layer).items()}
-    width = student.config.hidden_size
+    config, embeddings = student.config, student.embeddings
+    word_embeddings = embeddings.word.weight
+    if embeddings.projection is not None:
+        word_embeddings = word_embeddings @ embeddings.projection.weight.t()
+    first = 0 if _counts_like_roberta(config) else config.position_offset
+    types = torch.zeros(1, config.hidden_size) if embeddings.token_type is None else embeddings.token_type.weight
+    state = {
+        "embeddings.word.weight": word_embeddings,
+        "embeddings.position.weight": embeddings.position.weight[first:],
+        "embeddings.token_type.weight": types,
+        **{f"embeddings.norm.{kind}": weight for kind, weight in embeddings.norm.named_parameters()},
+    }
+    for depth in range(config.depth):
+        layer = student.unit[depth % config.unit_layers]
+        state |= {f"unit.{depth}.{name}": weight for name, weight in layer.named_parameters()}
+    weights = from_student_names(state, BERT_NAMES, config.depth)
+    width = config.hidden_size
     # nobody trained a pooler; one of zeros shows that, where a missing one would be filled with random numbers
     weights |= {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
     # layers of a recurrent unit share memory, which the file format does not allow
@@ -91,35 +95,6 @@ def _counts_like_roberta(config: StudentConfig) -> bool:
     Every other student is a BERT whose position table begins with the first row in use.
     """
     return config.position_offset == config.pad_token_id + 1
-
-
-def _embeddings(student: Student) -> dict[str, Tensor]:
-    table, config = student.embeddings, student.config
-    words = table.word.weight
-    if table.projection is not None:
-        words = words @ table.projection.weight.t()
-    first = 0 if _counts_like_roberta(config) else config.position_offset
-    types = torch.zeros(1, config.hidden_size) if table.token_type is None else table.token_type.weight
-    return {
-        "embeddings.word_embeddings.weight": words,
-        "embeddings.position_embeddings.weight": table.position.weight[first:],
-        "embeddings.token_type_embeddings.weight": types,
-        **_named("embeddings.LayerNorm", table.norm),
-    }
-
-
-def _layer(layer: Layer) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = {}
-    for kind, joint in layer.attention.named_parameters():
-        for name, part in zip(("query", "key", "value"), joint.chunk(3), strict=True):
-            weights[f"attention.self.{name}.{kind}"] = part
-    for theirs, ours in _PARTS.items():
-        weights |= _named(theirs, layer.get_submodule(ours))
-    return weights
-
-
-def _named(name: str, module: nn.Module) -> dict[str, Tensor]:
-    return {f"{name}.{kind}": weight for kind, weight in module.named_parameters()}
 
 
 BOUND = 1e-5
