@@ -31,7 +31,7 @@ from transformers import set_seed
 from xcompress.console import emit, table
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import PIECE_COUNTS
-from xcompress.distillation.data.batches import Feeds, PairBatches, write_tokens
+from xcompress.distillation.data.batches import BatchesByKind, PairBatches, write_tokens
 from xcompress.distillation.data.targets import Goal
 from xcompress.distillation.hardware import has_bf16
 from xcompress.distillation.initialization import initial_student
@@ -109,7 +109,7 @@ def train_ours(task: Task, work: Path) -> Student:
     write_tokens(work / "tokens", task.pairs, rows, tokenizer, student.config)
     batches = PairBatches(work / "tokens", {"teacher_sources": task.targets}, student.config.pad_token_id)
     model = SentenceVectors(student, task.stage)
-    feeds = Feeds({"translations": batches})
+    feeds = BatchesByKind({"translations": batches})
     train(Job("ours", task.stage, work, SEED, has_bf16()), model, sentence_loss(task.stage), feeds)
     return student.eval()
 

@@ -27,7 +27,7 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad, token_ids
 from xcompress.recipe import EncoderSection, load_recipe
 from xcompress.sources import is_here, resolve
-from xcompress.vocab.student import kept_pieces, piece_counts, trim
+from xcompress.vocab.student import count_tokens, seen_tokens, trim_student
 from xcompress.vocab.train import retrain
 
 RECIPE = load_recipe(ROOT / "recipes" / "minilm_ru3.yaml")
@@ -116,8 +116,8 @@ def test_the_assistant_orders_graded_pairs_in_two_languages() -> None:
 def test_trimming_the_assistant_changes_neither_segmentation_nor_vectors() -> None:
     model, tokenizer = assistant()
     texts = english_and_german()
-    kept = kept_pieces(tokenizer, [*texts, model.config.prefix])
-    trimmed, trimmed_tokenizer = trim(model, tokenizer, kept)
+    kept = seen_tokens(tokenizer, [*texts, model.config.prefix])
+    trimmed, trimmed_tokenizer = trim_student(model, tokenizer, kept)
     alone = Tokenizer.from_str(trimmed_tokenizer.to_str())
     assert trimmed.config.vocab_size == alone.get_vocab_size() < 10_000
     for text in texts:
@@ -142,7 +142,7 @@ def test_a_trained_vocabulary_keeps_most_of_the_meaning_before_any_training() ->
 def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> None:
     model, tokenizer = assistant()
     texts = builtin().sentences()
-    counts = piece_counts(tokenizer, texts[::2], model.config.vocab_size)
+    counts = count_tokens(tokenizer, texts[::2], model.config.vocab_size)
     student = initial_student(model, RECIPE.student, counts)
     errors = embedding_errors(model, student, tokenizer, texts[1::2])
     assert errors["start"] < 0.35 * errors["random"]

@@ -33,7 +33,7 @@ def test_a_table_shows_rows_size_and_held_out_text() -> None:
     assert "rows of the word table" in shown
     assert "MB of model.safetensors" in shown
     assert "text.txt, held out" in shown
-    assert "pieces per word" in shown
+    assert "tokens per word" in shown
     assert Path("small/model.safetensors").is_file()
 
 

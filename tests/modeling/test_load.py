@@ -298,13 +298,13 @@ def test_an_imported_encoder_is_saved_as_a_student(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "cls"}, r"assistant\.source: .* pooled by 'cls', and what lends layers can only be pooled by"),
-        ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules, and what lends layers must not"),
+        ({"pooling": "cls"}, r"assistant\.source: .* pooled by 'cls', and a layer source must be pooled by"),
+        ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules, and a layer source must not"),
         ({"dense": ["Tanh"]}, "has dense modules"),
         ({"kind": "mpnet"}, "has relative attention biases"),
     ],
 )
-def test_what_a_student_cannot_be_made_of_lends_no_layers(
+def test_an_encoder_with_features_that_a_trained_student_lacks_is_no_layer_source(
     options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     save_pipeline(tmp_path / "model", **options)
@@ -314,11 +314,11 @@ def test_what_a_student_cannot_be_made_of_lends_no_layers(
     (tmp_path / "student").mkdir()
     student.save(tmp_path / "student", tokenizer)
     if options.get("dense") != ["Identity"]:  # a student may have a linear head
-        with pytest.raises(InputError, match="what lends layers must not"):
+        with pytest.raises(InputError, match="a layer source must not"):
             import_layers(EncoderSection(source=str(tmp_path / "student")), tmp_path / "student", "assistant")
 
 
-def test_an_encoder_lends_its_layers_with_normalised_vectors(tmp_path: Path) -> None:
+def test_a_layer_source_has_normalised_vectors(tmp_path: Path) -> None:
     save_pipeline(tmp_path, "distilbert", normalize=False, longest=40)
     student, _ = import_layers(EncoderSection(source=str(tmp_path)), tmp_path, "assistant", max_tokens=30)
     assert (student.config.normalize, student.config.max_tokens, student.config.unit_layers) == (True, 30, 3)

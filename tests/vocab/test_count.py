@@ -29,7 +29,7 @@ def test_frequent_words_are_counted_in_both_cases_and_several_places() -> None:
     for text in ("der", "Der", " der", " Der", " (der", " (Der"):
         assert all(counted.seen[number] for number in tokenizer.encode(text, add_special_tokens=False).ids)
     assert counted.shares.sum() == pytest.approx(1)
-    assert counted.of_words
+    assert counted.words_only
 
 
 def test_a_word_of_rank_one_weighs_more_than_a_later_one() -> None:

@@ -7,7 +7,7 @@ from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, StudentConfig, encode
-from xcompress.vocab.student import kept_pieces, piece_counts, trim, trim_tokenizer
+from xcompress.vocab.student import count_tokens, seen_tokens, trim_student, trim_tokenizer
 
 GERMAN = ["Der Zug kommt heute nicht.", "Im Hafen liegt ein rotes Boot.", "Es regnet seit gestern ohne Pause."]
 
@@ -25,43 +25,43 @@ def unigram() -> Tokenizer:
     return tokenizer
 
 
-def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
+def tokens(tokenizer: Tokenizer, text: str) -> list[str]:
     return list(tokenizer.encode(text).tokens)
 
 
-def test_counts_are_of_pieces_in_the_text(unigram: Tokenizer) -> None:
-    counts = piece_counts(unigram, GERMAN[:1] * 2, 1000)
+def test_counts_are_of_tokens_in_the_text(unigram: Tokenizer) -> None:
+    counts = count_tokens(unigram, GERMAN[:1] * 2, 1000)
     assert counts.shape == (1000,)
     expected = unigram.encode(GERMAN[0], add_special_tokens=False).ids
     assert counts.sum() == 2 * len(expected)
-    assert all(counts[piece] >= 2 for piece in expected)
+    assert all(counts[token] >= 2 for token in expected)
 
 
 def test_trimmed_tokenizer_segments_kept_text_as_before_and_stands_alone(unigram: Tokenizer) -> None:
-    kept = kept_pieces(unigram, GERMAN)
+    kept = seen_tokens(unigram, GERMAN)
     trimmed = Tokenizer.from_str(trim_tokenizer(unigram, kept).to_str())
     assert trimmed.get_vocab_size() == len(kept) < unigram.get_vocab_size()
     for text in [*GERMAN, "Es liegt ein rotes Boot.", " ".join(reversed(GERMAN))]:
         assert set(unigram.encode(text).ids) <= set(kept)
-        assert pieces(trimmed, text) == pieces(unigram, text)
+        assert tokens(trimmed, text) == tokens(unigram, text)
     assert [trimmed.token_to_id(token) for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")] == [0, 1, 2, 3, 4]
 
 
 def test_characters_that_were_seen_can_still_be_spelled(unigram: Tokenizer) -> None:
-    trimmed = trim_tokenizer(unigram, kept_pieces(unigram, GERMAN))
-    assert "<unk>" not in pieces(trimmed, "gnitset")
+    trimmed = trim_tokenizer(unigram, seen_tokens(unigram, GERMAN))
+    assert "<unk>" not in tokens(trimmed, "gnitset")
 
 
-def test_the_most_frequent_pieces_are_kept_and_every_character(unigram: Tokenizer) -> None:
+def test_the_most_frequent_tokens_are_kept_and_every_character(unigram: Tokenizer) -> None:
     texts = [GERMAN[0]] * 30 + GERMAN[1:]
     frequent = len(set(unigram.encode(GERMAN[0], add_special_tokens=False).ids))
-    seen, few = kept_pieces(unigram, texts), kept_pieces(unigram, texts, frequent)
-    assert kept_pieces(unigram, texts, 10_000) == seen
+    seen, few = seen_tokens(unigram, texts), seen_tokens(unigram, texts, frequent)
+    assert seen_tokens(unigram, texts, 10_000) == seen
     assert set(few) < set(seen)
     trimmed = trim_tokenizer(unigram, few)
-    assert pieces(trimmed, GERMAN[0]) == pieces(unigram, GERMAN[0])
-    assert len(pieces(trimmed, GERMAN[1])) > len(pieces(unigram, GERMAN[1]))
-    assert "<unk>" not in pieces(trimmed, GERMAN[1])
+    assert tokens(trimmed, GERMAN[0]) == tokens(unigram, GERMAN[0])
+    assert len(tokens(trimmed, GERMAN[1])) > len(tokens(unigram, GERMAN[1]))
+    assert "<unk>" not in tokens(trimmed, GERMAN[1])
 
 
 def test_vectors_of_kept_text_are_unchanged(unigram: Tokenizer) -> None:
@@ -70,7 +70,7 @@ def test_vectors_of_kept_text_are_unchanged(unigram: Tokenizer) -> None:
         unigram.get_vocab_size(), 32, 4, 64, unit_layers=2, max_position_embeddings=64, max_tokens=64
     )
     full = Student(config).eval()
-    trimmed, tokenizer = trim(full, unigram, kept_pieces(unigram, GERMAN))
+    trimmed, tokenizer = trim_student(full, unigram, seen_tokens(unigram, GERMAN))
     assert trimmed.config.vocab_size == tokenizer.get_vocab_size()
     assert trimmed.sizes()["word"] == trimmed.config.vocab_size * 32
     assert cosines(encode(full, unigram, GERMAN), encode(trimmed, tokenizer, GERMAN)).min() > 0.9999

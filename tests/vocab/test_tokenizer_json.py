@@ -1,4 +1,4 @@
-"""What all kinds of vocabulary share when they are trimmed: kept text is read as before."""
+"""Trimmed vocabularies of all kinds tokenize kept text as before."""
 
 import json
 import random
@@ -6,23 +6,33 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.helpers.vocabularies import GERMAN, MAKERS, make, sentences
 from xcompress.errors import InputError
-from xcompress.vocab.student import described_by, kept_pieces, trim_tokenizer
-from xcompress.vocab.tokenizer_json import Merges, closed, renumbered, required
+from xcompress.vocab.student import seen_tokens, trim_tokenizer
+from xcompress.vocab.tokenizer_json import (
+    Merges,
+    SurfaceForms,
+    add_merge_steps,
+    bytes_by_letter,
+    is_number_like,
+    is_sign,
+    renumber,
+    required_ids,
+    tokenizer_to_json,
+)
 
 KINDS = sorted(MAKERS)
 WORDS = sorted({word for text in sentences() for word in text.split()})
 
 
 def trimmed_to(kind: str, texts: list[str]) -> tuple[Tokenizer, Tokenizer, dict[int, int]]:
-    """Trim to the pieces of the texts and nothing more than these need: the hardest case."""
+    """Trim to the tokens of the texts and nothing more than these need: the hardest case."""
     tokenizer = make(kind)
-    described = described_by(tokenizer)
+    tokenizer_json = tokenizer_to_json(tokenizer)
     seen = {number for text in texts for number in tokenizer.encode(text).ids}
-    kept = sorted(closed(described, seen | required(described)))
+    kept = sorted(add_merge_steps(tokenizer_json, seen | required_ids(tokenizer_json)))
     return tokenizer, trim_tokenizer(tokenizer, kept), {old: new for new, old in enumerate(kept)}
 
 
@@ -30,8 +40,8 @@ def unknown(tokenizer: Tokenizer) -> set[int]:
     return {tokenizer.token_to_id(token) for token in ("<unk>", "[UNK]")} - {None}
 
 
-def respelled(tokenizer: Tokenizer, ids: list[int], seed: int) -> str:
-    """Make a text of some pieces in another order: known words, parts of them, and words that never were."""
+def shuffled_text(tokenizer: Tokenizer, ids: list[int], seed: int) -> str:
+    """Make a text of some tokens in another order: known words, parts of them, and words that never were."""
     shuffled = random.Random(seed).sample(ids, len(ids))
     return str(tokenizer.decode(shuffled, skip_special_tokens=True))
 
@@ -44,12 +54,19 @@ def respelled(tokenizer: Tokenizer, ids: list[int], seed: int) -> str:
     strange=st.text(max_size=12),
     seed=st.integers(0, 1000),
 )
-def test_text_made_of_kept_pieces_has_the_same_ids(
+def test_text_made_of_kept_tokens_has_the_same_ids(
     kind: str, kept: list[str], probes: list[str], strange: str, seed: int
 ) -> None:
     tokenizer, trimmed, new_ids = trimmed_to(kind, [" ".join(kept)])
-    pieces = tokenizer.encode(" ".join(kept), add_special_tokens=False).ids
-    texts = [*kept, " ".join(reversed(kept)), respelled(tokenizer, pieces, seed), *probes, strange, *WORDS[seed::100]]
+    tokens = tokenizer.encode(" ".join(kept), add_special_tokens=False).ids
+    texts = [
+        *kept,
+        " ".join(reversed(kept)),
+        shuffled_text(tokenizer, tokens, seed),
+        *probes,
+        strange,
+        *WORDS[seed::100],
+    ]
     for text in texts:
         ids = tokenizer.encode(text).ids
         if set(ids) <= new_ids.keys() - unknown(tokenizer):
@@ -57,7 +74,7 @@ def test_text_made_of_kept_pieces_has_the_same_ids(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_much_text_is_made_of_kept_pieces_and_not_of_all(kind: str) -> None:
+def test_much_text_is_made_of_kept_tokens_and_not_of_all(kind: str) -> None:
     tokenizer, trimmed, new_ids = trimmed_to(kind, sentences()[::2])
     kept = [text for text in WORDS if set(tokenizer.encode(text).ids) <= new_ids.keys()]
     assert len(kept) > len(WORDS) / 2
@@ -80,7 +97,7 @@ def test_pairs_and_special_tokens_are_as_before(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_but_vocabulary_and_ids_is_unchanged(kind: str) -> None:
     tokenizer, trimmed, _ = trimmed_to(kind, GERMAN)
-    before, after = described_by(tokenizer), described_by(trimmed)
+    before, after = tokenizer_to_json(tokenizer), tokenizer_to_json(trimmed)
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         assert after[part] == before[part]
     named = {"vocab", "merges", "unk_id"}
@@ -102,19 +119,19 @@ def test_bytes_are_always_kept(kind: str) -> None:
 def test_without_what_merges_go_through_kept_text_would_change(kind: str) -> None:
     tokenizer = make(kind)
     seen = {number for text in GERMAN for number in tokenizer.encode(text).ids}
-    unclosed = trim_tokenizer(tokenizer, sorted(seen | required(described_by(tokenizer))))
+    unclosed = trim_tokenizer(tokenizer, sorted(seen | required_ids(tokenizer_to_json(tokenizer))))
     assert any(unclosed.encode(text).tokens != tokenizer.encode(text).tokens for text in GERMAN)
 
 
-def test_merges_go_through_fewer_pieces_than_all_that_could_make_them() -> None:
+def test_merges_go_through_fewer_tokens_than_all_that_could_make_them() -> None:
     tokenizer = make("byte_fallback")
-    vocabulary = described_by(tokenizer)["model"]["vocab"]
-    made = [piece for piece in vocabulary if [token.value for token in tokenizer.model.tokenize(piece)] == [piece]]
+    vocabulary = tokenizer_to_json(tokenizer)["model"]["vocab"]
+    made = [token for token in vocabulary if [part.value for part in tokenizer.model.tokenize(token)] == [token]]
     whole = max(made, key=len)
-    parts = Merges.of(described_by(tokenizer)["model"]).parts(whole)
-    assert {*whole, whole} <= parts
+    steps = Merges.from_model(tokenizer_to_json(tokenizer)["model"]).steps(whole)
+    assert {*whole, whole} <= steps
     inside = {whole[start:end] for start in range(len(whole)) for end in range(start + 1, len(whole) + 1)}
-    assert len(parts) < len(inside & vocabulary.keys())
+    assert len(steps) < len(inside & vocabulary.keys())
 
 
 @settings(max_examples=200, deadline=None)
@@ -127,14 +144,14 @@ def test_merges_go_through_fewer_pieces_than_all_that_could_make_them() -> None:
 def test_merges_in_any_order_make_kept_text_alike(
     choices: list[tuple[int, int]], order: random.Random, kept: list[str], probes: list[str]
 ) -> None:
-    pieces, merges = ["a", "b", "c"], []
+    tokens, merges = ["a", "b", "c"], []
     for left, right in choices:
-        merges.append((pieces[left % len(pieces)], pieces[right % len(pieces)]))
-        pieces.append("".join(merges[-1]))
+        merges.append((tokens[left % len(tokens)], tokens[right % len(tokens)]))
+        tokens.append("".join(merges[-1]))
     order.shuffle(merges)  # also a later merge first, as it happens in vocabularies converted from scores
-    tokenizer = Tokenizer(models.BPE({piece: at for at, piece in enumerate(dict.fromkeys(pieces))}, merges))
-    described = described_by(tokenizer)
-    ids = sorted(closed(described, {number for text in kept for number in tokenizer.encode(text).ids}))
+    tokenizer = Tokenizer(models.BPE({token: at for at, token in enumerate(dict.fromkeys(tokens))}, merges))
+    tokenizer_json = tokenizer_to_json(tokenizer)
+    ids = sorted(add_merge_steps(tokenizer_json, {number for text in kept for number in tokenizer.encode(text).ids}))
     trimmed = trim_tokenizer(tokenizer, ids)
     for text in [*kept, *probes]:
         before = tokenizer.encode(text)
@@ -145,9 +162,9 @@ def test_merges_in_any_order_make_kept_text_alike(
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_vocabulary_that_holds_the_trimmed_one_reads_kept_text_alike(kind: str) -> None:
     tokenizer = make(kind)
-    kept = kept_pieces(tokenizer, GERMAN)
+    kept = seen_tokens(tokenizer, GERMAN)
     more = sorted({*kept, *range(0, tokenizer.get_vocab_size(), 3)})
-    for ids in (kept, sorted(closed(described_by(tokenizer), more))):
+    for ids in (kept, sorted(add_merge_steps(tokenizer_to_json(tokenizer), more))):
         trimmed = trim_tokenizer(tokenizer, ids)
         assert [trimmed.encode(text).tokens for text in GERMAN] == [tokenizer.encode(text).tokens for text in GERMAN]
 
@@ -155,12 +172,46 @@ def test_any_vocabulary_that_holds_the_trimmed_one_reads_kept_text_alike(kind: s
 def test_padding_keeps_its_token() -> None:
     tokenizer = make("wordpiece")
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[MASK]"), pad_token="[MASK]", length=8)
-    described = described_by(tokenizer)
-    kept = sorted(required(described))
-    new = Tokenizer.from_str(json.dumps(renumbered(described, {old: number for number, old in enumerate(kept)})))
+    tokenizer_json = tokenizer_to_json(tokenizer)
+    kept = sorted(required_ids(tokenizer_json))
+    new = Tokenizer.from_str(json.dumps(renumber(tokenizer_json, {old: number for number, old in enumerate(kept)})))
     assert new.padding["pad_id"] == new.token_to_id("[MASK]") == kept.index(tokenizer.token_to_id("[MASK]"))
 
 
 def test_ids_that_the_tokenizer_names_cannot_be_dropped() -> None:
     with pytest.raises(InputError, match=r"ids \[.*0.*\] are to be dropped"):
         trim_tokenizer(make("unigram"), [7, 8, 9])
+
+
+def test_bytes_are_read_back_as_characters() -> None:
+    forms = SurfaceForms.from_json(tokenizer_to_json(make("byte_level")))
+    assert forms.surface("ĠSchÃ¶n") == "Schön"
+    assert forms.tokens("ö") == {"Ã¶", "ĠÃ¶"}
+    assert SurfaceForms("##", "", in_bytes=False).surface("##heit") == "heit"
+
+
+def test_the_letters_of_bytes_are_those_of_the_library() -> None:
+    assert set(bytes_by_letter()) == set(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(bytes_by_letter().values()) == list(range(256))
+
+
+@pytest.mark.parametrize(
+    ("surface", "expected"),
+    [
+        ("1999", True),
+        ("),", True),
+        ("“,", True),
+        ("€5", True),
+        ("1st", False),
+        ("۲۰", False),
+        ("é!", False),
+        ("", False),
+    ],
+)
+def test_numbers_and_punctuation_are_told_from_words(surface: str, expected: bool) -> None:
+    assert is_number_like(surface) is expected
+
+
+def test_signs_are_of_every_script() -> None:
+    assert all(map(is_sign, "?،。€+٣"))
+    assert not any(map(is_sign, "aßж中"))

@@ -16,10 +16,10 @@ from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, StudentConfig, encode
 from xcompress.vocab.train import (
-    compose_rows,
+    compose_embeddings,
+    old_ids_of_tokens,
     retrain,
-    row_origins,
-    tokenizer_from_nothing,
+    train_new_tokenizer,
     train_tokenizer,
 )
 
@@ -63,8 +63,8 @@ def new(old: Tokenizer) -> Tokenizer:
 
 
 def unknown_rate(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
-    pieces = [piece for text in texts for piece in tokenizer.encode(text, add_special_tokens=False).ids]
-    return sum(piece == tokenizer.token_to_id("<unk>") for piece in pieces) / len(pieces)
+    tokens = [token for text in texts for token in tokenizer.encode(text, add_special_tokens=False).ids]
+    return sum(token == tokenizer.token_to_id("<unk>") for token in tokens) / len(tokens)
 
 
 def test_the_new_vocabulary_is_of_the_text_and_not_larger_than_asked(old: Tokenizer, new: Tokenizer) -> None:
@@ -76,7 +76,7 @@ def test_the_new_vocabulary_is_of_the_text_and_not_larger_than_asked(old: Tokeni
     assert new_length < old_length
 
 
-def test_everything_but_the_pieces_is_as_before(old: Tokenizer, new: Tokenizer) -> None:
+def test_everything_but_the_tokens_is_as_before(old: Tokenizer, new: Tokenizer) -> None:
     before, after = json.loads(old.to_str()), json.loads(Tokenizer.from_str(new.to_str()).to_str())
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         assert after[part] == before[part]
@@ -86,7 +86,7 @@ def test_everything_but_the_pieces_is_as_before(old: Tokenizer, new: Tokenizer) 
     assert new.decode(encoded.ids) == "Der Zug"
 
 
-def test_held_out_text_has_no_unknown_pieces_where_it_had_none(old: Tokenizer, new: Tokenizer) -> None:
+def test_held_out_text_has_no_unknown_tokens_where_it_had_none(old: Tokenizer, new: Tokenizer) -> None:
     assert unknown_rate(old, HELD_OUT) == unknown_rate(new, HELD_OUT) == 0
     assert unknown_rate(new, ["字"]) > 0
 
@@ -100,10 +100,10 @@ def test_the_same_text_gives_the_same_tokenizer(old: Tokenizer, tmp_path: Path) 
     texts = builtin().sentences()[::4]
     old.save(str(tmp_path / "old.json"))
     code = (
-        "import sys, tokenizers, xcompress.vocab.train as made\n"
+        "import sys, tokenizers, xcompress.vocab.train as train\n"
         "from xcompress.corpus.graded import builtin\n"
         "old = tokenizers.Tokenizer.from_file(sys.argv[1])\n"
-        "made.train_tokenizer(old, builtin().sentences()[::4], 1000).save(sys.argv[2])"
+        "train.train_tokenizer(old, builtin().sentences()[::4], 1000).save(sys.argv[2])"
     )
     files = [str(tmp_path / name) for name in ("old.json", "new.json")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TOKENIZERS_PARALLELISM": "false"}
@@ -114,37 +114,39 @@ def test_the_same_text_gives_the_same_tokenizer(old: Tokenizer, tmp_path: Path) 
 
 def test_rows_are_copied_or_means_of_the_old_segmentation(old: Tokenizer, new: Tokenizer) -> None:
     table = torch.randn(old.get_vocab_size() + 3, 8)
-    rows = compose_rows(old, new, table)
+    rows = compose_embeddings(old, new, table)
     assert rows.shape == (new.get_vocab_size(), 8)
     composed = 0
     for number in range(new.get_vocab_size()):
-        piece = new.id_to_token(number)
-        if old.token_to_id(piece) is not None:
-            torch.testing.assert_close(rows[number], table[old.token_to_id(piece)])
+        token = new.id_to_token(number)
+        if old.token_to_id(token) is not None:
+            torch.testing.assert_close(rows[number], table[old.token_to_id(token)])
             continue
         composed += 1
-        text = piece.removeprefix("\u2581")
+        text = token.removeprefix("\u2581")
         parts = [token for token in old.encode(text, add_special_tokens=False).tokens]
-        if piece.startswith("\u2581"):
+        if token.startswith("\u2581"):
             expected = table[[old.token_to_id(part) for part in parts]].mean(0)
             torch.testing.assert_close(rows[number], expected)
     assert composed
 
 
-def test_pieces_inside_a_word_are_segmented_without_a_mark(old: Tokenizer) -> None:
+def test_tokens_inside_a_word_are_segmented_without_a_mark(old: Tokenizer) -> None:
     inside = Tokenizer(models.Unigram([("<unk>", 0.0), ("asserfal", -1.0), ("\u2581asserfal", -1.0)], unk_id=0))
-    plain, marked = ([old.id_to_token(row) for row in rows] for rows in row_origins(old, inside)[1:])
+    plain, marked = ([old.id_to_token(row) for row in rows] for rows in old_ids_of_tokens(old, inside)[1:])
     assert "".join(plain) == "asserfal"
     assert "".join(marked) == "\u2581asserfal"
 
 
-def test_what_was_copied_and_composed_is_said(
+def test_the_numbers_of_copied_and_composed_embeddings_are_printed(
     old: Tokenizer, new: Tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compose_rows(old, new, torch.zeros(old.get_vocab_size(), 2))
+    compose_embeddings(old, new, torch.zeros(old.get_vocab_size(), 2))
     said = capsys.readouterr().err
-    copied = sum(old.token_to_id(piece) is not None for piece in new.get_vocab())
-    assert f"{new.get_vocab_size()} pieces, {copied} rows copied, {new.get_vocab_size() - copied} composed" in said
+    copied = sum(old.token_to_id(token) is not None for token in new.get_vocab())
+    assert (
+        f"{new.get_vocab_size()} tokens, {copied} embeddings copied, {new.get_vocab_size() - copied} composed" in said
+    )
 
 
 def test_an_encoder_gets_the_new_vocabulary(old: Tokenizer) -> None:
@@ -182,10 +184,10 @@ def test_no_text_is_refused(old: Tokenizer) -> None:
 
 @pytest.fixture(scope="module")
 def fresh() -> Tokenizer:
-    return tokenizer_from_nothing(TEXTS, 400)
+    return train_new_tokenizer(TEXTS, 400)
 
 
-def test_a_vocabulary_from_nothing_has_special_tokens_first_and_around_a_sentence(fresh: Tokenizer) -> None:
+def test_a_new_vocabulary_has_special_tokens_first_and_around_a_sentence(fresh: Tokenizer) -> None:
     assert 300 < fresh.get_vocab_size() <= 400
     assert [fresh.id_to_token(number) for number in range(5)] == SPECIAL
     assert {number: token.content for number, token in fresh.get_added_tokens_decoder().items()} == dict(
@@ -204,38 +206,38 @@ def test_text_is_normalised_and_its_spaces_are_collapsed(fresh: Tokenizer) -> No
     assert Tokenizer.from_str(fresh.to_str()).encode("Der Zug kommt").ids == plain
 
 
-def mixed_pieces(tokenizer: Tokenizer) -> list[str]:
-    pieces = [piece.removeprefix("\u2581") for piece in tokenizer.get_vocab() if piece not in SPECIAL]
-    return [piece for piece in pieces if len({character.isalpha() for character in piece}) > 1]
+def mixed_tokens(tokenizer: Tokenizer) -> list[str]:
+    tokens = [token.removeprefix("\u2581") for token in tokenizer.get_vocab() if token not in SPECIAL]
+    return [token for token in tokens if len({character.isalpha() for character in token}) > 1]
 
 
-def test_no_piece_joins_letters_with_signs_or_digits(old: Tokenizer) -> None:
+def test_no_token_joins_letters_with_signs_or_digits(old: Tokenizer) -> None:
     texts = [text.replace(" ", ", ") for text in TEXTS]
-    made = tokenizer_from_nothing(texts, 900)
-    assert not mixed_pieces(made) and sum(len(piece) > 2 for piece in made.get_vocab()) > 100
-    assert mixed_pieces(train_tokenizer(old, texts, 900))
+    made = train_new_tokenizer(texts, 900)
+    assert not mixed_tokens(made) and sum(len(token) > 2 for token in made.get_vocab()) > 100
+    assert mixed_tokens(train_tokenizer(old, texts, 900))
 
 
-def test_held_out_text_in_seen_characters_has_no_unknown_piece(fresh: Tokenizer) -> None:
+def test_held_out_text_in_seen_characters_has_no_unknown_token(fresh: Tokenizer) -> None:
     assert unknown_rate(fresh, [*TEXTS, *HELD_OUT, "{[~]}", "ÄÖÜ"]) == 0
     assert unknown_rate(fresh, ["字"]) > 0
 
 
 def test_the_rarest_characters_are_left_out() -> None:
     texts = ["Das Wasser ist ruhig und der Hafen leer. " * 200] * 50
-    pieces = tokenizer_from_nothing([*texts, "Wasser 字 Wasser ß"], 150).get_vocab()
-    assert "r" in pieces and not {"字", "ß"} & pieces.keys()
-    assert {"字", "ß"} <= tokenizer_from_nothing([*texts[:1], "Wasser 字 Wasser ß"], 150).get_vocab().keys()
+    tokens = train_new_tokenizer([*texts, "Wasser 字 Wasser ß"], 150).get_vocab()
+    assert "r" in tokens and not {"字", "ß"} & tokens.keys()
+    assert {"字", "ß"} <= train_new_tokenizer([*texts[:1], "Wasser 字 Wasser ß"], 150).get_vocab().keys()
 
 
-def test_a_vocabulary_from_nothing_is_that_of_its_texts_in_any_order(fresh: Tokenizer) -> None:
-    assert tokenizer_from_nothing(TEXTS[::-1], 400).to_str() == fresh.to_str()
-    assert tokenizer_from_nothing(GERMAN * 9, 400).to_str() != fresh.to_str()
+def test_a_new_vocabulary_is_that_of_its_texts_in_any_order(fresh: Tokenizer) -> None:
+    assert train_new_tokenizer(TEXTS[::-1], 400).to_str() == fresh.to_str()
+    assert train_new_tokenizer(GERMAN * 9, 400).to_str() != fresh.to_str()
 
 
-def test_a_vocabulary_from_nothing_needs_text_and_room_for_its_characters() -> None:
+def test_a_new_vocabulary_needs_text_and_room_for_its_characters() -> None:
     for nothing in ([], ["", " "]):
         with pytest.raises(InputError, match="no text to train on"):
-            tokenizer_from_nothing(nothing, 400)
+            train_new_tokenizer(nothing, 400)
     with pytest.raises(InputError, match=r"vocabulary\.size: 50 is less than the \d+ special tokens"):
-        tokenizer_from_nothing(GERMAN, 50)
+        train_new_tokenizer(GERMAN, 50)

@@ -158,7 +158,7 @@ def test_the_padding_keeps_its_id_as_roberta_numbers_positions_from_it(inside: P
     assert "[unused6]" not in vocabulary
 
 
-def test_token_ids_without_a_piece_become_null(inside: Path) -> None:
+def test_token_ids_without_a_token_become_null(inside: Path) -> None:
     folder = save_model(inside / "model", "wordpiece")
     wrong = {"bos_token_id": 50256, "eos_token_id": [0, 50256]}
     write_json(folder / "config.json", read_json(folder / "config.json") | wrong)
@@ -167,7 +167,7 @@ def test_token_ids_without_a_piece_become_null(inside: Path) -> None:
     assert (config["bos_token_id"], config["eos_token_id"]) == (None, [0, None])
 
 
-def test_output_layers_are_cut_with_the_table(inside: Path) -> None:
+def test_output_layers_are_trimmed_with_the_token_embeddings(inside: Path) -> None:
     save_model(inside / "model", "wordpiece", with_head=True)
     trimmed = trim_model("model", Path("small"), texts=[Path("text.txt")])
     weights = load_file("small/model.safetensors")
@@ -183,7 +183,7 @@ def test_output_layers_are_cut_with_the_table(inside: Path) -> None:
     assert torch.allclose(logits[0][..., kept], logits[1], atol=1e-4)
 
 
-def test_rows_without_a_piece_are_dropped(inside: Path) -> None:
+def test_rows_without_a_token_are_dropped(inside: Path) -> None:
     save_model(inside / "model", "unigram", more_rows=35)
     trimmed = trim_model("model", Path("small"), texts=[Path("text.txt")])
     assert trimmed.rows_before == trimmed.vocabulary.pieces_before + 35
@@ -234,7 +234,7 @@ def test_a_transformer_in_a_folder_of_its_own_is_found(inside: Path) -> None:
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "byte_fallback"])
 def test_students_are_trimmed(kind: str, inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = make(kind)
-    monkeypatch.setattr("small_student.make_tokenizer", lambda: make(kind))
+    monkeypatch.setattr("tests.helpers.student.make_tokenizer", lambda: make(kind))
     pad = tokenizer.token_to_id("<pad>") or 0
     save_student(inside / "student", vocab_size=tokenizer.get_vocab_size() + 3, pad_token_id=pad)
     (inside / "student" / "step.json").write_text("{}")
@@ -275,13 +275,13 @@ def _wrong_rows(folder: Path) -> None:
     write_json(folder / "config.json", read_json(folder / "config.json") | {"vocab_size": 7})
 
 
-def _two_tables(folder: Path) -> None:
+def _two_embeddings(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     table = weights["embeddings.word_embeddings.weight"]
     save_file({**weights, "other.word_embeddings.weight": table.clone()}, folder / "model.safetensors")
 
 
-def _too_many_pieces(folder: Path) -> None:
+def _too_many_tokens(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     table = weights["embeddings.word_embeddings.weight"]
     save_file({**weights, "embeddings.word_embeddings.weight": table[:500].clone()}, folder / "model.safetensors")
@@ -291,9 +291,9 @@ def _too_many_pieces(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_wrong_rows, r"0 word tables .* have the 7 rows that config.json gives as vocab_size"),
-        (_two_tables, r"2 word tables .* expected one; there are embeddings.word_embeddings.weight \["),
-        (_too_many_pieces, r"the tokenizer has ids up to 899, the word table 500 rows"),
+        (_wrong_rows, r"0 token embeddings .* have the 7 rows that config.json gives as vocab_size"),
+        (_two_embeddings, r"2 token embeddings .* expected one; there are embeddings.word_embeddings.weight \["),
+        (_too_many_tokens, r"the tokenizer has ids up to 899, the token embeddings 500 rows"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer.json"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"no tokenizer.json here; give a model's folder"),
         (lambda folder: (folder / "model.safetensors").write_text("x"), "not a safetensors file"),

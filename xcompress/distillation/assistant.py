@@ -24,8 +24,8 @@ from xcompress.modeling.student import Student, StudentConfig
 from xcompress.recipe import AssistantSection, Recipe
 from xcompress.sources import resolve
 from xcompress.sources.python_code import PYTHON
-from xcompress.vocab.student import kept_pieces, piece_counts, trim, with_table
-from xcompress.vocab.train import retrain, tokenizer_from_nothing
+from xcompress.vocab.student import count_tokens, replace_token_embeddings, seen_tokens, trim_student
+from xcompress.vocab.train import retrain, train_new_tokenizer
 
 PIECE_COUNTS = "piece_counts.npy"
 PAD = "<pad>"
@@ -57,7 +57,7 @@ def _open_lenders(recipe: Recipe, part: AssistantSection, folder: Path) -> Mappi
                 f"assistant.embeddings_from: its rows have {rows.config.hidden_size} components, and the encoder that "
                 f"lends the layers is {student.config.hidden_size} wide; choose encoders of one width"
             )
-        student = with_table(student, rows.embeddings.word.weight.detach(), rows.config.pad_token_id)
+        student = replace_token_embeddings(student, rows.embeddings.word.weight.detach(), rows.config.pad_token_id)
     student.save(folder, tokenizer)
     return {"sizes": student.sizes()}
 
@@ -84,7 +84,7 @@ def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step |
 
 
 def _build_from_nothing(recipe: Recipe, materials: Materials, folder: Path) -> Mapping[str, object]:
-    tokenizer = tokenizer_from_nothing(_text(materials), recipe.vocabulary.trained_size)
+    tokenizer = train_new_tokenizer(_text(materials), recipe.vocabulary.trained_size)
     set_seed(recipe.seed)
     config = config_from_nothing(recipe, tokenizer.get_vocab_size(), tokenizer.token_to_id(PAD))
     if recipe.teacher and recipe.widths == "head":
@@ -103,7 +103,7 @@ def _build_start(recipe: Recipe, materials: Materials, reference: Step, folder: 
     encoder, tokenizer = _with_vocabulary(recipe, full, full_tokenizer, materials)
     encoder = _in_the_teachers_space(encoder, tokenizer, materials)
     encoder.save(folder, tokenizer)
-    np.save(folder / PIECE_COUNTS, piece_counts(tokenizer, _text(materials), encoder.config.vocab_size))
+    np.save(folder / PIECE_COUNTS, count_tokens(tokenizer, _text(materials), encoder.config.vocab_size))
     vectors = vectors_of("encoder before training", encoder, tokenizer)
     return {
         "vocabulary": {"before": full.config.vocab_size, "after": encoder.config.vocab_size},
@@ -155,7 +155,7 @@ def _with_vocabulary(
     words: list[str] = []
     for reference in part.word_lists(recipe.languages):
         words += with_capitals(read_words(resolve(reference), part.words_per_language))
-    return trim(full, tokenizer, kept_pieces(tokenizer, ConcatSequence([_text(materials), words]), part.size))
+    return trim_student(full, tokenizer, seen_tokens(tokenizer, ConcatSequence([_text(materials), words]), part.size))
 
 
 def fit_head(student: Student, tokenizer: Tokenizer, materials: Materials) -> Student:

@@ -21,7 +21,7 @@ from transformers import set_seed
 from xcompress import __version__
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import PIECE_COUNTS, fit_head, reference_step, start_step
-from xcompress.distillation.data.batches import Feeds, PairBatches, write_tokens
+from xcompress.distillation.data.batches import BatchesByKind, PairBatches, write_tokens
 from xcompress.distillation.data.labelled import Labelled, labelled_step
 from xcompress.distillation.data.targets import Column, Goal, VectorTable
 from xcompress.distillation.dev import DevScores, dev_scores
@@ -220,7 +220,7 @@ class _Stages:
             facts["untrained"] = self._scores("untrained student", model, tokenizer)
         if stage.train == "embeddings":
             facts["embedding_error_before"] = self._embedding_errors(model, tokenizer)
-        feeds = Feeds({feed: self._feed(name, feed, model, tokenizer, work) for feed in pair_kinds(stage)})
+        feeds = BatchesByKind({feed: self._feed(name, feed, model, tokenizer, work) for feed in pair_kinds(stage)})
         trained, loss = self._trained(name, stage, model)
         set_dropout(model, stage.dropout)
         job = self._job(name, stage, model, tokenizer, work)

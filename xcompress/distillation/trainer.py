@@ -21,7 +21,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from xcompress.console import Ticker, bar
 from xcompress.distillation import distributed
-from xcompress.distillation.data.batches import LikeLengths
+from xcompress.distillation.data.batches import LengthGroupedSampler
 from xcompress.distillation.optim.lars import Lars
 from xcompress.errors import InputError
 from xcompress.files import write_text
@@ -87,7 +87,7 @@ class _ObjectiveTrainer(Trainer):
         return self.optimizer
 
     def _get_train_sampler(self, *_: object, **__: object) -> Sampler[int]:
-        return LikeLengths(self.lengths, self.stage.batch_size, self.args.seed)
+        return LengthGroupedSampler(self.lengths, self.stage.batch_size, self.args.seed)
 
 
 def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:

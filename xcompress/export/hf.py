@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 import xcompress
 from xcompress import console
@@ -21,21 +21,14 @@ from xcompress.export.folder import list_files, transformers_config, write_pipel
 from xcompress.export.source import Source, SourceOptions, find_source, is_bundle
 from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, whole_folder, write_json, write_text
-from xcompress.modeling.student import Layer, Student, StudentConfig, encode, shallower
+from xcompress.modeling.architectures import BERT_NAMES, from_student_names
+from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 
 TRANSFORMERS = "4.57.0"
 """Oldest transformers that the files are written for. config.json names it, as transformers 4.57 otherwise takes the
 tokenizer of a large vocabulary for one that it has to repair."""
 BOUND = 1e-5
 """Largest absolute difference of any component of a unit vector from the student's."""
-_LAYER_NAMES = {
-    "attention.output.dense": "attention_output",
-    "attention.output.LayerNorm": "attention_norm",
-    "intermediate.dense": "intermediate",
-    "output.dense": "output",
-    "output.LayerNorm": "output_norm",
-}
-"""Names inside a layer: in transformers, in a student."""
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -190,37 +183,26 @@ def checkpoint_weights(student: Student) -> dict[str, Tensor]:
     :returns: float32 weights under the names of BertModel and XLMRobertaModel, which are the same.
     """
     config, embeddings = student.config, student.embeddings
-    words = embeddings.word.weight
+    word_embeddings = embeddings.word.weight
     if embeddings.projection is not None:
-        words = words @ embeddings.projection.weight.t()
+        word_embeddings = word_embeddings @ embeddings.projection.weight.t()
     first = 0 if _has_roberta_positions(config) else config.position_offset
-    types = embeddings.token_type
-    weights = {
-        "embeddings.word_embeddings.weight": words,
-        "embeddings.position_embeddings.weight": embeddings.position.weight[first:],
-        "embeddings.token_type_embeddings.weight": torch.zeros(1, config.hidden_size)
-        if types is None
-        else types.weight,
-        **_with_prefix("embeddings.LayerNorm", embeddings.norm),
+    types = torch.zeros(1, config.hidden_size) if embeddings.token_type is None else embeddings.token_type.weight
+    state = {
+        "embeddings.word.weight": word_embeddings,
+        "embeddings.position.weight": embeddings.position.weight[first:],
+        "embeddings.token_type.weight": types,
+        **{f"embeddings.norm.{kind}": weight for kind, weight in embeddings.norm.named_parameters()},
     }
     for depth in range(config.depth):
         layer = student.unit[depth % config.unit_layers]
-        assert isinstance(layer, Layer)
-        name = f"encoder.layer.{depth}"
-        for kind, joint in layer.attention.named_parameters():
-            for projection, weight in zip(("query", "key", "value"), joint.chunk(3), strict=True):
-                weights[f"{name}.attention.self.{projection}.{kind}"] = weight
-        for hf_name, module in _LAYER_NAMES.items():
-            weights |= _with_prefix(f"{name}.{hf_name}", layer.get_submodule(module))
+        state |= {f"unit.{depth}.{name}": weight for name, weight in layer.named_parameters()}
+    weights = from_student_names(state, BERT_NAMES, config.depth)
     width = config.hidden_size
     # nobody trained a pooler; zeros show that, while transformers would fill a missing one with random numbers
     weights |= {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
     # layers of a recurrent unit share memory, which the file format does not allow
     return {name: weight.detach().float().cpu().clone().contiguous() for name, weight in weights.items()}
-
-
-def _with_prefix(name: str, module: nn.Module) -> dict[str, Tensor]:
-    return {f"{name}.{kind}": weight for kind, weight in module.named_parameters()}
 
 
 def _has_roberta_positions(config: StudentConfig) -> bool:

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
-from xcompress.modeling.load import FEWEST
+from xcompress.modeling.load import MIN_TEXT_TOKENS
 from xcompress.modeling.student import Student, encode, shallower
-from xcompress.vocab.choose import choose_pieces
-from xcompress.vocab.student import trim
+from xcompress.vocab.choose import choose_tokens
+from xcompress.vocab.student import trim_student
 from xcompress.vocab.trim import count
 
 SENTENCES_PER_AXIS = 4
@@ -50,9 +50,9 @@ def prepare(
     if config.languages or config.vocabulary:
         counts = count(tokenizer, config.languages, config.text)
         needed = [student.config.pad_token_id, *tokenizer.encode(student.config.prefix).ids]
-        kept = choose_pieces(tokenizer, counts, size=config.vocabulary, needed=needed)
+        kept = choose_tokens(tokenizer, counts, size=config.vocabulary, needed=needed)
         before = student.config.vocab_size
-        student, tokenizer = trim(student, tokenizer, kept.ids)
+        student, tokenizer = trim_student(student, tokenizer, kept.ids)
         changes["vocabulary"] = kept.report.to_json()
         console.say(f"vocabulary: {before:,} to {len(kept.ids):,} rows")
     if config.dimension:
@@ -71,10 +71,10 @@ def drop_positions(student: Student, max_tokens: int) -> Student:
     :raises InputError: when the student truncates earlier, or no text fits.
     """
     config, state = student.config, student.state_dict()
-    if not FEWEST <= max_tokens <= config.max_tokens:
+    if not MIN_TEXT_TOKENS <= max_tokens <= config.max_tokens:
         raise InputError(
-            f"max_tokens: {max_tokens} asked for, the student cuts texts at {config.max_tokens}; choose {FEWEST} to "
-            f"{config.max_tokens}"
+            f"max_tokens: {max_tokens} asked for, the student cuts texts at {config.max_tokens}; choose "
+            f"{MIN_TEXT_TOKENS} to {config.max_tokens}"
         )
     positions = config.position_offset + max_tokens
     with torch.device("meta"):

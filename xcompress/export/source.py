@@ -15,7 +15,7 @@ from xcompress.files import hash_of, read_json, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
 from xcompress.modeling.st_folder import is_pipeline
-from xcompress.modeling.student import PARTS, Student, read_config
+from xcompress.modeling.student import STUDENT_FILES, Student, read_config
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import joined_name
 
@@ -77,7 +77,7 @@ class Source:
     def fingerprint(self) -> str:
         """Hash the languages and everything that `open` reads."""
         if is_student(self.student):
-            return hash_of([sha256_of(self.student / name) for name in PARTS])
+            return hash_of([sha256_of(self.student / name) for name in STUDENT_FILES])
         root = self.student if self.student.is_dir() else self.student.parent
         files = {file.relative_to(root).as_posix(): sha256_of(file) for file in files_of(self.student)}
         tokenizer = sha256_of(self.options.tokenizer) if self.options.tokenizer else None
@@ -163,7 +163,7 @@ def _check(source: Source, options: SourceOptions) -> Source:
             raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_EXPECTED}")
         check_files(folder, options.tokenizer)
         return replace(source, options=options)
-    missing = [name for name in PARTS if not (folder / name).is_file()]
+    missing = [name for name in STUDENT_FILES if not (folder / name).is_file()]
     if missing:
         raise InputError(f"{folder}: no {', '.join(missing)} here; {_EXPECTED}")
     unneeded = [name for name, value in asdict(options).items() if value]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from xcompress.errors import InputError
 from xcompress.interop.transformers import StudentModel
-from xcompress.modeling.student import PARTS, Student, pad, token_ids
+from xcompress.modeling.student import STUDENT_FILES, Student, pad, token_ids
 
 
 class StudentTransformer(InputModule):
@@ -107,11 +107,11 @@ class StudentTransformer(InputModule):
         :raises InputError: when a file of the student is missing.
         """
         options = (subfolder, token, cache_folder, revision, local_files_only)
-        files = {name: cls.load_file_path(model_name_or_path, name, *options) for name in PARTS}
+        files = {name: cls.load_file_path(model_name_or_path, name, *options) for name in STUDENT_FILES}
         missing = [name for name, file in files.items() if file is None]
         if missing:
             raise InputError(f"{model_name_or_path}: no {', '.join(missing)} here; give a student's folder")
-        return cls(*Student.load(Path(str(files[PARTS[0]])).parent))
+        return cls(*Student.load(Path(str(files[STUDENT_FILES[0]])).parent))
 
 
 StudentModule = StudentTransformer

@@ -1,1 +1,1 @@
-"""The student, and encoders of the BERT family loaded as one."""
+"""The student, and encoders of the BERT family loaded as students."""

@@ -1,4 +1,4 @@
-"""Encoders of the BERT family by their own names: config.json to a `StudentConfig`, weights to those of a `Student`."""
+"""Architectures of the BERT family: read their config.json, and rename weights between them and a `Student`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,66 @@ from torch import Tensor
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student, StudentConfig
 
-_ANCHOR = "embeddings.word_embeddings.weight"
+RELATIVE_BUCKETS = 32
+"""Buckets of MPNet's relative attention bias: transformers always uses this many, whatever config.json says."""
+
+
+@dataclass(frozen=True)
+class WeightNames:
+    """The names that an architecture gives to the weights of a `Student`."""
+
+    embeddings: Mapping[str, str]
+    """Full names of the weights outside the layers, by their names in a `Student`."""
+    layer: Mapping[str, tuple[str, ...]]
+    """Modules of a layer by their names in a `Student`, where queries, keys and values are one module."""
+    layer_prefix: str = "encoder.layer.{}."
+    """Prefix of a layer's weights; the layer's number takes the place of the braces."""
+    weight: str = "weight"
+    """Last part of the name of a weight."""
+    bias: str = "bias"
+    """Last part of the name of a bias."""
+
+    def by_student_name(self, layers: int) -> dict[str, tuple[str, ...]]:
+        """Map the name of each weight of a `Student` to its names here: three for queries, keys and values, else one.
+
+        :param layers: number of layers.
+        """
+        names: dict[str, tuple[str, ...]] = {student_name: (name,) for student_name, name in self.embeddings.items()}
+        for number in range(layers):
+            prefix = self.layer_prefix.format(number)
+            for student_module, modules in self.layer.items():
+                for student_kind, kind in (("weight", self.weight), ("bias", self.bias)):
+                    student_name = f"unit.{number}.{student_module}.{student_kind}"
+                    names[student_name] = tuple(f"{prefix}{module}.{kind}" for module in modules)
+        return names
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Names of an architecture's sizes and weights, and its differences from BERT."""
+
+    sizes: Mapping[str, str]
+    """Keys in config.json by the fields of `StudentConfig`."""
+    names: WeightNames
+    activation: str = "hidden_act"
+    """Key of the activation function in config.json."""
+    token_types: bool = True
+    """Whether there are token types."""
+    padding_id: int = 0
+    """Id of the padding token where config.json names none."""
+    positions_follow_padding: bool = False
+    """Whether the first position is the padding token's id + 1, as in RoBERTa."""
+    relative_bias: bool = False
+    """Whether there is a relative attention bias."""
+
+
+_WORD_EMBEDDINGS = "embeddings.word.weight"
 _EMBEDDINGS = {
-    "word.weight": "word_embeddings.weight",
-    "position.weight": "position_embeddings.weight",
-    "token_type.weight": "token_type_embeddings.weight",
-    "norm.weight": "LayerNorm.weight",
-    "norm.bias": "LayerNorm.bias",
+    _WORD_EMBEDDINGS: "embeddings.word_embeddings.weight",
+    "embeddings.position.weight": "embeddings.position_embeddings.weight",
+    "embeddings.token_type.weight": "embeddings.token_type_embeddings.weight",
+    "embeddings.norm.weight": "embeddings.LayerNorm.weight",
+    "embeddings.norm.bias": "embeddings.LayerNorm.bias",
 }
 _SIZES = {
     "vocab_size": "vocab_size",
@@ -28,165 +81,174 @@ _SIZES = {
     "max_position_embeddings": "max_position_embeddings",
 }
 _LAYER = {
-    "attention_output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "intermediate": "intermediate.dense",
-    "output": "output.dense",
-    "output_norm": "output.LayerNorm",
+    "attention": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention_output": ("attention.output.dense",),
+    "attention_norm": ("attention.output.LayerNorm",),
+    "intermediate": ("intermediate.dense",),
+    "output": ("output.dense",),
+    "output_norm": ("output.LayerNorm",),
 }
-
-
-@dataclass(frozen=True)
-class Family:
-    """How one kind of encoder calls its sizes and weights, and what sets it apart from BERT."""
-
-    sizes: Mapping[str, str]
-    """Fields of `StudentConfig`, and their names in config.json."""
-    layers: str
-    """What stands in front of a layer's number."""
-    joint: tuple[str, str, str]
-    """Queries, keys and values, which are one product in a student's layer."""
-    layer: Mapping[str, str]
-    """The other parts of a student's layer, and their names."""
-    activation: str = "hidden_act"
-    """The key of the activation in config.json."""
-    types: bool = True
-    """Whether there are token types."""
-    padding_id: int = 0
-    """The id of padding, where config.json does not say."""
-    skips_padding: bool = False
-    """Whether positions begin behind that of the padding id, as in RoBERTa."""
-    relative: str | None = None
-    """The name of the table of relative attention biases."""
-
-
-_ATTENTION = ("attention.self.query", "attention.self.key", "attention.self.value")
-BERT = Family(_SIZES, "encoder.layer", _ATTENTION, _LAYER)
-_ROBERTA = Family(_SIZES, "encoder.layer", _ATTENTION, _LAYER, padding_id=1, skips_padding=True)
-_DISTILBERT = Family(
-    _SIZES
-    | {"hidden_size": "dim", "num_attention_heads": "n_heads", "intermediate_size": "hidden_dim"}
-    | {"unit_layers": "n_layers"},
-    "transformer.layer",
-    ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+_MPNET_LAYER = {
+    "attention": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+    "attention_output": ("attention.attn.o",),
+    "attention_norm": ("attention.LayerNorm",),
+}
+_MPNET_EMBEDDINGS = {"relative.table.weight": "encoder.relative_attention_bias.weight"}
+_DISTILBERT_SIZES = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "unit_layers": "n_layers",
+}
+_DISTILBERT_LAYER = {
+    "attention": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+    "attention_output": ("attention.out_lin",),
+    "attention_norm": ("sa_layer_norm",),
+    "intermediate": ("ffn.lin1",),
+    "output": ("ffn.lin2",),
+    "output_norm": ("output_layer_norm",),
+}
+BERT_NAMES = WeightNames(_EMBEDDINGS, _LAYER)
+"""Names in BertModel, RobertaModel and XLMRobertaModel, which are the same."""
+E5S1_NAMES = WeightNames(
     {
-        "attention_output": "attention.out_lin",
-        "attention_norm": "sa_layer_norm",
-        "intermediate": "ffn.lin1",
-        "output": "ffn.lin2",
-        "output_norm": "output_layer_norm",
+        _WORD_EMBEDDINGS: "emb.word",
+        "embeddings.position.weight": "emb.pos",
+        "embeddings.token_type.weight": "emb.type",
+        "embeddings.norm.weight": "emb.ln.w",
+        "embeddings.norm.bias": "emb.ln.b",
     },
-    activation="activation",
-    types=False,
+    {
+        "attention": ("q", "k", "v"),
+        "attention_output": ("ao",),
+        "attention_norm": ("aln",),
+        "intermediate": ("fi",),
+        "output": ("fo",),
+        "output_norm": ("oln",),
+    },
+    layer_prefix="l{}.",
+    weight="w",
+    bias="b",
 )
-_MPNET = Family(
-    _SIZES,
-    "encoder.layer",
-    ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
-    _LAYER | {"attention_output": "attention.attn.o", "attention_norm": "attention.LayerNorm"},
-    types=False,
-    padding_id=1,
-    skips_padding=True,
-    relative="encoder.relative_attention_bias.weight",
-)
-FAMILIES = {
-    "bert": BERT,
+"""Names in an E5S1 file."""
+
+_BERT = Architecture(_SIZES, BERT_NAMES)
+_ROBERTA = Architecture(_SIZES, BERT_NAMES, padding_id=1, positions_follow_padding=True)
+ARCHITECTURES = {
+    "bert": _BERT,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
-    "distilbert": _DISTILBERT,
-    "mpnet": _MPNET,
+    "distilbert": Architecture(
+        _SIZES | _DISTILBERT_SIZES,
+        WeightNames(_EMBEDDINGS, _DISTILBERT_LAYER, layer_prefix="transformer.layer.{}."),
+        activation="activation",
+        token_types=False,
+    ),
+    "mpnet": Architecture(
+        _SIZES,
+        WeightNames(_EMBEDDINGS | _MPNET_EMBEDDINGS, _LAYER | _MPNET_LAYER),
+        token_types=False,
+        padding_id=1,
+        positions_follow_padding=True,
+        relative_bias=True,
+    ),
 }
-"""By model_type."""
-BUCKETS = 32
-"""Of MPNet: transformers computes with this many, whatever config.json says."""
+"""Supported architectures, by model_type."""
 
 
-def read_architecture(described: Mapping[str, Any], file: Path) -> tuple[StudentConfig, Family]:
-    """Read a config.json.
+def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentConfig, Architecture]:
+    """Derive a student's configuration from the config.json of an encoder.
 
-    :param described: what is in it.
-    :param file: where it is, for error texts.
-    :raises InputError: when the encoder is of another kind, or has something a `Student` has not.
+    :param config: the content of config.json.
+    :param file: its path, for error messages.
+    :raises InputError: when the architecture is not supported, or has features that a `Student` lacks.
     """
-    kind = described.get("model_type")
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
-    if family is None:
-        raise InputError(f"{file}: model_type is {kind!r}; supported are {', '.join(FAMILIES)}")
-    _check(described, family, file)
-    missing = [name for name in family.sizes.values() if not isinstance(described.get(name), int)]
+    model_type = config.get("model_type")
+    architecture = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
+    if architecture is None:
+        raise InputError(f"{file}: model_type is {model_type!r}; supported are {', '.join(ARCHITECTURES)}")
+    supported_values: dict[str, object] = {
+        architecture.activation: "gelu",
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+    }
+    if architecture.relative_bias:
+        supported_values["relative_attention_num_buckets"] = RELATIVE_BUCKETS
+    for name, supported in supported_values.items():
+        value = config.get(name, supported)
+        if value != supported:
+            raise InputError(f"{file}: {name} is {value!r}, only {supported!r} is supported; choose another encoder")
+    missing = [name for name in architecture.sizes.values() if not isinstance(config.get(name), int)]
     if missing:
         raise InputError(f"{file}: no {', '.join(missing)}; give a complete encoder")
-    padding = described.get("pad_token_id")
-    padding = family.padding_id if padding is None else padding
+    padding = config.get("pad_token_id")
+    padding = architecture.padding_id if padding is None else padding
+    # MPNet counts positions from its default padding id, whatever config.json says
+    last_unused = architecture.padding_id if architecture.relative_bias else padding
     return StudentConfig(
-        **{ours: described[theirs] for ours, theirs in family.sizes.items()},
-        type_vocab_size=described.get("type_vocab_size", 2) if family.types else 0,
-        layer_norm_eps=described.get("layer_norm_eps", 1e-12),
+        **{field: config[name] for field, name in architecture.sizes.items()},
+        type_vocab_size=config.get("type_vocab_size", 2) if architecture.token_types else 0,
+        layer_norm_eps=config.get("layer_norm_eps", 1e-12),
         pad_token_id=padding,
-        position_offset=(family.padding_id if family.relative else padding) + 1 if family.skips_padding else 0,
-        relative_buckets=BUCKETS if family.relative else None,
-    ), family
+        position_offset=last_unused + 1 if architecture.positions_follow_padding else 0,
+        relative_buckets=RELATIVE_BUCKETS if architecture.relative_bias else None,
+    ), architecture
 
 
-def _check(described: Mapping[str, Any], family: Family, file: Path) -> None:
-    expected = {
-        family.activation: ("gelu", "gelu"),
-        "position_embedding_type": ("absolute", "absolute"),
-        "is_decoder": (False, False),
-    }
-    if family.relative:
-        expected["relative_attention_num_buckets"] = (BUCKETS, BUCKETS)
-    for name, (supported, default) in expected.items():
-        found = described.get(name, default)
-        if found != supported:
-            raise InputError(f"{file}: {name} is {found!r}, only {supported!r} is supported; choose another encoder")
+def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: int) -> dict[str, Tensor]:
+    """Give an encoder's weights the names that they have in a `Student`; leave out the weights that it lacks.
 
-
-def student_state(weights: Mapping[str, Tensor], family: Family, layers: int) -> dict[str, Tensor]:
-    """Give an encoder's weights the names they have in a `Student`, as far as they are there.
-
-    :param weights: by the encoder's names, whatever stands in front of them (`bert.`, `roberta.`, `model.` ...).
-    :param layers: how many layers there are.
+    :param weights: weights by the encoder's names, behind any common prefix (`bert.`, `roberta.`, `model.` ...).
+    :param names: the encoder's names.
+    :param layers: number of layers.
     """
-    found = _without_prefix(weights)
-    names = {f"embeddings.{ours}": f"embeddings.{theirs}" for ours, theirs in _EMBEDDINGS.items()}
-    if family.relative:
-        names["relative.table.weight"] = family.relative
+    word_embeddings = names.embeddings[_WORD_EMBEDDINGS]
+    matches = [name for name in weights if name == word_embeddings or name.endswith(f".{word_embeddings}")]
+    prefix = matches[0].removesuffix(word_embeddings) if matches else ""
+    encoder_weights = {
+        # older checkpoints call the weights of a LayerNorm gamma and beta
+        name.removeprefix(prefix)
+        .replace("LayerNorm.gamma", "LayerNorm.weight")
+        .replace("LayerNorm.beta", "LayerNorm.bias"): weight
+        for name, weight in weights.items()
+        if name.startswith(prefix)
+    }
     state = {}
-    for layer in range(layers):
-        theirs, ours = f"{family.layers}.{layer}", f"unit.{layer}"
-        for kind in ("weight", "bias"):
-            names |= {f"{ours}.{part}.{kind}": f"{theirs}.{name}.{kind}" for part, name in family.layer.items()}
-            parts = [found[name] for part in family.joint if (name := f"{theirs}.{part}.{kind}") in found]
-            if len(parts) == len(family.joint):
-                state[f"{ours}.attention.{kind}"] = torch.cat(parts)
-    return state | {ours: found[theirs] for ours, theirs in names.items() if theirs in found}
+    for student_name, encoder_names in names.by_student_name(layers).items():
+        parts = [encoder_weights[name] for name in encoder_names if name in encoder_weights]
+        if len(parts) == len(encoder_names):
+            state[student_name] = torch.cat(parts) if len(parts) > 1 else parts[0]
+    return state
 
 
-def _without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Cut off what stands in front of every name, and use today's names of a LayerNorm's weights."""
-    anchors = [name for name in weights if name == _ANCHOR or name.endswith(f".{_ANCHOR}")]
-    prefix = anchors[0].removesuffix(_ANCHOR) if anchors else ""
-    inside = {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}
-    return {_todays(name): weight for name, weight in inside.items()}
+def from_student_names(state: Mapping[str, Tensor], names: WeightNames, layers: int) -> dict[str, Tensor]:
+    """Give a student's weights the names that they have in an encoder: the inverse of `to_student_names`.
 
+    Queries, keys and values become views of the joint weight. Weights that the encoder lacks are left out.
 
-def _todays(name: str) -> str:
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    :param state: weights by their names in a `Student`, one `unit.<number>` for each layer.
+    :param names: the encoder's names, such as `BERT_NAMES`.
+    :param layers: number of layers.
+    """
+    weights: dict[str, Tensor] = {}
+    for student_name, encoder_names in names.by_student_name(layers).items():
+        if student_name in state:
+            weights |= zip(encoder_names, state[student_name].chunk(len(encoder_names)), strict=True)
+    return weights
 
 
 def load_state(student: Student, state: Mapping[str, Tensor], file: Path) -> None:
     """Copy weights into a student, as float32.
 
-    :param file: where they come from, for error texts.
+    :param file: the weights' file, for error messages.
     :raises InputError: when a weight is missing or has another shape.
     """
     for name, expected in student.state_dict().items():
-        found = state.get(name)
-        if found is None or found.shape != expected.shape:
-            what = "missing" if found is None else f"of shape {tuple(found.shape)}"
+        weight = state.get(name)
+        if weight is None or weight.shape != expected.shape:
+            problem = "missing" if weight is None else f"of shape {tuple(weight.shape)}"
             raise InputError(
-                f"{file}: weight {name} is {what}, expected shape {tuple(expected.shape)}; give a complete encoder"
+                f"{file}: weight {name} is {problem}, expected shape {tuple(expected.shape)}; give a complete encoder"
             )
     student.load_state_dict({name: state[name].float() for name in student.state_dict()})

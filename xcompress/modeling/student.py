@@ -1,7 +1,7 @@
-"""The student, whole: embeddings with a bottleneck, a recurrent unit, a head, pooling, and its folder on disk.
+"""The student: embeddings with a bottleneck, a recurrent unit, a head, pooling, and its folder on disk.
 
-Any BERT-family encoder is the same class: M = its layers, R = 1, no bottleneck. The assistant therefore shares this
-file with the student made from it, and so does a foreign encoder that is exported as it is.
+An encoder of the BERT family is the same class with M = its layers, R = 1 and no bottleneck. So the assistant is a
+`Student`, too, and so is an encoder of another library that is exported without training.
 """
 
 import json
@@ -24,11 +24,11 @@ from xcompress.files import read_json
 
 MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
-PARTS = ("model.safetensors", "config.json", "tokenizer.json")
-"""The files that make up a student."""
-FARTHEST = 128
+STUDENT_FILES = ("model.safetensors", "config.json", "tokenizer.json")
+"""The files of a student."""
+MAX_DISTANCE = 128
 """Tokens this far apart, or farther, share the last bucket of a relative attention bias."""
-_OPENS_IN_SENTENCE_TRANSFORMERS = {
+_SENTENCE_TRANSFORMERS_FILES = {
     "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "xcompress.st_module.StudentModule"}],
     "config_sentence_transformers.json": {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"},
 }
@@ -36,10 +36,10 @@ _OPENS_IN_SENTENCE_TRANSFORMERS = {
 
 @dataclass(frozen=True)
 class StudentConfig:
-    """What fixes the architecture; every field is stored in config.json."""
+    """The architecture of a student, as stored in config.json."""
 
     vocab_size: int
-    """V, rows of the word table."""
+    """V, rows of the token embeddings."""
     hidden_size: int = 384
     """H, width of the encoder."""
     num_attention_heads: int = 12
@@ -48,30 +48,30 @@ class StudentConfig:
     unit_layers: int = 12
     """M, distinct transformer layers: the recurrent unit."""
     recurrences: int = 1
-    """R, how often the unit is applied; the network is M x R layers deep."""
+    """R, number of times the unit is applied; the network is M x R layers deep."""
     bottleneck: int | None = None
-    """B, width of the word table in front of the B x H projection; None keeps a V x H table."""
+    """B, width of the token embeddings before the B x H projection; None: V x H embeddings without a projection."""
     head_size: int | None = None
-    """D, width of the linear head in front of the pooling (behind it, if activated); None keeps H and adds no head."""
+    """D, width of the linear head before the pooling (after it, with an activation); None: no head, and D = H."""
     max_position_embeddings: int = 512
     position_offset: int = 0
     """Index of the first position: 0 in BERT, pad_token_id + 1 in RoBERTa and XLM-R."""
     type_vocab_size: int = 2
-    """Rows of the token type table; 0 where there is none."""
+    """Rows of the token type embeddings; 0: none."""
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 1
     normalize: bool = True
     """Whether sentence vectors are scaled to unit length."""
     max_tokens: int = 128
-    """Longer texts are cut."""
+    """Longer texts are truncated."""
     prefix: str = ""
     """Text the model expects in front of every sentence."""
     pooling: Pooling = "mean"
-    """How token vectors become a sentence vector: their mean, or the first one."""
+    """The sentence vector: the mean of the token vectors, or the first of them (cls)."""
     relative_buckets: int | None = None
-    """Rows of a table of attention biases by distance, shared by all layers, as in MPNet; None where there is none."""
+    """Rows of the relative attention bias, which all layers share, as in MPNet; None: no such bias."""
     head_activation: Literal["tanh"] | None = None
-    """What the head's output passes; the head then acts behind the pooling, with which it does not commute."""
+    """Activation of the head. Such a head acts on the pooled vector, as it does not commute with pooling."""
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -81,14 +81,11 @@ class StudentConfig:
             )
         if self.bottleneck is not None and not 0 < self.bottleneck < self.hidden_size:
             raise InputError(
-                f"bottleneck {self.bottleneck} must lie between 1 and hidden_size - 1 = {self.hidden_size - 1}; "
-                "leave it out for a full table"
+                f"bottleneck {self.bottleneck} must be between 1 and hidden_size - 1 = {self.hidden_size - 1}; "
+                "leave it out for embeddings of full width"
             )
         if self.relative_buckets is not None and (self.relative_buckets < 4 or self.relative_buckets % 4):
             raise InputError(f"relative_buckets {self.relative_buckets} is no multiple of 4; choose one, such as 32")
-        self._check_read_out()
-
-    def _check_read_out(self) -> None:
         if self.pooling not in get_args(Pooling):
             raise InputError(f"pooling {self.pooling!r} is unknown; choose {' or '.join(get_args(Pooling))}")
         if self.head_activation not in ("tanh", None):
@@ -103,13 +100,13 @@ class StudentConfig:
 
     @property
     def depth(self) -> int:
-        """M x R, how many layers a token passes."""
+        """M x R, the number of layers that a token passes."""
         return self.unit_layers * self.recurrences
 
     def at_depth(self, recurrences: int) -> "StudentConfig":
         """Return the configuration with fewer recurrences.
 
-        :raises InputError: when they are not among 1 ... R.
+        :raises InputError: when the number is not in 1 ... R.
         """
         if not 1 <= recurrences <= self.recurrences:
             raise InputError(
@@ -120,7 +117,7 @@ class StudentConfig:
 
 
 class Embeddings(nn.Module):
-    """Word rows (through the bottleneck, where there is one) + positions + token type, then LayerNorm."""
+    """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm."""
 
     def __init__(self, config: StudentConfig) -> None:
         super().__init__()
@@ -135,24 +132,24 @@ class Embeddings(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Map token ids (N, L) to token vectors (N, L, H)."""
-        words = self.word(input_ids)
+        tokens = self.word(input_ids)
         if self.projection is not None:
-            words = self.projection(words)
-        places = self.position(torch.arange(input_ids.shape[1], device=input_ids.device) + self.offset)
+            tokens = self.projection(tokens)
+        positions = self.position(torch.arange(input_ids.shape[1], device=input_ids.device) + self.offset)
         if self.token_type is not None:
-            places = places + self.token_type.weight[0]
-        return self.dropout(self.norm(words + places))  # type: ignore[no-any-return]
+            positions = positions + self.token_type.weight[0]
+        return self.dropout(self.norm(tokens + positions))  # type: ignore[no-any-return]
 
 
 class RelativeBias(nn.Module):
-    """What is added to an attention score for the distance between two tokens (Raffel et al., 2020; MPNet)."""
+    """Bias of the attention score by the distance between two tokens (Raffel et al., 2020; MPNet)."""
 
     def __init__(self, config: StudentConfig) -> None:
         super().__init__()
         self.table = nn.Embedding(config.relative_buckets or 0, config.num_attention_heads)
 
     def forward(self, length: int) -> Tensor:
-        """Return the biases of a sentence, (1, heads, L, L): query i, key j."""
+        """Return the biases of a sentence of L tokens for query i and key j, (1, heads, L, L)."""
         rows = self.by_distance(length)
         positions = torch.arange(length, device=rows.device)
         distances = positions[None, :] - positions[:, None]
@@ -165,15 +162,15 @@ class RelativeBias(nn.Module):
 
 
 def distance_buckets(distances: Tensor, buckets: int) -> Tensor:
-    """Sort distances j - i between key and query into buckets, half of them for each direction.
+    """Map distances j - i between key and query to buckets, half of them for each direction.
 
-    In each half n, of n = buckets / 2, distances below n / 2 have a bucket of their own; the others share buckets that
-    grow with the logarithm of the distance, up to `FARTHEST`.
+    Of the n = buckets / 2 of a direction, distances below n / 2 have a bucket each. Longer distances share buckets
+    whose width grows with the logarithm of the distance, up to `MAX_DISTANCE`.
     """
     half = buckets // 2
     exact = half // 2
     away = distances.abs()
-    steps = torch.log(away.clamp(min=1).float() / exact) / math.log(FARTHEST / exact) * (half - exact)
+    steps = torch.log(away.clamp(min=1).float() / exact) / math.log(MAX_DISTANCE / exact) * (half - exact)
     near = torch.where(away < exact, away, (exact + steps.long()).clamp(max=half - 1))
     return near + (distances > 0) * half
 
@@ -196,28 +193,24 @@ class Layer(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Map token vectors (N, L, H) to (N, L, H).
 
-        :param mask: True where a token may be looked at, (N, 1, 1, L); or what is added to the attention scores,
-            (N, heads, L, L).
+        :param mask: True for visible tokens, (N, 1, 1, L); or a bias of the attention scores, (N, heads, L, L).
         """
-        context = self.attention_output(self._attend(tokens, mask))
-        attended = self.attention_norm(tokens + self.dropout(context))
-        expanded = self.output(functional.gelu(self.intermediate(attended)))
-        return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
-
-    def _attend(self, tokens: Tensor, mask: Tensor) -> Tensor:
         batch, length, width = tokens.shape
         joint = self.attention(tokens).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = joint.permute(2, 0, 3, 1, 4).unbind(0)
         context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return context.transpose(1, 2).reshape(batch, length, width)
+        context = self.attention_output(context.transpose(1, 2).reshape(batch, length, width))
+        attended = self.attention_norm(tokens + self.dropout(context))
+        expanded = self.output(functional.gelu(self.intermediate(attended)))
+        return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
 
 
 class Student(nn.Module):
     """A sentence encoder: embeddings, the unit of M layers applied R times, a head, pooling.
 
-    A linear head acts on every token. Pooling commutes with a linear map, so this equals a head behind the pooling, and
+    A linear head acts on every token. Pooling commutes with a linear map, so this equals a head after the pooling, and
     any loader that pools the token vectors itself gets the right sentence vector. A head with an activation acts on the
-    pooled vector; the token vectors then are those in front of it.
+    pooled vector; the token vectors are then those before the head.
     """
 
     def __init__(self, config: StudentConfig) -> None:
@@ -227,31 +220,30 @@ class Student(nn.Module):
         self.relative = RelativeBias(config) if config.relative_buckets else None
         self.unit = nn.ModuleList(Layer(config) for _ in range(config.unit_layers))
         self.head = nn.Linear(config.hidden_size, config.head_size) if config.head_size else None
-        self.apply(_initialise)
+        self.apply(_initialize_weights)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
         :param input_ids: token ids, (N, L).
         :param attention_mask: 1 for tokens, 0 for padding, (N, L).
-        :returns: token vectors (N, L, D), or (N, L, H) in front of a head with an activation, and sentence vectors
-            (N, D).
+        :returns: token vectors (N, L, D), or (N, L, H) with an activated head, and sentence vectors (N, D).
         """
         tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
         for _ in range(self.config.recurrences):
             tokens = self._apply_unit(tokens, mask)
-        return self._read_out(tokens, attention_mask)
+        return self._pool(tokens, attention_mask)
 
     def at_depths(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
-        """Encode a batch once and read the sentence vectors (N, D) after each recurrence 1 ... R.
+        """Encode a batch once, and return the sentence vectors (N, D) after each recurrence 1 ... R.
 
-        The parameters are those of `forward`, and the last vectors are the ones that it gives.
+        The parameters are those of `forward`, and the last vectors are its sentence vectors.
         """
         tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
         sentences = []
         for _ in range(self.config.recurrences):
             tokens = self._apply_unit(tokens, mask)
-            sentences.append(self._read_out(tokens, attention_mask)[1])
+            sentences.append(self._pool(tokens, attention_mask)[1])
         return sentences
 
     def _mask(self, attention_mask: Tensor) -> Tensor:
@@ -265,7 +257,8 @@ class Student(nn.Module):
             tokens = layer(tokens, mask)
         return tokens
 
-    def _read_out(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _pool(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Apply head, pooling and normalisation."""
         activated = self.config.head_activation is not None
         if self.head is not None and not activated:
             tokens = self.head(tokens)
@@ -276,28 +269,28 @@ class Student(nn.Module):
 
     def sizes(self) -> dict[str, int]:
         """Count parameters by part: word, projection, position, token_type, norm, relative, encoder, head."""
-        parts = {name: module for name, module in self.embeddings.named_children() if name != "dropout"}
-        rest = {"relative": self.relative, "encoder": self.unit, "head": self.head}
-        parts |= {name: module for name, module in rest.items() if module is not None}
-        return {name: sum(weight.numel() for weight in module.parameters()) for name, module in parts.items()}
+        modules = {name: module for name, module in self.embeddings.named_children() if name != "dropout"}
+        others = {"relative": self.relative, "encoder": self.unit, "head": self.head}
+        modules |= {name: module for name, module in others.items() if module is not None}
+        return {name: sum(weight.numel() for weight in module.parameters()) for name, module in modules.items()}
 
     def save(self, folder: Path, tokenizer: Tokenizer) -> None:
-        """Write `PARTS`, and what lets sentence-transformers open the folder; the folder must exist."""
+        """Write `STUDENT_FILES`, and the files that sentence-transformers needs, into an existing folder."""
         self.save_parts(folder, tokenizer)
-        for name, value in _OPENS_IN_SENTENCE_TRANSFORMERS.items():
+        for name, value in _SENTENCE_TRANSFORMERS_FILES.items():
             (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
     def save_parts(self, folder: Path, tokenizer: Tokenizer) -> None:
-        """Write `PARTS` alone; the folder must exist."""
-        described = {"model_type": MODEL_TYPE, **asdict(self.config)}
-        (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        """Write only `STUDENT_FILES` into an existing folder."""
+        config = {"model_type": MODEL_TYPE, **asdict(self.config)}
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         tokenizer.save(str(folder / "tokenizer.json"))
 
     @classmethod
     def load(cls, folder: Path) -> tuple["Student", Tokenizer]:
-        """Read what `save` wrote, ready for inference.
+        """Read a folder that `save` wrote; the student is in eval mode.
 
         :raises InputError: when the folder does not hold a student.
         """
@@ -311,36 +304,35 @@ def read_config(folder: Path) -> StudentConfig:
 
     :raises InputError: when the folder does not hold a student.
     """
-    described = read_json(folder / "config.json")
-    if described.get("model_type") != MODEL_TYPE:
-        raise InputError(f"{folder}: model_type is {described.get('model_type')!r}, not {MODEL_TYPE!r}")
+    config = read_json(folder / "config.json")
+    if config.get("model_type") != MODEL_TYPE:
+        raise InputError(f"{folder}: model_type is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
     known = {field.name for field in fields(StudentConfig)}
-    return StudentConfig(**{name: value for name, value in described.items() if name in known})
+    return StudentConfig(**{name: value for name, value in config.items() if name in known})
 
 
 def shallower(student: Student, recurrences: int) -> Student:
-    """Return a student of the same weights that applies its unit fewer times, 1 ... R.
+    """Return a student that shares all weights and applies its unit fewer times.
 
-    :raises InputError: when it is not among these.
+    :raises InputError: when the number is not in 1 ... R.
     """
     with torch.device("meta"):
-        made = Student(student.config.at_depth(recurrences))
-    made.load_state_dict(student.state_dict(), assign=True)
-    return made.train(student.training)
+        shallow = Student(student.config.at_depth(recurrences))
+    shallow.load_state_dict(student.state_dict(), assign=True)
+    return shallow.train(student.training)
 
 
 def set_dropout(student: Student, share: float) -> None:
-    """Set the share of components that are zeroed while the student trains; none when it is made or read.
+    """Set the dropout rate after the embeddings' norm, the attention and the feed-forward layer, as in BERT.
 
-    They are those behind the embeddings' norm, the attention's output and the feed-forward layer's output, as in BERT.
-    In eval mode nothing is zeroed, and nothing of it is saved.
+    A student that is created or loaded has none. The rate is not saved, and has no effect in eval mode.
     """
     for module in student.modules():
         if isinstance(module, nn.Dropout):
             module.p = share
 
 
-def _initialise(module: nn.Module) -> None:
+def _initialize_weights(module: nn.Module) -> None:
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:
@@ -354,7 +346,7 @@ def mean_pooling(tokens: Tensor, attention_mask: Tensor) -> Tensor:
 
 
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig) -> list[list[int]]:
-    """Turn texts into token ids with special tokens, the model's prefix in front, cut at `config.max_tokens`."""
+    """Tokenize texts with the model's prefix and special tokens, truncated to `config.max_tokens`."""
     tokenizer.no_padding()
     tokenizer.enable_truncation(config.max_tokens)
     encodings = tokenizer.encode_batch([config.prefix + text for text in texts])
@@ -362,7 +354,7 @@ def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig)
 
 
 def pad(sequences: Sequence[Sequence[int]], pad_token_id: int) -> tuple[Tensor, Tensor]:
-    """Stack sequences of token ids to `input_ids` and `attention_mask`, both (N, L) int64, padded on the right."""
+    """Pad token ids on the right, and return `input_ids` and `attention_mask`, both int64, (N, L)."""
     length = max(map(len, sequences))
     input_ids = torch.full((len(sequences), length), pad_token_id, dtype=torch.int64)
     attention_mask = torch.zeros_like(input_ids)
@@ -379,9 +371,9 @@ def encode(
     batch_size: int = 64,
     advance: Callable[[int], None] | None = None,
 ) -> NDArray[np.float32]:
-    """Encode texts on the device that the student is on; batches hold sentences of like length.
+    """Encode texts on the student's device, in batches of similar length.
 
-    :param advance: called with the number of texts done after every batch.
+    :param advance: called after every batch with its number of texts.
     :returns: sentence vectors in the order of `texts`, (len(texts), D).
     """
     sequences = token_ids(tokenizer, texts, student.config)

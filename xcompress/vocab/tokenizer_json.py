@@ -1,5 +1,6 @@
-"""How a vocabulary writes characters: the marks around them, and bytes that stand for them."""
+"""The tokenizer.json of Unigram, WordPiece and BPE: trim its vocabulary, follow its merges, read its tokens as text."""
 
+import json
 import unicodedata
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,276 +8,274 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, pre_tokenizers
 
 from xcompress.errors import InputError
 
+TRIMMABLE = ("Unigram", "WordPiece", "BPE")
+SPACE = "\u2581"
+"""Represents a space in tokens that begin a word."""
+ASCII = frozenset(map(chr, range(33, 127)))
+_PUNCTUATION = ("P", "Sc", "Sm")
+_SIGNS = ("Nd", *_PUNCTUATION)
+
+TokenizerJson = Mapping[str, Any]
+"""The content of a tokenizer.json, or of a part of it such as its model."""
 Pair = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Merges:
-    """Merges in the order of their ranks, and the marks that pieces bear inside of a word and at its end."""
-
-    pairs: tuple[Pair, ...]
-    ranks: Mapping[Pair, int]
-    prefix: str
-    suffix: str
-
-    @classmethod
-    def of(cls, model: Mapping[str, Any]) -> "Merges":
-        """Read the merges of a BPE model, which older files write as one string with a space in it."""
-        pairs = tuple(_pair(merge) for merge in model["merges"])
-        ranks = {pair: rank for rank, pair in enumerate(pairs)}
-        return cls(pairs, ranks, model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or "")
-
-    def among(self, kept: Container[str]) -> list[list[str]]:
-        """List the merges of kept pieces into a kept piece, in order."""
-        return [
-            [left, right]
-            for left, right in self.pairs
-            if left in kept and right in kept and self._joined(left, right) in kept
-        ]
-
-    def parts(self, piece: str) -> set[str]:
-        """Return every piece that stands at some step of making this one, itself included.
-
-        The set is empty where merges do not make it, as with special tokens and pieces that stand for a byte.
-        """
-        symbols = self._characters(piece)
-        passed = set(symbols)
-        while (place := self._next_merge(symbols)) is not None:
-            symbols[place : place + 2] = [self._joined(symbols[place], symbols[place + 1])]
-            passed.add(symbols[place])
-        return passed if symbols == [piece] and len(passed) > 1 else set()
-
-    def _next_merge(self, symbols: list[str]) -> int | None:
-        """Find the leftmost pair of lowest rank."""
-        found = [(self.ranks[pair], place) for place, pair in enumerate(pairwise(symbols)) if pair in self.ranks]
-        return min(found)[1] if found else None
-
-    def _characters(self, piece: str) -> list[str]:
-        inside = piece.startswith(self.prefix) if self.prefix else False
-        body = piece.removeprefix(self.prefix).removesuffix(self.suffix)
-        if not body:
-            return [piece]
-        symbols = [self.prefix + character for character in body]
-        symbols[0] = symbols[0] if inside else body[0]
-        if self.suffix and piece.endswith(self.suffix):
-            symbols[-1] += self.suffix
-        return symbols
-
-    def _joined(self, left: str, right: str) -> str:
-        return left + right[len(self.prefix) :]
+def tokenizer_to_json(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the content of the tokenizer's tokenizer.json."""
+    return json.loads(tokenizer.to_str())  # type: ignore[no-any-return]
 
 
-def _pair(merge: str | list[str]) -> Pair:
-    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
-    return left, right
-
-
-KINDS = ("Unigram", "WordPiece", "BPE")
-Described = Mapping[str, Any]
-"""A tokenizer, or a part of one, as `Tokenizer.to_str` describes it."""
-
-
-def check_kind(described: Described) -> None:
+def check_trimmable(tokenizer_json: TokenizerJson) -> None:
     """Refuse a tokenizer whose vocabulary cannot be trimmed.
 
-    :raises InputError: when its model is none of `KINDS`.
+    :raises InputError: when its model is not in `TRIMMABLE`.
     """
-    kind = described["model"].get("type")
-    if kind not in KINDS:
+    kind = tokenizer_json["model"].get("type")
+    if kind not in TRIMMABLE:
         raise InputError(
-            f"vocabulary: the tokenizer is {kind}, only {', '.join(KINDS)} can be trimmed; "
+            f"vocabulary: the tokenizer is {kind}, only {', '.join(TRIMMABLE)} can be trimmed; "
             "keep its vocabulary (in a recipe vocabulary.method: keep)"
         )
 
 
-def pieces(model: Described) -> dict[str, int]:
-    """Map the pieces of the model to their ids; tokens that were added to it are not among them."""
+def model_vocabulary(model: TokenizerJson) -> dict[str, int]:
+    """Map the tokens of a model to their ids, without added tokens."""
     if model["type"] == "Unigram":
-        return {piece: number for number, (piece, _) in enumerate(model["vocab"])}
+        return {token: number for number, (token, _) in enumerate(model["vocab"])}
     return dict(model["vocab"])
 
 
-def unknown_id(model: Described) -> int | None:
-    """Return the id that stands for what no piece can spell."""
+def unknown_id(model: TokenizerJson) -> int | None:
+    """Return the id of the unknown token."""
     if model["type"] == "Unigram":
         return model["unk_id"]  # type: ignore[no-any-return]
     return model["vocab"].get(model.get("unk_token"))  # type: ignore[no-any-return]
 
 
-def is_byte_level(described: Described) -> bool:
-    """Tell whether text is turned into characters that stand for its bytes."""
-    parts = [*_parts(described.get("pre_tokenizer")), *_parts(described.get("normalizer"))]
-    return any(part["type"] == "ByteLevel" for part in parts)
+def is_byte_level(tokenizer_json: TokenizerJson) -> bool:
+    """Tell whether the tokenizer replaces text by characters that represent its bytes."""
+    components = (tokenizer_json.get("pre_tokenizer"), tokenizer_json.get("normalizer"))
+    return any(part["type"] == "ByteLevel" for component in components for part in _flatten(component))
 
 
-def required(described: Described) -> set[int]:
-    """Choose the ids that no trimmed tokenizer of this kind can do without.
+def required_ids(tokenizer_json: TokenizerJson) -> set[int]:
+    """Return the ids that every trimmed tokenizer needs.
 
-    These are the added tokens, what the post-processor and the padding name, the unknown piece, and the pieces that
-    stand for bytes.
+    These are the added tokens, the ids in the post-processor and the padding, the unknown token, and the tokens that
+    represent bytes.
     """
-    model = described["model"]
-    vocabulary = pieces(model)
-    in_bytes = pre_tokenizers.ByteLevel.alphabet() if is_byte_level(described) else []
-    fallback = [f"<0x{byte:02X}>" for byte in range(256)] if model.get("byte_fallback") else []
-    chosen = {vocabulary[piece] for piece in (*in_bytes, *fallback) if piece in vocabulary}
+    model = tokenizer_json["model"]
+    vocabulary = model_vocabulary(model)
+    byte_letters = pre_tokenizers.ByteLevel.alphabet() if is_byte_level(tokenizer_json) else []
+    byte_fallback = [f"<0x{byte:02X}>" for byte in range(256)] if model.get("byte_fallback") else []
+    ids = {vocabulary[token] for token in (*byte_letters, *byte_fallback) if token in vocabulary}
     unknown = unknown_id(model)
-    return chosen | _special(described) | ({unknown} if unknown is not None else set())
+    return ids | _referenced_ids(tokenizer_json) | ({unknown} if unknown is not None else set())
 
 
-def closed(described: Described, ids: Iterable[int]) -> set[int]:
-    """Add the pieces through which merges make the given ones; only BPE has such."""
+def add_merge_steps(tokenizer_json: TokenizerJson, ids: Iterable[int]) -> set[int]:
+    """Add the tokens through which BPE merges form the given tokens; other models need none."""
     chosen = set(ids)
-    model = described["model"]
+    model = tokenizer_json["model"]
     if model["type"] != "BPE":
         return chosen
-    merges, vocabulary = Merges.of(model), pieces(model)
-    made = {part for piece, number in vocabulary.items() if number in chosen for part in merges.parts(piece)}
-    return chosen | {vocabulary[part] for part in made}
+    merges, vocabulary = Merges.from_model(model), model_vocabulary(model)
+    steps = {step for token, number in vocabulary.items() if number in chosen for step in merges.steps(token)}
+    return chosen | {vocabulary[step] for step in steps}
 
 
-def renumbered(described: Described, new_ids: Mapping[int, int]) -> dict[str, Any]:
-    """Return the tokenizer with only the pieces that have a new id.
+def renumber(tokenizer_json: TokenizerJson, new_ids: Mapping[int, int]) -> dict[str, Any]:
+    """Return the tokenizer with only the tokens that have a new id.
 
-    Normaliser, pre-tokenizer and decoder hold no ids and stay as they are.
+    Normalizer, pre-tokenizer and decoder hold no ids and stay as they are.
 
-    :param new_ids: new ids by old ones; they keep the order, and the required ids are among them.
-    :raises InputError: when the kind of model cannot be trimmed, or an id is missing that the tokenizer needs.
+    :param new_ids: new ids by old ones, in the same order; the required ids are among them.
+    :raises InputError: when the model cannot be trimmed, or a required id is missing.
     """
-    check_kind(described)
-    missing = sorted(_special(described) - new_ids.keys())
+    check_trimmable(tokenizer_json)
+    missing = sorted(_referenced_ids(tokenizer_json) - new_ids.keys())
     if missing:
         raise InputError(f"vocabulary: ids {missing} are to be dropped, but the tokenizer's own parts name them")
-    return with_model(described, _cut(described["model"], new_ids), new_ids)
-
-
-def with_model(described: Described, model: Described, new_ids: Mapping[int, int]) -> dict[str, Any]:
-    """Return the tokenizer with another model; all that names ids outside of it is numbered anew."""
-    added = [{**token, "id": new_ids[token["id"]]} for token in described["added_tokens"]]
-    padding = described.get("padding")
-    changed = {
-        "model": model,
-        "added_tokens": sorted(added, key=lambda token: token["id"]),
-        "post_processor": _renumbered_processor(described.get("post_processor"), new_ids),
-        "padding": padding and {**padding, "pad_id": new_ids[padding["pad_id"]]},
-    }
-    return {**described, **changed}
-
-
-def _cut(model: Described, new_ids: Mapping[int, int]) -> dict[str, Any]:
+    model = tokenizer_json["model"]
     if model["type"] == "Unigram":
         vocabulary = [entry for number, entry in enumerate(model["vocab"]) if number in new_ids]
         unknown = model["unk_id"]
-        return {**model, "vocab": vocabulary, "unk_id": None if unknown is None else new_ids[unknown]}
-    ordered = sorted(model["vocab"].items(), key=lambda entry: entry[1])
-    kept = {piece: new_ids[number] for piece, number in ordered if number in new_ids}
-    if model["type"] == "WordPiece":
-        return {**model, "vocab": kept}
-    return {**model, "vocab": kept, "merges": Merges.of(model).among(kept)}
-
-
-def _special(described: Described) -> set[int]:
-    """Collect the ids that stand outside of the vocabulary."""
-    padding = described.get("padding")
-    named = {token["id"] for token in described["added_tokens"]} | ({padding["pad_id"]} if padding else set())
-    for part in _parts(described.get("post_processor")):
-        for token in part.get("special_tokens", {}).values() if part["type"] == "TemplateProcessing" else ():
-            named |= set(token["ids"])
-        named |= {part[name][1] for name in ("cls", "sep") if name in part}
-    return named
-
-
-def _parts(component: Described | None) -> Iterator[Described]:
-    """Yield what a component consists of; a sequence of components is taken apart."""
-    if component is None:
-        return
-    inner = next(
-        (component[name] for name in ("processors", "pretokenizers", "normalizers") if name in component), None
-    )
-    if inner is None:
-        yield component
+        trimmed = {**model, "vocab": vocabulary, "unk_id": None if unknown is None else new_ids[unknown]}
     else:
-        for part in inner:
-            yield from _parts(part)
+        ordered = sorted(model["vocab"].items(), key=lambda entry: entry[1])
+        trimmed = {**model, "vocab": {token: new_ids[number] for token, number in ordered if number in new_ids}}
+    if model["type"] == "BPE":
+        trimmed["merges"] = Merges.from_model(model).among(trimmed["vocab"])
+    return replace_model(tokenizer_json, trimmed, new_ids)
 
 
-def _renumbered_processor(processor: Described | None, new_ids: Mapping[int, int]) -> dict[str, Any] | None:
+def replace_model(tokenizer_json: TokenizerJson, model: TokenizerJson, new_ids: Mapping[int, int]) -> dict[str, Any]:
+    """Return the tokenizer with another model, and with new ids everywhere outside of it."""
+    added_tokens = [{**token, "id": new_ids[token["id"]]} for token in tokenizer_json["added_tokens"]]
+    padding = tokenizer_json.get("padding")
+    changes = {
+        "model": model,
+        "added_tokens": sorted(added_tokens, key=lambda token: token["id"]),
+        "post_processor": _renumber_processor(tokenizer_json.get("post_processor"), new_ids),
+        "padding": padding and {**padding, "pad_id": new_ids[padding["pad_id"]]},
+    }
+    return {**tokenizer_json, **changes}
+
+
+def _renumber_processor(processor: TokenizerJson | None, new_ids: Mapping[int, int]) -> dict[str, Any] | None:
     if processor is None:
         return None
     if processor["type"] == "Sequence":
-        return {**processor, "processors": [_renumbered_processor(part, new_ids) for part in processor["processors"]]}
+        return {**processor, "processors": [_renumber_processor(part, new_ids) for part in processor["processors"]]}
     if processor["type"] == "TemplateProcessing":
-        named = processor["special_tokens"].items()
-        tokens = {name: {**token, "ids": [new_ids[old] for old in token["ids"]]} for name, token in named}
-        return {**processor, "special_tokens": tokens}
+        special_tokens = processor["special_tokens"].items()
+        renumbered = {name: {**token, "ids": [new_ids[old] for old in token["ids"]]} for name, token in special_tokens}
+        return {**processor, "special_tokens": renumbered}
     pairs = {name: [processor[name][0], new_ids[processor[name][1]]] for name in ("cls", "sep") if name in processor}
     return {**processor, **pairs}
 
 
-SPACE = "\u2581"
-"""Stands for a space in pieces that begin a word."""
-ASCII = frozenset(map(chr, range(33, 127)))
-_MARKS = ("P", "Sc", "Sm")
-_SIGNS = ("Nd", *_MARKS)
+def _referenced_ids(tokenizer_json: TokenizerJson) -> set[int]:
+    """Collect the ids that the tokenizer names outside of its model."""
+    padding = tokenizer_json.get("padding")
+    ids = {token["id"] for token in tokenizer_json["added_tokens"]} | ({padding["pad_id"]} if padding else set())
+    for part in _flatten(tokenizer_json.get("post_processor")):
+        if part["type"] == "TemplateProcessing":
+            for token in part.get("special_tokens", {}).values():
+                ids |= set(token["ids"])
+        ids |= {part[name][1] for name in ("cls", "sep") if name in part}
+    return ids
+
+
+def _flatten(component: TokenizerJson | None) -> Iterator[TokenizerJson]:
+    """Yield a component, or the components of a sequence."""
+    if component is None:
+        return
+    keys = ("processors", "pretokenizers", "normalizers")
+    parts = next((component[key] for key in keys if key in component), None)
+    if parts is None:
+        yield component
+    else:
+        for part in parts:
+            yield from _flatten(part)
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """The marks that pieces of a vocabulary bear."""
+class Merges:
+    """The merges of a BPE model in the order of their ranks, and the markers that its tokens have."""
 
+    pairs: tuple[Pair, ...]
+    ranks: Mapping[Pair, int]
     prefix: str
-    """In front of pieces inside of a word."""
+    """Marks tokens inside of a word."""
     suffix: str
-    """Behind pieces that end a word."""
-    in_bytes: bool
-    """Whether a character is written as those that stand for its bytes."""
+    """Marks tokens at the end of a word."""
 
     @classmethod
-    def of(cls, described: Described) -> "Spelling":
-        """Read the marks out of a tokenizer's JSON."""
-        model = described["model"]
-        prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
-        return cls(prefix, suffix, is_byte_level(described))
+    def from_model(cls, model: TokenizerJson) -> "Merges":
+        """Read the merges of a model; older files write a merge as one string with a space."""
+        merges = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"]]
+        pairs = tuple((left, right) for left, right in merges)
+        ranks = {pair: rank for rank, pair in enumerate(pairs)}
+        return cls(pairs, ranks, model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or "")
 
-    def surface(self, piece: str) -> str:
-        """Return a piece as it stands in text, without marks and spaces; parts of characters are left out."""
-        bare = piece.removeprefix(self.prefix).removesuffix(self.suffix)
-        if self.in_bytes and set(bare) <= _bytes_by_letter().keys():
-            bare = bytes(_bytes_by_letter()[letter] for letter in bare).decode("utf-8", errors="ignore")
+    def among(self, tokens: Container[str]) -> list[list[str]]:
+        """List, in order, the merges whose parts and result are among the tokens."""
+        return [
+            [left, right]
+            for left, right in self.pairs
+            if left in tokens and right in tokens and self._merge(left, right) in tokens
+        ]
+
+    def steps(self, token: str) -> set[str]:
+        """Return all tokens that occur while merges form this one, itself included.
+
+        The set is empty where merges do not form it, as for special tokens and tokens that represent a byte.
+        """
+        # split the token into characters, with the markers that it would have in front of the first merge
+        is_inside = bool(self.prefix) and token.startswith(self.prefix)
+        body = token.removeprefix(self.prefix).removesuffix(self.suffix)
+        if not body:
+            return set()
+        symbols = [self.prefix + character for character in body]
+        symbols[0] = symbols[0] if is_inside else body[0]
+        if self.suffix and token.endswith(self.suffix):
+            symbols[-1] += self.suffix
+        # apply the merge of lowest rank, the leftmost of several, until none applies
+        steps = set(symbols)
+        while ranked := [
+            (self.ranks[pair], position) for position, pair in enumerate(pairwise(symbols)) if pair in self.ranks
+        ]:
+            _, position = min(ranked)
+            symbols[position : position + 2] = [self._merge(*symbols[position : position + 2])]
+            steps.add(symbols[position])
+        return steps if symbols == [token] and len(steps) > 1 else set()
+
+    def _merge(self, left: str, right: str) -> str:
+        return left + right[len(self.prefix) :]
+
+
+@dataclass(frozen=True)
+class SurfaceForms:
+    """Convert between the tokens of a vocabulary and the text that they stand for."""
+
+    prefix: str
+    """Marks tokens inside of a word."""
+    suffix: str
+    """Marks tokens at the end of a word."""
+    in_bytes: bool
+    """Whether tokens consist of characters that represent bytes."""
+
+    @classmethod
+    def from_json(cls, tokenizer_json: TokenizerJson) -> "SurfaceForms":
+        """Read the markers of a tokenizer."""
+        model = tokenizer_json["model"]
+        prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
+        return cls(prefix, suffix, is_byte_level(tokenizer_json))
+
+    def surface(self, token: str) -> str:
+        """Return the text of a token without markers and spaces; incomplete characters are dropped."""
+        bare = token.removeprefix(self.prefix).removesuffix(self.suffix)
+        if self.in_bytes and set(bare) <= bytes_by_letter().keys():
+            bare = bytes(bytes_by_letter()[letter] for letter in bare).decode("utf-8", errors="ignore")
         return bare.strip(f"{SPACE} ")
 
-    def forms(self, character: str) -> set[str]:
-        """Return all ways to write one character as a piece; those of "" are the marks themselves."""
+    def tokens(self, character: str) -> set[str]:
+        """Return all possible tokens of one character; for "" the markers alone."""
         spaced = SPACE + character
         if self.in_bytes:
-            letters = {byte: letter for letter, byte in _bytes_by_letter().items()}
+            letters = {byte: letter for letter, byte in bytes_by_letter().items()}
             character, spaced = (
                 "".join(letters[byte] for byte in text.encode()) for text in (character, f" {character}")
             )
-        bare = (character, spaced)
-        return {f"{front}{text}{end}" for front in ("", self.prefix) for text in bare for end in ("", self.suffix)}
+        return {
+            f"{prefix}{text}{suffix}"
+            for prefix in ("", self.prefix)
+            for text in (character, spaced)
+            for suffix in ("", self.suffix)
+        }
 
 
 def is_sign(character: str) -> bool:
-    """Tell punctuation marks, digits, and signs of currencies and mathematics from letters and the rest."""
+    """Tell whether a character is punctuation, a digit, or a sign of currency or mathematics, in any script."""
     return unicodedata.category(character).startswith(_SIGNS)
 
 
 def is_number_like(surface: str) -> bool:
-    """Tell text of ASCII digits and any script's punctuation alone, such as 1999 or "...", from what has letters."""
+    """Tell whether a text has only ASCII digits and punctuation of any script, such as 1999 or "..."."""
     return bool(surface) and all(
-        not character.isalpha() if character.isascii() else unicodedata.category(character).startswith(_MARKS)
+        not character.isalpha() if character.isascii() else unicodedata.category(character).startswith(_PUNCTUATION)
         for character in surface
     )
 
 
 @cache
-def _bytes_by_letter() -> dict[str, int]:
-    """Map the letters of byte-level vocabularies to bytes: printable bytes are themselves, others follow at 256."""
+def bytes_by_letter() -> dict[str, int]:
+    """Map the letters of byte-level vocabularies to bytes: printable bytes to themselves, the others from 256 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    return {chr(byte): byte for byte in printable} | {chr(256 + number): byte for number, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""`xcompress trim`: from a model and languages or text to a folder of the same kind with a smaller vocabulary."""
+"""Trim a model's folder to the tokens that some languages or texts use: `xcompress trim`."""
 
 import json
 import re
@@ -18,128 +18,229 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
 from xcompress.modeling.student import MODEL_TYPE, Student
 from xcompress.sources import resolve
-from xcompress.vocab.choose import HeldOut, VocabularyReport, choose_pieces
-from xcompress.vocab.count import Counted, check_languages, count_file, count_words
-from xcompress.vocab.student import described_by, piece_rows, trim
-from xcompress.vocab.tokenizer_json import renumbered
+from xcompress.vocab.choose import VocabularyReport, choose_tokens
+from xcompress.vocab.count import TokenCounts, check_languages, count_file, count_words
+from xcompress.vocab.student import id_range, trim_student
+from xcompress.vocab.tokenizer_json import renumber, tokenizer_to_json
 
+RECORD = "trim.json"
+"""The report of `trim_model` in the folder that it writes."""
 WEIGHTS = "model.safetensors"
-TABLES = ("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight", "wte.weight")
-_OUTPUT = re.compile(r"(^|[._])(predictions|lm_head|vocab_projector|decoder)\.")
-_OLD_VOCABULARIES = {
+TOKEN_EMBEDDINGS = ("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight", "wte.weight")
+_OUTPUT_LAYER = re.compile(r"(^|[._])(predictions|lm_head|vocab_projector|decoder)\.")
+_OTHER_VOCABULARIES = {
     *("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", "unigram.json"),
     *("sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "spm.model", "tokenizer.model"),
 }
-"""Other spellings of the vocabulary, which would contradict tokenizer.json."""
+"""Other formats of the vocabulary, which would contradict tokenizer.json."""
 _OTHER_WEIGHTS = {".bin", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".ckpt", ".safetensors"}
 _OTHER_FORMATS = {"onnx", "openvino", "coreml"}
-_FARTHEST_PADDING = 1000
+_MAX_FIXED_PADDING = 1000
+"""Padding keeps its id up to this one, as that keeps the tokens in front of it, too."""
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model's folder, and what in it hangs on the vocabulary."""
+class TrimReport:
+    """A model before and after trimming; the fields are keys of trim.json."""
+
+    model: str
+    output: str
+    rows_before: int
+    """Rows of the token embeddings, which may be more than the tokens."""
+    rows_after: int
+    bytes_before: int
+    """Size of the weights file."""
+    bytes_after: int
+    left_out: tuple[str, ...]
+    """Files with the old weights or the old vocabulary in other formats."""
+    vocabulary: VocabularyReport
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+    def show(self) -> None:
+        """Print a table."""
+        rows = [
+            ("rows of the token embeddings", f"{self.rows_before:,}", f"{self.rows_after:,}"),
+            (f"MB of {WEIGHTS}", f"{self.bytes_before / 1e6:.1f}", f"{self.bytes_after / 1e6:.1f}"),
+        ]
+        for text in self.vocabulary.held_out:
+            name = f"{text.name}, held out ({text.words:,} words)"
+            unknown = f"{text.unknown_before:.3%}", f"{text.unknown_after:.3%}"
+            length = f"{text.pieces_per_word_before:.2f}", f"{text.pieces_per_word_after:.2f}"
+            rows += [(f"{name}: unknown tokens", *unknown), (f"{name}: tokens per word", *length)]
+        console.table(self.output, ["", "before", "after"], rows)
+
+
+@dataclass(frozen=True)
+class _TrimmableModel:
+    """An open model of any kind."""
+
+    tokenizer: Tokenizer
+    rows: int
+    """Rows of the token embeddings."""
+    needed: set[int]
+    """Ids to keep whatever the counts."""
+    weights: Path
+    """The weights file, relative to the model's folder."""
+    write: Callable[[tuple[int, ...], Path], list[str]]
+    """Write the model with the tokens of ascending ids into a folder; return the names of files left out."""
+
+
+def trim_model(
+    model: str,
+    output: Path | None = None,
+    *,
+    languages: Sequence[str] = (),
+    texts: Sequence[Path] = (),
+    size: int | None = None,
+    min_count: int = 1,
+) -> TrimReport:
+    """Write a model with only the tokens, and token embeddings, that languages or texts use.
+
+    :param model: a folder of xcompress, transformers or sentence-transformers, or a reference to one.
+    :param output: the folder to write; default: `<model>-<languages>` in the current folder.
+    :param languages: ISO 639-1 codes; the frequent words of each are counted.
+    :param texts: text files to count, too.
+    :param size: keep at most this many of the tokens seen.
+    :param min_count: keep tokens that are seen at least this often.
+    :raises InputError: when the model cannot be trimmed, there is nothing to count, or the folder cannot be written.
+    """
+    if not languages and not texts:
+        raise InputError("trim: neither languages nor text is given; add --languages de,en or --text FILE, or both")
+    source = resolve(model)
+    name = model.rstrip("/").split("/")[-1].partition("@")[0] or "model"
+    target = output or Path("-".join([name, *(languages or ["trimmed"])]))
+    _check_target(target, source)
+    if languages:
+        check_languages(languages)
+    trimmable = _open_trimmable(source)
+    counts = count(trimmable.tokenizer, languages, texts)
+    choice = choose_tokens(trimmable.tokenizer, counts, size=size, min_count=min_count, needed=trimmable.needed)
+    with whole_folder(target) as folder:
+        left_out = trimmable.write(choice.ids, folder)
+        before, after = ((place / trimmable.weights).stat().st_size for place in (source, folder))
+        rows = trimmable.rows, len(choice.ids)
+        report = TrimReport(model, str(target), *rows, before, after, tuple(left_out), choice.report)
+        write_json(folder / RECORD, {"xcompress": xcompress.__version__, **report.to_json()})
+    if left_out:
+        console.say(f"left out, as they hold the old vocabulary: {', '.join(left_out)}")
+    return report
+
+
+def count(tokenizer: Tokenizer, languages: Sequence[str], texts: Sequence[Path]) -> list[TokenCounts]:
+    """Count the tokens of languages' frequent words and of text files.
+
+    :raises InputError: when a language has no word list, or a file cannot be read.
+    """
+    of_languages = [count_words(tokenizer, language) for language in languages]
+    return of_languages + [count_file(tokenizer, path) for path in texts]
+
+
+def _check_target(target: Path, source: Path) -> None:
+    target_path, source_path = target.resolve(), source.resolve()
+    if target_path == source_path or target_path in source_path.parents or source_path in target_path.parents:
+        raise InputError(f"{target}: overlaps the model's own folder {source}; name another folder with --output")
+    if target.is_file():
+        raise InputError(f"{target}: is a file; name a folder with --output")
+    if target.is_dir() and any(target.iterdir()) and not (target / RECORD).is_file():
+        raise InputError(f"{target}: is not empty and was not written by trim; name another folder with --output")
+
+
+def _open_trimmable(source: Path) -> _TrimmableModel:
+    if not source.is_dir():
+        raise InputError(f"{source}: is a file; give a model's folder")
+    config = source / "config.json"
+    if config.is_file() and read_json(config).get("model_type") == MODEL_TYPE:
+        return _open_student(source)
+    model = _open_folder(source)
+    return _TrimmableModel(
+        model.tokenizer,
+        rows=model.shapes[model.token_embeddings][0],
+        needed=_needed_ids(model),
+        weights=(model.encoder / WEIGHTS).relative_to(source),
+        write=lambda ids, folder: _write_folder(model, ids, folder),
+    )
+
+
+def _open_student(source: Path) -> _TrimmableModel:
+    student, tokenizer = Student.load(source)
+    prefix = tokenizer.encode(student.config.prefix, add_special_tokens=False).ids
+
+    def write(ids: tuple[int, ...], folder: Path) -> list[str]:
+        trimmed, trimmed_tokenizer = trim_student(student, tokenizer, ids)
+        trimmed.save(folder, trimmed_tokenizer)
+        return []
+
+    needed = {student.config.pad_token_id, *prefix}
+    return _TrimmableModel(tokenizer, student.config.vocab_size, needed, Path(WEIGHTS), write)
+
+
+@dataclass(frozen=True)
+class _ModelFolder:
+    """A folder of transformers or sentence-transformers, and the parts of it that depend on the vocabulary."""
 
     folder: Path
     encoder: Path
-    """Where config.json, the weights and the tokenizer are: `folder`, or a folder in it."""
+    """Folder of config.json, the weights and the tokenizer: `folder`, or one inside of it."""
     config: Mapping[str, Any]
     tokenizer: Tokenizer
-    described: Mapping[str, Any]
-    """The tokenizer's JSON as it was found, padding and truncation included."""
+    tokenizer_json: Mapping[str, Any]
+    """The tokenizer's settings as in the file, with padding and truncation."""
     shapes: Mapping[str, tuple[int, ...]]
-    """Every tensor's shape."""
-    table: str
-    """The word table's name."""
+    """Shapes of all weights."""
+    token_embeddings: str
+    """Name of the token embeddings."""
 
 
-def open_model(folder: Path) -> Model:
-    """Open a folder to trim it.
-
-    :raises InputError: when a file is missing, there is not exactly one word table, or the tokenizer does not fit it.
-    """
-    encoder = _encoder_folder(folder)
-    config = read_json(encoder / "config.json")
-    tokenizer = _open_tokenizer(encoder)
-    shapes = _shapes(encoder / WEIGHTS)
-    table = _table(encoder, config, shapes)
-    if piece_rows(tokenizer) > shapes[table][0]:
-        raise InputError(
-            f"{encoder}: the tokenizer has ids up to {piece_rows(tokenizer) - 1}, the word table {shapes[table][0]} "
-            "rows; they do not belong together, give the tokenizer.json that came with the weights"
-        )
-    return Model(folder, encoder, config, tokenizer, described_by(tokenizer), shapes, table)
-
-
-def needed_ids(model: Model) -> set[int]:
-    """Choose the ids that the files around the tokenizer name, or need where they are.
-
-    RoBERTa, MPNet and their kin number positions from the id of the padding, so it stays the same where that costs
-    little: the ids in front of it are kept.
-    """
-    names = _named_tokens(model.encoder)
-    named = {model.tokenizer.token_to_id(name) for name in names} - {None}
-    used = {number for key, value in model.config.items() for number in _token_ids(key, value)}
-    padding = model.config.get("pad_token_id")
-    if isinstance(padding, int) and padding <= _FARTHEST_PADDING:
-        used |= set(range(padding))
-    prompts = model.tokenizer.encode_batch(_prompts(model.folder), add_special_tokens=False)
-    prompted = {number for prompt in prompts for number in prompt.ids}
-    return named | prompted | {number for number in used if model.tokenizer.id_to_token(number) is not None}
-
-
-def write_trimmed(model: Model, ids: tuple[int, ...], target: Path) -> list[str]:
-    """Write the model with the kept pieces only.
-
-    :param ids: ascending ids of the pieces.
-    :param target: an empty folder.
-    :returns: the files and folders that were left out: other formats of the weights.
-    """
-    new_ids = {old: new for new, old in enumerate(ids)}
-    left_out = _copy_the_rest(model, target)
-    inner = target / model.encoder.relative_to(model.folder)
-    described = renumbered(model.described, new_ids)
-    tokenizer = Tokenizer.from_str(json.dumps(described, ensure_ascii=False))
-    _check_ids(model.tokenizer, tokenizer, new_ids, model.encoder)
-    tokenizer.save(str(inner / "tokenizer.json"))
-    _rewrite(inner / "tokenizer_config.json", lambda config: _tokenizer_config(config, described))
-    for name in ("config.json", "generation_config.json"):
-        _rewrite(inner / name, lambda config: _config(config, new_ids))
-    _save_weights(model, ids, inner / WEIGHTS)
-    return left_out
-
-
-def rows_cut(model: Model) -> list[str]:
-    """List the tensors that have a row per piece: the word table, and the output layers of a masked language model."""
-    rows = model.shapes[model.table][0]
-    outputs = [name for name, shape in model.shapes.items() if shape[:1] == (rows,) and _OUTPUT.search(name)]
-    return [model.table, *outputs]
-
-
-def _encoder_folder(folder: Path) -> Path:
-    """Find the transformer, which older sentence-transformers folders hold in a folder of its own."""
+def _open_folder(folder: Path) -> _ModelFolder:
+    """Read a folder's configuration, tokenizer and the shapes of its weights, and check that they fit together."""
+    # older sentence-transformers folders have the transformer in a folder of its own
     modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
-    inner = [module["path"] for module in modules if module["type"].endswith(".Transformer")]
-    encoder = folder / inner[0] if inner else folder
+    transformers = [module["path"] for module in modules if module["type"].endswith(".Transformer")]
+    encoder = folder / transformers[0] if transformers else folder
     missing = [name for name in ("config.json", "tokenizer.json", WEIGHTS) if not (encoder / name).is_file()]
     if missing:
         raise InputError(
             f"{encoder}: no {', '.join(missing)} here; give a model's folder with its weights in one {WEIGHTS}, and "
             "with a tokenizer.json (save the tokenizer once with transformers if there is none)"
         )
-    return encoder
+    config = read_json(encoder / "config.json")
+    tokenizer = _open_tokenizer(encoder)
+    try:
+        with safe_open(encoder / WEIGHTS, framework="pt") as weights:
+            shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+    except Exception as error:
+        raise InputError(f"{encoder / WEIGHTS}: not a safetensors file ({error}); fetch it again") from error
+    # find the token embeddings
+    rows = config.get("vocab_size")
+    candidates = [name for name in shapes if name.endswith(TOKEN_EMBEDDINGS)]
+    matches = [name for name in candidates if shapes[name][0] == rows]
+    if len(matches) != 1:
+        listed = ", ".join(f"{name} {list(shapes[name])}" for name in candidates) or "none of such a name"
+        raise InputError(
+            f"{encoder / WEIGHTS}: {len(matches)} token embeddings (*{', *'.join(TOKEN_EMBEDDINGS)}) have the {rows} "
+            f"rows that config.json gives as vocab_size, expected one; there are {listed}"
+        )
+    if id_range(tokenizer) > rows:
+        raise InputError(
+            f"{encoder}: the tokenizer has ids up to {id_range(tokenizer) - 1}, the token embeddings {rows} rows; they "
+            "do not belong together, give the tokenizer.json that came with the weights"
+        )
+    return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_to_json(tokenizer), shapes, matches[0])
 
 
 def _open_tokenizer(encoder: Path) -> Tokenizer:
-    """Open tokenizer.json, and add what transformers would add to it on loading."""
+    """Open tokenizer.json, and add the tokens that transformers would add to it on loading."""
     path = encoder / "tokenizer.json"
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:
         raise InputError(f"{path}: not a tokenizer.json ({error}); give the one that came with the model") from error
-    more = _tokenizer_settings(encoder).get("added_tokens_decoder", {})
+    added_tokens = _tokenizer_settings(encoder).get("added_tokens_decoder", {})
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    for _, token in sorted(more.items(), key=lambda entry: int(entry[0])):
+    for _, token in sorted(added_tokens.items(), key=lambda entry: int(entry[0])):
         if token["content"] not in {known.content for known in tokenizer.get_added_tokens_decoder().values()}:
             tokenizer.add_tokens(
                 [AddedToken(token["content"], **{flag: token[flag] for flag in flags if flag in token})]
@@ -152,74 +253,95 @@ def _tokenizer_settings(encoder: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    try:
-        with safe_open(path, framework="pt") as weights:
-            return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-    except Exception as error:
-        raise InputError(f"{path}: not a safetensors file ({error}); fetch it again") from error
+def _needed_ids(model: _ModelFolder) -> set[int]:
+    """Collect the ids that the files around the tokenizer name, or whose number matters.
+
+    RoBERTa, MPNet and similar models count positions from the padding's id. So it stays the same where that costs
+    little: the ids in front of it are kept.
+    """
+    # tokens that the tokenizer's settings name
+    special = model.encoder / "special_tokens_map.json"
+    settings = (_tokenizer_settings(model.encoder), read_json(special) if special.is_file() else {})
+    values = [value for entry in settings for key, value in entry.items() if key.endswith(("_token", "_tokens"))]
+    named = {model.tokenizer.token_to_id(token) for value in values for token in _token_contents(value)} - {None}
+    # ids that config.json names
+    used = {number for key, value in model.config.items() for number in _config_token_ids(key, value)}
+    padding = model.config.get("pad_token_id")
+    if isinstance(padding, int) and padding <= _MAX_FIXED_PADDING:
+        used |= set(range(padding))
+    # tokens of prompts
+    path = model.folder / "config_sentence_transformers.json"
+    prompts = (read_json(path) if path.is_file() else {}).get("prompts") or {}
+    texts = [prompt for prompt in prompts.values() if prompt]
+    encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
+    in_prompts = {number for encoding in encodings for number in encoding.ids}
+    return named | in_prompts | {number for number in used if model.tokenizer.id_to_token(number) is not None}
 
 
-def _table(encoder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> str:
-    rows = config.get("vocab_size")
-    named = [name for name in shapes if name.endswith(TABLES)]
-    found = [name for name in named if shapes[name][0] == rows]
-    if len(found) != 1:
-        others = ", ".join(f"{name} {list(shapes[name])}" for name in named) or "none of such a name"
-        raise InputError(
-            f"{encoder / WEIGHTS}: {len(found)} word tables (*{', *'.join(TABLES)}) have the {rows} rows that "
-            f"config.json gives as vocab_size, expected one; there are {others}"
-        )
-    return found[0]
-
-
-def _named_tokens(encoder: Path) -> Iterator[str]:
-    """Yield the content of every token that a file beside tokenizer.json names."""
-    special = encoder / "special_tokens_map.json"
-    for settings in (_tokenizer_settings(encoder), read_json(special) if special.is_file() else {}):
-        for name, value in settings.items():
-            if name.endswith(("_token", "_tokens")):
-                yield from _contents(value)
-
-
-def _contents(value: object) -> Iterator[str]:
+def _token_contents(value: object) -> Iterator[str]:
+    """Yield the tokens in a value of tokenizer_config.json: strings, or objects with a content, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from _contents(value["content"] if "content" in value else list(value.values()))
+        yield from _token_contents(value["content"] if "content" in value else list(value.values()))
     elif isinstance(value, list):
-        for part in value:
-            yield from _contents(part)
+        for entry in value:
+            yield from _token_contents(entry)
 
 
-def _prompts(folder: Path) -> list[str]:
-    path = folder / "config_sentence_transformers.json"
-    prompts = (read_json(path) if path.is_file() else {}).get("prompts") or {}
-    return [prompt for prompt in prompts.values() if prompt]
-
-
-def _token_ids(key: str, value: object) -> list[int]:
-    """Return the ids that an entry of a configuration holds."""
+def _config_token_ids(key: str, value: object) -> list[int]:
+    """Return the token ids in an entry of config.json."""
     values = value if isinstance(value, list) else [value]
     return [number for number in values if isinstance(number, int)] if key.endswith("_token_id") else []
 
 
-def _config(config: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
-    """Give a configuration the new token ids; ids that no piece had become null."""
-    changed: dict[str, Any] = {"vocab_size": len(new_ids)} if "vocab_size" in config else {}
-    for key, value in config.items():
-        if _token_ids(key, value):
-            changed[key] = [new_ids.get(old) for old in value] if isinstance(value, list) else new_ids.get(value)
-    return {**config, **changed}
+def _write_folder(model: _ModelFolder, ids: tuple[int, ...], target: Path) -> list[str]:
+    """Write the model with only the tokens of ascending ids, and return the names of files left out."""
+    new_ids = {old: new for new, old in enumerate(ids)}
+    left_out = _copy_other_files(model, target)
+    encoder = target / model.encoder.relative_to(model.folder)
+    tokenizer_json = renumber(model.tokenizer_json, new_ids)
+    tokenizer = Tokenizer.from_str(json.dumps(tokenizer_json, ensure_ascii=False))
+    # the library has rules of its own for the ids of added tokens: refuse a tokenizer that would read other rows
+    added_tokens = model.tokenizer.get_added_tokens_decoder()
+    moved = [
+        token.content for old, token in added_tokens.items() if tokenizer.token_to_id(token.content) != new_ids[old]
+    ]
+    if moved:
+        raise InputError(
+            f"{model.encoder}: the ids of {', '.join(moved[:5])} cannot be kept in order; it cannot be trimmed"
+        )
+    tokenizer.save(str(encoder / "tokenizer.json"))
+    _rewrite(encoder / "tokenizer_config.json", lambda settings: _renumber_settings(settings, tokenizer_json))
+    for name in ("config.json", "generation_config.json"):
+        _rewrite(encoder / name, lambda config: _renumber_config(config, new_ids))
+    _write_weights(model, ids, encoder / WEIGHTS)
+    return left_out
 
 
-def _tokenizer_config(config: Mapping[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
-    old = config.get("added_tokens_decoder")
-    if old is None:
-        return dict(config)
-    ids = {token["content"]: token["id"] for token in described["added_tokens"]}
-    tokens = sorted(old.values(), key=lambda token: ids[token["content"]])
-    return {**config, "added_tokens_decoder": {str(ids[token["content"]]): token for token in tokens}}
+def _copy_other_files(model: _ModelFolder, target: Path) -> list[str]:
+    """Copy everything but hidden files and the old weights and vocabulary; return the names of what is left out."""
+    left_out = set()
+    for file in sorted(path for path in model.folder.rglob("*") if path.is_file()):
+        relative = file.relative_to(model.folder)
+        outdated = _outdated_name(file, model.encoder)
+        if outdated and file != model.encoder / WEIGHTS:
+            left_out.add(outdated)
+        if not (outdated or any(part.startswith(".") for part in relative.parts)):
+            (target / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / relative)
+    return sorted(left_out)
+
+
+def _outdated_name(file: Path, encoder: Path) -> str | None:
+    """Return the file's name, or its format's folder, if it holds the old weights or the old vocabulary."""
+    if not file.is_relative_to(encoder):
+        return None
+    first, *rest = file.relative_to(encoder).parts
+    if rest:
+        return f"{first}/" if first in _OTHER_FORMATS else None
+    is_weights = file.suffix in _OTHER_WEIGHTS or file.name.endswith(".safetensors.index.json")
+    return file.name if is_weights or file.name in _OTHER_VOCABULARIES else None
 
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -227,188 +349,36 @@ def _rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
         write_json(path, change(read_json(path)))
 
 
-def _check_ids(old: Tokenizer, new: Tokenizer, new_ids: Mapping[int, int], encoder: Path) -> None:
-    """Refuse a result that would read other rows; ids of added tokens follow rules of the library's own."""
-    names = old.get_added_tokens_decoder()
-    moved = [token.content for number, token in names.items() if new.token_to_id(token.content) != new_ids[number]]
-    if moved:
-        raise InputError(f"{encoder}: the ids of {', '.join(moved[:5])} cannot be kept in order; it cannot be trimmed")
+def _renumber_settings(settings: Mapping[str, Any], tokenizer_json: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the added tokens of tokenizer_config.json their new ids."""
+    added_tokens = settings.get("added_tokens_decoder")
+    if added_tokens is None:
+        return dict(settings)
+    ids = {token["content"]: token["id"] for token in tokenizer_json["added_tokens"]}
+    tokens = sorted(added_tokens.values(), key=lambda token: ids[token["content"]])
+    return {**settings, "added_tokens_decoder": {str(ids[token["content"]]): token for token in tokens}}
 
 
-def _save_weights(model: Model, ids: tuple[int, ...], path: Path) -> None:
+def _renumber_config(config: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
+    """Give a configuration the new token ids; ids without a token become null."""
+    changes: dict[str, Any] = {"vocab_size": len(new_ids)} if "vocab_size" in config else {}
+    for key, value in config.items():
+        if _config_token_ids(key, value):
+            changes[key] = [new_ids.get(old) for old in value] if isinstance(value, list) else new_ids.get(value)
+    return {**config, **changes}
+
+
+def _write_weights(model: _ModelFolder, ids: tuple[int, ...], path: Path) -> None:
+    """Write the weights with only the kept rows of the token embeddings and of a masked language model's output."""
     import torch
 
+    rows_before = model.shapes[model.token_embeddings][0]
+    outputs = [
+        name for name, shape in model.shapes.items() if shape[:1] == (rows_before,) and _OUTPUT_LAYER.search(name)
+    ]
     weights = load_file(model.encoder / WEIGHTS)
     rows = torch.tensor(ids)
-    cut = {name: weights[name].index_select(0, rows) for name in rows_cut(model)}
+    trimmed = {name: weights[name].index_select(0, rows) for name in [model.token_embeddings, *outputs]}
     with safe_open(model.encoder / WEIGHTS, framework="pt") as opened:
         metadata = opened.metadata() or {"format": "pt"}
-    save_file({**weights, **cut}, path, metadata=metadata)
-
-
-def _copy_the_rest(model: Model, target: Path) -> list[str]:
-    left_out = set()
-    for file in sorted(path for path in model.folder.rglob("*") if path.is_file()):
-        relative = file.relative_to(model.folder)
-        foreign = _foreign(file, model.encoder)
-        if foreign and file != model.encoder / WEIGHTS:
-            left_out.add(foreign)
-        if not (foreign or any(part.startswith(".") for part in relative.parts)):
-            (target / relative).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target / relative)
-    return sorted(left_out)
-
-
-def _foreign(file: Path, encoder: Path) -> str | None:
-    """Name what a file belongs to if it holds the old weights or the old vocabulary."""
-    if not file.is_relative_to(encoder):
-        return None
-    inside = file.relative_to(encoder)
-    if inside.parts[0] in _OTHER_FORMATS and len(inside.parts) > 1:
-        return f"{inside.parts[0]}/"
-    weights = file.suffix in _OTHER_WEIGHTS or file.name.endswith(".safetensors.index.json")
-    return file.name if len(inside.parts) == 1 and (weights or file.name in _OLD_VOCABULARIES) else None
-
-
-RECORD = "trim.json"
-"""What a trimmed folder says about how it was made."""
-
-
-@dataclass(frozen=True)
-class Trimmed:
-    """A model before and after."""
-
-    model: str
-    output: str
-    rows_before: int
-    """Rows of the word table, of which there may be more than pieces."""
-    rows_after: int
-    bytes_before: int
-    """Of the weights' file."""
-    bytes_after: int
-    left_out: tuple[str, ...]
-    """Files that hold the old weights or the old vocabulary in other formats."""
-    vocabulary: VocabularyReport
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON knows them."""
-        return asdict(self)
-
-    def show(self) -> None:
-        """Print tables."""
-        size = f"{self.bytes_before / 1e6:.1f}", f"{self.bytes_after / 1e6:.1f}"
-        rows = [
-            ("rows of the word table", f"{self.rows_before:,}", f"{self.rows_after:,}"),
-            (f"MB of {WEIGHTS}", *size),
-        ]
-        for text in self.vocabulary.held_out:
-            rows += _rates(text)
-        console.table(self.output, ["", "before", "after"], rows)
-
-
-def trim_model(
-    model: str,
-    output: Path | None = None,
-    *,
-    languages: Sequence[str] = (),
-    texts: Sequence[Path] = (),
-    size: int | None = None,
-    min_count: int = 1,
-) -> Trimmed:
-    """Write a model with only the pieces, and rows of its word table, that languages or texts use.
-
-    :param model: a folder of ours, of transformers or of sentence-transformers; or a reference to one.
-    :param output: the folder to write; default `<model>-<languages>` here.
-    :param languages: ISO 639-1 codes; the frequent words of each are counted.
-    :param texts: files of text, which are counted too.
-    :param size: how many of the pieces seen are kept at most.
-    :param min_count: how often a piece must be seen.
-    :raises InputError: when the model cannot be trimmed, there is nothing to count, or the folder cannot be written.
-    """
-    if not languages and not texts:
-        raise InputError("trim: neither languages nor text is given; add --languages de,en or --text FILE, or both")
-    source = resolve(model)
-    target = output or Path(_name(model, languages))
-    _check_target(target, source)
-    if languages:
-        check_languages(languages)
-    opened = _open(source)
-    counts = count(opened.tokenizer, languages, texts)
-    kept = choose_pieces(opened.tokenizer, counts, size=size, min_count=min_count, needed=opened.needed)
-    with whole_folder(target) as folder:
-        left_out = opened.write(kept.ids, folder)
-        before, after = ((place / opened.weights).stat().st_size for place in (source, folder))
-        rows = opened.rows, len(kept.ids)
-        trimmed = Trimmed(model, str(target), *rows, before, after, tuple(left_out), kept.report)
-        write_json(folder / RECORD, {"xcompress": xcompress.__version__, **trimmed.to_json()})
-    if left_out:
-        console.say(f"left out, as they hold the old vocabulary: {', '.join(left_out)}")
-    return trimmed
-
-
-def count(tokenizer: Tokenizer, languages: Sequence[str], texts: Sequence[Path]) -> list[Counted]:
-    """Count the pieces of languages' frequent words and of files of text.
-
-    :raises InputError: when there is no word list for a language, or a file cannot be read.
-    """
-    return [count_words(tokenizer, one) for one in languages] + [count_file(tokenizer, path) for path in texts]
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """What trimming needs of a model, of whichever kind its folder is."""
-
-    tokenizer: Tokenizer
-    rows: int
-    needed: set[int]
-    weights: Path
-    """Where they are in the folder."""
-    write: Callable[[tuple[int, ...], Path], list[str]]
-
-
-def _open(source: Path) -> _Opened:
-    if not source.is_dir():
-        raise InputError(f"{source}: is a file; give a model's folder")
-    config = source / "config.json"
-    if config.is_file() and read_json(config).get("model_type") == MODEL_TYPE:
-        return _open_student(source)
-    model = open_model(source)
-    rows, weights = model.shapes[model.table][0], (model.encoder / WEIGHTS).relative_to(source)
-    return _Opened(
-        model.tokenizer, rows, needed_ids(model), weights, lambda ids, folder: write_trimmed(model, ids, folder)
-    )
-
-
-def _open_student(source: Path) -> _Opened:
-    student, tokenizer = Student.load(source)
-    prefix = tokenizer.encode(student.config.prefix, add_special_tokens=False).ids
-
-    def write(ids: tuple[int, ...], folder: Path) -> list[str]:
-        trimmed, its_tokenizer = trim(student, tokenizer, ids)
-        trimmed.save(folder, its_tokenizer)
-        return []
-
-    needed = {student.config.pad_token_id, *prefix}
-    return _Opened(tokenizer, student.config.vocab_size, needed, Path(WEIGHTS), write)
-
-
-def _name(model: str, languages: Sequence[str]) -> str:
-    last = model.rstrip("/").split("/")[-1].partition("@")[0] or "model"
-    return "-".join([last, *(languages or ["trimmed"])])
-
-
-def _check_target(target: Path, source: Path) -> None:
-    here, there = target.resolve(), source.resolve()
-    if here == there or here in there.parents or there in here.parents:
-        raise InputError(f"{target}: overlaps the model's own folder {source}; name another folder with --output")
-    if target.is_file():
-        raise InputError(f"{target}: is a file; name a folder with --output")
-    if target.is_dir() and any(target.iterdir()) and not (target / RECORD).is_file():
-        raise InputError(f"{target}: is not empty and was not written by trim; name another folder with --output")
-
-
-def _rates(text: HeldOut) -> list[tuple[str, str, str]]:
-    where = f"{text.name}, held out ({text.words:,} words)"
-    unknown = f"{text.unknown_before:.3%}", f"{text.unknown_after:.3%}"
-    length = f"{text.pieces_per_word_before:.2f}", f"{text.pieces_per_word_after:.2f}"
-    return [(f"{where}: unknown pieces", *unknown), (f"{where}: pieces per word", *length)]
+    save_file({**weights, **trimmed}, path, metadata=metadata)

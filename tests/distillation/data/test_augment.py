@@ -63,7 +63,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def graded() -> list[GradedPair]:
-    """Draw 24 pairs of five words with scores that follow no rule: they can be learnt by heart."""
+    """Draw 24 pairs of five words with random scores, which can only be memorised."""
     generator = np.random.default_rng(0)
     texts = [" ".join(generator.choice(WORDS, 5)) for _ in range(48)]
     scores = generator.choice([0.1, 0.9], 24).tolist()
@@ -84,7 +84,7 @@ def by_loops(sentences: list[str], vectors: np.ndarray, known: list[tuple[str, s
 
 @pytest.mark.parametrize("cells", [1, 70, 10_000])
 def test_neighbours_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
-    monkeypatch.setattr(augment, "_CELLS", cells)
+    monkeypatch.setattr(augment, "MAX_COSINES", cells)
     vectors = np.random.default_rng(3).normal(size=(30, 5)).astype(np.float32)
     sentences = [f"s{row}" for row in range(30)]
     everything = by_loops(sentences, vectors, [], 4)
@@ -96,7 +96,7 @@ def test_neighbours_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch, cells
 
 
 def test_neighbours_taken_count_known_pairs() -> None:
-    """The nearest of each is taken first and left out then, where it is known: no other takes its place."""
+    """The nearest sentence is chosen first. If the pair is known, it is left out, and no other takes its place."""
     vectors = np.array([[1, 0], [1, 0.1], [0, 1]], dtype=np.float32)
     assert neighbour_pairs(["a", "b", "c"], vectors, [("b", "a")], 1) == [("c", "b")]
 
@@ -108,7 +108,7 @@ def test_fewer_sentences_than_neighbours() -> None:
 
 
 def test_no_matrix_of_all_cosines_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augment, "_CELLS", 1 << 16)
+    monkeypatch.setattr(augment, "MAX_COSINES", 1 << 16)
     count = 3000
     vectors = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
     tracemalloc.start()
@@ -120,7 +120,7 @@ def test_no_matrix_of_all_cosines_is_made(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_grades_are_the_models_own_in_the_order_of_the_pairs(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(augment, "fast_inference", nullcontext)
-    monkeypatch.setattr(augment, "_GRADED_TOGETHER", 3)
+    monkeypatch.setattr(augment, "GRADING_CHUNK", 3)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(ready)
     model = BertForSequenceClassification.from_pretrained(ready).eval()
     found = grade(cross_encoder(ready, [], 0, seed=1), PAIRS)
@@ -172,11 +172,11 @@ def test_grades_outside_0_to_1_are_refused(ready: Path, bias: float) -> None:
     model = cross_encoder(ready, [], 0, seed=1)
     model.activation_fn = nn.Identity()
     model.model.classifier.bias.data.fill_(bias)
-    with pytest.raises(InputError, match=r"grades from \S+ to \S+, and 0 to 1 is what is learnt from"):
+    with pytest.raises(InputError, match=r"grades from \S+ to \S+, but training needs 0 to 1"):
         grade(model, PAIRS)
 
 
-def test_several_workers_do_not_train_it(
+def test_several_workers_cannot_train_a_cross_encoder(
     ready: Path, graded: list[GradedPair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distributed, "count", lambda: 2)

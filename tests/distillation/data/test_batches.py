@@ -6,7 +6,7 @@ import torch
 
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.corpus.pairs import Pair
-from xcompress.distillation.data.batches import LikeLengths, PairBatches, TokenFile, draw, write_tokens
+from xcompress.distillation.data.batches import LengthGroupedSampler, PairBatches, TokenFile, draw, write_tokens
 from xcompress.distillation.data.targets import Goal
 from xcompress.distillation.teachers.vectors import Vectors, vectors_of
 from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
@@ -59,9 +59,9 @@ def test_tokens_on_disk_are_those_of_the_tokenizer(tmp_path: Path) -> None:
 
 def test_an_order_holds_every_pair_once_and_like_lengths_together() -> None:
     lengths = np.random.default_rng(1).integers(4, 60, size=1000)
-    order = list(LikeLengths(lengths, 8, seed=1))
+    order = list(LengthGroupedSampler(lengths, 8, seed=1))
     assert sorted(order) == list(range(1000))
-    assert order == list(LikeLengths(lengths, 8, seed=1)) != list(LikeLengths(lengths, 8, seed=2))
+    assert order == list(LengthGroupedSampler(lengths, 8, seed=1)) != list(LengthGroupedSampler(lengths, 8, seed=2))
     spread = [np.ptp(lengths[order[start : start + 8]]) for start in range(0, 1000, 8)]
     assert np.mean(spread) < 4 < np.mean([np.ptp(lengths[start : start + 8]) for start in range(0, 1000, 8)])
     first = [lengths[order[start]] for start in range(0, 400, 8)]
@@ -69,7 +69,7 @@ def test_an_order_holds_every_pair_once_and_like_lengths_together() -> None:
 
 
 def test_a_batch_that_is_not_full_comes_last() -> None:
-    order = list(LikeLengths(np.arange(20), 8, seed=1))
+    order = list(LengthGroupedSampler(np.arange(20), 8, seed=1))
     assert {16, 17, 18, 19} == set(order[16:])
 
 

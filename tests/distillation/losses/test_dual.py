@@ -46,7 +46,7 @@ def softmax_of(logits: Array) -> Array:
 
 @pytest.fixture(params=[2**20, 2 * N * 3], ids=["one block", "four blocks"])
 def cells(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(dual, "CELLS", request.param)
+    monkeypatch.setattr(dual, "MAX_LOGITS", request.param)
     yield request.param
 
 
@@ -207,7 +207,7 @@ def test_the_most_logits_at_one_time_are_bounded(monkeypatch: pytest.MonkeyPatch
         sizes.append(len(left) * len(right))
         return inner_products(left, right)
 
-    monkeypatch.setattr(dual, "CELLS", 5 * 40)
+    monkeypatch.setattr(dual, "MAX_LOGITS", 5 * 40)
     monkeypatch.setattr(dual, "inner_products", recorded)
     hidden, table = torch.randn(40, D, requires_grad=True), torch.randn(101, D, requires_grad=True)
     partition = log_partition(hidden, table)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tests.helpers.student import make_student
 from xcompress.distillation.collapse import Collapse, CollapseError, spread
 from xcompress.distillation.losses.calibrated import moving_loss
-from xcompress.distillation.optim import ema as moving
+from xcompress.distillation.optim import ema
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
 from xcompress.modeling.student import Student
 
@@ -56,9 +56,9 @@ def test_the_first_vectors_are_the_students() -> None:
     assert torch.equal(found, student(IDS, MASK)[1])
 
 
-@pytest.mark.parametrize("piece", [moving.PIECE, 7])
-def test_an_update_is_equation_2(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "PIECE", piece)
+@pytest.mark.parametrize("block", [ema.BLOCK, 7])
+def test_an_update_is_equation_2(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ema, "BLOCK", block)
     student = make_student()
     teacher = MovingTeacher(student)
     expected = [weight.double().numpy() for weight in weights(student)]

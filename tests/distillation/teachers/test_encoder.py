@@ -22,7 +22,8 @@ from xcompress.distillation.teachers.encoder import (
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines
-from xcompress.modeling.load import import_encoder, pooling_of
+from xcompress.modeling.load import import_encoder
+from xcompress.modeling.st_folder import pooling_of
 from xcompress.modeling.student import encode
 from xcompress.recipe import EncoderSection, TeacherSection
 
@@ -146,9 +147,9 @@ def test_pooling_is_read_in_both_notations(described: dict[str, object], pooling
     assert pooling_of(tmp_path) == pooling
 
 
-def test_what_is_imported_must_be_pooled_by_the_mean(tmp_path: Path) -> None:
+def test_a_layer_source_must_be_pooled_by_the_mean(tmp_path: Path) -> None:
     part = EncoderSection(source=str(sentence_transformer(tmp_path, "cls")))
-    with pytest.raises(InputError, match=r"assistant\.source: .* pooled by 'cls', .* only be pooled by 'mean'"):
+    with pytest.raises(InputError, match=r"assistant\.source: .* pooled by 'cls', .* must be pooled by 'mean'"):
         check_mean_pooling(part, tmp_path, "assistant")
     with pytest.raises(InputError, match="pooled by 'cls'"):
         check_mean_pooling(EncoderSection(source=str(bert()), pooling="cls"), bert(), "assistant")
@@ -190,7 +191,7 @@ def test_an_e5s1_file_needs_a_tokenizer_and_is_normalised_as_the_recipe_says(tmp
         open_encoder(TeacherSection(**part, pooling="cls"), "teacher")
 
 
-def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_a_source_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no model")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="neither a model's folder, an E5S1 file nor"):
@@ -246,7 +247,7 @@ def test_the_shape_of_a_folder_is_checked_when_it_is_opened() -> None:
         open_encoder(EncoderSection(**source, shape=sizes | {"layers": 3}), "teacher")
 
 
-def test_what_gives_only_vectors_takes_no_shape_pooling_tokenizer_or_digest() -> None:
+def test_encoders_that_give_only_vectors_take_no_shape_pooling_tokenizer_or_digest() -> None:
     with pytest.raises(InputError, match=r"teacher\.pooling: python:math:sqrt gives nothing but vectors"):
         open_encoder(EncoderSection(source="python:math:sqrt", pooling="mean"), "teacher")
     with pytest.raises(InputError, match=r"teacher\.sha256: python:math:sqrt"):
@@ -255,7 +256,7 @@ def test_what_gives_only_vectors_takes_no_shape_pooling_tokenizer_or_digest() ->
         open_encoder(EncoderSection(source="vectors.npy", shape=STATED), "teacher")
 
 
-def test_the_fingerprint_follows_whatever_changes_the_vectors(tmp_path: Path) -> None:
+def test_the_fingerprint_changes_with_everything_that_changes_the_vectors(tmp_path: Path) -> None:
     write_json(tmp_path / "model" / "config.json", {"a": 1})
     source = {"source": str(tmp_path / "model")}
     parts = [

@@ -1,7 +1,7 @@
 """The training objectives of calibrated similarity (Ham and Kim, 2021), as functions of tensors.
 
 Phase 1 learns from labelled pairs of English sentences, phase 2 from translations. Sentence vectors are (N, D): row i
-of both batches makes a pair. All return a scalar, the mean over pairs.
+of one batch and row i of the other are a pair. All return a scalar, the mean over pairs.
 """
 
 import torch
@@ -12,22 +12,22 @@ from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
 def moving_loss(teacher_sources: Tensor, targets: Tensor) -> Tensor:
     """Eq. 1: MSE(S(t), T(s)), the mean over pairs and components of (S(t) - T(s))^2.
 
-    As printed, a mean over components, where the objectives of multi-stage distillation sum over them: a weight of D
-    makes the two comparable.
+    It is a mean over components, as printed, where the objectives of multi-stage distillation are sums: a weight of D
+    makes it comparable to them.
     """
     return mse_loss(targets, teacher_sources)
 
 
 def entailment_features(first: Tensor, second: Tensor) -> Tensor:
-    """Return (u, v, |u - v|), (N, 3 D), of sentence vectors u and v: what the classifier of section 5.1 sees."""
+    """Return (u, v, |u - v|), (N, 3 D), the input of the classifier of section 5.1, for sentence vectors u and v."""
     return torch.cat([first, second, (first - second).abs()], dim=-1)
 
 
 def entailment_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy -log p(label) of entailment, neutral, contradiction (section 5.1).
+    """Return the cross-entropy -log p(label) of entailment, neutral and contradiction (section 5.1).
 
-    :param logits: one value for each class, (N, 3).
-    :param labels: the right class of each pair, int64, (N,).
+    :param logits: one for each class, (N, 3).
+    :param labels: class of each pair, int64, (N,).
     """
     return cross_entropy(logits, labels)
 
@@ -35,6 +35,6 @@ def entailment_loss(logits: Tensor, labels: Tensor) -> Tensor:
 def graded_loss(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
     """Return the mean of (cos(u, v) - score)^2 (section 5.1).
 
-    :param scores: similarity as people see it, from 0 to 1, (N,).
+    :param scores: similarity as graded by people, from 0 to 1, (N,).
     """
     return mse_loss(cosine_similarity(first, second), scores)

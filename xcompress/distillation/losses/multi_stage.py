@@ -1,7 +1,7 @@
 """The training objectives of multi-stage distillation (Ding et al., 2022), as functions of tensors.
 
-Each is named after what it learns from. Sentence vectors are (N, D): row i of a source batch and row i of a target
-batch are translations. All return a scalar. Squared differences are summed over the width and averaged over the batch.
+Each is named after its label. Sentence vectors are (N, D): row i of the sources and row i of the targets are
+translations. All return a scalar. Squared differences are summed over the width and averaged over the batch.
 """
 
 from torch import Tensor
@@ -20,7 +20,7 @@ def teacher_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> T
 
 
 def teacher_targets_loss(teacher_targets: Tensor, targets: Tensor) -> Tensor:
-    """Mean |T(t) - X(t)|^2, half of eq. 4 with T in place of A: for a teacher that knows the target languages."""
+    """Mean |T(t) - X(t)|^2, half of eq. 4 with T instead of A: for a teacher that knows the target languages."""
     return squared_distance(teacher_targets, targets)
 
 
@@ -32,9 +32,9 @@ def assistant_loss(assistant_sources: Tensor, assistant_targets: Tensor, sources
 def embedding_loss(assistant_tokens: Tensor, student_tokens: Tensor, attention_mask: Tensor) -> Tensor:
     """Eq. 3: mean over tokens of |Ae(x) - Be(x)|^2.
 
-    :param assistant_tokens: output of the assistant's embedding layer, (N, L, H).
+    :param assistant_tokens: output of the assistant's embedding layer for sources and targets, (N, L, H).
     :param student_tokens: output of the student's bottlenecked embedding layer, (N, L, H).
-    :param attention_mask: 1 for tokens, 0 for padding, (N, L). Sources and targets stand in one batch.
+    :param attention_mask: 1 for tokens, 0 for padding, (N, L).
     """
     weights = attention_mask.to(student_tokens.dtype)
     distances = (assistant_tokens - student_tokens).square().sum(-1)
@@ -55,7 +55,7 @@ def contrast_bool_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor
 def contrast_ce_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
     """Eq. 9: -sum over i, j of cos(T(s_i), T(s_j)) log softmax_j(cos(X(s_i), X(t_j)) / tau).
 
-    A sum, as printed, not a mean: it grows with the batch, so that a weight of 1/N makes it comparable to the others.
+    It is a sum, as printed, and grows with the batch: a weight of 1/N makes it comparable to the other objectives.
     """
     labels = cosine_matrix(teacher_sources, teacher_sources)
     return -(labels * log_softmax(cosine_matrix(sources, targets) / TEMPERATURE, dim=1)).sum()

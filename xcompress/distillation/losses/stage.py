@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from xcompress.corpus.labelled import RELATIONS
 from xcompress.distillation.collapse import Collapse
-from xcompress.distillation.data.batches import WordGoals
-from xcompress.distillation.data.masking import Words
+from xcompress.distillation.data.batches import WordLabels
+from xcompress.distillation.data.masking import MaskingConfig
 from xcompress.distillation.distributed import all_gather, count, total
 from xcompress.distillation.losses import calibrated, dual
 from xcompress.distillation.losses import multi_stage as objectives
@@ -147,7 +147,7 @@ def pair_kinds(stage: Stage) -> list[PairKind]:
     return sorted(found, key=lambda feed: (feed != "translations", feed))
 
 
-def word_goals(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordGoals | None:
+def word_goals(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordLabels | None:
     """Return what a stage predicts words by; None where it predicts none.
 
     :raises InputError: when the vocabulary has no piece that can stand for a masked word.
@@ -162,7 +162,7 @@ def word_goals(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> Word
             f"stages.{name}.objectives: {tasks[0]} masks words, and the vocabulary has none of {', '.join(MASKS)}; "
             "train one (vocabulary.method), or leave the objective out"
         )
-    return WordGoals(Words(masks[0], frozenset(special.values()), seed), tasks)
+    return WordLabels(MaskingConfig(masks[0], frozenset(special.values()), seed), tasks)
 
 
 def check_depths(name: str, stage: Stage, student: StudentConfig) -> None:

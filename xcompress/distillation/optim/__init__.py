@@ -1,1 +1,1 @@
-"""LARS, and the exponential moving average of weights."""
+"""The LARS optimizer, and the exponential moving average of a student."""

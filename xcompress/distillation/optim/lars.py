@@ -1,4 +1,4 @@
-"""LARS, layer-wise adaptive rate scaling (You et al., 2017): each weight matrix has a learning rate of its own."""
+"""LARS, layer-wise adaptive rate scaling (You et al., 2017): every weight tensor has its own learning rate."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,17 @@ TRUST = 0.001
 
 
 class Lars(Optimizer):
-    """Stochastic gradient descent with momentum, whose steps are in proportion to the weights.
+    """Stochastic gradient descent with momentum and steps in proportion to the weights.
 
-    For each tensor of weights w with gradient g:
+    For each weight tensor w with gradient g:
 
         r = trust |w| / (|g| + weight_decay |w|), and 1 where |w| or |g| is 0
         v <- momentum v + lr r (g + weight_decay w)
         w <- w - v
 
-    Norms are over the whole tensor. A group of parameters with `adapt: False` has r = 1 and no weight decay: biases and
-    the weights of norms are left out like this, as in BYOL (Grill et al., 2020). The learning rate is inside v, as
-    printed, so that a schedule changes what is added to v and not what is in it.
+    Norms are over the whole tensor. A parameter group with `adapt: False` has r = 1 and no weight decay; it is for
+    biases and the weights of norms, as in BYOL (Grill et al., 2020). The learning rate is inside v, as printed, so
+    that a schedule affects only what is added to v.
     """
 
     def __init__(
@@ -34,18 +34,19 @@ class Lars(Optimizer):
         trust: float = TRUST,
         adapt: bool = True,
     ) -> None:
-        """Take what a group of parameters does not say itself; each of `lr` ... `adapt` may stand in a group.
+        """Set the defaults of parameter groups; a group may override each of `lr` ... `adapt`.
 
-        :param params: weights, or groups of them as dictionaries.
+        :param params: weights, or parameter groups as dictionaries.
         """
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": adapt}
         super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Change all weights that have a gradient.
+        """Update all weights that have a gradient.
 
-        :param closure: evaluates the model again; what it returns is returned.
+        :param closure: evaluates the model again.
+        :returns: the closure's result.
         """
         loss = None
         if closure is not None:
@@ -53,33 +54,24 @@ class Lars(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             for weight in group["params"]:
-                if weight.grad is not None:
-                    weight.sub_(self._velocity(weight, group))
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(weight)
+                velocity = state["velocity"].mul_(group["momentum"])
+                weight.sub_(velocity.add_(_scaled_gradient(weight, group), alpha=group["lr"]))
         return loss
-
-    def _velocity(self, weight: Tensor, group: dict[str, float]) -> Tensor:
-        """Bring v of a weight up to date and return it, in the shape of the weight."""
-        state = self.state[weight]
-        if "velocity" not in state:
-            state["velocity"] = torch.zeros_like(weight)
-        velocity: Tensor = state["velocity"].mul_(group["momentum"])
-        return velocity.add_(_scaled_gradient(weight, group), alpha=group["lr"])
 
 
 def _scaled_gradient(weight: Tensor, group: dict[str, float]) -> Tensor:
     """Return r (g + weight_decay w), in the shape of the weight."""
     gradient = weight.grad
-    assert gradient is not None  # those without are left out
+    assert gradient is not None  # the caller leaves out weights without a gradient
     if not group["adapt"]:
         return gradient
-    decay = group["weight_decay"]
-    return (gradient + decay * weight) * local_rate(weight.norm(), gradient.norm(), decay, group["trust"])
-
-
-def local_rate(weight_norm: Tensor, gradient_norm: Tensor, weight_decay: float, trust: float) -> Tensor:
-    """Return trust |w| / (|g| + weight_decay |w|), or 1 where |w| or |g| is 0; norms and result are scalars.
-
-    The choice is made by the device that holds the norms: nothing waits for their values.
-    """
-    rate = trust * weight_norm / (gradient_norm + weight_decay * weight_norm)
-    return torch.where((weight_norm > 0) & (gradient_norm > 0), rate, 1.0)
+    decay, weight_norm, gradient_norm = group["weight_decay"], weight.norm(), gradient.norm()
+    rate = group["trust"] * weight_norm / (gradient_norm + decay * weight_norm)
+    # the device that holds the norms chooses, so that nothing waits for their values
+    rate = torch.where((weight_norm > 0) & (gradient_norm > 0), rate, 1.0)
+    return (gradient + decay * weight) * rate
