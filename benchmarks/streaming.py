@@ -2,7 +2,7 @@
 
     python benchmarks/streaming.py [--pairs 5000000] [--batches 20000] [--folder FOLDER]
 
-Synthetic pairs are written to one file and their tokens and random float16 goals to others; then batches are drawn over
+Synthetic pairs are written to one file, their tokens and random float16 targets to others; then batches are drawn over
 the whole of them, as a stage draws them. Printed is what resident memory grows by over the same process before the
 files are opened: in all, and without pages of files, which the system takes back when memory is short.
 """
@@ -24,7 +24,7 @@ from xcompress.console import bar, table
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import LikeLengths, PairBatches, draw, write_tokens
-from xcompress.distillation.data.targets import Goal, Sentences, distinct
+from xcompress.distillation.data.targets import Sentences, VectorTargets, distinct
 from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.modeling.student import StudentConfig
 
@@ -52,7 +52,7 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def write_goals(folder: Path, count: int) -> Vectors:
+def write_targets(folder: Path, count: int) -> Vectors:
     """Write random vectors as the teacher's are kept."""
     folder.mkdir()
     generator = np.random.default_rng(1)
@@ -116,9 +116,9 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     done(f"{len(texts):,} different sentences told apart")
     write_tokens(folder / "tokens", pairs, rows, tokenizer(), config)
     done("both sides tokenised")
-    goal = Goal(write_goals(folder / "goals", len(texts)), places)
-    loader = PairBatches(folder / "tokens", {"teacher_sources": goal}, pad_token_id=0)
-    done("goals written")
+    targets = VectorTargets(write_targets(folder / "targets", len(texts)), places)
+    loader = PairBatches(folder / "tokens", {"teacher_sources": targets}, pad_token_id=0)
+    done("targets written")
     order = iter(LikeLengths(loader.lengths, BATCH, seed=1))
     with bar("batches", batches) as ticker:
         for _ in range(batches):

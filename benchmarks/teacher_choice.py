@@ -20,7 +20,7 @@ from xcompress.console import emit, markdown_table
 from xcompress.corpus.graded import read_folder, score
 from xcompress.distillation.initialization import principal_axes
 from xcompress.distillation.teachers.encoder import open_encoder
-from xcompress.distillation.teachers.ensemble import joined, scales
+from xcompress.distillation.teachers.ensemble import concatenate, ensemble_scales
 from xcompress.distillation.teachers.vectors import VectorsOf
 from xcompress.recipe import OneTeacher, load_recipe
 
@@ -55,7 +55,9 @@ def main() -> None:
 def _together(alone: Mapping[str, Vectors]) -> dict[str, Vectors]:
     """Return vectors of every two teachers, by label, with each of the weights."""
     return {
-        f"{_times(weights[0])}{one} + {_times(weights[1])}{other}": joined([alone[one], alone[other]], scales(weights))
+        f"{_times(weights[0])}{one} + {_times(weights[1])}{other}": concatenate(
+            [alone[one], alone[other]], ensemble_scales(weights)
+        )
         for one, other in combinations(alone, 2)
         for weights in WEIGHTS
     }

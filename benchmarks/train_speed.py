@@ -3,7 +3,7 @@
     python benchmarks/train_speed.py RUN [--steps 60] [--rounds 3]
 
 RUN is a run folder of `xcompress distill` whose recipe has a stage with the objective `teacher`. The student is the
-untrained one of that run, the goals are the teacher's vectors of the English sentences (eq. 6), for both sides.
+untrained one of that run, the targets are the teacher's vectors of the English sentences (eq. 6), for both sides.
 sentence-transformers trains as its documentation on multilingual models does: SentenceTransformerTrainer, MSELoss on
 (English, translation, label), AdamW, its own collator. Its time includes what it does to the text, and so does ours;
 the teacher's vectors are computed before, for both. It is also timed with `bf16=True`, which that documentation does
@@ -30,16 +30,20 @@ from transformers import set_seed
 
 from xcompress.console import emit, table
 from xcompress.corpus.pairs import Pair
-from xcompress.distillation.assistant import PIECE_COUNTS
+from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.data.batches import Feeds, PairBatches, write_tokens
-from xcompress.distillation.data.targets import Goal
+from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.targets import VectorTargets
 from xcompress.distillation.hardware import has_bf16
 from xcompress.distillation.initialization import initial_student
 from xcompress.distillation.losses.multi_stage import teacher_loss
 from xcompress.distillation.losses.stage import SentenceVectors, sentence_loss
-from xcompress.distillation.materials import Materials
 from xcompress.distillation.run_folder import open_run
+from xcompress.distillation.stages import plan_translation_stages
+from xcompress.distillation.teachers.ensemble import find_encoders
+from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import Job, train
+from xcompress.distillation.training_data import prepare_training_data
 from xcompress.modeling.student import Student, encode, read_config
 from xcompress.recipe import Recipe, Stage, load_recipe
 
@@ -56,10 +60,10 @@ class Task:
     start: Path
     """Folder of the untrained student."""
     pairs: Sequence[Pair]
-    goals: Goal
+    targets: VectorTargets
     """The teacher's vectors of the English sides."""
     held_out: Sequence[Pair]
-    held_out_goals: np.ndarray
+    held_out_targets: np.ndarray
     stage: Stage
 
 
@@ -83,16 +87,24 @@ def prepare(run_folder: Path, steps: int, folder: Path) -> Task:
     name, stage = _stage(recipe, steps)
     recipe = recipe.model_copy(update={"stages": {name: stage}})
     with open_run(run_folder) as run:
-        materials = Materials(recipe, run, read_config(run_folder / "reference").hidden_size, None)
-        pairs = [materials.train[int(row)] for row in materials.drawn[name]]
-        goal = materials.taught.goal(name)
-        held_out = materials.holdout
-        held_out_goals = materials.teacher([pair.source for pair in held_out])
+        corpus = corpus_step(recipe, run, None)
+        data = prepare_training_data(
+            recipe,
+            corpus,
+            plan_translation_stages(recipe, corpus),
+            find_encoders(recipe),
+            VectorStore(run.vectors),
+            read_config(run_folder / "reference").hidden_size,
+        )
+    assert data.teacher is not None  # the stage learns from one
+    pairs = [data.train[int(row)] for row in data.rows[name]]
+    targets = data.teacher.sources.targets(name)
+    held_out_targets = data.teacher.of_text([pair.source for pair in data.held_out])
     assistant, tokenizer = Student.load(run_folder / "start")
-    student = initial_student(assistant, recipe.student, np.load(run_folder / "start" / PIECE_COUNTS))
+    student = initial_student(assistant, recipe.student, np.load(run_folder / "start" / TOKEN_COUNTS))
     (folder / "start").mkdir()
     student.save(folder / "start", tokenizer)
-    return Task(folder / "start", pairs, goal, held_out, held_out_goals, stage)
+    return Task(folder / "start", pairs, targets, data.held_out, held_out_targets, stage)
 
 
 def _stage(recipe: Recipe, steps: int) -> tuple[str, Stage]:
@@ -110,7 +122,7 @@ def ours(task: Task, work: Path) -> Student:
     student, tokenizer = Student.load(task.start)
     rows = np.arange(len(task.pairs))
     write_tokens(work / "tokens", task.pairs, rows, tokenizer, student.config)
-    batches = PairBatches(work / "tokens", {"teacher_sources": task.goals}, student.config.pad_token_id)
+    batches = PairBatches(work / "tokens", {"teacher_sources": task.targets}, student.config.pad_token_id)
     model = SentenceVectors(student, task.stage)
     feeds = Feeds({"translations": batches})
     train(Job("ours", task.stage, work, SEED, has_bf16()), model, sentence_loss(task.stage), feeds)
@@ -140,7 +152,7 @@ def theirs(task: Task, work: Path, bf16: bool = False) -> Student:
     columns = {
         "english": [pair.source for pair in task.pairs],
         "non_english": [pair.target for pair in task.pairs],
-        "label": list(task.goals.take(range(len(task.pairs)))),
+        "label": list(task.targets.take(range(len(task.pairs)))),
     }
     trainer = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=Dataset.from_dict(columns), loss=MSELoss(model)
@@ -159,7 +171,7 @@ def held_out_loss(task: Task, student: Student) -> float:
         encode(student, tokenizer, [getattr(pair, side) for pair in task.held_out]) for side in ("source", "target")
     )
     vectors = [torch.from_numpy(side) for side in sides]
-    return teacher_loss(torch.from_numpy(task.held_out_goals), *vectors).item()
+    return teacher_loss(torch.from_numpy(task.held_out_targets), *vectors).item()
 
 
 def measure(task: Task, rounds: int) -> list[Result]:

@@ -6,13 +6,13 @@ import torch
 
 from tests.helpers.student import make_student, make_tokenizer
 from xcompress.distillation.initialization import (
+    count_recurrences,
     embedding_errors,
-    headless,
     initial_student,
     least_squares_head,
-    recurrences_of,
     truncated_svd,
     with_head,
+    without_head,
 )
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student, encode
@@ -51,7 +51,7 @@ def test_least_squares_does_not_amplify_noise_in_a_direction_without_variance() 
 
 def test_a_fitted_head_brings_the_assistant_to_its_goals() -> None:
     model, tokenizer = assistant(), make_tokenizer()
-    bare = headless(model)
+    bare = without_head(model)
     goals = np.eye(4, 5, dtype=np.float32)
     fitted = with_head(bare, least_squares_head(encode(bare, tokenizer, SENTENCES), goals))
     np.testing.assert_allclose(encode(fitted, tokenizer, SENTENCES), goals, atol=1e-3)
@@ -129,6 +129,6 @@ def test_svd_starts_below_a_random_table_in_equation_3() -> None:
 
 
 def test_a_unit_that_does_not_divide_the_layers_is_refused() -> None:
-    assert recurrences_of(12, 3) == 4
+    assert count_recurrences(12, 3) == 4
     with pytest.raises(InputError, match="unit_layers: 5 does not divide the assistant's 12 layers; choose 1, 2, 3, 4"):
-        recurrences_of(12, 5)
+        count_recurrences(12, 5)

@@ -10,9 +10,8 @@ from statistics import fmean
 import pytest
 import torch
 
-from tests.helpers.recipe import small_recipe, write_recipe
+from tests.helpers.recipe import small_recipe, write_labelled, write_recipe
 from tests.helpers.student import make_student
-from xcompress.corpus.graded import builtin
 from xcompress.distillation.collapse import CollapseError
 from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
 from xcompress.distillation.pipeline import distill
@@ -34,24 +33,11 @@ WHOLE_ENCODER = (
     "student={unit_layers: 4, recurrences: 1, bottleneck: null, max_tokens: 40, normalize: false}",
 )
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-LABELS = ("entailment", "neutral", "contradiction")
 
 
 def stages(**objectives: str) -> str:
     named = [f"{name}: {{{TRAINING}, {described}}}" for name, described in objectives.items()]
     return f"stages={{{', '.join(named)}}}"
-
-
-def write_labelled(folder: Path) -> tuple[str, str]:
-    """Write graded pairs and, graded down to three labels, pairs with a relation."""
-    rows = builtin().language_pairs["en-en"]
-    folder.mkdir(parents=True, exist_ok=True)
-    graded, relations = folder / "graded.tsv", folder / "relations.tsv"
-    pairs = list(zip(rows.first, rows.second, rows.scores, strict=True))
-    graded.write_text("".join(f"{first}\t{second}\t{score}\n" for first, second, score in pairs))
-    lines = [f"{first}\t{second}\t{LABELS[min(2, int((5 - score) / 2))]}\n" for first, second, score in pairs]
-    relations.write_text("".join(lines))
-    return f"labelled.graded=[{graded}]", f"labelled.entailment=[{relations}]"
 
 
 def losses(run: Path, step: str) -> list[float]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from tests.helpers.recipe import SHAPE, write_recipe
+from tests.helpers.recipe import SHAPE, write_labelled, write_recipe
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import plan
@@ -182,6 +182,22 @@ def test_every_depth_is_trained_and_scored(recipe_file: Path, tmp_path: Path) ->
         not np.array_equal(one.detach(), other.detach())
         for one, other in zip(elastic.parameters(), plain.parameters(), strict=True)
     )
+
+
+@pytest.mark.parametrize("length", ["steps: 4", "epochs: 0.2"])
+@pytest.mark.parametrize("objective", ["graded", "entailment"])
+def test_a_stage_may_read_labelled_pairs_alone_beside_a_teacher(
+    objective: str, length: str, recipe_file: Path, tmp_path: Path
+) -> None:
+    """The start step reads the teacher's vectors of all stages, before the labelled pairs are there."""
+    stage = f"{{train: student, objectives: {{{objective}: 1}}, {length}, batch_size: 8}}"
+    stages = f"stages={{{objective}: {stage}}}"
+    finished, facts = run(recipe_file, tmp_path, stages, *write_labelled(tmp_path / "labelled"))
+    assert facts["start"]["held_out_cosine_to_teacher"] > 0.5
+    pairs = facts["labelled"][objective]
+    steps = 4 if length == "steps: 4" else -(-pairs // 40)
+    assert facts[f"1-{objective}"]["loss"][-1]["step"] == steps
+    finite(finished)
 
 
 def test_r_may_be_other_than_the_assistants_depth_suggests(recipe_file: Path, tmp_path: Path) -> None:

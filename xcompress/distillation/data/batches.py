@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.masking import Words, choose, cover, distributions
-from xcompress.distillation.data.targets import Column, Goal, Rows, Sentences
+from xcompress.distillation.data.targets import Rows, ScalarTargets, Sentences, VectorTargets
 from xcompress.files import release, whole_folder
 from xcompress.modeling.student import StudentConfig, pad, token_ids
 from xcompress.recipe import WordTask
@@ -114,7 +114,11 @@ class PairBatches:
     """Makes batches: from N pair numbers to 2N sentences, sources first, with the goals of each pair."""
 
     def __init__(
-        self, folder: Path, goals: Mapping[str, Goal | Column], pad_token_id: int, words: WordGoals | None = None
+        self,
+        folder: Path,
+        goals: Mapping[str, VectorTargets | ScalarTargets],
+        pad_token_id: int,
+        words: WordGoals | None = None,
     ) -> None:
         self.sources = TokenFile(folder, "sources")
         self.targets = TokenFile(folder, "targets")
