@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import platform
 import shutil
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -149,7 +148,12 @@ def write_manifest(recipe: Recipe, run: Run, encoders: Encoders, student: Step) 
         "xcompress": __version__,
         "code": code_hash(),
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
-        "machine": _describe_machine(),
+        "machine": {
+            "device": torch.cuda.get_device_name() if device().type == "cuda" else platform.machine(),
+            "arithmetic": "bfloat16" if has_bf16() else "float32",
+            "workers": distributed.count(),
+            "threads": torch.get_num_threads(),
+        },
         "recipe": recipe_json,
         "recipe_hash": recipe.hash,
         "models": {
@@ -170,12 +174,3 @@ def code_hash() -> str:
     package = Path(__file__).parent.parent
     files = sorted(package.rglob("*.py"))
     return hash_of([(file.relative_to(package).as_posix(), sha256_of(file)) for file in files])
-
-
-def _describe_machine() -> Mapping[str, object]:
-    return {
-        "device": torch.cuda.get_device_name() if device().type == "cuda" else platform.machine(),
-        "arithmetic": "bfloat16" if has_bf16() else "float32",
-        "workers": distributed.count(),
-        "threads": torch.get_num_threads(),
-    }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from xcompress.console import say
-from xcompress.corpus.graded import GradedSet, read_folder
+from xcompress.corpus.graded import read_folder
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
@@ -78,7 +78,9 @@ def prepare_training_data(
     held_out = corpus.read_held_out()
     fit_pairs = [corpus.train[row] for row in draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed)]
     fit_texts = sorted({pair.source for pair in fit_pairs})
-    graded = _read_graded(recipe)
+    graded = None
+    if recipe.dev.sts:
+        graded = read_folder(resolve(recipe.dev.sts)).within(["en", *recipe.languages]).every(recipe.dev.every)
 
     # Compute the teacher's vectors; those of target sentences, and the assistant's, are left for who asks for them.
     teacher = None
@@ -111,14 +113,6 @@ def prepare_training_data(
         compute = partial(_assistant_vectors, recipe, data, stages, encoders.assistant, store, width)
         return replace(data, assistant=cache(compute))
     return data
-
-
-def _read_graded(recipe: Recipe) -> GradedSet | None:
-    """Read the STS sets for dev scores, in the recipe's languages."""
-    dev = recipe.dev
-    if dev.sts is None:
-        return None
-    return read_folder(resolve(dev.sts)).within(["en", *recipe.languages]).every(dev.every)
 
 
 def _unseen(recipe: Recipe, held_out: Sequence[Pair]) -> list[Pair]:

@@ -1,6 +1,6 @@
 """The corpus step: training pairs on disk, by language, and pairs held out for dev scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -79,7 +79,9 @@ def _build_corpus(recipe: Recipe, folder: Path, tokenizer_step: Step | None) -> 
     section = recipe.corpus
     tokens = None
     if section.max_tokens and tokenizer_step:
-        tokens = TokenLimit(section.max_tokens, _token_counter(tokenizer_step.folder))
+        tokenizer = Tokenizer.from_file(str(tokenizer_step.folder / "tokenizer.json"))
+        tokenizer.no_truncation()
+        tokens = TokenLimit(section.max_tokens, lambda text: len(tokenizer.encode(text).ids))  # with special tokens
     report = build(
         folder,
         [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")],
@@ -96,10 +98,3 @@ def _build_corpus(recipe: Recipe, folder: Path, tokenizer_step: Step | None) -> 
 
 def _origin(tsv: Tsv) -> str:
     return tsv.name or Path(tsv.source).name
-
-
-def _token_counter(folder: Path) -> Callable[[str], int]:
-    """Return a function that counts the tokens of a sentence, special tokens included."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    return lambda text: len(tokenizer.encode(text).ids)

@@ -157,11 +157,6 @@ def _word_objective(task: str) -> Objective:
     return loss
 
 
-def _assistant_objective(step: StepOutput) -> Tensor:
-    targets = step.targets["assistant_sources"], step.targets["assistant_targets"]
-    return multi_stage.assistant_loss(*targets, step.source_vectors, step.target_vectors)
-
-
 def _entailment_objective(step: StepOutput) -> Tensor:
     assert step.model.relations is not None  # a stage with the objective has the classifier
     logits = step.model.relations(calibrated.entailment_features(step.source_vectors, step.target_vectors))
@@ -176,7 +171,9 @@ OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "contrast": _teacher_objective(multi_stage.contrast_loss),
     "contrast_bool": _teacher_objective(multi_stage.contrast_bool_loss),
     "contrast_ce": _teacher_objective(multi_stage.contrast_ce_loss),
-    "assistant": _assistant_objective,
+    "assistant": lambda step: multi_stage.assistant_loss(
+        step.targets["assistant_sources"], step.targets["assistant_targets"], step.source_vectors, step.target_vectors
+    ),
     "moving_teacher": lambda step: calibrated.moving_loss(step.targets["moving_sources"], step.target_vectors),
     "entailment": _entailment_objective,
     "graded": lambda step: calibrated.graded_loss(step.source_vectors, step.target_vectors, step.targets["scores"]),
