@@ -17,8 +17,8 @@ from xcompress.console import emit, markdown_table
 from xcompress.corpus.build import TRAIN, corpus_file
 from xcompress.corpus.graded import GradedSet, averages, read_folder, score
 from xcompress.corpus.store import PairFile
-from xcompress.distillation.assistant import PIECE_COUNTS
-from xcompress.distillation.initialization import headless, initial_student, least_squares_head, with_head
+from xcompress.distillation.assistant import TOKEN_COUNTS
+from xcompress.distillation.initialization import initial_student, least_squares_head, with_head, without_head
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.vectors import vectors_of
 from xcompress.modeling.student import Student
@@ -60,7 +60,7 @@ def main() -> None:
 def score_untrained(run: Path, recipe: Recipe, section: StudentSection, graded: GradedSet) -> dict[str, float]:
     """Return the average scores of an untrained student."""
     assistant, tokenizer = Student.load(run / "start")
-    student = headless(initial_student(assistant, section, np.load(run / "start" / PIECE_COUNTS)))
+    student = without_head(initial_student(assistant, section, np.load(run / "start" / TOKEN_COUNTS)))
     sources, targets = _draw_sentences(run, recipe)
     assert recipe.teacher is not None
     teacher_vectors = np.tile(open_encoder(recipe.teacher, "teacher")(sources), (2, 1))

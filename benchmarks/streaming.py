@@ -24,7 +24,7 @@ from xcompress.console import bar, table
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import LengthGroupedSampler, PairBatches, draw, write_tokens
-from xcompress.distillation.data.targets import Goal, Sentences, distinct
+from xcompress.distillation.data.targets import Sentences, VectorTargets, distinct
 from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.modeling.student import StudentConfig
 
@@ -117,7 +117,7 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     done(f"{len(texts):,} distinct sentences found")
     write_tokens(folder / "tokens", pairs, rows, tokenizer(), config)
     done("both sides tokenised")
-    goal = Goal(write_targets(folder / "goals", len(texts)), places)
+    goal = VectorTargets(write_targets(folder / "goals", len(texts)), places)
     loader = PairBatches(folder / "tokens", {"teacher_sources": goal}, pad_token_id=0)
     done("targets written")
     order = iter(LengthGroupedSampler(loader.lengths, BATCH, seed=1))

@@ -20,7 +20,7 @@ from xcompress.console import emit, markdown_table
 from xcompress.corpus.graded import read_folder, score
 from xcompress.distillation.initialization import principal_axes
 from xcompress.distillation.teachers.encoder import open_encoder
-from xcompress.distillation.teachers.ensemble import joined, scales
+from xcompress.distillation.teachers.ensemble import concatenate, ensemble_scales
 from xcompress.recipe import EnsembleMember, load_recipe
 
 ENGLISH = "en-en"
@@ -66,7 +66,7 @@ def _join_pairs(vectors: Mapping[str, Vectors]) -> dict[str, Vectors]:
             terms = [
                 f"{weight} x {label}" if weight > 1 else label for weight, label in zip(weights, labels, strict=True)
             ]
-            ensembles[" + ".join(terms)] = joined([vectors[label] for label in labels], scales(weights))
+            ensembles[" + ".join(terms)] = concatenate([vectors[label] for label in labels], ensemble_scales(weights))
     return ensembles
 
 

@@ -30,16 +30,20 @@ from transformers import set_seed
 
 from xcompress.console import emit, table
 from xcompress.corpus.pairs import Pair
-from xcompress.distillation.assistant import PIECE_COUNTS
+from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches, write_tokens
-from xcompress.distillation.data.targets import Goal
+from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.targets import VectorTargets
 from xcompress.distillation.hardware import has_bf16
 from xcompress.distillation.initialization import initial_student
 from xcompress.distillation.losses.multi_stage import teacher_loss
 from xcompress.distillation.losses.stage import SentenceVectors, sentence_loss
-from xcompress.distillation.materials import Materials
 from xcompress.distillation.run_folder import open_run
+from xcompress.distillation.stages import plan_translation_stages
+from xcompress.distillation.teachers.ensemble import find_encoders
+from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import Job, train
+from xcompress.distillation.training_data import prepare_training_data
 from xcompress.modeling.student import Student, encode, read_config
 from xcompress.recipe import Stage, load_recipe
 
@@ -56,7 +60,7 @@ class Task:
     start: Path
     """Folder of the untrained student."""
     pairs: Sequence[Pair]
-    targets: Goal
+    targets: VectorTargets
     """The teacher's vectors of the English sides."""
     held_out: Sequence[Pair]
     held_out_targets: np.ndarray
@@ -89,13 +93,22 @@ def prepare(run_folder: Path, steps: int, folder: Path) -> Task:
     stage = recipe.stages[name].model_copy(update=length | plain)
     recipe = recipe.model_copy(update={"stages": {name: stage}})
     with open_run(run_folder) as run:
-        materials = Materials(recipe, run, read_config(run_folder / "reference").hidden_size, None)
-        pairs = [materials.train[int(row)] for row in materials.drawn[name]]
-        targets = materials.taught.goal(name)
-        held_out = materials.holdout
-        held_out_targets = materials.teacher([pair.source for pair in held_out])
+        corpus = corpus_step(recipe, run, None)
+        data = prepare_training_data(
+            recipe,
+            corpus,
+            plan_translation_stages(recipe, corpus),
+            find_encoders(recipe),
+            VectorStore(run.vectors),
+            read_config(run_folder / "reference").hidden_size,
+        )
+    assert data.teacher is not None  # the stage learns from one
+    pairs = [data.train[int(row)] for row in data.rows[name]]
+    targets = data.teacher.sources.targets(name)
+    held_out = data.held_out
+    held_out_targets = data.teacher.of_text([pair.source for pair in held_out])
     assistant, tokenizer = Student.load(run_folder / "start")
-    student = initial_student(assistant, recipe.student, np.load(run_folder / "start" / PIECE_COUNTS))
+    student = initial_student(assistant, recipe.student, np.load(run_folder / "start" / TOKEN_COUNTS))
     (folder / "start").mkdir()
     student.save(folder / "start", tokenizer)
     return Task(folder / "start", pairs, targets, held_out, held_out_targets, stage)

@@ -17,29 +17,29 @@ from xcompress.errors import XCompressError
 N, D = 8, 16
 
 
-def spread_out() -> Tensor:
+def independent() -> Tensor:
     return torch.randn(N, D, generator=torch.Generator().manual_seed(1))
 
 
-def at_one_point() -> Tensor:
-    """Vectors of one direction and unlike lengths, but for a little noise."""
+def nearly_equal() -> Tensor:
+    """Vectors of one direction and different lengths, with a little noise."""
     lengths = torch.arange(1.0, N + 1).unsqueeze(1)
-    return lengths * (torch.ones(N, D) + 0.001 * spread_out())
+    return lengths * (torch.ones(N, D) + 0.001 * independent())
 
 
-def not_numbers(value: float = torch.nan) -> Tensor:
-    vectors = spread_out()
+def not_finite(value: float = torch.nan) -> Tensor:
+    vectors = independent()
     vectors[3, 5] = value
     return vectors
 
 
-def check(watch: Collapse, vectors: Tensor, times: int) -> None:
+def check(collapse: Collapse, vectors: Tensor, times: int) -> None:
     for _ in range(times):
-        watch.check(vectors)
+        collapse.check(vectors)
 
 
 def test_spread_is_1_less_the_mean_cosine() -> None:
-    vectors = spread_out().double().numpy()
+    vectors = independent().double().numpy()
     cosines = [left @ right / np.sqrt(left @ left * (right @ right)) for left in vectors for right in vectors]
     assert spread(torch.tensor(vectors)) == pytest.approx(1 - np.mean(cosines), rel=1e-5)
 
@@ -49,12 +49,12 @@ def test_spread_of_plain_cases(vectors: Tensor, expected: float) -> None:
     assert spread(vectors) == pytest.approx(expected, abs=1e-6)
 
 
-def test_one_point_in_20_batches_stops_training_with_the_reason() -> None:
-    watch = Collapse("stages.align")
-    check(watch, spread_out(), 5)
-    check(watch, at_one_point(), NARROW_BATCHES - 1)
+def test_equal_vectors_in_20_batches_stop_training() -> None:
+    collapse = Collapse("stages.align")
+    check(collapse, independent(), 5)
+    check(collapse, nearly_equal(), NARROW_BATCHES - 1)
     with pytest.raises(CollapseError) as raised:
-        watch.check(at_one_point())
+        collapse.check(nearly_equal())
     message = str(raised.value)
     assert message.startswith("stages.align: collapsed: ") and "\n" not in message
     assert "mean cosine 0.999999 after 25 batches, 0.081 in the first" in message
@@ -62,73 +62,73 @@ def test_one_point_in_20_batches_stops_training_with_the_reason() -> None:
     assert isinstance(raised.value, XCompressError) and raised.value.exit_code == 1
 
 
-def test_a_batch_that_spreads_starts_the_count_again() -> None:
-    watch = Collapse()
+def test_a_batch_with_spread_restarts_the_count() -> None:
+    collapse = Collapse()
     for _ in range(3):
-        watch.check(spread_out())
-        check(watch, at_one_point(), NARROW_BATCHES - 1)
-    watch.check(spread_out())
-    check(watch, at_one_point(), NARROW_BATCHES - 1)
+        collapse.check(independent())
+        check(collapse, nearly_equal(), NARROW_BATCHES - 1)
+    collapse.check(independent())
+    check(collapse, nearly_equal(), NARROW_BATCHES - 1)
 
 
-def test_like_vectors_are_not_one_point() -> None:
-    vectors = torch.ones(N, D) + 0.1 * spread_out()  # a mean cosine of about 0.99
+def test_similar_vectors_are_no_collapse() -> None:
+    vectors = torch.ones(N, D) + 0.1 * independent()  # a mean cosine of about 0.99
     assert 0.001 < spread(vectors) < 0.02
     check(Collapse(), vectors, 2 * NARROW_BATCHES)
 
 
 @pytest.mark.parametrize("vectors", [torch.ones(1, D), torch.ones(0, D)])
-def test_a_batch_of_one_or_none_says_nothing(vectors: Tensor) -> None:
+def test_batches_of_one_pair_or_none_are_ignored(vectors: Tensor) -> None:
     check(Collapse(), vectors, 2 * NARROW_BATCHES)
 
 
 def narrow(size: float) -> Tensor:
     """Vectors around one point, with a spread of about size^2."""
-    return torch.ones(N, D) + size * spread_out()
+    return torch.ones(N, D) + size * independent()
 
 
 def test_a_student_that_starts_narrow_may_become_narrower() -> None:
-    watch = Collapse()
-    watch.check(narrow(0.1))
-    check(watch, narrow(0.02), 2 * NARROW_BATCHES)
+    collapse = Collapse()
+    collapse.check(narrow(0.1))
+    check(collapse, narrow(0.02), 2 * NARROW_BATCHES)
     assert spread(narrow(0.02)) < NARROW
     with pytest.raises(CollapseError):
-        check(watch, narrow(0.005), NARROW_BATCHES)
+        check(collapse, narrow(0.005), NARROW_BATCHES)
 
 
-def test_what_is_at_one_point_from_the_beginning_is_told_too() -> None:
+def test_vectors_that_are_equal_from_the_beginning_are_a_collapse() -> None:
     with pytest.raises(CollapseError):
         check(Collapse(), torch.ones(N, D), NARROW_BATCHES)
 
 
-def test_a_batch_of_one_between_does_not_start_the_count_again() -> None:
-    watch = Collapse()
-    watch.check(spread_out())
-    check(watch, at_one_point(), NARROW_BATCHES - 1)
-    watch.check(torch.ones(1, D))
+def test_a_batch_of_one_pair_does_not_restart_the_count() -> None:
+    collapse = Collapse()
+    collapse.check(independent())
+    check(collapse, nearly_equal(), NARROW_BATCHES - 1)
+    collapse.check(torch.ones(1, D))
     with pytest.raises(CollapseError):
-        watch.check(at_one_point())
+        collapse.check(nearly_equal())
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_vectors_that_are_no_numbers_are_a_matter_of_their_own(value: float) -> None:
-    watch = Collapse()
-    watch.check(spread_out())
-    check(watch, not_numbers(value), UNDEFINED_BATCHES - 1)
+def test_vectors_that_are_not_finite_are_a_divergence(value: float) -> None:
+    collapse = Collapse()
+    collapse.check(independent())
+    check(collapse, not_finite(value), UNDEFINED_BATCHES - 1)
     with pytest.raises(
         DivergenceError, match=r"^training: diverged: .* after 4 batches; lower learning_rate"
     ) as raised:
-        watch.check(not_numbers(value))
+        collapse.check(not_finite(value))
     assert raised.value.exit_code == 1
 
 
-def test_single_batches_that_are_no_numbers_are_passed_over() -> None:
-    watch = Collapse()
+def test_single_batches_that_are_not_finite_are_ignored() -> None:
+    collapse = Collapse()
     for _ in range(UNDEFINED_BATCHES):
-        check(watch, not_numbers(), UNDEFINED_BATCHES - 1)
-        watch.check(spread_out())
+        check(collapse, not_finite(), UNDEFINED_BATCHES - 1)
+        collapse.check(independent())
 
 
-def test_a_single_vector_that_is_no_number_counts() -> None:
+def test_a_single_vector_that_is_not_finite_counts() -> None:
     with pytest.raises(DivergenceError):
         check(Collapse(), torch.full((1, D), torch.nan), UNDEFINED_BATCHES)

@@ -27,16 +27,16 @@ CHANGES = [
 def distill(launcher: list[str], recipe: Path, folder: Path) -> dict[str, Any]:
     """Run the recipe; return the manifest."""
     command = [*launcher, *DISTILL, str(recipe), *CHANGES, "--json", "--run-folder", str(folder)]
-    left_by_another = os.environ | {"ACCELERATE_MIXED_PRECISION": "bf16"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=left_by_another)
+    environment = os.environ | {"ACCELERATE_MIXED_PRECISION": "bf16"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
 
 def losses(manifest: dict[str, Any]) -> dict[str, list[float]]:
-    """Return the course of the loss of each stage."""
+    """Return the loss log of each stage."""
     facts = {name: step["facts"] for name, step in manifest["steps"].items()}
-    return {name: [point["loss"] for point in own["loss"]] for name, own in facts.items() if "loss" in own}
+    return {name: [point["loss"] for point in fact["loss"]] for name, fact in facts.items() if "loss" in fact}
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,13 @@ def alone(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_workers_have_the_loss_of_one_at_the_same_batch(
     again: str, compared: tuple[str, ...], recipe: Path, alone: Path, tmp_path: Path
 ) -> None:
-    """Both start a stage from the same files: in what goes before, rounding to float16 would magnify a last digit."""
+    """Both start a stage from the same files; in earlier steps, rounding to float16 would magnify the last digit."""
     folder = Path(shutil.copytree(alone, tmp_path / "together"))
     shutil.rmtree(folder / again)
-    expected, found = losses(read_json(alone / "manifest.json")), losses(distill(TORCHRUN, recipe, folder))
+    expected, actual = losses(read_json(alone / "manifest.json")), losses(distill(TORCHRUN, recipe, folder))
     for stage in compared:
-        assert len(found[stage]) >= STEPS / 4
-        assert found[stage] == pytest.approx(expected[stage], rel=1e-3), stage
+        assert len(actual[stage]) >= STEPS / 4
+        assert actual[stage] == pytest.approx(expected[stage], rel=1e-3), stage
     assert read_json(folder / "manifest.json")["machine"]["workers"] == 2
 
 

@@ -6,13 +6,13 @@ import torch
 
 from tests.helpers.student import make_student, make_tokenizer
 from xcompress.distillation.initialization import (
+    count_recurrences,
     embedding_errors,
-    headless,
     initial_student,
     least_squares_head,
-    recurrences_of,
     truncated_svd,
     with_head,
+    without_head,
 )
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student, encode
@@ -27,9 +27,9 @@ def assistant(layers: int = 4) -> Student:
 
 def plain(model: Student) -> Student:
     """Return the same encoder without a prefix."""
-    other = Student(replace(model.config, prefix=""))
-    other.load_state_dict(model.state_dict())
-    return other
+    copy = Student(replace(model.config, prefix=""))
+    copy.load_state_dict(model.state_dict())
+    return copy
 
 
 def test_least_squares_finds_a_linear_map_and_its_offset() -> None:
@@ -49,28 +49,28 @@ def test_least_squares_does_not_amplify_noise_in_a_direction_without_variance() 
     assert head.weight.abs().max() < 10
 
 
-def test_a_fitted_head_brings_the_assistant_to_its_goals() -> None:
+def test_a_fitted_head_maps_the_assistant_to_its_targets() -> None:
     model, tokenizer = assistant(), make_tokenizer()
-    bare = headless(model)
-    goals = np.eye(4, 5, dtype=np.float32)
-    fitted = with_head(bare, least_squares_head(encode(bare, tokenizer, SENTENCES), goals))
-    np.testing.assert_allclose(encode(fitted, tokenizer, SENTENCES), goals, atol=1e-3)
+    bare = without_head(model)
+    targets = np.eye(4, 5, dtype=np.float32)
+    fitted = with_head(bare, least_squares_head(encode(bare, tokenizer, SENTENCES), targets))
+    np.testing.assert_allclose(encode(fitted, tokenizer, SENTENCES), targets, atol=1e-3)
 
 
-def test_svd_is_the_best_factorisation_when_all_pieces_weigh_the_same() -> None:
-    table = torch.tensor(np.random.default_rng(0).normal(size=(40, 12)), dtype=torch.float32)
-    rows, projection = truncated_svd(table, 5, np.full(40, 7))
-    singular = np.linalg.svd(table.double().numpy(), compute_uv=False)
-    error = (table - rows @ projection.T).square().sum().item()
+def test_svd_is_the_best_factorisation_when_all_tokens_weigh_the_same() -> None:
+    embeddings = torch.tensor(np.random.default_rng(0).normal(size=(40, 12)), dtype=torch.float32)
+    rows, projection = truncated_svd(embeddings, 5, np.full(40, 7))
+    singular = np.linalg.svd(embeddings.double().numpy(), compute_uv=False)
+    error = (embeddings - rows @ projection.T).square().sum().item()
     assert error == pytest.approx((singular[5:] ** 2).sum(), rel=1e-4)
 
 
-def test_svd_keeps_frequent_pieces_better() -> None:
-    table = torch.tensor(np.random.default_rng(0).normal(size=(40, 12)), dtype=torch.float32)
+def test_svd_approximates_frequent_tokens_better() -> None:
+    embeddings = torch.tensor(np.random.default_rng(0).normal(size=(40, 12)), dtype=torch.float32)
     counts = np.zeros(40, dtype=np.int64)
     counts[:4] = 10_000
-    rows, projection = truncated_svd(table, 5, counts)
-    errors = (table - rows @ projection.T).square().sum(1)
+    rows, projection = truncated_svd(embeddings, 5, counts)
+    errors = (embeddings - rows @ projection.T).square().sum(1)
     assert errors[:4].max() < 0.01 < errors[4:].mean()
 
 
@@ -85,28 +85,28 @@ def test_the_student_starts_with_the_first_layers_and_the_head_of_the_assistant(
     assert student.sizes()["word"] == 400 * 8
 
 
-def test_the_student_takes_the_layers_that_it_names() -> None:
+def test_the_student_gets_the_layers_that_the_recipe_names() -> None:
     model = assistant(4)
-    part = StudentSection(unit_layers=2, layers=(2, 4), recurrences=1, bottleneck=None)
-    student = initial_student(model, part, np.ones(400, dtype=np.int64))
-    for place, layer in enumerate((1, 3)):
+    section = StudentSection(unit_layers=2, layers=(2, 4), recurrences=1, bottleneck=None)
+    student = initial_student(model, section, np.ones(400, dtype=np.int64))
+    for number, layer in enumerate((1, 3)):
         for name, weight in model.unit[layer].state_dict().items():
-            assert torch.equal(student.unit[place].state_dict()[name], weight), name
+            assert torch.equal(student.unit[number].state_dict()[name], weight), name
 
 
 def test_layers_of_a_recurrent_assistant_are_counted_in_its_depth() -> None:
     model = Student(replace(assistant(2).config, recurrences=3))
-    part = StudentSection(unit_layers=4, layers=(1, 2, 3, 6), recurrences=1, bottleneck=None)
-    student = initial_student(model, part, np.ones(400, dtype=np.int64))
-    lent = [model.unit[place].output.weight for place in (0, 1, 0, 1)]
-    assert all(torch.equal(layer.output.weight, weight) for layer, weight in zip(student.unit, lent, strict=True))
+    section = StudentSection(unit_layers=4, layers=(1, 2, 3, 6), recurrences=1, bottleneck=None)
+    student = initial_student(model, section, np.ones(400, dtype=np.int64))
+    expected = [model.unit[number].output.weight for number in (0, 1, 0, 1)]
+    assert all(torch.equal(layer.output.weight, weight) for layer, weight in zip(student.unit, expected, strict=True))
 
 
 @pytest.mark.parametrize("bottleneck", [8, 24, None])
-def test_a_bottlenecked_assistant_lends_its_whole_table(bottleneck: int | None) -> None:
+def test_an_assistant_with_a_bottleneck_initialises_any_bottleneck(bottleneck: int | None) -> None:
     model = make_student(unit_layers=2, recurrences=1, bottleneck=8)
-    part = StudentSection(unit_layers=2, bottleneck=bottleneck)
-    student = initial_student(model, part, np.ones(400, dtype=np.int64))
+    section = StudentSection(unit_layers=2, bottleneck=bottleneck)
+    student = initial_student(model, section, np.ones(400, dtype=np.int64))
     tokenizer = make_tokenizer()
     assert student.config.bottleneck == bottleneck
     np.testing.assert_allclose(
@@ -114,14 +114,14 @@ def test_a_bottlenecked_assistant_lends_its_whole_table(bottleneck: int | None) 
     )
 
 
-def test_without_a_bottleneck_the_table_is_the_assistants() -> None:
+def test_without_a_bottleneck_the_embeddings_are_the_assistants() -> None:
     model = assistant(4)
     student = initial_student(model, StudentSection(unit_layers=4, bottleneck=None), np.ones(400, dtype=np.int64))
     tokenizer = make_tokenizer()
     assert np.array_equal(encode(student, tokenizer, SENTENCES), encode(plain(model), tokenizer, SENTENCES))
 
 
-def test_svd_starts_below_a_random_table_in_equation_3() -> None:
+def test_svd_starts_below_random_embeddings_in_equation_3() -> None:
     model, tokenizer = assistant(), make_tokenizer()
     student = initial_student(model, StudentSection(unit_layers=2, bottleneck=24), np.ones(400, dtype=np.int64))
     errors = embedding_errors(model, student, tokenizer, SENTENCES)
@@ -129,6 +129,6 @@ def test_svd_starts_below_a_random_table_in_equation_3() -> None:
 
 
 def test_a_unit_that_does_not_divide_the_layers_is_refused() -> None:
-    assert recurrences_of(12, 3) == 4
+    assert count_recurrences(12, 3) == 4
     with pytest.raises(InputError, match="unit_layers: 5 does not divide the assistant's 12 layers; choose 1, 2, 3, 4"):
-        recurrences_of(12, 5)
+        count_recurrences(12, 5)

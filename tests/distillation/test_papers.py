@@ -1,4 +1,4 @@
-"""Recipes of the other two papers, small: without a teacher, without an assistant, and everything together."""
+"""Small recipes of the other two papers: without a teacher, without an assistant, and with every objective."""
 
 import shutil
 import subprocess
@@ -10,9 +10,8 @@ from statistics import fmean
 import pytest
 import torch
 
-from tests.helpers.recipe import small_recipe, write_recipe
+from tests.helpers.recipe import small_recipe, write_labelled, write_recipe
 from tests.helpers.student import make_student
-from xcompress.corpus.graded import builtin
 from xcompress.distillation.collapse import CollapseError
 from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
 from xcompress.distillation.pipeline import distill
@@ -22,7 +21,7 @@ from xcompress.modeling.student import Student
 from xcompress.recipe import Stage
 
 TRAINING = "train: student, batch_size: 8, checkpoint_steps: 4"
-FROM_NOTHING = (
+FROM_SCRATCH = (
     "assistant=null",
     "teacher=null",
     "vocabulary={method: train, size: 400}",
@@ -34,24 +33,11 @@ WHOLE_ENCODER = (
     "student={unit_layers: 4, recurrences: 1, bottleneck: null, max_tokens: 40, normalize: false}",
 )
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-LABELS = ("entailment", "neutral", "contradiction")
 
 
 def stages(**objectives: str) -> str:
     named = [f"{name}: {{{TRAINING}, {described}}}" for name, described in objectives.items()]
     return f"stages={{{', '.join(named)}}}"
-
-
-def write_labelled(folder: Path) -> tuple[str, str]:
-    """Write graded pairs and, graded down to three labels, pairs with a relation."""
-    rows = builtin().language_pairs["en-en"]
-    folder.mkdir(parents=True, exist_ok=True)
-    graded, relations = folder / "graded.tsv", folder / "relations.tsv"
-    pairs = list(zip(rows.first, rows.second, rows.scores, strict=True))
-    graded.write_text("".join(f"{first}\t{second}\t{score}\n" for first, second, score in pairs))
-    lines = [f"{first}\t{second}\t{LABELS[min(2, int((5 - score) / 2))]}\n" for first, second, score in pairs]
-    relations.write_text("".join(lines))
-    return f"labelled.graded=[{graded}]", f"labelled.entailment=[{relations}]"
 
 
 def losses(run: Path, step: str) -> list[float]:
@@ -67,32 +53,32 @@ def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
     more = f"labelled.augment={{cross_encoder: {tmp_path / 'assistant'}, epochs: 1, neighbours: 2}}"
     recipe = small_recipe(tmp_path, *WHOLE_ENCODER, *write_labelled(tmp_path / "labelled"), more, three)
     run = distill(recipe, tmp_path / "run")
-    described = read_json(run / "manifest.json")
-    assert list(described["steps"]) == ["reference", "corpus", "start", "labelled", "1-entail", "2-grade", "3-align"]
-    labelled = described["steps"]["labelled"]["facts"]
+    manifest = read_json(run / "manifest.json")
+    assert list(manifest["steps"]) == ["reference", "corpus", "start", "labelled", "1-entail", "2-grade", "3-align"]
+    labelled = manifest["steps"]["labelled"]["facts"]
     assert labelled["graded"] > 100 and labelled["added_by_cross_encoder"] > 100
-    assert set(described["models"]) == {"assistant"} and "spearman" not in described["dev"]
+    assert set(manifest["models"]) == {"assistant"} and "spearman" not in manifest["dev"]
     for step in ("2-grade", "3-align"):
         assert fmean(losses(run, step)[-3:]) < fmean(losses(run, step)[:3]), step
     student, _ = Student.load(run / "student")
     assert (student.config.depth, student.config.normalize, student.config.head_size) == (4, False, None)
 
 
-def test_a_student_from_nothing_learns_from_translations_alone(tmp_path: Path) -> None:
+def test_a_student_from_scratch_learns_from_translations_alone(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2}"
-    one = stages(dual=f"objectives: {objectives}, steps: 300, learning_rate: 1.0e-2, dropout: 0.1")
-    run = distill(small_recipe(tmp_path, *FROM_NOTHING, one), tmp_path / "run")
-    described = read_json(run / "manifest.json")
-    assert list(described["steps"]) == ["corpus", "start", "1-dual"] and not described["models"]
+    stage = stages(dual=f"objectives: {objectives}, steps: 300, learning_rate: 1.0e-2, dropout: 0.1")
+    run = distill(small_recipe(tmp_path, *FROM_SCRATCH, stage), tmp_path / "run")
+    manifest = read_json(run / "manifest.json")
+    assert list(manifest["steps"]) == ["corpus", "start", "1-dual"] and not manifest["models"]
     assert not (run / "assistant").exists() and not (run / "reference").exists()
     assert fmean(losses(run, "1-dual")[-3:]) < 0.8 * fmean(losses(run, "1-dual")[:3])
-    before, after = (described["steps"][step]["facts"]["dev"]["retrieval"] for step in ("start", "1-dual"))
+    before, after = (manifest["steps"][step]["facts"]["dev"]["retrieval"] for step in ("start", "1-dual"))
     assert fmean(after.values()) > fmean(before.values())
     student, tokenizer = Student.load(run / "student")
     assert student.config.vocab_size == tokenizer.get_vocab_size() <= 400
 
 
-def test_a_collapse_of_all_vectors_stops_the_stage_with_the_reason(tmp_path: Path) -> None:
+def test_a_collapse_stops_the_stage_and_leaves_no_result(tmp_path: Path) -> None:
     align = "objectives: {moving_teacher: 1}, steps: 60, optimizer: lars, learning_rate: 1, moving_decay: 0.5"
     recipe = small_recipe(tmp_path, *WHOLE_ENCODER, stages(align=align))
     with pytest.raises(CollapseError, match="collapsed: all sentence vectors"):
@@ -100,18 +86,18 @@ def test_a_collapse_of_all_vectors_stops_the_stage_with_the_reason(tmp_path: Pat
     assert not (tmp_path / "run" / "1-align").exists() and not (tmp_path / "run" / "manifest.json").exists()
 
 
-def test_every_objective_can_stand_beside_every_other(tmp_path: Path) -> None:
+def test_all_objectives_can_be_combined(tmp_path: Path) -> None:
     weights = "teacher: 1, contrast: 1, moving_teacher: 1, masked_word: 0.1, reconstruction: 0.1, unified: 0.1"
-    both = f"{weights}, alignment: 0.1, similarity: 0.1, entailment: 0.1, graded: 1"
+    objectives = f"{weights}, alignment: 0.1, similarity: 0.1, entailment: 0.1, graded: 1"
     labelled = write_labelled(tmp_path / "labelled")
-    nothing = [override for override in FROM_NOTHING if not override.startswith("teacher")]
-    one = stages(all=f"objectives: {{{both}}}, steps: 6")
-    run = distill(small_recipe(tmp_path, *nothing, *labelled, one), tmp_path / "run")
+    from_scratch = [override for override in FROM_SCRATCH if not override.startswith("teacher")]
+    stage = stages(all=f"objectives: {{{objectives}}}, steps: 6")
+    run = distill(small_recipe(tmp_path, *from_scratch, *labelled, stage), tmp_path / "run")
     student, _ = Student.load(run / "student")
     assert student.config.head_size == 32 and losses(run, "1-all")[-1] > 0
 
 
-def test_the_moving_teacher_is_out_of_reach_of_gradients_and_follows_slowly() -> None:
+def test_the_moving_teacher_has_no_gradient_and_follows_slowly() -> None:
     stage = Stage(train="student", objectives={"moving_teacher": 1}, steps=10, moving_decay=0.75)
     model = SentenceVectors(make_student(), stage)
     batch = {"input_ids": torch.randint(5, 300, (8, 6)), "attention_mask": torch.ones(8, 6, dtype=torch.int64)}
@@ -129,11 +115,13 @@ def test_the_moving_teacher_is_out_of_reach_of_gradients_and_follows_slowly() ->
     torch.testing.assert_close(moved.float(), before["unit.0.output.weight"] + 0.25)
 
 
-def test_a_moving_teacher_and_dropout_go_on_exactly_after_kills(tmp_path: Path) -> None:
+def test_a_stage_with_moving_teacher_and_dropout_resumes_exactly_after_kills(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
-    one = stages(dual=f"objectives: {objectives}, steps: 160, learning_rate: 3.0e-3, dropout: 0.1, moving_decay: 0.99")
+    stage = stages(
+        dual=f"objectives: {objectives}, steps: 160, learning_rate: 3.0e-3, dropout: 0.1, moving_decay: 0.99"
+    )
     recipe = str(write_recipe(tmp_path / "recipe"))
-    command = [sys.executable, "-m", "xcompress", "distill", recipe, *FROM_NOTHING, one, "--run"]
+    command = [sys.executable, "-m", "xcompress", "distill", recipe, *FROM_SCRATCH, stage, "--run"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run([*command, str(whole)], check=True, capture_output=True)
     for name in ("corpus", "start"):  # a trained vocabulary is not the same in every process
@@ -145,15 +133,15 @@ def test_a_moving_teacher_and_dropout_go_on_exactly_after_kills(tmp_path: Path) 
     assert sha256_of(killed / "student/model.safetensors") == sha256_of(whole / "student/model.safetensors")
     times = [read_json(run / "1-dual/step.json") for run in (whole, killed)]
     assert times[0]["facts"]["seconds_before"] == 0
-    assert times[1]["seconds"] > times[1]["facts"]["seconds_before"] > 0, "what the killed ones did counts"
+    assert times[1]["seconds"] > times[1]["facts"]["seconds_before"] > 0, "the time of the killed runs counts"
 
 
 def test_two_workers_have_the_loss_of_one_at_the_same_batch(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
-    one = stages(dual=f"objectives: {objectives}, steps: 40, learning_rate: 3.0e-3, moving_decay: 0.9")
+    stage = stages(dual=f"objectives: {objectives}, steps: 40, learning_rate: 3.0e-3, moving_decay: 0.9")
     recipe = str(write_recipe(tmp_path / "recipe"))
     alone, together = tmp_path / "alone", tmp_path / "together"
-    command = ["xcompress", "distill", recipe, *FROM_NOTHING, one, "precision=float32", "--run-folder"]
+    command = ["xcompress", "distill", recipe, *FROM_SCRATCH, stage, "precision=float32", "--run-folder"]
     subprocess.run([sys.executable, "-m", *command, str(alone)], check=True, capture_output=True)
     for name in ("corpus", "start"):
         shutil.copytree(alone / name, together / name)
@@ -178,24 +166,26 @@ def _last_checkpoint(run: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (("teacher=null", "widths=equal"), "stages.assistant.objectives: learns from a teacher, and there is none"),
         (("assistant=null",), "stages.assistant: needs an assistant, and there is none"),
-        ((*FROM_NOTHING, "vocabulary.method=trim", stages(a="objectives: {alignment: 1}, steps: 1")), "use train"),
+        ((*FROM_SCRATCH, "vocabulary.method=trim", stages(a="objectives: {alignment: 1}, steps: 1")), "use train"),
         (
-            (*FROM_NOTHING, "student.heads=null", stages(a="objectives: {alignment: 1}, steps: 1")),
+            (*FROM_SCRATCH, "student.heads=null", stages(a="objectives: {alignment: 1}, steps: 1")),
             "student.heads: needed without an assistant",
         ),
         (("student.hidden=32",), "student.hidden: the assistant sets this size"),
         ((stages(a="objectives: {graded: 1}, steps: 1"),), "give labelled.graded"),
-        ((*FROM_NOTHING, "corpus.max_tokens=9", stages(a="objectives: {alignment: 1}, steps: 1")), "corpus.max_words"),
+        ((*FROM_SCRATCH, "corpus.max_tokens=9", stages(a="objectives: {alignment: 1}, steps: 1")), "corpus.max_words"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(tmp_path: Path, overrides: tuple[str, ...], said: str) -> None:
+def test_sections_that_do_not_fit_together_are_refused(
+    tmp_path: Path, overrides: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         small_recipe(tmp_path, *overrides)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_vocabulary_without_a_mask_cannot_have_words_masked(tmp_path: Path) -> None:

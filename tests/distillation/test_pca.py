@@ -8,13 +8,13 @@ from xcompress.metrics import cosine_matrix
 
 
 def sample(count: int, dimension: int, rank: int, seed: int = 0) -> np.ndarray:
-    """Vectors in a subspace, far from the origin, with unlike spreads."""
+    """Sample vectors in a subspace, far from the origin, with a different spread on each axis."""
     generator = np.random.default_rng(seed)
     coordinates = generator.normal(size=(count, rank)) * np.linspace(3, 1, rank) + 2
     return (coordinates @ generator.normal(size=(rank, dimension))).astype(np.float32)
 
 
-def test_axes_are_orthonormal_and_what_they_lose_is_the_tail_of_the_eigenvalues() -> None:
+def test_axes_are_orthonormal_and_lose_the_smallest_eigenvalues() -> None:
     vectors = sample(300, 20, 20)
     axes = principal_axes(vectors, 6)
     assert axes.shape == (6, 20) and axes.dtype == np.float32
@@ -26,7 +26,7 @@ def test_axes_are_orthonormal_and_what_they_lose_is_the_tail_of_the_eigenvalues(
     np.testing.assert_allclose(kept, eigenvalues[:6], rtol=1e-4)
 
 
-def test_cosines_are_kept_when_the_vectors_lie_in_a_subspace_through_the_origin() -> None:
+def test_cosines_in_a_subspace_through_the_origin_are_kept() -> None:
     vectors = sample(100, 32, 5)
     chosen = vectors[[3, 1, 7]]
     coordinates = chosen @ principal_axes(vectors, 5).T
@@ -45,11 +45,11 @@ def test_the_largest_coordinate_of_each_axis_is_positive() -> None:
         assert (axes[np.arange(8), np.abs(axes).argmax(1)] > 0).all()
 
 
-def test_axes_do_not_depend_on_how_the_vectors_are_held() -> None:
+def test_axes_do_not_depend_on_how_vectors_are_stored() -> None:
     vectors = sample(BLOCK + 50, 6, 6).astype(np.float16)
     axes = principal_axes(vectors, 4)
-    held = Vectors([vectors[:5000], vectors[5000:]])
-    np.testing.assert_allclose(principal_axes(held, 4), axes, atol=1e-6)
+    stored = Vectors([vectors[:5000], vectors[5000:]])
+    np.testing.assert_allclose(principal_axes(stored, 4), axes, atol=1e-6)
 
 
 def test_too_narrow_or_too_few_vectors_are_refused_with_both_numbers() -> None:

@@ -42,9 +42,9 @@ def test_a_run_leaves_reference_assistant_and_student(run: Path) -> None:
         assert (model.config.unit_layers, model.config.recurrences) == (layers, recurrences)
         assert model.config.prefix == prefix
         assert np.isfinite(encode(model, tokenizer, ["The boat is late."])).all()
-    described = read_json(run / "manifest.json")
-    assert described["finished"] and described["languages"] == ["en", "de", "fr"]
-    assert described["student_hash"] == weights(run)
+    manifest = read_json(run / "manifest.json")
+    assert manifest["finished"] and manifest["languages"] == ["en", "de", "fr"]
+    assert manifest["student_hash"] == weights(run)
 
 
 def test_every_stage_trains_and_is_scored_on_held_out_text(run: Path) -> None:
@@ -79,11 +79,22 @@ def test_nothing_pickled_is_left_behind(run: Path) -> None:
 
 
 def test_a_second_call_reuses_every_step(run: Path, recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, described = weights(run), (run / "manifest.json").read_bytes()
+    before, manifest = weights(run), (run / "manifest.json").read_bytes()
     distill(load_recipe(recipe_file), run)
-    assert (run / "manifest.json").read_bytes() == described
+    assert (run / "manifest.json").read_bytes() == manifest
     assert capsys.readouterr().err.count("finished earlier, reused") == 7
     assert weights(run) == before
+
+
+def test_a_finished_run_computes_no_vectors_again(
+    run: Path, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teacher is not loaded and no text is read, even where the cached vectors are gone."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("vectors"))
+    monkeypatch.setattr("xcompress.distillation.pipeline.prepare_training_data", lambda *_: pytest.fail("prepared"))
+    distill(load_recipe(recipe_file), copy)
+    assert not (copy / "vectors").exists()
 
 
 def test_a_changed_stage_runs_again_with_what_follows(
@@ -115,7 +126,7 @@ def test_a_run_leaves_a_recipe_that_can_be_run_again(run: Path) -> None:
     assert again.hash == read_json(run / "manifest.json")["recipe_hash"]
 
 
-def test_the_manifest_says_where_all_came_from(run: Path) -> None:
+def test_the_manifest_names_sources_and_versions(run: Path) -> None:
     manifest = read_json(run / "manifest.json")
     assert set(manifest["models"]) == {"teacher", "assistant"} and manifest["models"]["teacher"]["hash"]
     assert manifest["libraries"]["torch"] and manifest["code"]
@@ -141,7 +152,7 @@ def test_an_impossible_student_is_refused_before_training(
         assert sorted(folder.glob("*-*")) == before and not (tmp_path / "new" / "start").exists()
 
 
-def test_a_teacher_that_is_none_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_teacher_folder_without_a_model_is_refused(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     recipe = load_recipe(recipe_file, [f"teacher.source={tmp_path / 'empty'}"])
     with pytest.raises(InputError, match=r"teacher.source: .*holds neither modules.json nor config.json"):

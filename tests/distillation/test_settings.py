@@ -1,4 +1,4 @@
-"""What a recipe may ask for beside the main path: each setting on a run of a few steps."""
+"""Settings of a recipe beside the default path, each on a run of a few steps."""
 
 import shutil
 import sys
@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from tests.helpers.recipe import SHAPE, write_recipe
+from tests.helpers.recipe import SHAPE, write_labelled, write_recipe
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import plan
@@ -27,7 +27,7 @@ FUNCTION = '''
 import numpy as np
 
 def encode(texts):
-    """Vectors of 40 components that share words: a bag of words by hash, which has no layers to lend."""
+    """Return a hashed bag of words, (N, 40): an assistant without layers."""
     vectors = np.zeros((len(texts), 40), dtype=np.float32)
     for row, text in enumerate(texts):
         for word in text.split():
@@ -46,112 +46,115 @@ def run(recipe_file: Path, folder: Path, *changes: str) -> tuple[Path, dict[str,
     return finished, {name: step["facts"] for name, step in read_json(finished / "manifest.json")["steps"].items()}
 
 
-def finite(run: Path) -> Student:
+def load_finite(run: Path) -> Student:
+    """Load the student of a run, and check that its vectors are finite."""
     student, tokenizer = Student.load(run / "student")
     assert np.isfinite(encode(student, tokenizer, ["The boat is late.", ""])).all()
     return student
 
 
-def test_an_assistant_that_is_a_function_is_imitated(
+def test_an_assistant_may_be_a_python_function(
     recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bag_of_words.py").write_text(FUNCTION)
     monkeypatch.syspath_prepend(tmp_path)
-    lender = load_recipe(recipe_file).assistant.source
-    changes = [IMITATION, f"assistant={{source: 'python:bag_of_words:encode', layers_from: {{source: {lender}}}}}"]
+    layers = load_recipe(recipe_file).assistant.source
+    changes = [IMITATION, f"assistant={{source: 'python:bag_of_words:encode', layers_from: {{source: {layers}}}}}"]
     finished, facts = run(recipe_file, tmp_path, *changes)
     assert facts["start"]["assistant"]["retrieval"].keys() == {"de", "fr"}, "the function itself is scored"
     assert facts["start"]["widths"] == {"by": "head", "teacher": 32, "encoder": 32, "student": 32}
     assert read_json(finished / "manifest.json")["models"].keys() == {"teacher", "assistant", "layers_from"}
-    finite(finished)
+    load_finite(finished)
     del sys.modules["bag_of_words"]
 
 
-def test_the_word_table_may_be_anothers(with_pieces: str, recipe_file: Path, tmp_path: Path) -> None:
-    rows = with_pieces.removeprefix("assistant=")
-    own = load_recipe(recipe_file).assistant.source
-    finished, _ = run(recipe_file, tmp_path, CONTRAST, f"assistant={{source: {own}, embeddings_from: {rows}}}")
+def test_embeddings_may_come_from_another_encoder(unigram_assistant: str, recipe_file: Path, tmp_path: Path) -> None:
+    embeddings_from = unigram_assistant.removeprefix("assistant=")
+    source = load_recipe(recipe_file).assistant.source
+    assistant = f"assistant={{source: {source}, embeddings_from: {embeddings_from}}}"
+    finished, _ = run(recipe_file, tmp_path, CONTRAST, assistant)
     reference, tokenizer = Student.load(finished / "reference")
-    (layers, _), (lender, pieces) = (import_encoder(tmp_path / name) for name in (own, "assistant"))
-    assert tokenizer.to_str() == pieces.to_str()
-    assert torch.equal(reference.embeddings.word.weight, lender.embeddings.word.weight)
+    (layers, _), (embeddings, unigram) = (import_encoder(tmp_path / name) for name in (source, "assistant"))
+    assert tokenizer.to_str() == unigram.to_str()
+    assert torch.equal(reference.embeddings.word.weight, embeddings.embeddings.word.weight)
     assert torch.equal(reference.unit[0].output.weight, layers.unit[0].output.weight)
 
 
-def test_a_finished_student_lends_layers_and_head_to_the_whole_table_of_another(
-    with_pieces: str, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_layers_and_head_of_a_finished_student_go_with_full_embeddings_of_another_encoder(
+    unigram_assistant: str, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = with_pieces.removeprefix("assistant=")
-    lender = finite(run(recipe_file, tmp_path / "first", CONTRAST)[0])
-    assert lender.config.bottleneck and lender.config.bottleneck < lender.config.hidden_size
+    embeddings_from = unigram_assistant.removeprefix("assistant=")
+    earlier = load_finite(run(recipe_file, tmp_path / "first", CONTRAST)[0])
+    assert earlier.config.bottleneck and earlier.config.bottleneck < earlier.config.hidden_size
     assistant = (
-        f"assistant={{source: {tmp_path}/first/run/student, embeddings_from: {rows}, shape: null, sha256: null}}"
+        f"assistant={{source: {tmp_path}/first/run/student, embeddings_from: {embeddings_from}, "
+        "shape: null, sha256: null}"
     )
     finished, _ = run(recipe_file, tmp_path / "then", CONTRAST, "widths=equal", "corpus.holdout=60", assistant)
-    told = f"pairs are not scored, as {tmp_path}/first/run trained on one of their sentences"
-    assert told in " ".join(capsys.readouterr().err.split()), "it held out 40 sentences"
+    message = f"pairs are not scored, as {tmp_path}/first/run trained on one of their sentences"
+    assert message in " ".join(capsys.readouterr().err.split()), "the first run held out 40 sentences"
     start, _ = Student.load(finished / "start")
     reference, _ = Student.load(finished / "reference")
     assert reference.config.bottleneck is None
     table = import_encoder(tmp_path / "assistant")[0].embeddings.word.weight
     assert torch.equal(reference.embeddings.word.weight, table)
-    assert torch.equal(start.unit[0].output.weight, lender.unit[0].output.weight)
-    assert torch.equal(start.head.weight, lender.head.weight)
-    assert finite(finished).config.bottleneck == lender.config.bottleneck
+    assert torch.equal(start.unit[0].output.weight, earlier.unit[0].output.weight)
+    assert torch.equal(start.head.weight, earlier.head.weight)
+    assert load_finite(finished).config.bottleneck == earlier.config.bottleneck
 
 
-def test_an_assistant_without_layers_needs_a_lender(recipe_file: Path) -> None:
+def test_an_assistant_without_layers_needs_layers_from(recipe_file: Path) -> None:
     with pytest.raises(InputError, match="has no layers; name an encoder in layers_from"):
         load_recipe(recipe_file, [IMITATION, "assistant={source: 'python:bag_of_words:encode'}"])
     with pytest.raises(InputError, match="gives only vectors and cannot be trained"):
         load_recipe(recipe_file, ["assistant={source: 'python:a:b', layers_from: {source: somewhere}}"])
 
 
-def every_english_sentence(run: Path) -> list[str]:
+def english_sentences(run: Path) -> list[str]:
     files = sorted((run / "corpus").glob("*.tsv"))
     return sorted({line.split("\t")[0] for file in files for line in file.read_text().splitlines()})
 
 
-def test_a_teacher_whose_vectors_were_computed_elsewhere(recipe_file: Path, tmp_path: Path) -> None:
-    """One run tells which sentences have no vector yet; with their vectors the next goes through."""
+def test_a_teacher_may_be_a_table_of_vectors(recipe_file: Path, tmp_path: Path) -> None:
+    """The first run lists the sentences without a vector; with their vectors the next run succeeds."""
     vectors, sentences = tmp_path / "api.npy", tmp_path / "api.txt"
     np.save(vectors, np.ones((1, 48)))
     sentences.write_text("Some sentence.\n")
     changes = [CONTRAST, f"teacher={{source: {vectors}}}"]
     with pytest.raises(InputError, match=r"has no vectors of (\d+) of \1 sentences"):
         run(recipe_file, tmp_path, *changes)
-    asked = (tmp_path / "api.missing.txt").read_text().splitlines()
-    sentences.write_text("".join(f"{text}\n" for text in asked))
-    np.save(vectors, np.random.default_rng(1).normal(size=(len(asked), 48)))
+    missing = (tmp_path / "api.missing.txt").read_text().splitlines()
+    sentences.write_text("".join(f"{text}\n" for text in missing))
+    np.save(vectors, np.random.default_rng(1).normal(size=(len(missing), 48)))
     finished, facts = run(recipe_file, tmp_path, *changes)
-    assert set(asked) <= set(every_english_sentence(finished))
+    assert set(missing) <= set(english_sentences(finished))
     assert facts["start"]["widths"] == {"by": "head", "teacher": 48, "encoder": 32, "student": 48}
-    finite(finished)
+    load_finite(finished)
 
 
-def test_wider_targets_are_reduced_with_pca_where_the_recipe_says_so(recipe_file: Path, tmp_path: Path) -> None:
+def test_pca_reduces_wider_targets(recipe_file: Path, tmp_path: Path) -> None:
     corpus_only = distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "first")
-    texts = every_english_sentence(corpus_only)
+    texts = english_sentences(corpus_only)
     (tmp_path / "wide.txt").write_text("".join(f"{text}\n" for text in texts))
     np.save(tmp_path / "wide.npy", np.random.default_rng(1).normal(size=(len(texts), 48)))
     wide = f"teacher={{source: {tmp_path / 'wide.npy'}}}"
     finished, facts = run(recipe_file, tmp_path, CONTRAST, wide, "widths=pca")
     assert facts["start"]["widths"] == {"by": "pca", "teacher": 48, "encoder": 32, "student": 32}
-    assert finite(finished).head is None
+    assert load_finite(finished).head is None
     with pytest.raises(InputError, match=r"widths: equal, but the vectors to learn have 48 components .* 32"):
         run(recipe_file, tmp_path, CONTRAST, wide, "widths=equal")
 
 
-def test_the_papers_setting_has_no_head_and_leaves_lengths_alone(recipe_file: Path, tmp_path: Path) -> None:
+def test_equal_widths_without_normalization_have_no_head(recipe_file: Path, tmp_path: Path) -> None:
     finished, facts = run(recipe_file, tmp_path, CONTRAST, "widths=equal", "teacher.normalize=false")
-    student = finite(finished)
+    student = load_finite(finished)
     assert student.head is None and not student.config.normalize
     assert facts["start"]["widths"]["by"] == "equal"
 
 
 @pytest.fixture
-def with_pieces(recipe_file: Path, tmp_path: Path) -> str:
-    """Copy the assistant with a tokenizer of word pieces in place of its own; returns the change to the recipe."""
+def unigram_assistant(recipe_file: Path, tmp_path: Path) -> str:
+    """Copy the assistant with a Unigram tokenizer; returns the change to the recipe."""
     folder = shutil.copytree(recipe_file.parent / "assistant", tmp_path / "assistant")
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -163,12 +166,14 @@ def with_pieces(recipe_file: Path, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("vocabulary", ["{method: train, size: 250}", "{method: trim}"])
-def test_a_vocabulary_of_its_own(vocabulary: str, with_pieces: str, recipe_file: Path, tmp_path: Path) -> None:
-    finished, facts = run(recipe_file, tmp_path, CONTRAST, with_pieces, f"vocabulary={vocabulary}")
+def test_the_student_may_have_its_own_vocabulary(
+    vocabulary: str, unigram_assistant: str, recipe_file: Path, tmp_path: Path
+) -> None:
+    finished, facts = run(recipe_file, tmp_path, CONTRAST, unigram_assistant, f"vocabulary={vocabulary}")
     before, after = (facts["start"]["vocabulary"][name] for name in ("before", "after"))
     assert before == SHAPE["vocab_size"] and after < before
     assert Tokenizer.from_file(str(finished / "student/tokenizer.json")).get_vocab_size() == after
-    assert finite(finished).config.vocab_size == after
+    assert load_finite(finished).config.vocab_size == after
     assert "train" not in vocabulary or after <= 250
 
 
@@ -176,27 +181,43 @@ def test_every_depth_is_trained_and_scored(recipe_file: Path, tmp_path: Path) ->
     changes = [CONTRAST, "stages.contrast.depth_weights=[0.5, 1]", "stages.contrast.steps=40"]
     finished, facts = run(recipe_file, tmp_path, *changes)
     assert facts["1-contrast"]["dev_by_depth"]["1"].keys() == facts["1-contrast"]["dev"].keys()
-    elastic = finite(finished)
-    plain = finite(run(recipe_file, tmp_path / "plain", *changes[:1], changes[2])[0])
+    elastic = load_finite(finished)
+    plain = load_finite(run(recipe_file, tmp_path / "plain", *changes[:1], changes[2])[0])
     assert any(
-        not np.array_equal(one.detach(), other.detach())
-        for one, other in zip(elastic.parameters(), plain.parameters(), strict=True)
+        not np.array_equal(weight.detach(), plain_weight.detach())
+        for weight, plain_weight in zip(elastic.parameters(), plain.parameters(), strict=True)
     )
 
 
-def test_r_may_be_other_than_the_assistants_depth_suggests(recipe_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", ["steps: 4", "epochs: 0.2"])
+@pytest.mark.parametrize("objective", ["graded", "entailment"])
+def test_a_stage_may_read_labelled_pairs_alone_beside_a_teacher(
+    objective: str, length: str, recipe_file: Path, tmp_path: Path
+) -> None:
+    """The start step reads the teacher's vectors of all stages, before the labelled pairs are there."""
+    stage = f"{{train: student, objectives: {{{objective}: 1}}, {length}, batch_size: 8}}"
+    stages = f"stages={{{objective}: {stage}}}"
+    finished, facts = run(recipe_file, tmp_path, stages, *write_labelled(tmp_path / "labelled"))
+    assert facts["start"]["held_out_cosine_to_teacher"] > 0.5
+    pairs = facts["labelled"][objective]
+    steps = 4 if length == "steps: 4" else -(-pairs // 40)
+    assert facts[f"1-{objective}"]["loss"][-1]["step"] == steps
+    load_finite(finished)
+
+
+def test_recurrences_may_differ_from_the_assistants_depth(recipe_file: Path, tmp_path: Path) -> None:
     finished, _ = run(recipe_file, tmp_path, CONTRAST, "student.unit_layers=3", "student.recurrences=1")
-    assert (finite(finished).config.unit_layers, finite(finished).config.recurrences) == (3, 1)
+    assert (load_finite(finished).config.unit_layers, load_finite(finished).config.recurrences) == (3, 1)
 
 
-def test_a_stage_in_epochs_on_text_of_its_own(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_stage_may_read_named_text_in_epochs(recipe_file: Path, tmp_path: Path) -> None:
     texts = load_recipe(recipe_file).corpus.tsv
     named = [f"{{source: {text.source}, language: {text.language}, name: {text.language}}}" for text in texts]
-    own = texts[0].language
-    stage = f"{{train: student, objectives: {{contrast: 1}}, epochs: 2, batch_size: 8, text: [{own}]}}"
+    language = texts[0].language
+    stage = f"{{train: student, objectives: {{contrast: 1}}, epochs: 2, batch_size: 8, text: [{language}]}}"
     changes = [f"corpus.tsv=[{', '.join(named)}]", f"stages={{contrast: {stage}}}"]
     _, facts = run(recipe_file, tmp_path, *changes)
-    pairs = facts["corpus"]["train"][own][own]
+    pairs = facts["corpus"]["train"][language][language]
     steps = load_recipe(recipe_file, changes).stages["contrast"].steps_on(pairs)
     assert steps == -(-2 * pairs // 8)
     assert 0 <= steps - facts["1-contrast"]["loss"][-1]["step"] < max(1, steps // 40)
@@ -212,7 +233,7 @@ def test_dev_scores_on_sts_sets_and_while_training(recipe_file: Path, tmp_path: 
     )
 
 
-def test_a_plan_touches_nothing(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
     recipe: Recipe = load_recipe(recipe_file)
     folder = tmp_path / "run"
     planned = plan(recipe, folder)

@@ -19,6 +19,7 @@ SHAPE = {
     "initializer_range": 0.2,
 }
 LANGUAGES = ("de", "fr")
+LABELS = ("entailment", "neutral", "contradiction")
 
 
 def write_teacher(folder: Path) -> None:
@@ -47,6 +48,18 @@ def write_corpus(folder: Path) -> None:
         english, other = ([*pairs.first, *pairs.second] for pairs in both)
         lines = [f"{left}\t{right}\n" for left, right in zip(english, other, strict=True)]
         (folder / f"en-{language}.tsv").write_text("".join(lines), encoding="utf-8")
+
+
+def write_labelled(folder: Path) -> tuple[str, str]:
+    """Write graded pairs, and entailment pairs made from their scores; returns the changes to the recipe."""
+    rows = builtin().language_pairs["en-en"]
+    folder.mkdir(parents=True, exist_ok=True)
+    graded, relations = folder / "graded.tsv", folder / "relations.tsv"
+    pairs = list(zip(rows.first, rows.second, rows.scores, strict=True))
+    graded.write_text("".join(f"{first}\t{second}\t{score}\n" for first, second, score in pairs))
+    lines = [f"{first}\t{second}\t{LABELS[min(2, int((5 - score) / 2))]}\n" for first, second, score in pairs]
+    relations.write_text("".join(lines))
+    return f"labelled.graded=[{graded}]", f"labelled.entailment=[{relations}]"
 
 
 def write_recipe(folder: Path) -> Path:

@@ -92,7 +92,7 @@ def bench(
 
     Example:  xcompress bench --compare bench-of-last-release.json --budgets recipes/minilm_ru3.yaml
     """
-    from xcompress.bench.devices.device import DeviceOptions
+    from xcompress.bench.devices.open import DeviceOptions
     from xcompress.bench.latency import parse_grid
     from xcompress.bench.report import tables
     from xcompress.bench.report.budgets import load_budgets, require

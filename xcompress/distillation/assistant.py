@@ -1,7 +1,11 @@
-"""The encoder that lends its layers before training: as it comes, then with the student's vocabulary and a head."""
+"""Prepare the assistant: load it (reference step), trim its vocabulary and fit a head to the teacher (start step).
 
-from collections.abc import Mapping, Sequence
+Without an assistant the start step makes the student itself, with a vocabulary trained on the text and random weights.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,174 +15,168 @@ from transformers import set_seed
 from xcompress import __version__
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.word_lists import read_words, with_capitals
-from xcompress.distillation.data.targets import Sentences
+from xcompress.distillation.data.corpus import Corpus
+from xcompress.distillation.data.targets import SIDES, Sentences
 from xcompress.distillation.dev import dev_scores
-from xcompress.distillation.initialization import config_from_nothing, headless, least_squares_head, pooled, with_head
-from xcompress.distillation.materials import SIDES, Materials
+from xcompress.distillation.initialization import (
+    least_squares_head,
+    scratch_config,
+    with_head,
+    without_head,
+    without_normalization,
+)
 from xcompress.distillation.run_folder import Run, Step
-from xcompress.distillation.teachers.encoder import encoder_fingerprint, import_layers, locate
-from xcompress.distillation.teachers.vectors import VectorsOf, vectors_of
+from xcompress.distillation.teachers.encoder import import_layers, locate
+from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
+from xcompress.distillation.teachers.vectors import vectors_of
+from xcompress.distillation.training_data import SCORED, TrainingData
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
-from xcompress.modeling.student import Student, StudentConfig
-from xcompress.recipe import AssistantSection, Recipe
+from xcompress.modeling.student import Student
+from xcompress.recipe import Recipe
 from xcompress.sources import resolve
 from xcompress.sources.python_code import PYTHON
 from xcompress.vocab.student import count_tokens, replace_token_embeddings, seen_tokens, trim_student
 from xcompress.vocab.train import retrain, train_new_tokenizer
 
-PIECE_COUNTS = "piece_counts.npy"
+TOKEN_COUNTS = "piece_counts.npy"
+"""File of the start step: how often each token occurs in the training text, (V,)."""
 PAD = "<pad>"
 
 
-def reference_step(recipe: Recipe, run: Run) -> Step | None:
-    """Open the encoder that lends its layers as it comes, whole and without a head; `bench` measures against it."""
-    part = recipe.assistant
-    if part is None:
+def reference_step(recipe: Recipe, run: Run, encoders: Encoders) -> Step | None:
+    """Load the unmodified assistant, without a head. `bench` measures students against it.
+
+    :returns: the step; None for a student that starts from scratch.
+    """
+    layers, embeddings = encoders.layer_source, encoders.embeddings_from
+    if layers is None:
         return None
-    lenders = {"unit": part.layer_source, "rows": part.embeddings_from}
-    key = {
-        "version": __version__,
-        "max_tokens": recipe.student.max_tokens,
-        **{name: encoder_fingerprint(part) for name, part in lenders.items() if part},
-    }
-    return run.step("reference", key, lambda folder: _open_lenders(recipe, part, folder), together=False)
-
-
-def _open_lenders(recipe: Recipe, part: AssistantSection, folder: Path) -> Mapping[str, object]:
-    donor_key = "assistant.layers_from" if part.layers_from else "assistant"
     max_tokens = recipe.student.max_tokens
-    student, tokenizer = import_layers(part.layer_source, locate(part.layer_source, donor_key), donor_key, max_tokens)
-    if part.embeddings_from:
-        key = "assistant.embeddings_from"
-        rows, tokenizer = import_layers(part.embeddings_from, locate(part.embeddings_from, key), key, max_tokens)
-        if rows.config.hidden_size != student.config.hidden_size:
+    key = {"version": __version__, "max_tokens": max_tokens, "unit": layers.fingerprint}
+    if embeddings:
+        key["rows"] = embeddings.fingerprint
+    build = partial(_build_reference, layers, embeddings, max_tokens)
+    return run.step("reference", key, build, together=False)
+
+
+def _build_reference(
+    layers: FrozenEncoder, embeddings: FrozenEncoder | None, max_tokens: int, folder: Path
+) -> Mapping[str, object]:
+    student, tokenizer = _import(layers, max_tokens)
+    if embeddings:
+        source, tokenizer = _import(embeddings, max_tokens)
+        if source.config.hidden_size != student.config.hidden_size:
             raise InputError(
-                f"assistant.embeddings_from: its rows have {rows.config.hidden_size} components, and the encoder that "
-                f"lends the layers is {student.config.hidden_size} wide; choose encoders of one width"
+                f"{embeddings.key}: its embeddings have {source.config.hidden_size} components, and the encoder whose "
+                f"layers are used is {student.config.hidden_size} wide; choose encoders of equal width"
             )
-        student = replace_token_embeddings(student, rows.embeddings.word.weight.detach(), rows.config.pad_token_id)
+        student = replace_token_embeddings(student, source.embeddings.word.weight.detach(), source.config.pad_token_id)
     student.save(folder, tokenizer)
     return {"sizes": student.sizes()}
 
 
-def start_step(recipe: Recipe, run: Run, materials: Materials, reference: Step | None) -> Step:
-    """Give the encoder the student's vocabulary and fit its head, by least squares, to the teacher's vectors.
+def _import(encoder: FrozenEncoder, max_tokens: int) -> tuple[Student, Tokenizer]:
+    return import_layers(encoder.section, locate(encoder.section, encoder.key), encoder.key, max_tokens)
 
-    The head is fitted without the prefix, and from here on no model in the run needs one. Without an encoder the step
-    holds the student itself, with a vocabulary trained on the text and random weights.
+
+def start_step(
+    recipe: Recipe,
+    run: Run,
+    corpus: Corpus,
+    encoders: Encoders,
+    reference: Step | None,
+    data: Callable[[], TrainingData],
+) -> Step:
+    """Give the assistant the student's vocabulary, and fit its head by least squares to the teacher's vectors.
+
+    The head is fitted without the assistant's prefix: from here on no model of the run needs one.
+
+    :param reference: None for a student that starts from scratch, which this step then makes.
+    :param data: called when the step is built.
     """
     key = {
         "version": __version__,
-        "corpus": materials.corpus.key,
+        "corpus": corpus.step.key,
         "assistant": reference.key if reference else recipe.student.model_dump(by_alias=True),
-        "teacher": materials.teacher_key,
+        "teacher": encoders.teacher.fingerprint if encoders.teacher else None,
         "vocabulary": recipe.vocabulary.model_dump(by_alias=True),
         "widths": recipe.widths,
         "normalize": recipe.normalizes,
         "seed": recipe.seed,
     }
+    text = ConcatSequence([Sentences(corpus.train, side) for side in SIDES])
     if reference is None:
-        return run.step("start", key, lambda folder: _build_from_nothing(recipe, materials, folder))
-    return run.step("start", key, lambda folder: _build_start(recipe, materials, reference, folder))
+        return run.step("start", key, partial(_build_scratch_student, recipe, text, data))
+    return run.step("start", key, partial(_build_assistant, recipe, text, data, reference))
 
 
-def _build_from_nothing(recipe: Recipe, materials: Materials, folder: Path) -> Mapping[str, object]:
-    tokenizer = train_new_tokenizer(_text(materials), recipe.vocabulary.trained_size)
+def _build_scratch_student(
+    recipe: Recipe, text: Sequence[str], data: Callable[[], TrainingData], folder: Path
+) -> Mapping[str, object]:
+    tokenizer = train_new_tokenizer(text, recipe.vocabulary.trained_size)
     set_seed(recipe.seed)
-    config = config_from_nothing(recipe, tokenizer.get_vocab_size(), tokenizer.token_to_id(PAD))
-    if recipe.teacher and recipe.widths == "head":
-        config = replace(config, head_size=materials.taught.dimension)
+    config = scratch_config(recipe, tokenizer.get_vocab_size(), tokenizer.token_to_id(PAD))
+    if recipe.widths == "head" and (teacher := data().teacher):
+        config = replace(config, head_size=teacher.sources.dimension)
     student = Student(config).eval()
     student.save(folder, tokenizer)
     return {
         "vocabulary": {"before": 0, "after": student.config.vocab_size},
-        "dev": asdict(dev_scores(vectors_of("student before training", student, tokenizer), materials)),
+        "dev": asdict(dev_scores(vectors_of("student before training", student, tokenizer), data().dev)),
     }
 
 
-def _build_start(recipe: Recipe, materials: Materials, reference: Step, folder: Path) -> Mapping[str, object]:
-    full, full_tokenizer = Student.load(reference.folder)
-    as_it_comes = dev_scores(vectors_of("encoder as it comes", full, full_tokenizer), materials)
-    encoder, tokenizer = _with_vocabulary(recipe, full, full_tokenizer, materials)
-    encoder = _in_the_teachers_space(encoder, tokenizer, materials)
-    encoder.save(folder, tokenizer)
-    np.save(folder / PIECE_COUNTS, count_tokens(tokenizer, _text(materials), encoder.config.vocab_size))
-    vectors = vectors_of("encoder before training", encoder, tokenizer)
-    return {
-        "vocabulary": {"before": full.config.vocab_size, "after": encoder.config.vocab_size},
-        **_beside_teacher(recipe, materials, encoder.config, vectors),
-        "as_it_comes": asdict(as_it_comes),
-        **_advice(materials),
-        "dev": asdict(dev_scores(vectors, materials)),
+def _build_assistant(
+    recipe: Recipe, text: Sequence[str], prepare: Callable[[], TrainingData], reference: Step, folder: Path
+) -> Mapping[str, object]:
+    data = prepare()
+    original, original_tokenizer = Student.load(reference.folder)
+    original_scores = dev_scores(vectors_of("unmodified assistant", original, original_tokenizer), data.dev)
+    assistant, tokenizer = _change_vocabulary(recipe, original, original_tokenizer, text)
+
+    # Drop the prefix, and fit a head to the teacher's vectors where the recipe has one.
+    if data.teacher and recipe.widths == "head":
+        assistant = without_head(assistant)
+        vectors = vectors_of("assistant", assistant, tokenizer)(data.fit_texts)
+        assistant = with_head(assistant, least_squares_head(vectors, data.teacher.of_text(data.fit_texts)))
+    else:
+        assistant = without_normalization(assistant)
+    assistant.config = replace(assistant.config, normalize=recipe.normalizes)
+    assistant.save(folder, tokenizer)
+    np.save(folder / TOKEN_COUNTS, count_tokens(tokenizer, text, assistant.config.vocab_size))
+
+    # Score it beside the teacher, and beside an assistant that is a Python function.
+    facts: dict[str, object] = {
+        "vocabulary": {"before": original.config.vocab_size, "after": assistant.config.vocab_size}
     }
-
-
-def _beside_teacher(
-    recipe: Recipe, materials: Materials, encoder: StudentConfig, vectors: VectorsOf
-) -> dict[str, object]:
-    if recipe.teacher is None:
-        return {}
-    held_out = sorted({pair.source for pair in materials.unseen})
-    cosine = float(cosines(vectors(held_out), materials.teacher(held_out)).mean()) if held_out else None
-    return {
-        "widths": {
+    encode = vectors_of("assistant before training", assistant, tokenizer)
+    if data.teacher:
+        held_out = sorted({pair.source for pair in data.dev.pairs})
+        cosine = float(cosines(encode(held_out), data.teacher.of_text(held_out)).mean()) if held_out else None
+        facts["widths"] = {
             "by": recipe.widths,
-            "teacher": materials.taught.vectors.shape[1],
-            "encoder": encoder.hidden_size,
-            "student": encoder.dimension,
-        },
-        "held_out_cosine_to_teacher": cosine,
-    }
+            "teacher": data.teacher.sources.vectors.shape[1],
+            "encoder": assistant.config.hidden_size,
+            "student": assistant.config.dimension,
+        }
+        facts["held_out_cosine_to_teacher"] = cosine
+    facts["as_it_comes"] = asdict(original_scores)
+    if data.assistant and recipe.assistant and recipe.assistant.source.startswith(PYTHON):
+        facts["assistant"] = asdict(dev_scores(data.assistant().by_text(SCORED), data.dev))
+    return facts | {"dev": asdict(dev_scores(encode, data.dev))}
 
 
-def _advice(materials: Materials) -> dict[str, object]:
-    """Score an assistant that is a function from sentences to vectors."""
-    part = materials.recipe.assistant
-    if part is None or not part.source.startswith(PYTHON):
-        return {}
-    return {"assistant": asdict(dev_scores(materials.advised.by_text("scored"), materials))}
-
-
-def _text(materials: Materials) -> Sequence[str]:
-    return ConcatSequence([Sentences(materials.train, side) for side in SIDES])
-
-
-def _with_vocabulary(
-    recipe: Recipe, full: Student, tokenizer: Tokenizer, materials: Materials
+def _change_vocabulary(
+    recipe: Recipe, student: Student, tokenizer: Tokenizer, text: Sequence[str]
 ) -> tuple[Student, Tokenizer]:
-    part = recipe.vocabulary
-    if part.method == "keep":
-        return full, tokenizer
-    if part.method == "train":
-        return retrain(full, tokenizer, _text(materials), part.trained_size)
+    """Keep, trim or retrain the vocabulary, as the recipe says."""
+    section = recipe.vocabulary
+    if section.method == "keep":
+        return student, tokenizer
+    if section.method == "train":
+        return retrain(student, tokenizer, text, section.trained_size)
     words: list[str] = []
-    for reference in part.word_lists(recipe.languages):
-        words += with_capitals(read_words(resolve(reference), part.words_per_language))
-    return trim_student(full, tokenizer, seen_tokens(tokenizer, ConcatSequence([_text(materials), words]), part.size))
-
-
-def fit_head(student: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
-    """Fit a student's head by least squares to the teacher's vectors, on both sides of the pairs that they are of.
-
-    That of the assistant is made for its last layer, which a student with fewer layers does not reach.
-    """
-    pairs = materials.fitted_pairs
-    texts = [getattr(pair, side) for side in SIDES for pair in pairs]
-    goals = np.tile(materials.teacher([pair.source for pair in pairs]), (len(SIDES), 1))
-    vectors = vectors_of("student before training", headless(student), tokenizer)(texts)
-    student.load_state_dict(with_head(headless(student), least_squares_head(vectors, goals)).state_dict())
-    return student
-
-
-def _in_the_teachers_space(encoder: Student, tokenizer: Tokenizer, materials: Materials) -> Student:
-    recipe = materials.recipe
-    bare = pooled(encoder)
-    if recipe.teacher:
-        goals = materials.teacher(materials.fitted_on)  # refuses unlike widths, where they are to be equal
-        if recipe.widths == "head":
-            bare = headless(encoder)
-            vectors = vectors_of("encoder", bare, tokenizer)(materials.fitted_on)
-            bare = with_head(bare, least_squares_head(vectors, goals))
-    bare.config = replace(bare.config, normalize=recipe.normalizes)
-    return bare
+    for source in section.word_lists(recipe.languages):
+        words += with_capitals(read_words(resolve(source), section.words_per_language))
+    return trim_student(student, tokenizer, seen_tokens(tokenizer, ConcatSequence([text, words]), section.size))

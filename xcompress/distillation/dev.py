@@ -1,17 +1,27 @@
-"""Dev scores on held-out pairs: how well a model orders sentence pairs as the teacher does, and finds translations."""
+"""Dev scores on held-out pairs: agreement with the teacher's ranking, translation retrieval, and STS."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xcompress.corpus.graded import averages, score
+from xcompress.corpus.graded import GradedSet, averages, score
 from xcompress.corpus.pairs import Pair
-from xcompress.distillation.materials import Materials
 from xcompress.distillation.teachers.vectors import VectorsOf
 from xcompress.metrics import cosine_matrix, retrieval_accuracy, spearman
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """Text that models are scored on, during and after training."""
+
+    pairs: Sequence[Pair]
+    """Held-out pairs that neither this run nor an earlier one of its lineage trained on."""
+    teacher: VectorsOf | None
+    """The teacher's vectors of their English sentences; None without a teacher."""
+    graded: GradedSet | None
+    """STS sets; None where the recipe names none."""
 
 
 @dataclass(frozen=True)
@@ -29,29 +39,27 @@ class DevScores:
         """Average each kind of score over languages, STS over groups of language pairs."""
         kinds = {"spearman": self.spearman, "retrieval": self.retrieval}
         means = {kind: fmean(scores.values()) for kind, scores in kinds.items() if scores}
-        return means | {f"sts {group}": figure for group, figure in averages(self.sts).items()}
+        return means | {f"sts {group}": mean for group, mean in averages(self.sts).items()}
 
 
-def dev_scores(vectors_of: VectorsOf, materials: Materials) -> DevScores:
-    """Score a model on the held-out pairs that nothing it comes from was trained on.
+def dev_scores(vectors_of: VectorsOf, dev: DevSet) -> DevScores:
+    """Score a model on the dev set.
 
     :param vectors_of: maps texts to the model's vectors.
     """
-    holdout = materials.unseen
-    texts = sorted({text for pair in holdout for text in (pair.source, pair.target)})
-    rows = dict(zip(texts, vectors_of(texts), strict=True))
+    texts = sorted({text for pair in dev.pairs for text in (pair.source, pair.target)})
+    vectors = dict(zip(texts, vectors_of(texts), strict=True))
     by_language: dict[str, list[Pair]] = {}
-    for pair in holdout:
+    for pair in dev.pairs:
         by_language.setdefault(pair.language, []).append(pair)
     agreement, retrieval = {}, {}
     for language, pairs in sorted(by_language.items()):
-        left, right = np.stack([rows[pair.source] for pair in pairs]), np.stack([rows[pair.target] for pair in pairs])
-        if materials.recipe.teacher:
-            agreement[language] = _agreement(materials.teacher([pair.source for pair in pairs]), left, right)
-        retrieval[language] = retrieval_accuracy(left, right)
-    graded = materials.graded
-    return DevScores(agreement, retrieval, score(vectors_of, graded) if graded else {})
-
-
-def _agreement(goals: NDArray[np.float32], sources: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
-    return spearman(cosine_matrix(goals, goals).ravel(), cosine_matrix(sources, targets).ravel())
+        sources = np.stack([vectors[pair.source] for pair in pairs])
+        targets = np.stack([vectors[pair.target] for pair in pairs])
+        if dev.teacher:
+            teacher = dev.teacher([pair.source for pair in pairs])
+            agreement[language] = spearman(
+                cosine_matrix(teacher, teacher).ravel(), cosine_matrix(sources, targets).ravel()
+            )
+        retrieval[language] = retrieval_accuracy(sources, targets)
+    return DevScores(agreement, retrieval, score(vectors_of, dev.graded) if dev.graded else {})

@@ -1,4 +1,4 @@
-"""The processes that train together under torchrun or `accelerate launch`; one where there is no launcher."""
+"""The worker processes of a run under torchrun or `accelerate launch`; a single one without a launcher."""
 
 from datetime import timedelta
 from functools import cache
@@ -7,14 +7,14 @@ import torch
 from accelerate import PartialState
 from torch import Tensor
 
-PATIENCE = timedelta(hours=12)
-"""How long a process waits for another, which may read a large corpus meanwhile."""
+TIMEOUT = timedelta(hours=12)
+"""How long a process waits for another, which may be reading a large corpus."""
 
 
 @cache
 def workers() -> PartialState:
-    """Return the group of processes: gloo on CPUs, NCCL on GPUs."""
-    return PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
+    """Return the process group: gloo on CPUs, NCCL on GPUs."""
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
 
 
 def count() -> int:
@@ -23,17 +23,17 @@ def count() -> int:
 
 
 def is_main() -> bool:
-    """Tell whether this process is the one that writes."""
+    """Return whether this is the main process, which writes the run folder."""
     return bool(workers().is_main_process)
 
 
 def wait() -> None:
-    """Wait until every process is here."""
+    """Wait until every process has called this."""
     workers().wait_for_everyone()
 
 
 def broadcast(value: bool) -> bool:
-    """Return what the main process was given here."""
+    """Return the value of the main process."""
     if count() == 1:
         return value
     shared = torch.tensor([int(value)], device=workers().device)
@@ -44,20 +44,20 @@ def broadcast(value: bool) -> bool:
 def all_gather(rows: Tensor) -> Tensor:
     """Stack the rows (n, ...) of all processes, so that each can compute the loss of the whole batch.
 
-    A gradient flows to the process's own rows only, times the number of processes: the mean over processes, which is
-    what DistributedDataParallel takes, then is the gradient of the whole batch.
+    Gradients flow to the rows of this process only, multiplied by the number of processes: DistributedDataParallel
+    takes the mean over processes, which then is the gradient of the whole batch.
     """
     if count() == 1:
         return rows
-    own = rows.detach()
-    pieces = [torch.empty_like(own) for _ in range(count())]
-    torch.distributed.all_gather(pieces, own.contiguous())
-    pieces[workers().process_index] = own + count() * (rows - own)
-    return torch.cat(pieces)
+    values = rows.detach()
+    gathered = [torch.empty_like(values) for _ in range(count())]
+    torch.distributed.all_gather(gathered, values.contiguous())
+    gathered[workers().process_index] = values + count() * (rows - values)
+    return torch.cat(gathered)
 
 
 def total(value: Tensor) -> Tensor:
-    """Add up a value without gradient over all processes."""
+    """Sum a value over all processes, without gradient."""
     if count() == 1:
         return value
     summed = value.detach().clone()

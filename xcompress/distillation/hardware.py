@@ -1,4 +1,4 @@
-"""What this machine trains on, and in which arithmetic."""
+"""The device that this machine trains on, and its arithmetic."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -6,12 +6,12 @@ import torch
 
 
 def device() -> torch.device:
-    """Return the GPU where there is one, else the CPU."""
+    """Return the GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def has_bf16() -> bool:
-    """Tell whether the device multiplies in bfloat16 natively."""
+    """Return whether the device multiplies in bfloat16 natively."""
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported())
     capabilities = torch.cpu.get_capabilities()
@@ -19,5 +19,5 @@ def has_bf16() -> bool:
 
 
 def fast_inference() -> AbstractContextManager[object]:
-    """Return a context in which products run in bfloat16 where that is native."""
+    """Return a context in which matrix products run in bfloat16, where the device has it natively."""
     return torch.autocast(device().type, dtype=torch.bfloat16) if has_bf16() else nullcontext()

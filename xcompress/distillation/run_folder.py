@@ -1,4 +1,4 @@
-"""A run folder: finished steps with what they depended on, a lock, and the state that `export` and `bench` read."""
+"""A run folder: a lock, finished steps with their keys and facts, checkpoints and cached vectors."""
 
 import json
 import shutil
@@ -18,13 +18,13 @@ from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json, remove_leftovers, whole_folder, write_json
 
 STEP = "step.json"
-_TOLD = ("version", "widths", "precision", "vocabulary.method", "stage.train")
-"""Names in keys whose values are words; others are numbers, which are told, or hashes and lists, which are not."""
+_READABLE = ("version", "widths", "precision", "vocabulary.method", "stage.train")
+"""Key entries whose values are words. Of the others, numbers are shown when they change; hashes and lists are not."""
 
 Key = Mapping[str, object]
 """What a step depends on, by name; a change of any value makes the step run again."""
 Build = Callable[[Path], Mapping[str, object]]
-"""Fills a folder and returns facts worth keeping; `seconds_before` is the time that an earlier call spent on it."""
+"""Fills a step's folder and returns facts about it; `seconds_before` is the time that earlier calls spent on it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Step:
 
 
 class Run:
-    """A run folder that this process, or the main one of several workers, alone writes to."""
+    """A run folder. Only this process, or the main one of several workers, writes to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def vectors(self) -> Path:
-        """Where teacher vectors are cached."""
+        """The folder of cached vectors."""
         return self.folder / "vectors"
 
     def work(self, name: str, key: Key) -> Path:
@@ -57,64 +57,65 @@ class Run:
         return self.folder / "work" / f"{name}-{hash_of(key)}"
 
     def step(self, name: str, key: Key, build: Build, together: bool = True) -> Step:
-        """Return the finished step, from an earlier run where nothing it depends on has changed.
+        """Build a step, or reuse it where nothing that it depends on has changed since it was built.
 
         :param name: also the step's folder.
-        :param together: whether all workers build it, the main one in the step's folder and the others in folders that
-            are dropped; else the main one alone does.
+        :param together: whether all workers build it, the main one in the step's folder and the others in temporary
+            folders; otherwise only the main one does.
         """
         folder = self.folder / name
         earlier = read_json(folder / STEP) if (folder / STEP).exists() else None
-        reused = distributed.broadcast(earlier is not None and earlier["key"] == _flat(key))
-        if not reused:
-            self._make(name, key, build, together, earlier)
-            distributed.wait()
-        else:
+        reused = distributed.broadcast(earlier is not None and earlier["key"] == _flatten(key))
+        if reused:
             say(f"{name}: finished earlier, reused")
-        described = read_json(folder / STEP)
-        self.steps.append(Step(name, folder, hash_of(key), described["seconds"], described["facts"], reused))
+        else:
+            if distributed.is_main():
+                self._build(name, key, build, earlier)
+            elif together:
+                with TemporaryDirectory() as temporary:
+                    build(Path(temporary))
+            distributed.wait()
+        saved = read_json(folder / STEP)
+        self.steps.append(Step(name, folder, hash_of(key), saved["seconds"], saved["facts"], reused))
         return self.steps[-1]
 
-    def _make(self, name: str, key: Key, build: Build, together: bool, earlier: Mapping[str, Any] | None) -> None:
-        if not distributed.is_main():
-            if together:
-                with TemporaryDirectory() as dropped:
-                    build(Path(dropped))
-            return
+    def _build(self, name: str, key: Key, build: Build, earlier: Mapping[str, Any] | None) -> None:
+        """Build a step in the main process, and remove its checkpoints when it is done."""
         if earlier:
-            say(f"{name}: runs again, because of a change in {', '.join(_changes(earlier['key'], _flat(key)))}")
-        self._forget_checkpoints(name, but=self.work(name, key))
+            changes = ", ".join(_changes(earlier["key"], _flatten(key)))
+            say(f"{name}: runs again, because of a change in {changes}")
+        self._remove_checkpoints(name, keep=self.work(name, key))
         started = time.monotonic()
         with whole_folder(self.folder / name) as temporary:
             facts: dict[str, Any] = dict(build(temporary))
             seconds = round(time.monotonic() - started + facts.get("seconds_before", 0), 1)
-            write_json(temporary / STEP, {"key": _flat(key), "seconds": seconds, "facts": facts})
-        self._forget_checkpoints(name)
+            write_json(temporary / STEP, {"key": _flatten(key), "seconds": seconds, "facts": facts})
+        self._remove_checkpoints(name)
         say(f"{name}: done in {seconds:.0f} s")
 
-    def _forget_checkpoints(self, name: str, but: Path | None = None) -> None:
+    def _remove_checkpoints(self, name: str, keep: Path | None = None) -> None:
         for work in self.folder.glob(f"work/{name}-*"):
-            if work != but:
+            if work != keep:
                 shutil.rmtree(work, ignore_errors=True)
 
 
-def _flat(value: object, name: str = "") -> dict[str, Any]:
+def _flatten(value: object, name: str = "") -> dict[str, Any]:
     """Return the values inside nested mappings by dotted names, as JSON holds them."""
     if not isinstance(value, Mapping):
         return {name: json.loads(json.dumps(value, default=str))}
     prefix = f"{name}." if name else ""
-    return {key: part for own, inner in value.items() for key, part in _flat(inner, f"{prefix}{own}").items()}
+    return {
+        full_name: leaf for key, inner in value.items() for full_name, leaf in _flatten(inner, f"{prefix}{key}").items()
+    }
 
 
-def _changes(earlier: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    names = sorted(name for name in earlier.keys() | now.keys() if earlier.get(name) != now.get(name))
-    return [_change(name, earlier.get(name), now.get(name)) for name in names]
-
-
-def _change(name: str, earlier: object, now: object) -> str:
-    """Name a change, with both values where a reader can tell something from them."""
-    telling = all(value is None or isinstance(value, int | float) or name in _TOLD for value in (earlier, now))
-    return f"{name} ({now}, was {earlier})" if telling else name
+def _changes(earlier: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
+    """Name the entries that differ between two keys, with both values where a reader understands them."""
+    for name in sorted(earlier.keys() | now.keys()):
+        old, new = earlier.get(name), now.get(name)
+        if old != new:
+            readable = all(value is None or isinstance(value, int | float) or name in _READABLE for value in (old, new))
+            yield f"{name} ({new}, was {old})" if readable else name
 
 
 @contextmanager

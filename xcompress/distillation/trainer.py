@@ -1,9 +1,9 @@
-"""transformers' Trainer with our objectives: what a step computes, what is saved, and what is shown."""
+"""Train a model on batches of pairs with transformers' Trainer: loss, optimizer, checkpoints, progress, dev scores."""
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,19 +27,25 @@ from xcompress.errors import InputError
 from xcompress.files import write_text
 from xcompress.recipe import Stage
 
+COMPLETE = "complete"
+"""A checkpoint holds a file of this name once all its others are written. It says how many seconds training took."""
+CHECKPOINTS_KEPT = 2
+LOG_ENTRIES = 40
+"""Entries of the loss log of a stage."""
+
 Batch = Mapping[str, Tensor]
 Loss = Callable[[nn.Module, Mapping[str, Batch]], Tensor]
-"""Maps a model and the batches of a step, by kind, to a scalar."""
+"""Maps a model and the batches of a step, by kind of pairs, to a scalar."""
 AfterStep = Callable[[int, int], None]
-"""Told the steps done, and all steps of the stage."""
+"""Called after each optimizer step with the number of steps done and the steps of the stage."""
 
 
 class Batches(Protocol):
-    """Makes the batches of a step from numbers of pairs."""
+    """Makes the batches of a step from indices of pairs."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each pair, so that those of like length stand together."""
+        """Tokens of each pair; pairs of similar length are batched together."""
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -53,20 +59,97 @@ class Scoring:
     """How a model is scored while it trains."""
 
     steps: int
+    """Score after each so many steps."""
     score: Callable[[], Mapping[str, float]]
 
 
-COMPLETE = "complete"
-"""A checkpoint holds a file of this name once all its others are written: how many seconds training took up to it."""
-CHECKPOINTS_KEPT = 2
+@dataclass(frozen=True)
+class Job:
+    """How a stage is trained."""
+
+    name: str
+    stage: Stage
+    work: Path
+    """Folder of checkpoints; the caller removes it when the result is saved."""
+    seed: int
+    bf16: bool
+    """Whether matrix products are in bfloat16."""
+    scoring: Scoring | None = None
+    board: Path | None = None
+    """Folder of TensorBoard logs."""
 
 
-class _ObjectiveTrainer(Trainer):
-    """A Trainer whose loss is a function of the model and a batch."""
+@dataclass(frozen=True)
+class TrainingHistory:
+    """Loss, dev scores and time of a training."""
+
+    loss: list[dict[str, float]]
+    """`step` and `loss`, the mean of the steps since the last entry."""
+    dev_course: list[dict[str, Any]]
+    """`step` and `dev`, the scores after that step."""
+    seconds_before: float
+    """Seconds that earlier calls trained, up to the checkpoint that this one resumed from."""
+
+
+def train(
+    job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: AfterStep | None = None
+) -> TrainingHistory:
+    """Train the model in place, resuming from the newest complete checkpoint of the job.
+
+    :param loss: maps the model and the batches of a step to a scalar.
+    """
+    steps = len(batches) // job.stage.batch_size
+    checkpoint = newest_checkpoint(job.work)
+    seconds_before = float((Path(checkpoint) / COMPLETE).read_text(encoding="utf-8") or 0) if checkpoint else 0.0
+    with bar(job.name, steps) as ticker:
+        callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
+        callbacks.append(_Progress(ticker))
+        if job.scoring:
+            callbacks.append(_DevScores(job.scoring))
+        callbacks.append(_MarkComplete(seconds_before))
+        if job.board and distributed.is_main():
+            callbacks.append(_tensorboard(job.board))
+        trainer = _PairTrainer(
+            loss, job.stage, model=model, args=_arguments(job, steps), batches=batches, callbacks=callbacks
+        )
+        trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
+        trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
+        # Plain attention on the CPU: its backward pass takes half the time of the flash kernel at 16 tokens.
+        with nullcontext() if torch.cuda.is_available() else sdpa_kernel(SDPBackend.MATH):
+            trainer.train(resume_from_checkpoint=checkpoint)
+    log = trainer.state.log_history
+    return TrainingHistory(
+        [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
+        [entry for entry in log if "dev" in entry],
+        seconds_before,
+    )
+
+
+def newest_checkpoint(work: Path) -> str | None:
+    """Return the newest complete checkpoint in the folder, skipping one that was killed while it was written."""
+    complete = [marker.parent for marker in work.glob(f"checkpoint-*/{COMPLETE}")]
+    return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
+
+
+def pairs_per_worker(name: str, stage: Stage) -> int:
+    """Return how many pairs of a batch each worker gets.
+
+    :raises InputError: when the batch cannot be shared equally.
+    """
+    if stage.batch_size % distributed.count():
+        raise InputError(
+            f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {distributed.count()} workers; "
+            "choose a multiple of their number"
+        )
+    return stage.batch_size // distributed.count()
+
+
+class _PairTrainer(Trainer):
+    """A Trainer with a loss function and batches of pairs of similar length."""
 
     def __init__(self, loss: Loss, stage: Stage, batches: Batches, **options: Any) -> None:  # noqa: ANN401
-        numbers: Any = range(len(batches))
-        super().__init__(train_dataset=numbers, data_collator=batches, **options)
+        rows: Any = range(len(batches))
+        super().__init__(train_dataset=rows, data_collator=batches, **options)
         self.loss = loss
         self.stage = stage
         self.lengths = batches.lengths
@@ -91,30 +174,29 @@ class _ObjectiveTrainer(Trainer):
 
 
 def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:
-    groups = list(_parameter_groups(model, stage))
-    if stage.optimizer == "lars":
-        return Lars(groups, lr=stage.learning_rate, momentum=stage.momentum)
-    return AdamW([{key: group[key] for key in group if key != "adapt"} for group in groups], fused=True)
-
-
-def _parameter_groups(model: nn.Module, stage: Stage) -> Iterator[dict[str, Any]]:
-    """Split the weights that learn: the word table with its own rate, matrices, and vectors without weight decay."""
-    table: list[nn.Parameter] = []
+    """Return the optimizer of a stage; token embeddings have their own learning rate, and vectors no weight decay."""
+    embeddings: list[nn.Parameter] = []
     matrices: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for name, weight in model.named_parameters():
-        if not weight.requires_grad:
-            continue
-        group = table if name.endswith("word.weight") else matrices if weight.ndim > 1 else vectors
-        group.append(weight)
-    table_rate = stage.embedding_learning_rate or stage.learning_rate
-    yield {"params": table, "lr": table_rate, "weight_decay": 0.0, "adapt": True}
-    yield {"params": matrices, "lr": stage.learning_rate, "weight_decay": stage.weight_decay, "adapt": True}
-    yield {"params": vectors, "lr": stage.learning_rate, "weight_decay": 0.0, "adapt": False}
+        if weight.requires_grad:
+            group = embeddings if name.endswith("word.weight") else matrices if weight.ndim > 1 else vectors
+            group.append(weight)
+    rate = stage.learning_rate
+    embedding_rate = stage.embedding_learning_rate or rate
+    groups: list[dict[str, Any]] = [
+        {"params": embeddings, "lr": embedding_rate, "weight_decay": 0.0},
+        {"params": matrices, "lr": rate, "weight_decay": stage.weight_decay},
+        {"params": vectors, "lr": rate, "weight_decay": 0.0},
+    ]
+    if stage.optimizer == "lars":
+        adapted = [group | {"adapt": group["params"] is not vectors} for group in groups]
+        return Lars(adapted, lr=rate, momentum=stage.momentum)
+    return AdamW(groups, fused=True)
 
 
-class _Show(TrainerCallback):
-    """Moves a progress bar with the loss beside it."""
+class _Progress(TrainerCallback):
+    """Advance the progress bar, with the loss beside it."""
 
     def __init__(self, ticker: Ticker) -> None:
         self.ticker = ticker
@@ -136,8 +218,8 @@ class _Show(TrainerCallback):
             self.note = f"loss {state.log_history[-1]['loss']:.4f}"
 
 
-class _Mark(TrainerCallback):
-    """Marks each checkpoint as complete, with the seconds of training that led to it."""
+class _MarkComplete(TrainerCallback):
+    """Mark each checkpoint as complete, with the seconds of training up to it."""
 
     def __init__(self, seconds_before: float) -> None:
         self.counted_from = time.monotonic() - seconds_before
@@ -150,7 +232,7 @@ class _Mark(TrainerCallback):
 
 
 class _AfterStep(TrainerCallback):
-    """Calls a function after each step, before anything is saved."""
+    """Call a function after each step, before a checkpoint is saved."""
 
     def __init__(self, function: AfterStep) -> None:
         self.function = function
@@ -159,8 +241,8 @@ class _AfterStep(TrainerCallback):
         self.function(state.global_step, state.max_steps)
 
 
-class _Score(TrainerCallback):
-    """Scores the model every so many steps; the log that checkpoints keep holds the scores."""
+class _DevScores(TrainerCallback):
+    """Score the model every so many steps. The scores go to the log, which checkpoints keep."""
 
     def __init__(self, scoring: Scoring) -> None:
         self.scoring = scoring
@@ -170,105 +252,21 @@ class _Score(TrainerCallback):
             state.log_history.append({"step": state.global_step, "dev": self.scoring.score()})  # type: ignore[dict-item]
 
 
-@dataclass(frozen=True)
-class TrainingHistory:
-    """How training went."""
-
-    loss: list[dict[str, float]]
-    """`step` and `loss`, the mean of the steps since the last entry."""
-    dev_course: list[dict[str, Any]]
-    """`step` and `dev`, scores after that step."""
-    seconds_before: float
-    """Of training that an earlier call did, up to the checkpoint that this one went on from."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """How a stage is trained."""
-
-    name: str
-    stage: Stage
-    work: Path
-    """Folder of checkpoints; the caller removes it when the result is safe."""
-    seed: int
-    bf16: bool
-    """Whether products are in bfloat16."""
-    scoring: Scoring | None = None
-    board: Path | None = None
-    """Folder of TensorBoard logs."""
-
-
-def train(
-    job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: AfterStep | None = None
-) -> TrainingHistory:
-    """Train the model in place, going on from the newest complete checkpoint of the job.
-
-    :param loss: maps the model and one of `batches` to a scalar.
-    """
-    steps = len(batches) // job.stage.batch_size
-    checkpoint = newest_checkpoint(job.work)
-    seconds_before = _seconds_until(checkpoint)
-    with bar(job.name, steps) as ticker:
-        trainer = _ObjectiveTrainer(
-            loss,
-            job.stage,
-            model=model,
-            args=_arguments(job, steps),
-            batches=batches,
-            callbacks=[*_callbacks(job, ticker, after_step), _Mark(seconds_before), *_boards(job.board)],
-        )
-        trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
-        trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
-        with _attention():
-            trainer.train(resume_from_checkpoint=checkpoint)
-    log = trainer.state.log_history
-    return TrainingHistory(
-        [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
-        [entry for entry in log if "dev" in entry],
-        seconds_before,
-    )
-
-
-def _callbacks(job: Job, ticker: Ticker, after_step: AfterStep | None) -> Iterator[TrainerCallback]:
-    if after_step:
-        yield _AfterStep(after_step)
-    yield _Show(ticker)
-    if job.scoring:
-        yield _Score(job.scoring)
-
-
-def _boards(folder: Path | None) -> Iterator[TrainerCallback]:
-    if folder is None or not distributed.is_main():
-        return
+def _tensorboard(folder: Path) -> TrainerCallback:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InputError("--tensorboard: the package tensorboard is not installed; pip install tensorboard") from error
-    yield TensorBoardCallback(SummaryWriter(str(folder)))  # type: ignore[no-untyped-call]
-
-
-def _attention() -> AbstractContextManager[object]:
-    """Choose plain attention on the CPU: its backward pass takes half the time of the flash kernel at 16 tokens."""
-    return nullcontext() if torch.cuda.is_available() else sdpa_kernel(SDPBackend.MATH)
-
-
-def newest_checkpoint(work: Path) -> str | None:
-    """Return the newest complete checkpoint in the folder; one that a kill left half-written does not count."""
-    complete = [marker.parent for marker in work.glob(f"checkpoint-*/{COMPLETE}")]
-    return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
-
-
-def _seconds_until(checkpoint: str | None) -> float:
-    return float((Path(checkpoint) / COMPLETE).read_text(encoding="utf-8") or 0) if checkpoint else 0.0
+    return TensorBoardCallback(SummaryWriter(str(folder)))  # type: ignore[no-untyped-call]
 
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:
     stage = job.stage
-    os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # what an earlier training in bfloat16 left there would win
+    os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # a value left by an earlier training in bfloat16 would win
     arguments = TrainingArguments(
         output_dir=str(job.work),
         max_steps=steps,
-        per_device_train_batch_size=share_of(job.name, stage),
+        per_device_train_batch_size=pairs_per_worker(job.name, stage),
         learning_rate=stage.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=round(stage.warmup * steps),
@@ -276,7 +274,7 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
         bf16=job.bf16,
         use_cpu=not torch.cuda.is_available(),
         seed=job.seed,
-        logging_steps=max(1, steps // 40),
+        logging_steps=max(1, steps // LOG_ENTRIES),
         save_steps=stage.checkpoint_steps,
         save_total_limit=CHECKPOINTS_KEPT,
         remove_unused_columns=False,
@@ -286,18 +284,5 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
         log_level="error",
         ddp_find_unused_parameters=False,
     )
-    arguments._n_gpu = min(1, arguments.n_gpu)  # several GPUs are used through torchrun, where a batch stays one batch
+    arguments._n_gpu = min(1, arguments.n_gpu)  # for several GPUs use torchrun, which keeps a batch one batch
     return arguments
-
-
-def share_of(name: str, stage: Stage) -> int:
-    """Return the pairs of a batch that each worker gets.
-
-    :raises InputError: when the batch cannot be shared equally.
-    """
-    if stage.batch_size % distributed.count():
-        raise InputError(
-            f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {distributed.count()} workers; "
-            "choose a multiple of their number"
-        )
-    return stage.batch_size // distributed.count()

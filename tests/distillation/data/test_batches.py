@@ -7,7 +7,7 @@ import torch
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.batches import LengthGroupedSampler, PairBatches, TokenFile, draw, write_tokens
-from xcompress.distillation.data.targets import Goal
+from xcompress.distillation.data.targets import VectorTargets
 from xcompress.distillation.teachers.vectors import Vectors, vectors_of
 from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
 from xcompress.modeling.student import encode, token_ids
@@ -24,7 +24,7 @@ LANGUAGES = [np.arange(20), np.array([20])]
 def batches(folder: Path, rows: list[int]) -> PairBatches:
     write_tokens(folder / "tokens", PAIRS, np.array(rows), make_tokenizer(), CONFIG)
     vectors = Vectors([np.arange(6, dtype=np.float16).reshape(2, 3)])
-    goals = {"teacher_sources": Goal(vectors, np.array([1, 0, 1]))}
+    goals = {"teacher_sources": VectorTargets(vectors, np.array([1, 0, 1]))}
     return PairBatches(folder / "tokens", goals, pad_token_id=1)
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -20,35 +22,34 @@ def test_a_side_is_read_pair_by_pair() -> None:
         side[3]
 
 
-def test_joined_parts_read_as_one_sequence() -> None:
-    joined = ConcatSequence([["a"], [], ["b", "c"]])
-    assert list(joined) == ["a", "b", "c"] and joined[-1] == "c" and len(joined) == 3
+def test_concatenated_sequences_read_as_one() -> None:
+    texts = ConcatSequence([["a"], [], ["b", "c"]])
+    assert list(texts) == ["a", "b", "c"] and texts[-1] == "c" and len(texts) == 3
 
 
-def test_distinct_texts_come_once_and_every_text_finds_its_own() -> None:
+def test_distinct_texts_occur_once_and_rows_point_to_them() -> None:
     texts = ["x", "y", "x", "z", "y"]
-    found, places = distinct(texts)
-    assert sorted(found) == ["x", "y", "z"]
-    assert [found[place] for place in places] == texts
+    unique, rows = distinct(texts)
+    assert sorted(unique) == ["x", "y", "z"]
+    assert [unique[row] for row in rows] == texts
 
 
-def test_goals_stand_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice() -> None:
-    asked: list[str] = []
+def test_targets_are_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice() -> None:
+    encoded: list[str] = []
 
     def encode(texts: list[str]) -> Vectors:
-        asked.extend(texts)
+        encoded.extend(texts)
         return lengths(texts)
 
     groups = {side: Sentences(PAIRS, side) for side in ("source", "target")}
-    table = VectorTable(groups, encode)
-    assert sorted(asked) == ["a", "aa", "b", "bb", "bbb"]
-    assert table.goal("source").take([0, 1, 2]).ravel().tolist() == [2, 1, 2]
-    assert table.goal("target").take([2, 1]).ravel().tolist() == [2, 3]
+    table = VectorTable.compute(groups, encode)
+    assert sorted(encoded) == ["a", "aa", "b", "bb", "bbb"]
+    assert table.targets("source").take([0, 1, 2]).ravel().tolist() == [2, 1, 2]
+    assert table.targets("target").take([2, 1]).ravel().tolist() == [2, 3]
     assert table.by_text("source")(["a", "aa"]).ravel().tolist() == [1, 2]
 
 
-def test_vectors_can_be_changed_before_they_are_learned() -> None:
-    table = VectorTable({"all": ["a", "bb"]}, lengths)
-    table.change = lambda vectors: 10 * vectors
-    assert table.goal("all").take([1]).tolist() == [[20]]
+def test_a_transform_applies_to_targets_and_to_lookups_by_text() -> None:
+    table = replace(VectorTable.compute({"all": ["a", "bb"]}, lengths), transform=lambda vectors: 10 * vectors)
+    assert table.targets("all").take([1]).tolist() == [[20]]
     assert table.by_text("all")(["a"]).tolist() == [[10]]

@@ -17,7 +17,7 @@ from xcompress.distillation.losses.multi_stage import (
     teacher_loss,
     teacher_targets_loss,
 )
-from xcompress.distillation.losses.stage import SentenceVectors, View, weighted_sum
+from xcompress.distillation.losses.stage import SentenceVectors, StepOutput, weighted_sum
 from xcompress.recipe import Stage
 
 N, D = 5, 7
@@ -93,8 +93,8 @@ def test_equations_6_and_7_add_the_same_regression_to_the_contrast() -> None:
     stage = Stage(train="student", objectives={"teacher": 1, "contrast": 1}, steps=1)
     teacher, sources, targets = tensors(arrays(3))
     model = SentenceVectors(make_student(), stage)
-    view = View(model, {}, {"teacher_sources": teacher}, torch.cat([sources, targets]), sources, targets)
-    loss = weighted_sum(stage.objectives, view)
+    step = StepOutput(model, {}, {"teacher_sources": teacher}, torch.cat([sources, targets]), sources, targets)
+    loss = weighted_sum(stage.objectives, step)
     expected = contrast_loss(teacher, sources, targets) + teacher_loss(teacher, sources, targets)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tests.helpers import ROOT
 from tests.helpers.student import make_student, make_tokenizer
-from xcompress.distillation.teachers import vectors as targets
+from xcompress.distillation.teachers import vectors as vectors_module
 from xcompress.distillation.teachers.vectors import (
     Lookup,
     Mapped,
@@ -35,13 +35,13 @@ from pathlib import Path
 from tests.distillation.teachers.test_vectors import CHUNK, TEXTS, slow_model
 from xcompress.distillation.teachers.vectors import VectorStore
 
-found = VectorStore(Path(sys.argv[1]), CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(float(sys.argv[2])))
-print(found.shape)
+vectors = VectorStore(Path(sys.argv[1]), CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(float(sys.argv[2])))
+print(vectors.shape)
 """
 
 
 def sensitive(texts: Sequence[str]) -> NDArray[np.float32]:
-    """Vectors that show the batch they were computed in, as those of a padded model do in the last digits."""
+    """Return vectors that depend on their batch, as those of a padded model do in the last digits."""
     longest, total = max(map(len, texts)), sum(map(len, texts))
     return np.array([[len(text), longest, total % 1000, 0.1] for text in texts], dtype=np.float32)
 
@@ -54,11 +54,11 @@ def slow_model(seconds: float) -> VectorsOf:
     return encoder
 
 
-class Counting:
-    """Keeps the texts that it was asked for."""
+class RecordingModel:
+    """Record the texts that are encoded."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.encoded: list[str] = []
         self.opened = 0
 
     def open(self) -> VectorsOf:
@@ -66,7 +66,7 @@ class Counting:
         return self
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        self.asked += texts
+        self.encoded += texts
         return in_batches("teacher", sensitive, texts)
 
 
@@ -90,23 +90,23 @@ def uninterrupted(folder: Path) -> dict[str, bytes]:
     return contents(folder)
 
 
-def test_rows_are_those_of_the_model_in_any_order(tmp_path: Path) -> None:
-    found = VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(0))
-    assert len(found) == len(TEXTS) and found.shape == (len(TEXTS), 4)
+def test_rows_are_the_vectors_of_the_model_in_any_order(tmp_path: Path) -> None:
+    vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(0))
+    assert len(vectors) == len(TEXTS) and vectors.shape == (len(TEXTS), 4)
     rows = [len(TEXTS) - 1, 0, CHUNK, CHUNK - 1, 0, 5 * CHUNK + 3]
-    assert found.rows(rows)[:, 0].tolist() == [len(TEXTS[row]) for row in rows]
-    assert found.rows(np.arange(len(TEXTS)))[:, 0].tolist() == [len(text) for text in TEXTS]
-    assert found.rows([0]).dtype == np.float32 and found.rows([]).shape == (0, 4)
-    assert found.rows([0])[0, 3] == np.float16(0.1)
+    assert vectors.rows(rows)[:, 0].tolist() == [len(TEXTS[row]) for row in rows]
+    assert vectors.rows(np.arange(len(TEXTS)))[:, 0].tolist() == [len(text) for text in TEXTS]
+    assert vectors.rows([0]).dtype == np.float32 and vectors.rows([]).shape == (0, 4)
+    assert vectors.rows([0])[0, 3] == np.float16(0.1)
     for wrong in (-1, len(TEXTS)):
         with pytest.raises(IndexError):
-            found.rows([0, wrong])
+            vectors.rows([0, wrong])
 
 
 def test_vectors_stay_on_disk_as_float16_in_files_of_equal_length(tmp_path: Path) -> None:
-    found = VectorStore(tmp_path, CHUNK).vectors("teacher", "fingerprint", TEXTS, lambda: slow_model(0))
-    assert all(isinstance(chunk, np.memmap) and chunk.dtype == np.float16 for chunk in found._chunks)
-    assert [len(chunk) for chunk in found._chunks] == 9 * [CHUNK] + [7]
+    vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "fingerprint", TEXTS, lambda: slow_model(0))
+    assert all(isinstance(chunk, np.memmap) and chunk.dtype == np.float16 for chunk in vectors._chunks)
+    assert [len(chunk) for chunk in vectors._chunks] == 9 * [CHUNK] + [7]
     (folder,) = tmp_path.iterdir()
     assert read_json(folder / "info.json") == {
         "model": "teacher",
@@ -117,7 +117,7 @@ def test_vectors_stay_on_disk_as_float16_in_files_of_equal_length(tmp_path: Path
 
 
 def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
-    store, model = VectorStore(tmp_path), Counting()
+    store, model = VectorStore(tmp_path), RecordingModel()
     for fingerprint, texts in (
         ("f", ["a", "b"]),
         ("f", ["a", "b"]),
@@ -127,10 +127,10 @@ def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
     ):
         assert store.vectors("teacher", fingerprint, texts, model.open).rows([0])[0, 0] == len(texts[0])
     assert model.opened == 4
-    assert model.asked == ["a", "b", "ab", "", "a", "b", "b", "a"]
+    assert model.encoded == ["a", "b", "ab", "", "a", "b", "b", "a"]
 
 
-def test_texts_need_no_list_of_their_own(tmp_path: Path) -> None:
+def test_texts_may_be_a_lazy_sequence(tmp_path: Path) -> None:
     class LazySequence(Sequence[str]):
         def __len__(self) -> int:
             return len(TEXTS)
@@ -139,19 +139,19 @@ def test_texts_need_no_list_of_their_own(tmp_path: Path) -> None:
             assert isinstance(row, int)
             return TEXTS[row]
 
-    model = Counting()
+    model = RecordingModel()
     VectorStore(tmp_path, CHUNK).vectors("teacher", "f", LazySequence(), model.open)
     assert VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open).shape == (len(TEXTS), 4)
-    assert model.opened == 1 and model.asked == TEXTS
+    assert model.opened == 1 and model.encoded == TEXTS
 
 
 def test_no_texts_have_no_vectors(tmp_path: Path) -> None:
-    found = VectorStore(tmp_path).vectors("teacher", "f", [], Counting().open)
-    assert len(found) == 0 and found.shape == (0, 0)
+    vectors = VectorStore(tmp_path).vectors("teacher", "f", [], RecordingModel().open)
+    assert len(vectors) == 0 and vectors.shape == (0, 0)
 
 
 def test_texts_may_hold_any_characters(tmp_path: Path) -> None:
-    assert len(VectorStore(tmp_path).vectors("teacher", "f", ["\ud800", "a\nb", "雨"], Counting().open)) == 3
+    assert len(VectorStore(tmp_path).vectors("teacher", "f", ["\ud800", "a\nb", "雨"], RecordingModel().open)) == 3
 
 
 @pytest.mark.parametrize("value", [65520.0, -1e6, np.inf, np.nan])
@@ -167,14 +167,14 @@ def test_values_beyond_float16_are_refused(value: float, tmp_path: Path) -> None
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, Counting().open)
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, RecordingModel().open)
     (file,) = tmp_path.glob("*/00003.npy")
     file.write_bytes(b"")
     with pytest.raises(InputError, match=r"00003\.npy: damaged .* delete it and run again"):
-        VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, Counting().open)
+        VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, RecordingModel().open)
 
 
-def test_a_killed_computation_goes_on_at_the_missing_files_with_the_same_result(tmp_path: Path) -> None:
+def test_a_killed_computation_resumes_at_the_missing_files_with_the_same_result(tmp_path: Path) -> None:
     process = run([], tmp_path, seconds=0.3)
     try:
         deadline = time.monotonic() + 240
@@ -188,14 +188,14 @@ def test_a_killed_computation_goes_on_at_the_missing_files_with_the_same_result(
     assert 3 <= len(before) < 10
     (folder,) = (tmp_path / "store").iterdir()
     (folder / ".00009.npy.1.tmp").write_bytes(b"half a file")
-    model = Counting()
+    model = RecordingModel()
     VectorStore(tmp_path / "store", CHUNK).vectors("teacher", "f", TEXTS, model.open)
-    assert sorted(model.asked) == sorted(TEXTS[len(before) * CHUNK :])
+    assert sorted(model.encoded) == sorted(TEXTS[len(before) * CHUNK :])
     assert contents(tmp_path / "store") == uninterrupted(tmp_path / "whole")
     assert sorted(file.name for file in folder.iterdir()) == [*sorted(contents(folder)), "info.json"]
 
 
-def test_two_workers_compute_what_one_does_each_its_own_files(tmp_path: Path) -> None:
+def test_two_workers_compute_the_same_files_as_one(tmp_path: Path) -> None:
     process = run(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"], tmp_path, seconds=0)
     try:
         output, _ = process.communicate(timeout=300)
@@ -208,7 +208,7 @@ def test_two_workers_compute_what_one_does_each_its_own_files(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("worker", [0, 1, 2])
-def test_a_worker_computes_every_nth_file_and_needs_those_of_the_others(
+def test_a_worker_computes_every_nth_file_and_needs_the_others(
     worker: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Workers:
@@ -217,30 +217,30 @@ def test_a_worker_computes_every_nth_file_and_needs_those_of_the_others(
         def wait_for_everyone(self) -> None:
             Workers.waited += 1
 
-    monkeypatch.setattr(targets, "workers", Workers)
-    model = Counting()
+    monkeypatch.setattr(vectors_module, "workers", Workers)
+    model = RecordingModel()
     with pytest.raises(InputError, match=r"0000\d\.npy: no such file after all workers are done"):
         VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
-    assert model.asked == [text for row, text in enumerate(TEXTS) if row // CHUNK % 3 == worker]
+    assert model.encoded == [text for row, text in enumerate(TEXTS) if row // CHUNK % 3 == worker]
     assert Workers.waited == 2
 
 
-def test_batches_hold_texts_of_like_length_and_rows_stand_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "BATCH", 50)
+def test_batches_hold_texts_of_similar_length_and_rows_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors_module, "BATCH", 50)
     sizes: list[tuple[int, int]] = []
 
     def encoder(texts: Sequence[str]) -> NDArray[np.float32]:
         sizes.append((min(map(len, texts)), max(map(len, texts))))
         return sensitive(texts)
 
-    found = in_batches("teacher", encoder, TEXTS)
-    assert found[:, 0].tolist() == [len(text) for text in TEXTS]
+    vectors = in_batches("teacher", encoder, TEXTS)
+    assert vectors[:, 0].tolist() == [len(text) for text in TEXTS]
     assert len(sizes) == -(-len(TEXTS) // 50)
     assert all(earlier[1] <= later[0] for earlier, later in pairwise(sizes))
 
 
-def test_a_mapped_encoder_changes_vectors_and_passes_questions_on() -> None:
-    class Table(Counting):
+def test_a_mapped_encoder_changes_vectors_and_checks_its_texts() -> None:
+    class Table(RecordingModel):
         def require(self, texts: Sequence[str]) -> None:
             raise InputError(f"lacks {len(texts)}")
 
@@ -253,12 +253,12 @@ def test_a_mapped_encoder_changes_vectors_and_passes_questions_on() -> None:
         over_table.require(["a", "b"])
 
 
-def test_vectors_without_files_are_none() -> None:
+def test_vectors_without_files_have_no_rows() -> None:
     assert Vectors([]).rows([]).shape == (0, 0)
 
 
 def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:
     student, tokenizer = make_student(), make_tokenizer()
     texts = ["the boat is late", "rain"]
-    found = vectors_of("student", student, tokenizer)(texts)
-    np.testing.assert_allclose(found, encode(student, tokenizer, texts), atol=0.03)
+    vectors = vectors_of("student", student, tokenizer)(texts)
+    np.testing.assert_allclose(vectors, encode(student, tokenizer, texts), atol=0.03)

@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.masking import MaskingConfig, choose_words, label_distributions, mask_words
-from xcompress.distillation.data.targets import Column, Goal, Rows, Sentences
+from xcompress.distillation.data.targets import Rows, ScalarTargets, Sentences, VectorTargets
 from xcompress.files import drop_pages, whole_folder
 from xcompress.modeling.student import StudentConfig, pad, token_ids
 from xcompress.recipe import WordTask
@@ -123,7 +123,7 @@ class PairBatches:
     def __init__(
         self,
         folder: Path,
-        labels: Mapping[str, Goal | Column],
+        labels: Mapping[str, VectorTargets | ScalarTargets],
         pad_token_id: int,
         word_labels: WordLabels | None = None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""What pairs regress on: vectors of frozen models, looked up by pair; equal sentences share one vector."""
+"""Training targets: vectors of frozen models and labels, looked up by pair. Equal sentences share one vector."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -10,57 +10,58 @@ from numpy.typing import NDArray
 
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence, LazySequence, SubsetSequence
-from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.distillation.teachers.vectors import Vectors, VectorsOf
 
 Rows = NDArray[np.int64]
-Change = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+Transform = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """Maps vectors (N, D) to others (N, D')."""
 Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
 
 
-def unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the vectors as they are."""
+def identity(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vectors unchanged."""
     return vectors
 
 
 @dataclass(frozen=True)
-class Goal:
-    """A vector for each of N pairs: row `rows[i]` of `vectors` belongs to pair i."""
+class VectorTargets:
+    """A target vector for each of N pairs: row `rows[i]` of `vectors` belongs to pair i."""
 
     vectors: Vectors
     rows: Rows
-    change: Change = unchanged
-    """What becomes of them before they are learned."""
+    transform: Transform = identity
+    """Applied to the vectors when they are read."""
 
     def __len__(self) -> int:
         """Return N."""
         return len(self.rows)
 
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
-        """Return the vectors (n, D) of n pairs, by number."""
-        return self.change(self.vectors.rows(self.rows[list(pairs)]))
+        """Return the targets (n, D') of n pairs, by index."""
+        return self.transform(self.vectors.rows(self.rows[list(pairs)]))
 
     def release(self) -> None:
-        """Give back the memory of what was read."""
+        """Release the memory of the vectors that were read."""
         self.vectors.release()
 
 
 @dataclass(frozen=True)
-class Column:
-    """A number for each of N pairs."""
+class ScalarTargets:
+    """A label or a score for each of N pairs."""
 
     values: NDArray[np.float32] | NDArray[np.int64]
 
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32] | NDArray[np.int64]:
-        """Return the numbers (n,) of n pairs."""
+        """Return the values (n,) of n pairs, by index."""
         return self.values[list(pairs)]
 
     def release(self) -> None:
-        """Do nothing: they are in memory."""
+        """Do nothing: the values are in memory."""
 
 
 class Sentences(LazySequence[str]):
-    """One side of some pairs."""
+    """One side of some pairs, read when it is indexed."""
 
     def __init__(self, pairs: Sequence[Pair], side: Side, rows: Rows | None = None) -> None:
         self.pairs = pairs
@@ -68,7 +69,7 @@ class Sentences(LazySequence[str]):
         self.rows = np.arange(len(pairs)) if rows is None else rows
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of sentences."""
         return len(self.rows)
 
     def item(self, number: int) -> str:
@@ -77,41 +78,46 @@ class Sentences(LazySequence[str]):
 
 
 def distinct(texts: Sequence[str]) -> tuple[Sequence[str], Rows]:
-    """Return the different texts and, for each given one, its place among them; only 64-bit hashes are in memory."""
+    """Return the distinct texts, and for each input text its index among them; only 64-bit hashes are in memory."""
     digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
-    keys = np.fromiter((int.from_bytes(digest, "little") for digest in digests), dtype=np.uint64, count=len(texts))
-    _, first, places = np.unique(keys, return_index=True, return_inverse=True)
-    return SubsetSequence(texts, first), places.astype(np.int64)
+    hashes = np.fromiter((int.from_bytes(digest, "little") for digest in digests), dtype=np.uint64, count=len(texts))
+    _, first, rows = np.unique(hashes, return_index=True, return_inverse=True)
+    return SubsetSequence(texts, first), rows.astype(np.int64)
 
 
-Groups = Mapping[str, Sequence[str]]
-
-
+@dataclass(frozen=True)
 class VectorTable:
-    """Vectors of one model for groups of sentences; each different sentence is encoded once."""
+    """Vectors of one model for named groups of sentences; each distinct sentence is encoded once."""
 
-    def __init__(self, groups: Groups, encode: Callable[[Sequence[str]], Vectors]) -> None:
-        texts, places = distinct(ConcatSequence(list(groups.values())))
-        self.groups = groups
-        self.vectors = encode(texts)
-        self.change: Change = unchanged
+    groups: Mapping[str, Sequence[str]]
+    vectors: Vectors
+    """Of the distinct sentences, as the model computes them, (N, D)."""
+    rows: Mapping[str, Rows]
+    """For each group, the row of each of its sentences."""
+    transform: Transform = identity
+    """Applied to the vectors when they are read."""
+
+    @classmethod
+    def compute(cls, groups: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], Vectors]) -> "VectorTable":
+        """Encode the distinct sentences of all groups."""
+        texts, rows = distinct(ConcatSequence(list(groups.values())))
         ends = np.cumsum([len(group) for group in groups.values()])
-        self._places = dict(zip(groups, np.split(places, ends[:-1]), strict=True))
+        return cls(groups, encode(texts), dict(zip(groups, np.split(rows, ends[:-1]), strict=True)))
 
     @property
     def dimension(self) -> int:
-        """D' of what is learned."""
-        return int(self.change(self.vectors.rows([0])).shape[1])
+        """D', the width after the transform."""
+        return int(self.transform(self.vectors.rows([0])).shape[1])
 
-    def goal(self, group: str) -> Goal:
+    def targets(self, group: str) -> VectorTargets:
         """Return the vectors of a group, one for each sentence in its order."""
-        return Goal(self.vectors, self._places[group], self.change)
+        return VectorTargets(self.vectors, self.rows[group], self.transform)
 
-    def by_text(self, *groups: str) -> Callable[[Sequence[str]], NDArray[np.float32]]:
-        """Return a function from sentences of small groups to their vectors (N, D)."""
-        rows = {
+    def by_text(self, *groups: str) -> VectorsOf:
+        """Return a function from sentences of small groups to their vectors (N, D')."""
+        row_of = {
             text: row
             for group in groups
-            for text, row in zip(self.groups[group], self._places[group].tolist(), strict=True)
+            for text, row in zip(self.groups[group], self.rows[group].tolist(), strict=True)
         }
-        return lambda texts: self.change(self.vectors.rows([rows[text] for text in texts]))
+        return lambda texts: self.transform(self.vectors.rows([row_of[text] for text in texts]))

@@ -1,7 +1,7 @@
-"""What one or several teachers say of sentences: their vectors side by side."""
+"""The encoders that a recipe names: one or several teachers, and the assistant with the encoders that complete it."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -10,83 +10,153 @@ from numpy.typing import NDArray
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.vectors import Vectors, VectorsOf, VectorStore
 from xcompress.files import hash_of
-from xcompress.recipe import TeacherSection
+from xcompress.recipe import EncoderSection, Recipe, TeacherSection
 
 
-class SideBySide(Vectors):
+@dataclass(frozen=True)
+class FrozenEncoder:
+    """An encoder that the recipe names. It is hashed when the run starts, and loaded when its vectors are needed."""
+
+    key: str
+    """Key in the recipe, such as `teacher.ensemble.0`; also the name in messages and in the vector store."""
+    section: EncoderSection
+    fingerprint: str
+    """Hash of everything that the vectors depend on."""
+
+    @classmethod
+    def find(cls, section: EncoderSection, key: str) -> "FrozenEncoder":
+        """Hash the encoder of a recipe section."""
+        return cls(key, section, encoder_fingerprint(section))
+
+    def load(self) -> VectorsOf:
+        """Load the encoder.
+
+        :raises InputError: when it cannot be loaded.
+        """
+        return open_encoder(self.section, self.key)
+
+    def stored_vectors(self, texts: Sequence[str], store: VectorStore) -> Vectors:
+        """Return the vectors of texts from the store; those that are missing are computed first.
+
+        :raises InputError: when the encoder cannot be loaded, or has no vectors for a text.
+        """
+        return store.vectors(self.key, self.fingerprint, texts, self.load)
+
+
+class ConcatVectors(Vectors):
     """Vectors of several models for the same N texts as one table, (N, D1 + D2 + ...).
 
-    Unit vectors u_i, of weights w_i, stand in it as u_i sqrt(w_i / sum of w): again of unit length, and the cosine of
-    two rows is the weighted mean of what the models say, sum of w_i cos_i / sum of w.
+    Unit vectors u_i with weights w_i are concatenated as u_i sqrt(w_i / sum of w). The result has unit length, and the
+    cosine of two rows is the weighted mean of the models' cosines, sum of w_i cos_i / sum of w.
     """
 
-    def __init__(self, parts: Sequence[Vectors], scales: Sequence[float]) -> None:
-        self._parts = parts
+    def __init__(self, tables: Sequence[Vectors], scales: Sequence[float]) -> None:
+        self._tables = tables
         self._scales = scales
 
     def __len__(self) -> int:
-        return len(self._parts[0])
+        return len(self._tables[0])
 
     @property
     def shape(self) -> tuple[int, int]:
         """N and the sum of the widths."""
-        return len(self), sum(part.shape[1] for part in self._parts)
+        return len(self), sum(table.shape[1] for table in self._tables)
 
     def release(self) -> None:
-        """Give back the memory of what was read."""
-        for part in self._parts:
-            part.release()
+        """Release the memory of the rows that were read."""
+        for table in self._tables:
+            table.release()
 
     def rows(self, indices: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
-        """Return the vectors of n texts by their numbers, (n, D1 + D2 + ...).
+        """Return the vectors of n texts by index, (n, D1 + D2 + ...).
 
-        :raises IndexError: when a number is not in 0 ... N - 1.
+        :raises IndexError: when an index is not in 0 ... N - 1.
         """
-        return joined([part.rows(indices) for part in self._parts], self._scales)
+        return concatenate([table.rows(indices) for table in self._tables], self._scales)
 
 
-def joined(parts: Sequence[NDArray[np.float32]], scales: Sequence[float]) -> NDArray[np.float32]:
-    """Return vectors of the same N texts, (N, D1), (N, D2), ..., side by side, each multiplied by its scale."""
-    return np.hstack([np.float32(scale) * part for scale, part in zip(scales, parts, strict=True)])
+def concatenate(vectors: Sequence[NDArray[np.float32]], scales: Sequence[float]) -> NDArray[np.float32]:
+    """Concatenate vectors of the same N texts, (N, D1), (N, D2), ..., each multiplied by its scale."""
+    return np.hstack([np.float32(scale) * table for scale, table in zip(scales, vectors, strict=True)])
 
 
-def scales(weights: Sequence[float]) -> list[float]:
-    """Return what unit vectors of weights w_i are multiplied by, sqrt(w_i / sum of w)."""
-    return [sqrt(weight / sum(weights)) for weight in weights]
+def ensemble_scales(weights: Sequence[float]) -> tuple[float, ...]:
+    """Return the factor of each model's unit vectors, sqrt(w_i / sum of w)."""
+    return tuple(sqrt(weight / sum(weights)) for weight in weights)
 
 
-def _scales(teacher: TeacherSection) -> list[float]:
-    return scales([one.weight for one in teacher.members.values()])
+@dataclass(frozen=True)
+class TeacherEnsemble:
+    """The teacher: one encoder, or several whose vectors are concatenated."""
+
+    encoders: tuple[FrozenEncoder, ...]
+    scales: tuple[float, ...]
+    fingerprint: str
+    """Hash of everything that the targets depend on, with the width that they are reduced to."""
+
+    @classmethod
+    def find(cls, section: TeacherSection) -> "TeacherEnsemble":
+        """Hash the encoders of a recipe's teacher section."""
+        encoders = tuple(FrozenEncoder.find(member, key) for key, member in section.members.items())
+        scales = ensemble_scales([member.weight for member in section.members.values()])
+        if not section.ensemble and section.dimensions is None:
+            return cls(encoders, scales, encoders[0].fingerprint)
+        hashes = [encoder.fingerprint for encoder in encoders]
+        content = {"vectors": hashes, "scales": list(scales), "dimensions": section.dimensions}
+        return cls(encoders, scales, hash_of(content))
+
+    def load(self) -> VectorsOf:
+        """Load all encoders as one function from N texts to vectors (N, D1 + D2 + ...), not reduced to `dimensions`.
+
+        :raises InputError: when one cannot be loaded.
+        """
+        models = [encoder.load() for encoder in self.encoders]
+        return lambda texts: concatenate([encode(texts) for encode in models], self.scales)
+
+    def stored_vectors(self, texts: Sequence[str], store: VectorStore) -> Vectors:
+        """Return the concatenated vectors of N texts, (N, D1 + D2 + ...); the store keeps those of each encoder.
+
+        :raises InputError: when an encoder cannot be loaded, or has no vectors for a text.
+        """
+        return ConcatVectors([encoder.stored_vectors(texts, store) for encoder in self.encoders], self.scales)
 
 
-def teacher_fingerprint(teacher: TeacherSection) -> str:
-    """Hash everything that what is learned of the teachers depends on."""
-    hashes = [encoder_fingerprint(one) for one in teacher.members.values()]
-    if not teacher.ensemble and teacher.dimensions is None:
-        return hashes[0]
-    return hash_of({"vectors": hashes, "scales": _scales(teacher), "dimensions": teacher.dimensions})
+@dataclass(frozen=True)
+class Encoders:
+    """All encoders of a recipe, each hashed once."""
+
+    teacher: TeacherEnsemble | None
+    assistant: FrozenEncoder | None
+    layers_from: FrozenEncoder | None
+    """The encoder whose layers are used, where the assistant gives only vectors."""
+    embeddings_from: FrozenEncoder | None
+
+    @property
+    def layer_source(self) -> FrozenEncoder | None:
+        """The encoder whose layers the student gets; None for a student that starts from scratch."""
+        return self.layers_from or self.assistant
+
+    def by_name(self) -> dict[str, FrozenEncoder]:
+        """Return the encoders by the names that the manifest gives them."""
+        teachers = {encoder.key: encoder for encoder in self.teacher.encoders} if self.teacher else {}
+        rest = {
+            "assistant": self.assistant,
+            "layers_from": self.layers_from,
+            "embeddings_from": self.embeddings_from,
+        }
+        return teachers | {name: encoder for name, encoder in rest.items() if encoder}
 
 
-def open_teacher(teacher: TeacherSection) -> VectorsOf:
-    """Open all teachers as one function from N texts to vectors (N, D1 + D2 + ...), not reduced to `dimensions`.
-
-    :raises InputError: when one cannot be opened.
-    """
-    encoders = [open_encoder(one, key) for key, one in teacher.members.items()]
-    return lambda texts: joined([encode(texts) for encode in encoders], _scales(teacher))
-
-
-def stored_vectors(teacher: TeacherSection, store: VectorStore) -> Callable[[Sequence[str]], Vectors]:
-    """Return a function from N texts to the vectors of all teachers, (N, D1 + D2 + ...), kept in a store by teacher.
-
-    :raises InputError: when a teacher cannot be opened, or has no vectors for a text.
-    """
-
-    def vectors(texts: Sequence[str]) -> Vectors:
-        parts = [
-            store.vectors(key, encoder_fingerprint(one), texts, partial(open_encoder, one, key))
-            for key, one in teacher.members.items()
-        ]
-        return SideBySide(parts, _scales(teacher))
-
-    return vectors
+def find_encoders(recipe: Recipe) -> Encoders:
+    """Hash the encoders that a recipe names. None is loaded."""
+    teacher = TeacherEnsemble.find(recipe.teacher) if recipe.teacher else None
+    section = recipe.assistant
+    if section is None:
+        return Encoders(teacher, None, None, None)
+    layers_from, embeddings_from = section.layers_from, section.embeddings_from
+    return Encoders(
+        teacher,
+        FrozenEncoder.find(section, "assistant"),
+        FrozenEncoder.find(layers_from, "assistant.layers_from") if layers_from else None,
+        FrozenEncoder.find(embeddings_from, "assistant.embeddings_from") if embeddings_from else None,
+    )

@@ -1,7 +1,7 @@
-"""Vectors of frozen models, computed once by all workers and kept by content, as float16 in files of equal length."""
+"""Vectors of frozen models, computed once by all workers and cached by content, as float16 in files of equal length."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -18,9 +18,9 @@ from xcompress.files import drop_pages, remove_leftovers, whole_file, write_json
 from xcompress.modeling.student import Student, encode
 
 CHUNK = 16_384
-"""Texts in a file: some minutes of computing on a CPU, which is what an interruption costs at most."""
+"""Texts in a file. An interruption loses at most one file per worker, some minutes of computing on a CPU."""
 BATCH = 256
-"""Texts handed to a model at a time."""
+"""Texts that a model gets at a time."""
 LARGEST = float(np.finfo(np.float16).max)
 
 VectorsOf = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -29,10 +29,10 @@ VectorsOf = Callable[[Sequence[str]], NDArray[np.float32]]
 
 @runtime_checkable
 class Lookup(Protocol):
-    """An encoder that has the vectors of some texts and of no others."""
+    """An encoder that looks up precomputed vectors, and has those of some texts only."""
 
     def require(self, texts: Sequence[str]) -> None:
-        """Find out whether it has them all, before any is asked for.
+        """Check that it has the vectors of all texts, before any is read.
 
         :raises InputError: when vectors are missing.
         """
@@ -40,7 +40,7 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True)
 class Mapped:
-    """An encoder whose vectors (N, D) go through a function."""
+    """An encoder whose vectors (N, D) are changed by a function."""
 
     encoder: VectorsOf
     change: Callable[[NDArray[np.float32]], NDArray[np.float32]]
@@ -50,13 +50,13 @@ class Mapped:
         return self.change(self.encoder(texts))
 
     def require(self, texts: Sequence[str]) -> None:
-        """Pass the question on, where the encoder inside is a `Lookup`."""
+        """Check the texts, where the encoder inside is a `Lookup`."""
         if isinstance(self.encoder, Lookup):
             self.encoder.require(texts)
 
 
 class Vectors:
-    """Vectors (N, D) in files; rows are read when they are asked for."""
+    """Vectors (N, D) in memory-mapped files; rows are read when they are indexed."""
 
     def __init__(self, chunks: Sequence[NDArray[np.float16]]) -> None:
         self._chunks = chunks
@@ -71,32 +71,32 @@ class Vectors:
         return len(self), self._chunks[0].shape[1] if self._chunks else 0
 
     def release(self) -> None:
-        """Give back the memory of what was read."""
+        """Release the memory of the rows that were read."""
         for chunk in self._chunks:
             drop_pages(chunk)
 
     def rows(self, indices: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
-        """Return the vectors of n texts by their numbers, (n, D).
+        """Return the vectors of n texts by index, (n, D).
 
-        :raises IndexError: when a number is not in 0 ... N - 1.
+        :raises IndexError: when an index is not in 0 ... N - 1.
         """
-        wanted = np.asarray(indices, dtype=np.int64)
-        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(self):
-            raise IndexError(f"row {wanted.min()} or {wanted.max()} is not one of {len(self)} rows")
-        found = np.empty((len(wanted), self.shape[1]), dtype=np.float32)
-        chunk_of = np.searchsorted(self._ends, wanted, side="right")
-        for number in np.unique(chunk_of):
-            chunk, here = self._chunks[number], chunk_of == number
-            found[here] = chunk[wanted[here] - (self._ends[number] - len(chunk))]
-        return found
+        rows = np.asarray(indices, dtype=np.int64)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"row {rows.min()} or {rows.max()} is not one of {len(self)} rows")
+        vectors = np.empty((len(rows), self.shape[1]), dtype=np.float32)
+        chunk_of_row = np.searchsorted(self._ends, rows, side="right")
+        for number in np.unique(chunk_of_row):
+            chunk, in_chunk = self._chunks[number], chunk_of_row == number
+            vectors[in_chunk] = chunk[rows[in_chunk] - (self._ends[number] - len(chunk))]
+        return vectors
 
 
 class VectorStore:
     """A folder with, for each model and list of texts, a folder of .npy files and an info.json that describes them.
 
-    A file holds the vectors of CHUNK texts that follow each other, and is written whole or not at all; file c is
-    computed by worker c % workers. A model sees only the texts of one file at a time, so that its batches, on which its
-    vectors depend in the last digits, are the same after an interruption and with any number of workers.
+    A file holds the vectors of `chunk` consecutive texts, and is written whole or not at all; file c is computed by
+    worker c % workers. A model sees only the texts of one file at a time, so that its batches, on which its vectors
+    depend in the last digits, are the same after an interruption and with any number of workers.
     """
 
     def __init__(self, folder: Path, chunk: int = CHUNK) -> None:
@@ -106,34 +106,43 @@ class VectorStore:
     def vectors(
         self, model: str, fingerprint: str, texts: Sequence[str], open_model: Callable[[], VectorsOf]
     ) -> Vectors:
-        """Return the vectors of `texts`, computing those that are not there yet. All workers must call it.
+        """Return the vectors of texts, computing those that are missing. All workers must call it.
 
-        :param model: what to call the model in messages and in info.json.
-        :param fingerprint: a hash of the model's weights and of how it is used.
-        :param open_model: opens the model; called only by workers that have something to compute.
+        :param model: name of the model in messages and in info.json.
+        :param fingerprint: a hash of the model's weights and settings.
+        :param open_model: loads the model; called only by workers that have something to compute.
         :raises InputError: when vectors are missing from a table, do not fit float16, or cannot be written.
         """
         folder = self.folder / _content_hash(fingerprint, texts, self.chunk)
-        rows = [range(len(texts))[start : start + self.chunk] for start in range(0, len(texts), self.chunk)]
-        files = [folder / f"{number:05}.npy" for number in range(len(rows))]
+        chunks = [range(len(texts))[start : start + self.chunk] for start in range(0, len(texts), self.chunk)]
+        files = {folder / f"{number:05}.npy": rows for number, rows in enumerate(chunks)}
         group = workers()
         if group.is_main_process:
-            info = {"model": model, "fingerprint": fingerprint, "texts": len(texts), "texts_per_file": self.chunk}
-            _prepare(folder, info)
+            if not (folder / "info.json").exists():
+                info = {"model": model, "fingerprint": fingerprint, "texts": len(texts), "texts_per_file": self.chunk}
+                write_json(folder / "info.json", info)
+            remove_leftovers(folder)
         group.wait_for_everyone()
-        own = list(zip(files, rows, strict=True))[group.process_index :: group.num_processes]
-        missing = {file: own_rows for file, own_rows in own if not file.exists()}
+
+        # Compute the missing files of this worker.
+        of_worker = list(files.items())[group.process_index :: group.num_processes]
+        missing = {file: rows for file, rows in of_worker if not file.exists()}
         if missing:
             encoder = open_model()
             if isinstance(encoder, Lookup):
                 encoder.require(texts)
-            _compute(model, encoder, texts, missing)
+            ticker = LineTicker(f"{model}: vectors of", sum(map(len, missing.values())))
+            for file, rows in missing.items():
+                vectors = _as_float16(model, encoder([texts[row] for row in rows]))
+                with whole_file(file) as temporary, temporary.open("wb") as stream:
+                    np.save(stream, vectors)
+                ticker.advance(len(rows), "texts")
         group.wait_for_everyone()
         return Vectors([_open_chunk(file) for file in files])
 
 
 def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:
-    """Hash what the files depend on; each text goes in with its length, so that no two lists look the same."""
+    """Hash what the files depend on. Each text is hashed with its length, so that no two lists give the same bytes."""
     digest = hashlib.sha256(f"{fingerprint} {chunk} ".encode())
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
@@ -142,27 +151,12 @@ def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:
     return digest.hexdigest()[:16]
 
 
-def _prepare(folder: Path, info: Mapping[str, object]) -> None:
-    if not (folder / "info.json").exists():
-        write_json(folder / "info.json", info)
-    remove_leftovers(folder)
-
-
-def _compute(model: str, encoder: VectorsOf, texts: Sequence[str], missing: Mapping[Path, range]) -> None:
-    ticker = LineTicker(f"{model}: vectors of", sum(map(len, missing.values())))
-    for file, rows in missing.items():
-        vectors = _as_float16(model, encoder([texts[row] for row in rows]))
-        with whole_file(file) as temporary, temporary.open("wb") as stream:
-            np.save(stream, vectors)
-        ticker.advance(len(rows), "texts")
-
-
 def _as_float16(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float16]:
     largest = float(np.abs(vectors).max(initial=0))
-    if not largest <= LARGEST:  # so that NaN is refused, too
+    if not largest <= LARGEST:  # written so that NaN is refused, too
         raise InputError(
-            f"{model}: its vectors reach {largest:g}, and float16, in which they are kept, ends at {LARGEST:g}; "
-            "have them scaled to unit length (normalize: true)"
+            f"{model}: its vectors reach {largest:g}, and float16, in which they are cached, ends at {LARGEST:g}; "
+            "scale them to unit length (normalize: true)"
         )
     return vectors.astype(np.float16)
 
@@ -171,15 +165,15 @@ def _open_chunk(file: Path) -> NDArray[np.float16]:
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except FileNotFoundError as error:
-        raise InputError(f"{file}: no such file after all workers are done; give them one folder to share") from error
+        raise InputError(f"{file}: no such file after all workers are done; let them share one run folder") from error
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{file}: damaged ({error}); delete it and run again") from error
 
 
 def in_batches(what: str, encoder: VectorsOf, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Call an encoder with batches of texts of like length, while a bar shows how far it is.
+    """Call an encoder with batches of texts of similar length, and show a progress bar.
 
-    :param what: what to call it on the progress bar.
+    :param what: name of the model on the progress bar.
     :returns: vectors in the order of `texts`, (len(texts), D).
     """
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
@@ -187,10 +181,10 @@ def in_batches(what: str, encoder: VectorsOf, texts: Sequence[str]) -> NDArray[n
     with bar(f"{what}: vectors", len(texts)) as ticker:
         for start in range(0, len(order), BATCH):
             rows = order[start : start + BATCH]
-            found = encoder([texts[row] for row in rows])
+            batch = encoder([texts[row] for row in rows])
             if start == 0:
-                vectors = np.empty((len(texts), found.shape[1]), dtype=np.float32)
-            vectors[rows] = found
+                vectors = np.empty((len(texts), batch.shape[1]), dtype=np.float32)
+            vectors[rows] = batch
             ticker.advance(len(rows))
     return vectors
 
@@ -198,7 +192,7 @@ def in_batches(what: str, encoder: VectorsOf, texts: Sequence[str]) -> NDArray[n
 def vectors_of(what: str, student: Student, tokenizer: Tokenizer) -> VectorsOf:
     """Wrap a student (or assistant) as a function from texts to vectors.
 
-    :param what: what to call it on the progress bar.
+    :param what: name of the model on the progress bar.
     """
 
     def encode_texts(texts: Sequence[str]) -> NDArray[np.float32]:

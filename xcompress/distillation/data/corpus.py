@@ -1,0 +1,102 @@
+"""The corpus step: training pairs on disk, by language, and pairs held out for dev scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from xcompress import __version__
+from xcompress.console import tracked
+from xcompress.corpus.build import HOLDOUT, TRAIN, build, corpus_file, origins_file
+from xcompress.corpus.filters import Limits, TokenLimit
+from xcompress.corpus.pairs import Pair
+from xcompress.corpus.sequences import ConcatSequence
+from xcompress.corpus.store import PairFile
+from xcompress.distillation.data.targets import Rows
+from xcompress.distillation.run_folder import Run, Step
+from xcompress.errors import InputError
+from xcompress.recipe import Recipe, TsvFile
+from xcompress.sources import fingerprint, resolve
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The text of a finished corpus step. Its files are memory-mapped; a pair is read when it is indexed."""
+
+    step: Step
+    files: Mapping[str, PairFile]
+    """Training pairs by language."""
+    train: Sequence[Pair]
+    """All training pairs, one language after the other."""
+
+    def read_held_out(self) -> list[Pair]:
+        """Read the pairs that are held out for dev scores."""
+        paths = {language: corpus_file(self.step.folder, HOLDOUT, language) for language in self.files}
+        return [pair for language, path in paths.items() for pair in PairFile(path, language)]
+
+    def rows_by_language(self, text: Sequence[str] | None = None) -> list[Rows]:
+        """Return the rows of `train` that each language has; languages without any pair of the text are left out.
+
+        :param text: names of text files in the recipe; None means all.
+        :raises InputError: when no pair comes from them.
+        """
+        ends = np.cumsum([0, *map(len, self.files.values())])
+        rows = [np.arange(start, end) for start, end in pairwise(ends)]
+        if text is not None:
+            wanted = [number for number, name in enumerate(self.step.facts["origins"]) if name in text]
+            origins = [np.load(origins_file(self.step.folder, language)) for language in self.files]
+            rows = [of_language[np.isin(origin, wanted)] for of_language, origin in zip(rows, origins, strict=True)]
+            rows = [of_language for of_language in rows if len(of_language)]
+        if not rows:
+            raise InputError(f"stages: no training pair comes from {', '.join(text or ())}; name other text")
+        return rows
+
+
+def corpus_step(recipe: Recipe, run: Run, reference: Step | None) -> Corpus:
+    """Gather, filter and split the text of a recipe, or reuse it.
+
+    :param reference: the step whose tokenizer counts tokens, where the recipe limits them.
+    """
+    section = recipe.corpus
+    tokenizer_step = reference if section.max_tokens else None
+    key = {
+        "version": __version__,
+        "corpus": section.model_dump(),
+        "files": [fingerprint(source) for source in (*section.catalogues, *(tsv.source for tsv in section.tsv))],
+        "languages": recipe.languages,
+        "seed": recipe.seed,
+        "tokenizer": tokenizer_step.key if tokenizer_step else None,
+    }
+    step = run.step("corpus", key, lambda folder: _build_corpus(recipe, folder, tokenizer_step), together=False)
+    files = {language: PairFile(corpus_file(step.folder, TRAIN, language), language) for language in recipe.languages}
+    return Corpus(step, files, ConcatSequence(list(files.values())))
+
+
+def _build_corpus(recipe: Recipe, folder: Path, tokenizer_step: Step | None) -> Mapping[str, object]:
+    section = recipe.corpus
+    tokens = None
+    if section.max_tokens and tokenizer_step:
+        tokenizer = Tokenizer.from_file(str(tokenizer_step.folder / "tokenizer.json"))
+        tokenizer.no_truncation()
+        tokens = TokenLimit(section.max_tokens, lambda text: len(tokenizer.encode(text).ids))  # with special tokens
+    report = build(
+        folder,
+        [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")],
+        [(resolve(tsv.source), tsv.language, _origin(tsv)) for tsv in section.tsv],
+        recipe.languages,
+        limits=Limits(
+            section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens
+        ),
+        holdout_sentences=section.holdout,
+        seed=recipe.seed,
+        max_pairs=section.max_pairs,
+        most={(tsv.language, _origin(tsv)): tsv.max_pairs for tsv in section.tsv if tsv.max_pairs},
+    )
+    return asdict(report)
+
+
+def _origin(tsv: TsvFile) -> str:
+    return tsv.name or Path(tsv.source).name

@@ -1,0 +1,275 @@
+"""The stages of a recipe: plan their length, then build each: load its model, train, score and save it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import nn
+from transformers import set_seed
+
+from xcompress import __version__
+from xcompress.distillation import distributed
+from xcompress.distillation.assistant import TOKEN_COUNTS
+from xcompress.distillation.data.batches import BatchesByKind, PairBatches, draw, write_tokens
+from xcompress.distillation.data.corpus import Corpus
+from xcompress.distillation.data.labelled import Labelled
+from xcompress.distillation.data.targets import SIDES, ScalarTargets, VectorTable, VectorTargets
+from xcompress.distillation.dev import dev_scores
+from xcompress.distillation.hardware import fast_inference, has_bf16
+from xcompress.distillation.initialization import (
+    embedding_errors,
+    initial_student,
+    least_squares_head,
+    with_head,
+    without_head,
+)
+from xcompress.distillation.losses.stage import (
+    PairKind,
+    SentenceVectors,
+    TokenVectors,
+    after_step,
+    embedding_loss,
+    pair_kinds,
+    sentence_loss,
+    word_targets,
+)
+from xcompress.distillation.run_folder import Run, Step
+from xcompress.distillation.teachers.ensemble import Encoders
+from xcompress.distillation.teachers.vectors import VectorStore, vectors_of
+from xcompress.distillation.trainer import Job, Loss, Scoring, train
+from xcompress.distillation.training_data import TrainingData
+from xcompress.modeling.student import Student, encode, set_dropout, shallower
+from xcompress.recipe import ON_LABELS, Recipe, Stage
+
+
+def plan_translation_stages(recipe: Recipe, corpus: Corpus) -> dict[str, Stage]:
+    """Return the stages that read translations, with epochs turned into steps."""
+    return {
+        name: _in_steps(stage, sum(map(len, corpus.rows_by_language(stage.text))))
+        for name, stage in recipe.stages.items()
+        if "translations" in pair_kinds(stage)
+    }
+
+
+def plan_stages(recipe: Recipe, planned: Mapping[str, Stage], labelled: Labelled) -> dict[str, Stage]:
+    """Return all stages in order, with epochs turned into steps.
+
+    :param planned: the stages that read translations. The others count epochs in labelled pairs.
+    """
+    return {
+        name: planned[name]
+        if name in planned
+        else _in_steps(stage, max(len(labelled.kinds[kind].pairs) for kind in pair_kinds(stage)))
+        for name, stage in recipe.stages.items()
+    }
+
+
+def _in_steps(stage: Stage, pairs: int) -> Stage:
+    return stage.model_copy(update={"steps": stage.steps_on(pairs), "epochs": None})
+
+
+@dataclass(frozen=True)
+class StageInputs:
+    """A stage, and everything that it reads."""
+
+    recipe: Recipe
+    name: str
+    stage: Stage
+    """With its length in steps."""
+    corpus: Corpus
+    labelled: Labelled
+    data: Callable[[], TrainingData]
+    """Called when the stage is built."""
+    encoders: Encoders
+    store: VectorStore
+    start: Step
+    assistant: Step | None
+    """The assistant after the stages that trained it; None for a student that starts from scratch."""
+    student: Step | None
+    """The student after the last stage; None before its first one, where it is made from the assistant."""
+    tensorboard: Path | None
+
+    @property
+    def seed(self) -> int:
+        """Seed of the stage."""
+        return self.recipe.seed_of(self.name)
+
+    @property
+    def frozen_assistant(self) -> bool:
+        """Whether the stage learns from an assistant that gives only vectors, in place of the trained one."""
+        section = self.recipe.assistant
+        return section is not None and "assistant" in self.stage.objectives and section.gives_only_vectors
+
+    def load_assistant(self) -> tuple[Student, Tokenizer]:
+        """Load the trained assistant; the recipe's checks ensure that a stage which needs it has one."""
+        assert self.assistant is not None
+        return Student.load(self.assistant.folder)
+
+
+def stage_step(run: Run, number: int, inputs: StageInputs) -> Step:
+    """Train a stage, or reuse it.
+
+    :param number: position among the stages, from 1.
+    """
+    recipe, stage, encoders = inputs.recipe, inputs.stage, inputs.encoders
+    student: object = None
+    if stage.train != "assistant":
+        student = inputs.student.key if inputs.student else recipe.student.model_dump(by_alias=True)
+    key = {
+        "version": __version__,
+        "corpus": inputs.corpus.step.key,
+        "teacher": encoders.teacher.fingerprint if encoders.teacher else None,
+        "assistant": inputs.assistant.key if inputs.assistant else None,
+        "advice": encoders.assistant.fingerprint if encoders.assistant and inputs.frozen_assistant else None,
+        "labelled": inputs.labelled.key if set(ON_LABELS) & set(stage.objectives) else None,
+        "student": student,
+        "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}, by_alias=True),
+        "seed": inputs.seed,
+        "precision": recipe.precision,
+    }
+    name = f"{number}-{inputs.name}"
+    return run.step(name, key, partial(_build_stage, inputs, run.work(name, key)))
+
+
+def _build_stage(inputs: StageInputs, work: Path, folder: Path) -> Mapping[str, object]:
+    """Train and score the model of a stage.
+
+    :param work: folder of tokens and checkpoints.
+    """
+    name, stage, data = inputs.name, inputs.stage, inputs.data()
+    set_seed(inputs.seed)
+    facts: dict[str, object] = {}
+
+    # Load the model, and score it where no earlier stage has.
+    model, tokenizer = _load_model(inputs, data)
+    if stage.train != "assistant" and inputs.student is None:
+        facts["untrained"] = asdict(dev_scores(vectors_of("untrained student", model, tokenizer), data.dev))
+    if stage.train == "embeddings":
+        facts["embedding_error_before"] = _embedding_errors(inputs, model, tokenizer, data)
+
+    # Tokenise the pairs and open their targets. Then add what is trained beside the model, which draws random weights.
+    batches = BatchesByKind(
+        {kind: _open_batches(inputs, kind, model, tokenizer, data, work) for kind in pair_kinds(stage)}
+    )
+    module: nn.Module
+    loss: Loss
+    if stage.train == "embeddings":
+        module = TokenVectors(model.embeddings)
+        loss = embedding_loss(inputs.load_assistant()[0].embeddings)
+    else:
+        module = SentenceVectors(model, stage)
+        loss = sentence_loss(stage, f"stages.{name}")
+    set_dropout(model, stage.dropout)
+
+    # Train.
+    job = Job(
+        name=name,
+        stage=stage,
+        work=work,
+        seed=inputs.seed,
+        bf16=has_bf16() and inputs.recipe.precision == "auto",
+        scoring=_scoring(inputs, model, tokenizer, data),
+        board=inputs.tensorboard / name if inputs.tensorboard else None,
+    )
+    history = train(job, module, loss, batches, after_step(stage, module))
+    model.eval().save(folder, tokenizer)
+
+    # Score the result, with elastic depth also after each smaller number of recurrences.
+    if stage.train == "embeddings":
+        facts["embedding_error_after"] = _embedding_errors(inputs, model, tokenizer, data)["start"]
+    facts["dev"] = asdict(dev_scores(vectors_of(name, model, tokenizer), data.dev))
+    if stage.depth_weights is not None:
+        facts["dev_by_depth"] = {
+            depth: asdict(dev_scores(vectors_of(f"depth {depth}", shallower(model, depth), tokenizer), data.dev))
+            for depth in range(1, model.config.recurrences)
+        }
+    return facts | asdict(history) | {"sizes": model.sizes()}
+
+
+def _load_model(inputs: StageInputs, data: TrainingData) -> tuple[Student, Tokenizer]:
+    """Load the assistant or the student, or make the untrained student from the assistant."""
+    if inputs.stage.train == "assistant":
+        return inputs.load_assistant()
+    if inputs.student:
+        return Student.load(inputs.student.folder)
+    assistant, tokenizer = inputs.load_assistant()
+    student = initial_student(assistant, inputs.recipe.student, np.load(inputs.start.folder / TOKEN_COUNTS))
+    if student.head and student.config.depth < assistant.config.depth and data.teacher:
+        # The assistant's head is made for its last layer, which a student with fewer layers does not reach.
+        texts = [getattr(pair, side) for side in SIDES for pair in data.fit_pairs]
+        targets = np.tile(data.teacher.of_text([pair.source for pair in data.fit_pairs]), (len(SIDES), 1))
+        headless = without_head(student)
+        vectors = vectors_of("student before training", headless, tokenizer)(texts)
+        fitted = with_head(without_head(student), least_squares_head(vectors, targets))
+        student.load_state_dict(fitted.state_dict())
+    return student, tokenizer
+
+
+def _open_batches(
+    inputs: StageInputs, kind: PairKind, model: Student, tokenizer: Tokenizer, data: TrainingData, work: Path
+) -> PairBatches:
+    """Tokenise the pairs of one kind that the stage reads, and open their targets."""
+    name, stage = inputs.name, inputs.stage
+    targets: Mapping[str, VectorTargets | ScalarTargets]
+    if kind == "translations":
+        pairs, rows = data.train, data.rows[name]
+        targets = _vector_targets(inputs, data)
+        words = word_targets(name, stage, tokenizer, inputs.seed)
+    else:
+        labelled = inputs.labelled.kinds[kind]
+        pairs, words = labelled.pairs, None
+        rows = draw([np.arange(len(pairs))], stage.steps_on(0) * stage.batch_size, inputs.seed)
+        targets = labelled.targets(rows)
+    folder = work / f"tokens-{kind}"
+    if distributed.is_main():
+        write_tokens(folder, pairs, rows, tokenizer, model.config)
+    distributed.wait()
+    return PairBatches(folder, targets, model.config.pad_token_id, words)
+
+
+def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, VectorTargets]:
+    """Return the vectors that the translations of the stage learn, by name."""
+    name, stage, targets = inputs.name, inputs.stage, {}
+    if data.teacher and "source" in stage.teacher_sides:
+        targets["teacher_sources"] = data.teacher.sources.targets(name)
+    if data.teacher and "target" in stage.teacher_sides:
+        targets["teacher_targets"] = data.teacher.targets().targets(name)
+    if "assistant" in stage.objectives:
+        if data.assistant and inputs.frozen_assistant:
+            table = data.assistant()
+        else:
+            assert inputs.assistant is not None  # checked when the recipe was loaded
+            encode = partial(
+                inputs.store.vectors,
+                "assistant",
+                inputs.assistant.key,
+                open_model=lambda: vectors_of("assistant", *inputs.load_assistant()),
+            )
+            table = VectorTable.compute({f"{name} {side}": data.sentences(name, side) for side in SIDES}, encode)
+        targets["assistant_sources"] = table.targets(f"{name} source")
+        targets["assistant_targets"] = table.targets(f"{name} target")
+    return targets
+
+
+def _scoring(inputs: StageInputs, model: Student, tokenizer: Tokenizer, data: TrainingData) -> Scoring | None:
+    """Return how the model is scored while it trains, where the recipe asks for that."""
+    steps = inputs.recipe.dev.steps
+    if steps is None or inputs.stage.train == "embeddings":
+        return None
+
+    def vectors(texts: Sequence[str]) -> NDArray[np.float32]:
+        with fast_inference():
+            return encode(model, tokenizer, texts)
+
+    return Scoring(steps, lambda: dev_scores(vectors, data.dev).means())
+
+
+def _embedding_errors(
+    inputs: StageInputs, model: Student, tokenizer: Tokenizer, data: TrainingData
+) -> dict[str, float]:
+    assistant, _ = inputs.load_assistant()
+    return embedding_errors(assistant, model.cpu(), tokenizer, [pair.target for pair in data.held_out])

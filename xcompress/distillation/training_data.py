@@ -1,0 +1,181 @@
+"""The pairs that each stage reads and the vectors that it learns, prepared once for all steps of a run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+from xcompress.console import say
+from xcompress.corpus.graded import read_folder
+from xcompress.corpus.pairs import Pair
+from xcompress.distillation.data.batches import draw
+from xcompress.distillation.data.corpus import Corpus
+from xcompress.distillation.data.targets import SIDES, Rows, Sentences, Side, VectorTable
+from xcompress.distillation.dev import DevSet
+from xcompress.distillation.initialization import least_squares_head, principal_axes
+from xcompress.distillation.teachers.encoder import unit_length
+from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
+from xcompress.distillation.teachers.vectors import VectorsOf, VectorStore
+from xcompress.errors import InputError
+from xcompress.recipe import Recipe, Stage
+from xcompress.recipe.lineage import runs_before, trained_on
+from xcompress.sources import resolve
+from xcompress.sources.python_code import PYTHON
+
+FIT_PAIRS = 5000
+"""Pairs whose English sentences heads and principal axes are fitted on; the same pairs whatever the stages are."""
+
+HELD_OUT, FIT, SCORED = "held-out pairs", "fit pairs", "scored text"
+"""Names of groups of sentences that no stage can have, as they hold a space."""
+
+
+@dataclass(frozen=True)
+class TeacherVectors:
+    """The teacher's vectors, as the stages learn them: reduced in width where the recipe asks for it."""
+
+    sources: VectorTable
+    """English sentences of the held-out pairs, the fit pairs and each stage that learns them."""
+    targets: Callable[[], VectorTable]
+    """Target sentences of each stage that learns them; computed at the first call."""
+    of_text: VectorsOf
+    """Maps English sentences of held-out and fit pairs to their vectors."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Pairs and vectors that the start step and the stages read."""
+
+    train: Sequence[Pair]
+    rows: Mapping[str, Rows]
+    """Rows of `train` that each stage reads, by the stage's name."""
+    held_out: Sequence[Pair]
+    dev: DevSet
+    fit_pairs: Sequence[Pair]
+    """Pairs that heads and principal axes are fitted on."""
+    fit_texts: Sequence[str]
+    """Their distinct English sentences."""
+    teacher: TeacherVectors | None
+    assistant: Callable[[], VectorTable] | None
+    """Vectors of an assistant that gives only vectors; computed at the first call."""
+
+    def sentences(self, stage: str, side: Side) -> Sentences:
+        """Return one side of the pairs that a stage reads."""
+        return Sentences(self.train, side, self.rows[stage])
+
+
+def prepare_training_data(
+    recipe: Recipe, corpus: Corpus, stages: Mapping[str, Stage], encoders: Encoders, store: VectorStore, width: int
+) -> TrainingData:
+    """Draw the pairs of each stage, and compute the teacher's vectors of them.
+
+    :param stages: the stages that read translations, with their length in steps.
+    :param width: H, the width of the assistant or of a student that starts from scratch.
+    """
+    # Draw the pairs.
+    rows = {
+        name: draw(corpus.rows_by_language(stage.text), stage.steps_on(0) * stage.batch_size, recipe.seed_of(name))
+        for name, stage in stages.items()
+    }
+    held_out = corpus.read_held_out()
+    fit_pairs = [corpus.train[row] for row in draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed)]
+    fit_texts = sorted({pair.source for pair in fit_pairs})
+    graded = None
+    if recipe.dev.sts:
+        graded = read_folder(resolve(recipe.dev.sts)).within(["en", *recipe.languages]).every(recipe.dev.every)
+
+    # Compute the teacher's vectors; those of target sentences, and the assistant's, are left for who asks for them.
+    teacher = None
+    if recipe.teacher and encoders.teacher:
+        by_side = {
+            side: {
+                name: Sentences(corpus.train, side, rows[name])
+                for name, stage in stages.items()
+                if side in stage.teacher_sides
+            }
+            for side in SIDES
+        }
+        encode = partial(encoders.teacher.stored_vectors, store=store)
+        groups = {HELD_OUT: Sentences(held_out, "source"), FIT: fit_texts, **by_side["source"]}
+        sources = VectorTable.compute(groups, encode)
+        if recipe.teacher.dimensions:
+            dimensions, normalize = recipe.teacher.dimensions, recipe.teacher.normalize
+            sources = _project(sources, fit_texts, dimensions, normalize, "teacher.dimensions")
+        else:
+            sources = _match_width(sources, fit_texts, recipe, width, recipe.teacher.normalize)
+        transform = sources.transform
+        teacher = TeacherVectors(
+            sources,
+            cache(lambda: replace(VectorTable.compute(by_side["target"], encode), transform=transform)),
+            sources.by_text(HELD_OUT, FIT),
+        )
+    dev = DevSet(_unseen(recipe, held_out), teacher.of_text if teacher else None, graded)
+    data = TrainingData(corpus.train, rows, held_out, dev, fit_pairs, fit_texts, teacher, None)
+    if encoders.assistant and encoders.assistant.section.gives_only_vectors:
+        compute = partial(_assistant_vectors, recipe, data, stages, encoders.assistant, store, width)
+        return replace(data, assistant=cache(compute))
+    return data
+
+
+def _unseen(recipe: Recipe, held_out: Sequence[Pair]) -> list[Pair]:
+    """Leave out held-out pairs that an earlier run trained on whose student this one starts or learns from."""
+    earlier = runs_before(recipe)
+    seen = trained_on({text for pair in held_out for text in (pair.source, pair.target)}, earlier)
+    unseen = [pair for pair in held_out if seen.isdisjoint((pair.source, pair.target))]
+    if seen:
+        say(
+            f"{len(held_out) - len(unseen):,} of {len(held_out):,} held-out pairs are not scored, as "
+            f"{', '.join(map(str, earlier))} trained on one of their sentences"
+        )
+    return unseen
+
+
+def _assistant_vectors(
+    recipe: Recipe,
+    data: TrainingData,
+    stages: Mapping[str, Stage],
+    assistant: FrozenEncoder,
+    store: VectorStore,
+    width: int,
+) -> VectorTable:
+    """Compute the vectors of an assistant that gives only vectors, for both sides of the stages that learn them.
+
+    With `widths: head` a linear map, fitted by least squares on the fit pairs, takes them to the teacher's space.
+    """
+    groups: dict[str, Sequence[str]] = {FIT: data.fit_texts}
+    if assistant.section.source.startswith(PYTHON):  # a table has no vectors of text that no stage learns
+        texts = [text for pair in data.held_out for text in (pair.source, pair.target)]
+        groups[SCORED] = [*texts, *(data.dev.graded.sentences() if data.dev.graded else [])]
+    for name, stage in stages.items():
+        if "assistant" in stage.objectives:
+            groups |= {f"{name} {side}": data.sentences(name, side) for side in SIDES}
+    table = VectorTable.compute(groups, partial(assistant.stored_vectors, store=store))
+    if recipe.widths == "head" and data.teacher:
+        head = least_squares_head(table.by_text(FIT)(data.fit_texts), data.teacher.of_text(data.fit_texts))
+        weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
+        return replace(table, transform=lambda vectors: vectors @ weight.T + bias)
+    return _match_width(table, data.fit_texts, recipe, width, recipe.normalizes)
+
+
+def _match_width(
+    table: VectorTable, fit_texts: Sequence[str], recipe: Recipe, width: int, normalize: bool
+) -> VectorTable:
+    """Reduce vectors to the encoder's width with `widths: pca`, and check it with `widths: equal`.
+
+    :raises InputError: when the widths differ and the recipe says that they are equal.
+    """
+    dimension = table.vectors.shape[1]
+    if recipe.widths == "equal" and dimension != width:
+        raise InputError(
+            f"widths: equal, but the vectors to learn have {dimension} components and the encoder {width}; "
+            "use head or pca"
+        )
+    return _project(table, fit_texts, width, normalize, "widths: pca") if recipe.widths == "pca" else table
+
+
+def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize: bool, key: str) -> VectorTable:
+    """Project vectors that are wider than `width` on their principal axes."""
+    if table.vectors.shape[1] == width:
+        return table
+    axes = principal_axes(table.by_text(FIT)(fit_texts), width, key)
+    if normalize:
+        return replace(table, transform=lambda vectors: unit_length(vectors @ axes.T))
+    return replace(table, transform=lambda vectors: vectors @ axes.T)
