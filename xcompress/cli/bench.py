@@ -92,24 +92,30 @@ def bench(
 
     Example:  xcompress bench --compare bench-of-last-release.json --budgets recipes/minilm_ru3.yaml
     """
-    from xcompress.bench.devices.open import DeviceOptions
-    from xcompress.bench.latency import parse_grid
+    from xcompress.api import bench_models
     from xcompress.bench.report import tables
     from xcompress.bench.report.budgets import load_budgets, require
     from xcompress.bench.report.compare import compare as compare_reports
     from xcompress.bench.report.compare import read_report
     from xcompress.bench.report.notes import failures
-    from xcompress.bench.run import BenchConfig
-    from xcompress.bench.run import bench as run_bench
     from xcompress.console import emit
 
     # Read all input before the measurements, which take minutes.
-    codes = language_codes(languages)
-    config = BenchConfig(parse_grid(grid), _thread_counts(threads), quick, data, codes, distractors, margin)
     old_report = read_report(compare) if compare else None
     limits = load_budgets(budgets) if budgets else None
-    report = run_bench(
-        bundles, device=device, reference=reference, config=config, options=DeviceOptions(memory, slow_down)
+    report = bench_models(
+        bundles,
+        reference=reference,
+        device=device,
+        data=data,
+        languages=language_codes(languages),
+        distractors=distractors,
+        margin=margin,
+        grid=grid,
+        threads=_thread_counts(threads),
+        quick=quick,
+        memory_mb=memory,
+        slow_down=slow_down,
     )
     if json or markdown:
         emit(report.to_json() if json else tables.markdown(report))

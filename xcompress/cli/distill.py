@@ -45,7 +45,6 @@ def distill(
     from xcompress.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    folder = run or Path("runs") / loaded.name
     if dry_run:
         from dataclasses import asdict
         from json import dumps
@@ -53,17 +52,17 @@ def distill(
         from xcompress.distillation.plan import plan
         from xcompress.distillation.plan import show as show_plan
 
-        planned = plan(loaded, folder)
+        planned = plan(loaded, run or Path("runs") / loaded.name)
         if json:
             emit(dumps(asdict(planned), indent=2, ensure_ascii=False))
         else:
             show_plan(planned)
         return
-    from xcompress.distillation.pipeline import distill as run_distill
+    from xcompress.api import distill as run_recipe
     from xcompress.distillation.summary import show
 
-    run_distill(loaded, folder, tensorboard=tensorboard)
+    finished = run_recipe(loaded, run=run, tensorboard=tensorboard)
     if json:
-        emit((folder / "manifest.json").read_text(encoding="utf-8"))
+        emit((finished.folder / "manifest.json").read_text(encoding="utf-8"))
     else:
-        show(folder)
+        show(finished.folder)

@@ -115,13 +115,11 @@ def export(
 
     Example:  xcompress export intfloat/multilingual-e5-small --languages de,en --dim 128 --prefix "query: "
     """
+    from xcompress.api import ExportOptions, export_model
     from xcompress.console import emit
     from xcompress.export.config import ExportConfig
-    from xcompress.export.exporter import export as run_export
-    from xcompress.export.source import SourceOptions
-    from xcompress.sources import resolve
 
-    options = ExportConfig(
+    options = ExportOptions(
         precision=_resolve_precision(quantize, precision),
         table=table,
         target=target,
@@ -138,15 +136,18 @@ def export(
         gate=gate,
         text=tuple(text or ()),
     )
-    source_options = SourceOptions(tokenizer=resolve(tokenizer) if tokenizer else None, prefix=prefix, pooling=pooling)
     if format == "hf":
-        _refuse_with_hf(options, onnx=onnx, quantize=quantize, precision=precision not in (None, "fp32"), json=json)
+        config = ExportConfig(**options)
+        _refuse_with_hf(config, onnx=onnx, quantize=quantize, precision=precision not in (None, "fp32"), json=json)
         from xcompress.export.hf import export_hf
+        from xcompress.export.source import SourceOptions
+        from xcompress.sources import resolve
 
+        source_options = SourceOptions(resolve(tokenizer) if tokenizer else None, prefix, pooling)
         emit(str(export_hf(source, output, recurrences=recurrences, source_options=source_options, force=force)))
         return
-    bundle = run_export(source, output, options=options, source_options=source_options, force=force)
-    emit((bundle / "manifest.json").read_text(encoding="utf-8") if json else str(bundle))
+    bundle = export_model(source, output, pooling=pooling, prefix=prefix, tokenizer=tokenizer, force=force, **options)
+    emit((bundle.folder / "manifest.json").read_text(encoding="utf-8") if json else str(bundle.folder))
 
 
 def _refuse_with_hf(options: "ExportConfig", **flags: object) -> None:

@@ -1,5 +1,6 @@
 """The options of an export, and the defaults of each target. The CLI imports this module: keep it light."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -60,7 +61,7 @@ class ExportConfig:
     """How often to apply the unit; None: as often as the student does."""
     bottleneck: Bottleneck = "auto"
     """Multiply the token embeddings by the bottleneck projection (fold), or keep both."""
-    languages: tuple[str, ...] = ()
+    languages: Sequence[str] = ()
     """Trim the vocabulary to these languages."""
     vocabulary: int | None = None
     """Trim the vocabulary to at most this many tokens."""
@@ -77,7 +78,7 @@ class ExportConfig:
     so 4 bits become 8: no target asks for it with precision int4."""
     gate: float | None = None
     """Points of Spearman x 100 that no language pair may lose."""
-    text: tuple[Path, ...] = ()
+    text: Sequence[Path] = ()
     """Files of sentences to calibrate, verify and count tokens on."""
 
     def __post_init__(self) -> None:

@@ -1,0 +1,126 @@
+"""The Python API: the functions that the commands call, and the examples of the documentation."""
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import xcompress
+from tests.helpers import ROOT
+from tests.helpers.recipe import write_recipe
+from tests.helpers.student import SENTENCES, bundle, save_student
+from xcompress.api import ExportOptions, _flatten
+from xcompress.bundle.manifest import read_manifest
+from xcompress.errors import InputError
+from xcompress.export.config import ExportConfig
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> xcompress.Run:
+    folder = tmp_path_factory.mktemp("api")
+    return xcompress.distill(write_recipe(folder), run=folder / "run", student={"bottleneck": 8})
+
+
+def test_the_documented_session_works(run: xcompress.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = run.export(tmp_path / "bundle", precision="int8")
+    report = made.bench(reference=run.assistant, quick=True, grid="1x8", threads=[1])
+    assert report.reference and any("int8" in result.name for result in report.results)
+    vectors = made.encoder().encode(SENTENCES)
+    assert vectors.shape == (len(SENTENCES), made.manifest["dimension"])
+    assert made.manifest["precision"] == "int8"
+
+
+def test_overrides_reach_the_recipe(run: xcompress.Run) -> None:
+    assert json.loads((run.student / "config.json").read_text())["bottleneck"] == 8
+    assert run.manifest["student_hash"]
+    assert run.assistant == run.folder / "reference"
+
+
+def test_a_finished_run_opens_and_anything_else_is_refused(run: xcompress.Run, tmp_path: Path) -> None:
+    assert xcompress.Run.open(run.folder) == run
+    with pytest.raises(InputError, match="no finished run"):
+        xcompress.Run.open(tmp_path)
+
+
+def test_nested_overrides_are_dotted_keys() -> None:
+    overrides = {"stages": {"contrast": {"steps": 5}}, "seed": 2, "teacher": None, "languages": ["de"]}
+    assert list(_flatten(overrides)) == ["stages.contrast.steps=5", "seed=2", "teacher=null", 'languages=["de"]']
+
+
+def test_overrides_of_a_loaded_recipe_are_refused(tmp_path: Path) -> None:
+    from xcompress.recipe import load_recipe
+
+    with pytest.raises(InputError, match="model_copy"):
+        xcompress.distill(load_recipe("minilm_ru3"), seed=2)
+
+
+def test_every_option_of_an_export_can_be_given() -> None:
+    assert ExportOptions.__annotations__.keys() == {field.name for field in fields(ExportConfig)}
+
+
+def test_a_bundle_opens_by_folder_and_by_released_name(tmp_path: Path) -> None:
+    folder = bundle()
+    assert xcompress.Bundle.open(folder).manifest == read_manifest(folder)
+    name = xcompress.released_names()[0]
+    assert xcompress.Bundle.open(name).manifest["dimension"] == 384
+    with pytest.raises(InputError):
+        xcompress.Bundle.open(tmp_path)
+
+
+def test_one_sentence_gives_one_vector_and_a_list_gives_rows() -> None:
+    encoder = xcompress.Bundle.open(bundle()).encoder(threads=1)
+    one = encoder.encode(SENTENCES[0])
+    assert one.shape == (encoder.dimension,)
+    np.testing.assert_array_equal(encoder.encode([SENTENCES[0]]), one[None])
+
+
+def test_export_model_takes_an_encoder_folder(tmp_path: Path) -> None:
+    made = xcompress.export_model(save_student(tmp_path / "student"), tmp_path / "bundle", precision="fp32")
+    assert made == xcompress.Bundle(tmp_path / "bundle")
+    assert made.manifest["precision"] == "fp32"
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in xcompress.__all__:
+        assert name in dir(xcompress)
+        assert name == "__version__" or inspect.getdoc(getattr(xcompress, name))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = xcompress.nothing  # type: ignore[attr-defined]
+
+
+def test_importing_xcompress_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, xcompress; print([m for m in ('numpy', 'torch', 'onnxruntime', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    encode, distil = blocks
+    names: dict[str, object] = {}
+    exec(encode, names)
+    assert np.shape(names["vector"]) == (384,)
+    assert np.shape(names["vectors"]) == (2, 384)
+    # the second example, with a recipe small enough for a test and the sets that it names
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "STS.en-de.txt").write_text(
+        "rain\tder Regen\t5\nthe train\tdie Suppe\t0\na boat\tein Boot\t4\n"
+    )
+    recipe = write_recipe(tmp_path / "recipe")
+    small = distil.replace('"minilm_ru3"', repr(str(recipe))).replace('"bottleneck": 256', '"bottleneck": 8')
+    small = small.replace('"int4"', '"int8"')  # 4 bits are too few for random weights
+    small = small.replace('data="sets/"', 'data="sets/", quick=True, grid="1x8"')
+    exec(small, names)
+    report = names["report"]
+    assert isinstance(names["bundle"], xcompress.Bundle)
+    assert report.results  # type: ignore[attr-defined]

