@@ -36,9 +36,9 @@ def broadcast(value: bool) -> bool:
     """Return the value of the main process."""
     if count() == 1:
         return value
-    shared = torch.tensor([int(value)], device=workers().device)
-    torch.distributed.broadcast(shared, src=0)
-    return bool(shared.item())
+    values = [value]
+    torch.distributed.broadcast_object_list(values, src=0, device=workers().device)
+    return values[0]
 
 
 def all_gather(rows: Tensor) -> Tensor:

