@@ -161,7 +161,7 @@ def test_the_list_says_what_each_is(installed: Path) -> None:
 
 def test_a_list_of_none_says_so(installed: Path) -> None:
     assert json.loads(run("models", "--json").stdout) == []
-    assert "no released model in this installation" in run("models").stderr
+    assert "this installation ships no released model" in run("models").stderr
 
 
 @pytest.mark.skipif(not RELEASED, reason="no released model in xcompress/models yet")
