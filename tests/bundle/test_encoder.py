@@ -350,7 +350,7 @@ def test_a_pretrained_encoder_is_a_folder_or_a_released_name(tmp_path: Path, mon
     assert languages("runs/a/bundle") == languages(Path("runs/a/bundle")) == languages("./runs/a/bundle") == ("bundle",)
     assert Encoder.from_pretrained("small", precision="fp32", threads=1).precision == "fp32"
     for name, message in (
-        ("smal", "smal: no such folder, and no released model; choose small or other"),
+        ("smal", "smal: neither a folder nor a released model; choose small or other"),
         ("./other", "other: no such folder"),
         ("runs/bundle", "runs/bundle: no such folder"),
         (Path("other"), "other: no such folder; give a bundle"),

@@ -118,7 +118,7 @@ def test_a_bundle_of_a_released_models_name_comes_first_but_no_other_folder(inst
 
 @pytest.mark.parametrize(
     ("named", "what"),
-    [("absent", "absent: no such folder, and no released model; choose tiny"), ("./absent", "absent: no such folder")],
+    [("absent", "absent: neither a folder nor a released model; choose tiny"), ("./absent", "absent: no such folder")],
 )
 def test_what_is_neither_is_one_line(installed: Path, named: str, what: str) -> None:
     place(installed / "tiny")
