@@ -141,7 +141,7 @@ def test_a_bundle_that_may_have_been_meant_is_named(installed: Path) -> None:
     place(installed / "small")
     assert run("embed", "rain", "--json").stderr == ""
     place(Path("runs/a/bundle"))
-    assert "for your newest bundle add --model runs/a/bundle" in run("embed", "rain", "--json").stderr
+    assert "to use your newest bundle, add --model runs/a/bundle" in run("embed", "rain", "--json").stderr
     assert run("embed", "rain", "--json", "--model", "small").stderr == ""
 
 
