@@ -69,7 +69,7 @@ def _models_text() -> str:
     manifests = [read_json(Path(model["folder"]) / "manifest.json") for model in models]
     sets = {score["test"]: score for manifest in manifests for score in manifest["release"]["scores"]}
     columns = [(test, name) for test, names in DEV.items() if test in sets for name in names]
-    head = ["model", "MB", "numbers", *(f"{test}, {DEV[test][name]}" for test, name in columns)]
+    head = ["model", "MB", "dimensions", *(f"{test}, {DEV[test][name]}" for test, name in columns)]
     rows = [
         [
             model["name"],

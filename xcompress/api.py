@@ -140,7 +140,7 @@ class Bundle:
         return Encoder(self.folder, precision=precision, threads=threads)
 
     def bench(self, reference: "str | Path | Bundle | None" = None, **options: Unpack[BenchOptions]) -> "Report":
-        """Measure the bundle beside a reference. See `bench_models`."""
+        """Measure the bundle and compare it with a reference. See `bench_models`."""
         return bench_models(self, reference=reference, **options)
 
 

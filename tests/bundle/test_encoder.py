@@ -66,7 +66,7 @@ def test_auto_takes_int8_where_there_is_one(encoder: Encoder, bundle_copy: Path)
     assert encoder.precision == "int8"
     (bundle_copy / "onnx/model_quantized.onnx").unlink()
     assert Encoder(bundle_copy).precision == "fp32"
-    with pytest.raises(InputError, match="'int8'; choose auto or what is here: fp32"):
+    with pytest.raises(InputError, match="'int8', but the graphs are fp32; choose one"):
         Encoder(bundle_copy, precision="int8")
     (bundle_copy / "onnx/model.onnx").unlink()
     with pytest.raises(InputError, match="none of the graphs"):
@@ -134,7 +134,7 @@ def test_a_batch_needs_room(encoder: Encoder) -> None:
 
 
 def test_unknown_precision() -> None:
-    with pytest.raises(InputError, match="'int4'; choose auto or what is here: int8, fp32"):
+    with pytest.raises(InputError, match="'int4', but the graphs are int8, fp32; choose one"):
         Encoder(bundle(), precision="int4")
 
 
@@ -350,7 +350,7 @@ def test_a_pretrained_encoder_is_a_folder_or_a_released_name(tmp_path: Path, mon
     assert languages("runs/a/bundle") == languages(Path("runs/a/bundle")) == languages("./runs/a/bundle") == ("bundle",)
     assert Encoder.from_pretrained("small", precision="fp32", threads=1).precision == "fp32"
     for name, message in (
-        ("smal", "smal: no such folder, and no released model; choose small or other"),
+        ("smal", "smal: neither a folder nor a released model; choose small or other"),
         ("./other", "other: no such folder"),
         ("runs/bundle", "runs/bundle: no such folder"),
         (Path("other"), "other: no such folder; give a bundle"),

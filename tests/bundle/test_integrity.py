@@ -317,7 +317,7 @@ def test_external_data_must_be_listed(bundle_copy: Path) -> None:
     files = json.loads((bundle_copy / "manifest.json").read_text())["files"]
     del files["onnx/.weights"]
     change_manifest(bundle_copy, files=files)
-    refused(bundle_copy, GRAPH, r"wants to read onnx/\.weights, which manifest.json does not list")
+    refused(bundle_copy, GRAPH, r"refers to onnx/\.weights, which manifest.json does not list")
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -339,7 +339,7 @@ def test_external_data_behind_a_link_is_refused(bundle_copy: Path, secret: Path,
 def test_external_data_elsewhere_inside_a_node_is_refused(bundle_copy: Path, kind: str) -> None:
     (bundle_copy / GRAPH).write_bytes(odd_model(kind).SerializeToString().replace(b"a.data", b"../../"))
     list_again(bundle_copy)
-    refused(bundle_copy, GRAPH, r"wants to read '\.\./\.\./', outside the bundle")
+    refused(bundle_copy, GRAPH, r"refers to '\.\./\.\./', outside the bundle")
 
 
 @pytest.mark.parametrize("location", ["../../secret", "{}"])

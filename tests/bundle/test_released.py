@@ -118,7 +118,7 @@ def test_a_bundle_of_a_released_models_name_comes_first_but_no_other_folder(inst
 
 @pytest.mark.parametrize(
     ("named", "what"),
-    [("absent", "absent: no such folder, and no released model; choose tiny"), ("./absent", "absent: no such folder")],
+    [("absent", "absent: neither a folder nor a released model; choose tiny"), ("./absent", "absent: no such folder")],
 )
 def test_what_is_neither_is_one_line(installed: Path, named: str, what: str) -> None:
     place(installed / "tiny")
@@ -141,7 +141,7 @@ def test_a_bundle_that_may_have_been_meant_is_named(installed: Path) -> None:
     place(installed / "small")
     assert run("embed", "rain", "--json").stderr == ""
     place(Path("runs/a/bundle"))
-    assert "for your newest bundle add --model runs/a/bundle" in run("embed", "rain", "--json").stderr
+    assert "to use your newest bundle, add --model runs/a/bundle" in run("embed", "rain", "--json").stderr
     assert run("embed", "rain", "--json", "--model", "small").stderr == ""
 
 
@@ -161,7 +161,7 @@ def test_the_list_says_what_each_is(installed: Path) -> None:
 
 def test_a_list_of_none_says_so(installed: Path) -> None:
     assert json.loads(run("models", "--json").stdout) == []
-    assert "no released model in this installation" in run("models").stderr
+    assert "this installation ships no released model" in run("models").stderr
 
 
 @pytest.mark.skipif(not RELEASED, reason="no released model in xcompress/models yet")

@@ -90,7 +90,7 @@ def test_what_needs_more_than_a_phone_has_is_a_finding() -> None:
         (("--device", "mobile", "--memory", "0"), "--memory 0: give a ceiling in MB"),
         (("--margin",), "margin: there are no translations to find"),
         (("--grid", "16"), "--grid: '16' is not a shape"),
-        (("--threads", "two"), "--threads: 'two' is no list of numbers"),
+        (("--threads", "two"), "--threads: 'two' is not a list of thread counts"),
         (("--data", "absent"), "absent"),
         (("--compare", "absent.json"), "absent.json"),
         (("--budgets", "absent.yaml"), "absent.yaml"),

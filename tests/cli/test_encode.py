@@ -119,14 +119,14 @@ def test_search_in_a_column(working_folder: Path) -> None:
     assert found[0]["text"] == "rain"
     assert len(found) == len(SENTENCES)
     assert error("search", "pairs.tsv", "rain", "--column", "3") == (
-        "pairs.tsv, line 1: 2 columns, but --column is 3; correct either"
+        "pairs.tsv, line 1: 2 columns, but --column is 3; correct one of them"
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["embed"], "standard input: holds no text"),
+        (["embed"], "standard input: contains no text"),
         (["embed", "a", "--input", "b.txt"], "give one of the two"),
         (["embed", "--input", "absent.txt"], "absent.txt: cannot be read"),
         (["embed", "--input", "binary.txt"], "binary.txt, line 2: not UTF-8"),
@@ -134,7 +134,7 @@ def test_search_in_a_column(working_folder: Path) -> None:
         (["embed", "a", "--output", "vectors.bin"], "give a name that ends in .npy"),
         (["embed", "a", "--threads", "0"], "threads is 0"),
         (["search", "absent.txt", "a"], "absent.txt: cannot be read"),
-        (["search", "blank.txt", "a"], "blank.txt: holds no text"),
+        (["search", "blank.txt", "a"], "blank.txt: contains no text"),
         (["search", "binary.txt", "a", "-k", "0"], "-k is 0"),
         (["search", "binary.txt", "a", "--column", "0"], "--column is 0"),
     ],

@@ -134,7 +134,7 @@ def test_the_other_format_and_how_to_read_a_foreign_encoder(calls: list[dict[str
         ("--no-quantize --precision int8", "precision: int8 and --no-quantize contradict each other; leave one out"),
         ("--no-quantize --precision auto", "precision: auto and --no-quantize contradict each other; leave one out"),
         ("--quantize --precision fp32", "precision: fp32 and --quantize contradict each other; leave one out"),
-        ("--format hf --quantize", "format: hf is the whole student as a float32 checkpoint; leave out --quantize"),
+        ("--format hf --quantize", "format: hf writes the whole student in float32; leave out --quantize"),
         ("--format hf --onnx --precision int8", "leave out --onnx, --precision"),
         ("--format hf --languages de --dim 8 --gate 0", "leave out --languages, --dim, --gate"),
         ("--format hf --target wasm --text a.txt --ort --json", "leave out --json, --target, --ort, --text"),
@@ -144,8 +144,8 @@ def test_the_other_format_and_how_to_read_a_foreign_encoder(calls: list[dict[str
         ("--vocabulary 0 --languages de", "vocabulary: 0 is less than 1"),
         ("--dim 0", "dimension: 0 is less than 2; give at least 2"),
         ("--gate -1", "gate: -1.0 is negative; give the points that may be lost, such as 0.5"),
-        ("--recurrences 7", "recurrences: 7 asked for, the student has 3; choose one of 1 to 3"),
-        ("--pooling cls", "is a student, whose config.json says this; leave out pooling"),
+        ("--recurrences 7", "recurrences: 7 requested, but the student has 3; choose 1 to 3"),
+        ("--pooling cls", "is a student, whose config.json has these settings; leave out pooling"),
     ],
 )
 def test_what_does_not_go_together_is_one_line_and_exit_code_2(

@@ -83,7 +83,7 @@ def test_copy_into_a_folder_and_two_of_one_base(working_folder: Path) -> None:
 
 def test_copy_overwrites_only_by_force(working_folder: Path) -> None:
     (working_folder / "minilm_ru3.yaml").write_text("mine")
-    with pytest.raises(InputError, match=r"minilm_ru3.yaml: exists; .*--force"):
+    with pytest.raises(InputError, match=r"minilm_ru3.yaml: already exists; .*--force"):
         copy_recipe("minilm_ru3")
     assert (working_folder / "minilm_ru3.yaml").read_text() == "mine"
     copy_recipe("minilm_ru3", force=True)
@@ -92,7 +92,7 @@ def test_copy_overwrites_only_by_force(working_folder: Path) -> None:
 
 def test_copy_does_not_overwrite_an_edited_base(working_folder: Path) -> None:
     (working_folder / "xlmr_b128_ru3.yaml").write_text("edited")
-    with pytest.raises(InputError, match=r"xlmr_b128_ru3.yaml: exists"):
+    with pytest.raises(InputError, match=r"xlmr_b128_ru3.yaml: already exists"):
         copy_recipe("paper/xlmr_ce")
     assert [path.name for path in working_folder.iterdir()] == ["xlmr_b128_ru3.yaml"]
 

@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         "cut.tsv.xz": r"cut\.tsv\.xz: cannot be read \(cut off after line \d+",
         "blank.tsv": r"blank\.tsv: no line could be read, it is empty; write sentence, sentence, score",
         "open.csv": r"open\.csv:3: not valid CSV \(unexpected end of data\); correct its quotes",
-        "x.txt": r"x\.txt: neither \.csv nor \.tsv",
+        "x.txt": r"x\.txt: expected \.csv or \.tsv",
         "none.tsv": r"none\.tsv: cannot be read \(No such file",
     }.items():
         with pytest.raises(InputError, match=says):

@@ -66,7 +66,7 @@ def test_packaged_sentences_are_spread_evenly_over_languages() -> None:
 def test_packaged_sentences_are_in_the_languages_of_the_model() -> None:
     assert set(packaged_sentences(["de", "pt-BR", "en"]).languages) == {"de", "en"}
     assert len(packaged_sentences(["de"]).sentences) == 162
-    with pytest.raises(InputError, match=r"xcompress comes with no sentences in pt, ja; give your own with --text"):
+    with pytest.raises(InputError, match=r"xcompress ships no sentences in pt, ja; give your own with --text"):
         packaged_sentences(["pt", "ja"])
 
 
@@ -82,7 +82,7 @@ def test_sentences_are_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b" \n\n", "holds no text"),
+        (b" \n\n", "contains no text"),
         (b"fine\n\xff\n", "2: not UTF-8"),
         ("".join(f"{n}\n" for n in range(MAX_SENTENCES + 1)).encode(), "more than 20,000 sentences"),
     ],

@@ -168,8 +168,8 @@ def _last_checkpoint(run: Path) -> int:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("teacher=null", "widths=equal"), "stages.assistant.objectives: learns from a teacher, and there is none"),
-        (("assistant=null",), "stages.assistant: needs an assistant, and there is none"),
+        (("teacher=null", "widths=equal"), "stages.assistant.objectives: needs a teacher, but there is none"),
+        (("assistant=null",), "stages.assistant: needs an assistant, but there is none"),
         ((*FROM_SCRATCH, "vocabulary.method=trim", stages(a="objectives: {alignment: 1}, steps: 1")), "use train"),
         (
             (*FROM_SCRATCH, "student.heads=null", stages(a="objectives: {alignment: 1}, steps: 1")),

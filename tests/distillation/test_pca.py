@@ -55,5 +55,5 @@ def test_axes_do_not_depend_on_how_vectors_are_stored() -> None:
 def test_too_narrow_or_too_few_vectors_are_refused_with_both_numbers() -> None:
     with pytest.raises(InputError, match=r"widths: pca cannot widen vectors of width 4 to 6"):
         principal_axes(np.ones((100, 4)), 6)
-    with pytest.raises(InputError, match=r"widths: pca needs 6 sentences or more for 6 axes, and there are 5"):
+    with pytest.raises(InputError, match=r"widths: pca needs 6 sentences or more for 6 axes, but there are 5"):
         principal_axes(np.ones((5, 8)), 6)

@@ -141,7 +141,7 @@ def test_pca_reduces_wider_targets(recipe_file: Path, tmp_path: Path) -> None:
     finished, facts = run(recipe_file, tmp_path, CONTRAST, wide, "widths=pca")
     assert facts["start"]["widths"] == {"by": "pca", "teacher": 48, "encoder": 32, "student": 32}
     assert load_finite(finished).head is None
-    with pytest.raises(InputError, match=r"widths: equal, but the vectors to learn have 48 components .* 32"):
+    with pytest.raises(InputError, match=r"widths: equal, but the targets have 48 dimensions .* 32"):
         run(recipe_file, tmp_path, CONTRAST, wide, "widths=equal")
 
 

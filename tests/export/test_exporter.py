@@ -431,7 +431,7 @@ def test_bounds_decide(run: Path) -> None:
 def test_a_folder_that_is_no_bundle_is_not_replaced(run: Path, tmp_path: Path, quick: list[int]) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("keep me")
-    with pytest.raises(InputError, match="holds no bundle"):
+    with pytest.raises(InputError, match="is not empty and not a bundle"):
         export(run, tmp_path / "mine")
     assert (tmp_path / "mine/letter.txt").read_text() == "keep me"
 
@@ -511,13 +511,13 @@ def test_the_depth_is_part_of_what_makes_a_bundle_current(deep: Path, tmp_path: 
 def test_a_depth_that_the_student_lacks_is_refused_before_the_work(
     deep: Path, quick: list[int], recurrences: int
 ) -> None:
-    with pytest.raises(InputError, match=f"recurrences: {recurrences} asked for, the student has 3"):
+    with pytest.raises(InputError, match=f"recurrences: {recurrences} requested, but the student has 3"):
         export(deep, options=ExportConfig(recurrences=recurrences))
     assert not quick
 
 
 def test_a_run_is_not_taken_for_a_bundle(deep: Path, quick: list[int]) -> None:
-    with pytest.raises(InputError, match="holds no bundle"):
+    with pytest.raises(InputError, match="is not empty and not a bundle"):
         export(deep, deep)
     assert (deep / "student").is_dir()
 

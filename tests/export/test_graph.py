@@ -284,7 +284,7 @@ def test_a_graph_too_large_for_one_file_is_refused(monkeypatch: pytest.MonkeyPat
     bytes_needed = 4 * sum(weight.numel() for weight in student.parameters())
     monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed)
     build(student)
-    with pytest.raises(InputError, match="one ONNX file holds"):
+    with pytest.raises(InputError, match="an ONNX file holds at most"):
         build(student, GraphOptions(fold=True))
     monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed - 1)
     with pytest.raises(InputError, match="trim its vocabulary"):
@@ -348,7 +348,7 @@ def test_why_the_bottleneck_is_folded_is_told_in_figures() -> None:
     # 50,000 x (384 - 128) - 128 x 384 numbers of 4 bytes, and 4 products in each of 12 layers
     cost = "folding adds 51.0 MB in float32 and saves one product of 49"
     assert decide_folding(LARGE, "auto")[1] == cost
-    assert decide_folding(LARGE, "fold")[1] == f"asked for; {cost}"
+    assert decide_folding(LARGE, "fold")[1] == f"requested; {cost}"
     assert decide_folding(StudentConfig(vocab_size=400), "auto")[1] == "no bottleneck"
 
 

@@ -141,7 +141,7 @@ def test_a_depth_of_its_own(student: Path) -> None:
     folder = export_hf(student, recurrences=2)
     assert folder == student.with_name("small-hf-r2")
     assert json.loads((folder / "config.json").read_text())["num_hidden_layers"] == 2
-    with pytest.raises(InputError, match="recurrences: 4 asked for, the student has 3"):
+    with pytest.raises(InputError, match="recurrences: 4 requested, but the student has 3"):
         export_hf(student, recurrences=4)
 
 
@@ -185,7 +185,7 @@ def test_other_vectors_are_refused_and_leave_nothing(student: Path, monkeypatch:
 def test_foreign_folders_files_and_full_disks(student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("dear")
-    with pytest.raises(InputError, match="is not empty and holds no export"):
+    with pytest.raises(InputError, match="is not empty and not an export"):
         export_hf(student, tmp_path / "mine")
     with pytest.raises(InputError, match="is a file"):
         export_hf(student, tmp_path / "mine/letter.txt")

@@ -45,7 +45,7 @@ def test_without_a_wish_nothing_changes_and_no_text_is_read() -> None:
 def test_fewer_recurrences() -> None:
     found = prepared(ExportConfig(recurrences=1))
     assert found.student.config.recurrences == 1
-    with pytest.raises(InputError, match="recurrences: 4 asked for"):
+    with pytest.raises(InputError, match="recurrences: 4 requested"):
         prepared(ExportConfig(recurrences=4))
 
 
@@ -56,7 +56,7 @@ def test_positions_behind_the_longest_text_are_left_out_and_vectors_stay() -> No
     texts = ["der Zug kommt", "rain"]
     np.testing.assert_array_equal(encode(found.student, make("unigram"), texts), encode(whole, make("unigram"), texts))
     for impossible in (2, 129):
-        with pytest.raises(InputError, match=f"max_tokens: {impossible} asked for, .* choose 3 to 128"):
+        with pytest.raises(InputError, match=f"max_tokens: {impossible} requested, .* choose 3 to 128"):
             prepared(ExportConfig(max_tokens=impossible))
 
 
@@ -93,7 +93,7 @@ def test_text_alone_trims_nothing(tmp_path: Path) -> None:
 
 
 def test_a_language_without_words_is_refused() -> None:
-    with pytest.raises(InputError, match="no list of frequent words for xx, only for de en"):
+    with pytest.raises(InputError, match="no word frequencies for xx, only for de en"):
         prepared(ExportConfig(languages=("xx",)))
 
 
@@ -164,7 +164,7 @@ def test_axes_keep_more_than_the_first_numbers() -> None:
 
 @pytest.mark.parametrize("dimension", [24, 25, 1000])
 def test_vectors_can_only_become_shorter(dimension: int) -> None:
-    with pytest.raises(InputError, match=f"dimension: {dimension} asked for, the vectors have 24; choose fewer"):
+    with pytest.raises(InputError, match=f"dimension: {dimension} requested, but the vectors have 24; choose fewer"):
         reduce_dimension(make_student(), make_tokenizer(), TEXTS, dimension, sliced=False)
 
 

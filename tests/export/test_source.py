@@ -117,7 +117,9 @@ def test_a_student_says_itself_how_it_is_read(tmp_path: Path) -> None:
     folder = save_student(tmp_path / "mine", recurrences=2)
     assert find_source(folder).recurrences == 2
     assert find_source(folder).open()[0].config == Student.load(folder)[0].config
-    with pytest.raises(InputError, match=r"is a student, whose config\.json says this; leave out prefix, pooling"):
+    with pytest.raises(
+        InputError, match=r"is a student, whose config\.json has these settings; leave out prefix, pooling"
+    ):
         find_source(folder, SourceOptions(prefix="query: ", pooling="mean"))
 
 

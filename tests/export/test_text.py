@@ -123,7 +123,7 @@ def test_all_columns_of_a_users_table_are_read_but_not_its_scores(source: Source
 @pytest.mark.parametrize("content", [b"", b"12\t4.5\n", b"\xff\xfe\xfa\n", b"x" * 30_000])
 def test_a_users_file_without_text_is_refused(source: Source, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mine.txt").write_bytes(content)
-    with pytest.raises(InputError, match=r"mine\.txt: no sentence in it; write"):
+    with pytest.raises(InputError, match=r"mine\.txt: contains no sentence; write"):
         verification_text(source, [], [tmp_path / "mine.txt"])
     with pytest.raises(InputError, match="cannot be read"):
         verification_text(source, [], [tmp_path / "absent.txt"])

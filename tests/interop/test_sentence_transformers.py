@@ -107,7 +107,7 @@ def test_saving_round_trips_with_what_was_changed(folder: Path, tmp_path: Path) 
 def test_a_length_beyond_the_positions_is_refused(folder: Path) -> None:
     model = open_student(folder)
     assert model.max_seq_length == 128
-    with pytest.raises(InputError, match="max_seq_length: 159 asked for, the student has 158 positions"):
+    with pytest.raises(InputError, match="max_seq_length: 159 requested, but the student has 158 positions"):
         model.max_seq_length = 159
 
 

@@ -153,7 +153,7 @@ def test_a_folder_without_a_pipeline_is_pooled_as_the_caller_says(tmp_path: Path
 
 def test_a_pipeline_is_not_pooled_in_another_way_than_its_own(tmp_path: Path) -> None:
     save_pipeline(tmp_path, pooling="cls")
-    with pytest.raises(InputError, match="pooling 'mean' asked for, but the model says 'cls' itself"):
+    with pytest.raises(InputError, match="pooling 'mean' requested, but the model declares 'cls'"):
         import_encoder(tmp_path, pooling="mean")
 
 

@@ -143,7 +143,7 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
     [
         ({"num_attention_heads": 5}, "hidden_size 32 .* num_attention_heads 5"),
         ({"bottleneck": 32}, "bottleneck 32"),
-        ({"relative_buckets": 30}, "relative_buckets 30 is no multiple of 4"),
+        ({"relative_buckets": 30}, "relative_buckets 30 is not a multiple of 4"),
         ({"pooling": "max"}, "pooling 'max' is unknown; choose mean or cls"),
         ({"head_activation": "relu"}, "head_activation 'relu' is unknown; choose tanh"),
         ({"head_activation": "tanh", "head_size": None}, "head_activation 'tanh' needs a head"),
@@ -262,7 +262,7 @@ def test_a_shallower_student_has_the_same_weights() -> None:
 
 @pytest.mark.parametrize("recurrences", [0, 4])
 def test_a_depth_that_the_student_lacks_is_refused(recurrences: int) -> None:
-    with pytest.raises(InputError, match=f"recurrences: {recurrences} asked for, the student has 3; .* 1 to 3"):
+    with pytest.raises(InputError, match=f"recurrences: {recurrences} requested, but the student has 3; .* 1 to 3"):
         shallower(make_student(), recurrences)
 
 

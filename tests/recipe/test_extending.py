@@ -96,15 +96,15 @@ def test_merge_leaves_both_sides_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("extends: absent.yaml\n", r"child.yaml: extends absent.yaml, but .*absent.yaml is no file; .*recipe list"),
+        ("extends: absent.yaml\n", r"child.yaml: extends absent.yaml, but .*absent.yaml is not a file; .*recipe list"),
         ("extends: paper/xlmr_b128_ru\n", "did you mean paper/xlmr_b128_ru"),
         ("extends: [a, b]\n", "child.yaml: extends: name one recipe file"),
-        ("extends: child.yaml\n", "child.yaml: extends .*child.yaml, which leads back to it"),
-        ("extends: other.yaml\n", "other.yaml: extends .*child.yaml, which leads back to it"),
+        ("extends: child.yaml\n", "child.yaml: extends .*child.yaml, which is circular"),
+        ("extends: other.yaml\n", "other.yaml: extends .*child.yaml, which is circular"),
         ("extends: base.yaml\nstages: {contrst: null}\n", "child.yaml: stages.contrst: .*has assistant, imitation"),
         (
             "extends: base.yaml\nstages: {contrast: {objectives: {contrst: null}}}\n",
-            "stages.contrast.objectives.contrst: null takes it out, but there is none; .* has teacher, contrast",
+            "stages.contrast.objectives.contrst: null removes it, but there is none; .* has teacher, contrast",
         ),
         (
             "extends: base.yaml\nstages: {contrast: {epochs: 1}}\n",

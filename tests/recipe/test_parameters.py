@@ -138,10 +138,10 @@ def test_layers_and_rows_may_come_from_other_encoders() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("student.layers=[1, 2, 13]", "student.layers: there is no layer 13, the assistant has 12; take others"),
+        ("student.layers=[1, 2, 13]", "student.layers: there is no layer 13, the assistant has 12; choose others"),
         ("student.unit_layers=5", "unit_layers: 5 does not divide the assistant's 12 layers; choose 1, 2, 3, 4, 6, 12"),
         ("student={unit_layers: 13, recurrences: 1}", "13 is more than the assistant's 12 layers"),
-        ("student.bottleneck=768", "bottleneck: 768 is not below the assistant's width 768"),
+        ("student.bottleneck=768", "bottleneck: 768 is not smaller than the assistant's width 768"),
     ],
 )
 def test_impossible_shapes_are_refused(override: str, message: str) -> None:

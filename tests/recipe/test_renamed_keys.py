@@ -149,7 +149,7 @@ def test_both_names_at_once_are_an_error_that_says_so(name: str, tmp_path: Path)
         load_recipe(path)
     old = re.escape(OLD_NAMES[name])
     assert re.fullmatch(
-        rf"{re.escape(str(path))}: (\S+\.){old} is the old name of \1{name}, and both are given; take \1{old} out",
+        rf"{re.escape(str(path))}: (\S+\.){old} is the old name of \1{name}, and both are given; remove \1{old}",
         str(caught.value),
     )
 

@@ -52,7 +52,7 @@ def test_some_rarer_words_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_languages_without_a_list_are_named_with_those_that_have_one() -> None:
     with pytest.raises(
-        InputError, match="no list of frequent words for xx, only for de en; give text of it with --text"
+        InputError, match="no word frequencies for xx, only for de en; give text in these languages with --text"
     ):
         count_words(make("wordpiece"), "xx")
 
@@ -86,7 +86,7 @@ def test_compressed_text_with_columns_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"", "holds no text"),
+        ("a.txt", b"", "contains no text"),
         ("a.txt", b"fine\n\xff\xfe\n", "line 2 is not UTF-8"),
         ("a.txt.gz", b"no gzip", "damaged after line 0"),
         ("a.txt.gz", gzip.compress(b"one\ntwo\n" * 99, mtime=0)[:-12], "cut off after line"),

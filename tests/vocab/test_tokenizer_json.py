@@ -179,7 +179,7 @@ def test_padding_keeps_its_token() -> None:
 
 
 def test_ids_that_the_tokenizer_names_cannot_be_dropped() -> None:
-    with pytest.raises(InputError, match=r"ids \[.*0.*\] are to be dropped"):
+    with pytest.raises(InputError, match=r"ids \[.*0.*\] cannot be removed"):
         trim_tokenizer(make("unigram"), [7, 8, 9])
 
 

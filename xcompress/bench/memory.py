@@ -68,7 +68,7 @@ _PROBE_SECONDS = 60
 
 
 def limit(bytes_: int) -> None:
-    """Limit this process to so many bytes over its present memory, for good; an allocation beyond the limit fails.
+    """Limit this process permanently to this many bytes over its present memory; an allocation beyond the limit fails.
 
     Memory that numpy reserves at import without touching it is added to the limit: see `reserved`.
 
@@ -76,7 +76,7 @@ def limit(bytes_: int) -> None:
     :raises InputError: when the system has no such limit.
     """
     if not sys.platform.startswith("linux"):
-        raise InputError(f"memory ceiling: {sys.platform} enforces none on private memory; measure on Linux")
+        raise InputError(f"memory ceiling: not supported on {sys.platform}; measure on Linux")
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

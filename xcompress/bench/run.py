@@ -81,7 +81,9 @@ class BenchConfig:
         """
         counts = self.threads or (1, max_threads)
         if max(counts) > max_threads:
-            raise InputError(f"--threads {max(counts)}: there are {max_threads} here; give 1 to {max_threads}, or all")
+            raise InputError(
+                f"--threads {max(counts)}: this machine has {max_threads}; give 1 to {max_threads}, or all"
+            )
         return tuple(sorted(set(counts)))
 
 

@@ -123,7 +123,7 @@ def _make_names_unique(subjects: Sequence[Subject]) -> list[Subject]:
     ]
     twice = [name for name, count in Counter(subject.name for subject in renamed).items() if count > 1]
     if twice:
-        raise InputError(f"bench: two subjects are {twice[0]!r}; name each model, and the reference, once")
+        raise InputError(f"bench: two subjects are named {twice[0]!r}; give each model and the reference only once")
     return renamed
 
 
@@ -151,7 +151,7 @@ def _open_bundle(folder: Path) -> Bundle:
         raise InputError(f"{folder}: no {MANIFEST}, so not a bundle; make one with `xcompress export`")
     manifest = read_manifest(folder)
     if not graphs_of(folder, manifest):
-        raise InputError(f"{folder}: none of the graphs that {MANIFEST} names is here; run `xcompress export` again")
+        raise InputError(f"{folder}: none of the graphs listed in {MANIFEST} exists; run `xcompress export` again")
     parent = folder.resolve().parent
     is_run = folder.resolve().name.startswith("bundle") and (parent / MANIFEST).is_file()
     return Bundle(folder, manifest, (parent if folder.name in ("", ".") else folder.parent) if is_run else None)

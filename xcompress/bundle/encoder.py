@@ -146,7 +146,7 @@ class Encoder:
             (1, 384)
 
         Any text is accepted: empty, long, in any script. Lone surrogates count as `?`. Texts longer than
-        `manifest["max_tokens"]` tokens are cut.
+        `manifest["max_tokens"]` tokens are truncated.
 
         :param texts: one sentence, or an iterable of sentences.
         :param batch_size: maximum number of texts per call of the graph; batches of long texts are smaller.
@@ -273,10 +273,11 @@ def _choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> 
     """Return the precision to open and the path of its graph inside the folder."""
     graphs = graphs_of(folder, manifest)
     if not graphs:
-        raise InputError(f"{folder}: none of the graphs that manifest.json names is here; export the bundle again")
+        raise InputError(f"{folder}: none of the graphs listed in manifest.json exists; export the bundle again")
     if precision != "auto" and precision not in graphs:
         raise InputError(
-            f"{folder}: precision is {precision!r}; choose auto or what is here: {', '.join(graphs)}, or export again"
+            f"{folder}: precision is {precision!r}, but the graphs are {', '.join(graphs)}; "
+            "choose one of them or auto, or export again"
         )
     order = (manifest.get("precision"), *_PREFERRED, *graphs) if precision == "auto" else (precision,)
     chosen = next(name for name in order if name in graphs)
@@ -325,22 +326,22 @@ def _open_session(file: Path, manifest: Mapping[str, Any], threads: int | None) 
     options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
         session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no base class below Exception
+    except Exception as error:  # onnxruntime's errors have no common base class below Exception
         raise InputError(
             f"{file}: onnxruntime cannot open it ({first_line(error)}); export the bundle again"
         ) from error
     unknown = [entry.name for entry in session.get_inputs() if entry.name not in _INPUTS]
     if unknown:
         raise InputError(
-            f"{file}: takes an input {unknown[0]!r}, so it is no sentence encoder; export the bundle again"
+            f"{file}: has an input {unknown[0]!r}, so it is not a sentence encoder; export the bundle again"
         )
     widths = [entry.shape[-1] for entry in session.get_outputs() if entry.name == _OUTPUT and entry.shape]
     if not widths:
-        raise InputError(f"{file}: has no output {_OUTPUT!r}, so it is no sentence encoder; export the bundle again")
+        raise InputError(f"{file}: has no output {_OUTPUT!r}, so it is not a sentence encoder; export the bundle again")
     dimension = manifest["dimension"]
     if isinstance(widths[0], int) and widths[0] != dimension:
         raise InputError(
-            f"{file}: gives {widths[0]} numbers, manifest.json says dimension {dimension}; export the bundle again"
+            f"{file}: outputs {widths[0]} dimensions, manifest.json says dimension {dimension}; export the bundle again"
         )
     return session
 

@@ -61,7 +61,7 @@ def external_files(folder: Path, graph: str) -> set[str]:
     for location in external_locations(folder / graph):
         name = PurePosixPath(graph).parent / location
         if not is_plain(location):
-            raise InputError(f"{folder / graph}: wants to read {location!r}, outside the bundle; do not use it")
+            raise InputError(f"{folder / graph}: refers to {location!r}, outside the bundle; do not use it")
         inside(folder, name.as_posix())
         names.add(name.as_posix())
     return names
@@ -88,9 +88,7 @@ def _check_graph(folder: Path, graph: str, files: Mapping[str, _ListedFile]) -> 
     _check_file(folder, graph, files[graph])
     for name in sorted(external_files(folder, graph)):
         if name not in files:
-            raise InputError(
-                f"{folder / graph}: wants to read {name}, which manifest.json does not list; {EXPORT_AGAIN}"
-            )
+            raise InputError(f"{folder / graph}: refers to {name}, which manifest.json does not list; {EXPORT_AGAIN}")
         _check_file(folder, name, files[name])
 
 

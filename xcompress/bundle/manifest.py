@@ -112,7 +112,7 @@ def inside(folder: Path, name: str) -> Path:
     try:
         resolved, root = (folder / name).resolve(), folder.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError
-        raise InputError(f"{folder / name}: cannot be followed ({first_line(error)}); {EXPORT_AGAIN}") from error
+        raise InputError(f"{folder / name}: cannot be resolved ({first_line(error)}); {EXPORT_AGAIN}") from error
     if not resolved.is_relative_to(root):
         raise InputError(f"{folder / name}: a link that leads out of the bundle; copy the file itself here")
     return folder / name

@@ -79,7 +79,7 @@ def find_bundle(name_or_folder: str | None) -> Path:
     if name_or_folder in names:
         return MODELS / name_or_folder
     if names and not folder.exists():
-        raise InputError(f"{name_or_folder}: no such folder, and no released model; choose {' or '.join(names)}")
+        raise InputError(f"{name_or_folder}: neither a folder nor a released model; choose {' or '.join(names)}")
     return folder
 
 

@@ -16,8 +16,8 @@ def bench(
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Bundles or released models (xcompress models), side by side; default: the newest bundle. Other "
-            "models are allowed, too, in the forms of --reference. label=bundle names a bundle in the report."
+            help="Bundles or released models (xcompress models) to measure side by side; default: the newest bundle. "
+            "Also any model that --reference takes. label=bundle sets the name in the report."
         ),
     ] = None,
     device: Annotated[
@@ -38,7 +38,7 @@ def bench(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with STS, Tatoeba and classification sets, searched recursively; see README.",
+            help="Folder with STS, Tatoeba and classification sets; searched recursively.",
             show_default=False,
         ),
     ] = None,
@@ -49,7 +49,9 @@ def bench(
     distractors: Annotated[
         int,
         typer.Option(
-            min=0, max=200_000, help="Search translations among this many further sentences (text in --data)."
+            min=0,
+            max=200_000,
+            help="Search translations among this many more sentences per language (plain text in --data).",
         ),
     ] = 0,
     margin: Annotated[
@@ -62,17 +64,22 @@ def bench(
     ] = None,
     slow_down: Annotated[
         float | None,
-        typer.Option(help="wasm: factor by which the processor is slowed down; default: 4.", show_default=False),
+        typer.Option(help="wasm: slow the processor down by this factor; default: 4.", show_default=False),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; takes less than a minute.")] = False,
     json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Write a page with charts, and the charts as PNG.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Write an HTML report with charts to this file, and the charts as PNG files.", show_default=False
+        ),
     ] = None,
     compare: Annotated[
         Path | None,
-        typer.Option(help="An older bench.json: print the changes that exceed the noise.", show_default=False),
+        typer.Option(
+            help="Older bench.json to compare with: print the changes that exceed the noise.", show_default=False
+        ),
     ] = None,
     budgets: Annotated[
         str | None,
@@ -82,7 +89,7 @@ def bench(
         ),
     ] = None,
 ) -> None:
-    """Measure size, memory, start-up, latency, throughput and accuracy of bundles beside their reference.
+    """Measure size, memory, start-up, latency, throughput and accuracy of bundles and a reference model.
 
     Example:  xcompress bench --device cpu
 
@@ -152,7 +159,7 @@ def _thread_counts(text: str) -> tuple[int, ...] | None:
 
     numbers = [all_threads() if count == "all" else int(count) if count.isdecimal() else 0 for count in counts]
     if min(numbers) < 1:
-        raise InputError(f"--threads: {text!r} is no list of numbers; write such as 1,2 or 1,all")
+        raise InputError(f"--threads: {text!r} is not a list of thread counts; write 1,2 or 1,all, for example")
     return tuple(numbers)
 
 

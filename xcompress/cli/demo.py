@@ -23,19 +23,19 @@ def demo(
         typer.Option(
             "--model",
             "-m",
-            help="Folder of a bundle, or name of a released model. Default: tiny, else the default of `embed`.",
+            help="Bundle folder, or name of a released model; default: tiny.",
         ),
     ] = None,
     text: Annotated[
         Path | None,
-        typer.Option(help="Your own sentences: one a line, or language<TAB>sentence; .gz and .xz too."),
+        typer.Option(help="Your own sentences: one per line, or language<TAB>sentence; also .gz and .xz."),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Local port; 0 picks a free one.")] = 0,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
 ) -> None:
     """Write a page that searches sentences by meaning, entirely in the browser, and serve it on this machine.
 
-    The folder holds all that the page needs and works from any static web server. onnxruntime-web comes from npm.
+    The folder is self-contained: any static web server can serve it. Writing it needs onnxruntime-web from npm.
 
     Example:  npm install onnxruntime-web && xcompress demo
 
@@ -59,7 +59,7 @@ def demo(
     except OSError as error:
         raise InputError(f"demo: port {port} is not available ({error.strerror}); give another --port, or 0") from error
     with server:
-        say(f"{server.address}/ shows the page, on this machine only; Ctrl-C stops the server")
+        say(f"serving {server.address}/ on this machine only; press Ctrl-C to stop")
         try:
             Event().wait()
         except KeyboardInterrupt:

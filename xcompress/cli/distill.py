@@ -21,7 +21,8 @@ def distill(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show stages, text, parameters, memory and time; train nothing.")
+        bool,
+        typer.Option("--dry-run", help="Estimate memory and time, list stages, text and parameters; train nothing."),
     ] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs to <run>/tensorboard.")
@@ -30,7 +31,7 @@ def distill(
 ) -> None:
     """Distil a student from a recipe, stage by stage.
 
-    Finished stages are reused, and an interrupted stage continues from its last checkpoint. Under torchrun several
+    Finished stages are reused, and an interrupted stage continues from its last checkpoint. Under torchrun, several
     processes or hosts share the work.
 
     Example:  xcompress distill recipes/minilm_ru3.yaml

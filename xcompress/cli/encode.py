@@ -1,4 +1,4 @@
-"""`xcompress embed` and `xcompress search`: vectors of texts, and the lines of a file that are nearest to a query.
+"""`xcompress embed` and `xcompress search`: encode texts, and search a file by meaning.
 
 Both work with the base install.
 """
@@ -20,41 +20,41 @@ if TYPE_CHECKING:
     from xcompress.bundle.encoder import Encoder, Precision, Vectors
 
 _TEXTS_PER_STEP = 1024
-"""Texts between two steps of the progress bar."""
+"""Texts encoded per step of the progress bar."""
 _NUMBERS_SHOWN = 4
-"""Numbers of a vector that a table shows."""
+"""Dimensions of a vector that a table shows."""
 
 Line = tuple[int, str]
-"""Number of a line, from 1, and its text."""
+"""Line number, counted from 1, and text."""
 Model = Annotated[
     str | None,
     typer.Option(
         "--model",
         "-m",
-        help="Folder of a bundle, or name of a released model (xcompress models). Default: the first released model, "
+        help="Bundle folder, or name of a released model (xcompress models); default: the first released model, "
         "else the newest bundle in runs/.",
     ),
 ]
-PrecisionName = Annotated[str, typer.Option(help="auto, or a graph of the bundle: int8, int4, fp16, fp32.")]
-Threads = Annotated[int | None, typer.Option(help="Threads; default: the choice of onnxruntime.")]
+PrecisionName = Annotated[str, typer.Option(help="Graph of the bundle to run: auto, int8, int4, fp16 or fp32.")]
+Threads = Annotated[int | None, typer.Option(help="Number of threads; default: chosen by onnxruntime.")]
 
 
 def embed(
-    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts, one an argument.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to encode.")] = None,
     model: Model = None,
     source: Annotated[
         str | None,
-        typer.Option("--input", "-i", help="File with one text a line, .gz and .xz too; - reads standard input."),
+        typer.Option("--input", "-i", help="File with one text per line, also .gz and .xz; - reads standard input."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the vectors to this .npy file.")] = None,
     precision: PrecisionName = "auto",
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
-    """Encode texts with a bundle; print the vectors, or write them to a .npy file of shape (n, D).
+    """Encode texts; print the vectors, or write them to a .npy file of shape (n, D).
 
-    Without texts and --input, standard input is read. Every line gives a row, also an empty one. With --json, each text
-    gives a line of JSON.
+    Without texts or --input, standard input is read. Every line gives one vector, even an empty line. --json prints one
+    JSON object per text.
 
     Example:  xcompress embed "Where is the station?" "Wo ist der Bahnhof?"
 
@@ -73,7 +73,7 @@ def embed(
 
         with whole_file(output) as temporary, temporary.open("wb") as stream:
             np.save(stream, vectors)
-        say(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} numbers")
+        say(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} dimensions")
     if json:
         for sentence, vector in zip(sentences, vectors, strict=True):
             emit(_to_json({"text": sentence, "vector": [_round(number) for number in vector]}))
@@ -83,22 +83,22 @@ def embed(
             [_printable(sentence), *(f"{number:.4f}" for number in vector[:_NUMBERS_SHOWN])]
             for sentence, vector in zip(sentences, vectors, strict=True)
         ]
-        table(f"The first of {vectors.shape[1]} numbers; all with --json or --output", head, rows)
+        table(f"First of {vectors.shape[1]} dimensions; --json or --output gives all", head, rows)
 
 
 def search(
-    file: Annotated[Path, typer.Argument(help="File with one sentence a line, .gz and .xz too.")],
-    query: Annotated[str, typer.Argument(help="Text to search for, in any language of the encoder.")],
+    file: Annotated[Path, typer.Argument(help="File with one sentence per line, also .gz and .xz.")],
+    query: Annotated[str, typer.Argument(help="Text to search for, in any language of the model.")],
     model: Model = None,
     k: Annotated[int, typer.Option("-k", help="Number of lines to show.")] = 10,
     column: Annotated[
-        int | None, typer.Option(help="Column of the text in a tab-separated file, counted from 1.")
+        int | None, typer.Option(help="Column to search in a tab-separated file, counted from 1.")
     ] = None,
     precision: PrecisionName = "auto",
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
-    """Show the lines of a file whose vectors are nearest to the vector of a query, by cosine.
+    """Find the lines of a file that are nearest to a query, by cosine similarity of their vectors.
 
     Example:  xcompress search sentences.txt "Wo ist der Bahnhof?" -k 3
 
@@ -111,7 +111,7 @@ def search(
         raise InputError(f"search: -k is {k}; it must be 1 or more")
     lines = [line for line in _read_column(file, column) if line[1].strip()]
     if not lines:
-        raise InputError(f"{file}: holds no text; name a file with a sentence a line")
+        raise InputError(f"{file}: contains no text; give a file with one sentence per line")
     encoder = _open_encoder(model, precision, threads)
     vectors = _encode(encoder, [text for _, text in lines])
     cosines = encoder.similarity(encoder.encode(query), vectors)[0]
@@ -132,25 +132,25 @@ def _open_encoder(model: str | None, precision: str, threads: int | None) -> "En
     if model is None and names and newest:
         from xcompress.console import say
 
-        say(f"model: {names[0]}, which comes with xcompress; for your newest bundle add --model {newest}")
+        say(f"model: {names[0]}, which ships with xcompress; to use your newest bundle, add --model {newest}")
     return Encoder(find_bundle(model), precision=cast("Precision", precision), threads=threads)
 
 
 def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:
     """Return the texts of the command line, or the lines of a file or of standard input."""
     if texts and source is not None:
-        raise InputError("embed: texts and --input; give one of the two")
+        raise InputError("embed: both texts and --input are given; give one of them")
     if texts:
         return list(texts)
     if source is None and sys.stdin.isatty():
-        raise InputError('embed: no text; give some ("..."), or a file with --input')
+        raise InputError("embed: no text; give texts as arguments, or a file with --input")
     if source in (None, "-"):
         lines = _decode_lines("standard input", sys.stdin.buffer)
     else:
         lines = _read_lines(Path(str(source)))
     sentences = [text for _, text in lines]
     if not sentences:
-        raise InputError(f"{source or 'standard input'}: holds no text; give a text a line")
+        raise InputError(f"{source or 'standard input'}: contains no text; give one text per line")
     return sentences
 
 
@@ -164,7 +164,9 @@ def _read_column(file: Path, column: int | None) -> Iterator[Line]:
     for number, text in _read_lines(file):
         cells = [text] if column is None else text.split("\t")
         if len(cells) < (column or 1):
-            raise InputError(f"{file}, line {number}: {len(cells)} columns, but --column is {column}; correct either")
+            raise InputError(
+                f"{file}, line {number}: {len(cells)} columns, but --column is {column}; correct one of them"
+            )
         yield number, cells[(column or 1) - 1]
 
 

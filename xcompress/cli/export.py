@@ -47,7 +47,7 @@ def export(
         str | None, typer.Option(help="Trim the vocabulary to these languages, such as de,en.", show_default=False)
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Maximum size of the trimmed vocabulary; with --languages or --text.")
+        int | None, typer.Option(help="Maximum size of the trimmed vocabulary; needs --languages or --text.")
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Truncate texts at this many tokens, and drop the positions after them.")
@@ -56,7 +56,7 @@ def export(
     shorten: Annotated[
         Shortening,
         typer.Option(
-            help="How --dim reduces: pca: principal axes; slice: first dimensions, for models trained for it."
+            help="How --dim reduces: pca (principal axes), or slice (the first dimensions, for Matryoshka models)."
         ),
     ] = "pca",
     gate: Annotated[
@@ -65,39 +65,49 @@ def export(
     ] = None,
     text: Annotated[
         list[Path] | None,
-        typer.Option(help="Your sentences, one a line or TSV, for calibration and verification; repeatable."),
+        typer.Option(help="Your sentences (one per line, or TSV) for calibration and verification; repeatable."),
     ] = None,
     recurrence: Annotated[
         Recurrence | None,
-        typer.Option(help="unroll: repeat the nodes of the unit R times; loop: one Loop node. Default: by target."),
+        typer.Option(
+            help="unroll: repeat the nodes of the recurrent unit; loop: one Loop node. Default: set by --target."
+        ),
     ] = None,
     recurrences: Annotated[
         int | None,
-        typer.Option(help="Apply the unit this often, fewer times than the student; written to <run>/bundle-rN."),
+        typer.Option(help="Apply the recurrent unit this many times, fewer than in training; writes <run>/bundle-rN."),
     ] = None,
     bottleneck: Annotated[
-        Bottleneck, typer.Option(help="fold: multiply token embeddings and projection; keep: store both.")
+        Bottleneck,
+        typer.Option(
+            help="fold: multiply the token embeddings by the projection; keep: store both; auto: fold if that adds "
+            "less than 1 MB."
+        ),
     ] = "auto",
     external_data: Annotated[
         bool,
-        typer.Option("--external-data", help="Store the weights beside the graph, memory-mapped: least memory."),
+        typer.Option(
+            "--external-data", help="Store the weights in a memory-mapped file beside the graph: least memory."
+        ),
     ] = False,
     ort: Annotated[
         bool | None,
-        typer.Option("--ort/--no-ort", help="Also write the ORT format (4 bits become 8). Default: by target."),
+        typer.Option(
+            "--ort/--no-ort", help="Also write the ORT format (4-bit weights become 8-bit). Default: set by --target."
+        ),
     ] = None,
     format: Annotated[
-        Format, typer.Option(help="onnx, or hf: a standard checkpoint that transformers opens without xcompress.")
+        Format, typer.Option(help="onnx, or hf: a checkpoint that transformers opens without xcompress.")
     ] = "onnx",
     pooling: Annotated[
         str | None,
-        typer.Option(help="mean or cls, for an encoder whose files do not specify it.", show_default=False),
+        typer.Option(help="mean or cls, for an encoder whose files do not say.", show_default=False),
     ] = None,
     prefix: Annotated[
-        str, typer.Option(help="Text that a foreign encoder expects before every sentence.", show_default=False)
+        str, typer.Option(help="Prompt that the encoder expects before every sentence.", show_default=False)
     ] = "",
     tokenizer: Annotated[
-        str | None, typer.Option(help="tokenizer.json for a foreign encoder that lacks one.", show_default=False)
+        str | None, typer.Option(help="tokenizer.json for an encoder that lacks one.", show_default=False)
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of the bundle; default: <run>/bundle.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Export again even if nothing has changed.")] = False,
@@ -161,7 +171,7 @@ def _refuse_with_hf(options: "ExportConfig", **flags: object) -> None:
     names += [name for name in chosen if chosen[name] != defaults[name]]
     if names:
         written = ", ".join("--" + {"dimension": "dim"}.get(name, name).replace("_", "-") for name in names)
-        raise InputError(f"format: hf is the whole student as a float32 checkpoint; leave out {written}")
+        raise InputError(f"format: hf writes the whole student in float32; leave out {written}")
 
 
 def _resolve_precision(quantize: bool | None, precision: Precision | None) -> Precision:

@@ -10,15 +10,15 @@ COMMAND_EXTRAS = {"distill": "train", "trim": "train", "export": "export", "benc
 _EXTRAS = ("train", "export", "bench", "browser", "optimum", "tensorboard")
 """Extras for users, in the order in which they are suggested."""
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
-"""Packages that are imported under another name than they are installed by."""
+"""Import names that differ from the name of the distribution."""
 
 
 def missing_extra(arguments: Sequence[str], error: ModuleNotFoundError) -> str | None:
     """Return a line that names the missing package and the extra to install.
 
-    :param arguments: the command that failed, behind the name of the program, such as `["distill", "recipe.yaml"]`.
+    :param arguments: the command that failed, without the program name, such as `["distill", "recipe.yaml"]`.
     :returns: None when the missing module belongs to no extra of xcompress, or its package is installed after all: then
-        the error is a fault, and not to be hidden.
+        the error is a bug and must not be hidden.
     """
     package = (error.name or "").partition(".")[0]
     extras = _extras_of(_DISTRIBUTIONS.get(package, package))

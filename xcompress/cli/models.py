@@ -27,7 +27,7 @@ def models(json: AsJson = False) -> None:
         emit(dumps(released, indent=2, ensure_ascii=False))
         return
     if not released:
-        say("no released model in this installation; make one: xcompress distill, then xcompress export")
+        say("this installation ships no released model; make one with xcompress distill and xcompress export")
         return
     rows = []
     for model in released:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share."""
 
 from typing import Annotated
 
@@ -8,5 +8,5 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 def language_codes(text: str | None) -> tuple[str, ...]:
-    """Split `de,en` into language codes; None and empty parts give none."""
+    """Split `de,en` into language codes; ignore empty parts."""
     return tuple(code.strip() for code in (text or "").split(",") if code.strip())

@@ -8,9 +8,9 @@ import typer
 from xcompress.cli.options import AsJson
 
 EXTENDS = """
-A recipe may say `extends: other.yaml` (a file beside it, or the name of a shipped recipe), and then only what differs.
-Mappings are merged; lists and values are replaced. A key set to null becomes null. A stage or an objective set to null
-is removed: `stages: {imitation: null}`.
+A recipe can extend another: `extends: other.yaml` (a file in its folder, or the name of a shipped recipe), followed by
+the keys that differ. Mappings are merged; lists and values are replaced. A key set to null becomes null. A stage or an
+objective set to null is removed: `stages: {imitation: null}`.
 """
 
 app = typer.Typer(help=f"List, show, copy and check recipes.\n\n{EXTENDS}", no_args_is_help=True)
@@ -78,7 +78,7 @@ def validate(
 ) -> None:
     """Check the keys and values, local paths, wheel references and shapes of recipes. Nothing is downloaded.
 
-    The exit code is 2 if a recipe is bad.
+    The exit code is 2 if a recipe has an error.
 
     Example:  xcompress recipe validate mine.yaml minilm_ru3
     """

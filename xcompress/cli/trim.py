@@ -11,9 +11,7 @@ from xcompress.cli.options import AsJson, language_codes
 def trim(
     model: Annotated[
         str,
-        typer.Argument(
-            help="Folder of a student or of any transformers model, hub id, or wheel:name==version/path/inside."
-        ),
+        typer.Argument(help="Folder of a student or any transformers model, a hub id, or wheel:name==version/path."),
     ],
     languages: Annotated[
         str | None,
@@ -21,19 +19,19 @@ def trim(
     ] = None,
     text: Annotated[
         list[Path] | None,
-        typer.Option(help="Text whose tokens are counted: one sentence a line, or TSV; .gz and .xz too; repeatable."),
+        typer.Option(help="Text to count tokens in: one sentence per line, or TSV; also .gz and .xz; repeatable."),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Keep this many of the most frequent tokens, and the tokens that they require.")
+        int | None, typer.Option(help="Keep this many of the most frequent tokens, plus the tokens that they need.")
     ] = None,
     min_count: Annotated[int, typer.Option(help="Keep tokens that occur at least this often.")] = 1,
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: <model>-<languages>.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Trim a model's vocabulary, with the rows of its token embeddings, to the tokens that some languages use.
+    """Trim the vocabulary and token embeddings of a model to the tokens that some languages use.
 
-    Text of kept tokens has the same vectors as before. Every 20th line of a text, and some rarer words of each
-    language, are held out: the report gives their unknown tokens, and the growth in tokens per word.
+    Text made of kept tokens gets the same vectors as before. Every 20th line of the text and some rarer words of each
+    language are held out; the report shows their unknown tokens and the growth in tokens per word.
 
     Example:  xcompress trim sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2 --languages de,en
 

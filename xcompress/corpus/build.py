@@ -34,7 +34,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What a corpus consists of, and what was left out of it."""
+    """Counts of the pairs in a corpus and of those left out."""
 
     train: Mapping[str, Mapping[str, int]]
     """Training pairs, by language and origin."""
@@ -256,7 +256,7 @@ def _check_languages(languages: Sequence[str], gathered: Gathered, parts: Mappin
             why = ", ".join(f"{count} {reason}" for reason, count in reasons) or "none dropped"
             raise InputError(
                 f"corpus: no training pair for {language!r}: {gathered.read[language]} read ({why}); "
-                f"add a source for {language!r}, loosen the limits, or take the language out"
+                f"add a source for {language!r}, loosen the limits, or remove the language"
             )
 
 

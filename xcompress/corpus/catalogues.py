@@ -47,7 +47,7 @@ def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> Iterat
     :raises InputError: when `root` is no folder or holds no catalogue of these languages.
     """
     if not root.is_dir():
-        raise InputError(f"{root}: no such folder; catalogues are read from a folder")
+        raise InputError(f"{root}: no such folder; give the folder of the catalogues")
 
     # Find the catalogues of each family: all languages of one folder and domain.
     wanted = {*languages, *(locale[:2] for language in languages for locale in VARIANTS.get(language, ()))}
@@ -102,7 +102,7 @@ def _read_pairs(path: Path, language: str, origin: str) -> list[Pair]:
         catalogue = polib.pofile(str(path)) if path.suffix == ".po" else polib.mofile(str(path))
         entries = catalogue.translated_entries()
     except (OSError, UnicodeDecodeError, LookupError, ValueError, struct.error) as error:
-        console.warn(f"{path}: left out, not a readable catalogue ({error})")
+        console.warn(f"{path}: skipped, not a readable catalogue ({error})")
         return []
     plural_form = _parse_plural_rule(catalogue.metadata.get("Plural-Forms", ""))
     texts = [

@@ -87,7 +87,7 @@ def read_entailment(path: Path) -> list[Entailment]:
 def _read(path: Path, parse: Callable[[str, str, list[str]], LabelledPair], layout: str) -> list[LabelledPair]:
     suffix = Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
     if suffix not in (".csv", ".tsv"):
-        raise InputError(f"{path}: neither .csv nor .tsv, before .gz or .xz; rename the file after what it is")
+        raise InputError(f"{path}: expected .csv or .tsv, optionally with .gz or .xz; rename the file")
     kind: Literal["csv", "tsv"] = "csv" if suffix == ".csv" else "tsv"
     tally = Tally(path)
     pairs: dict[tuple[str, str], LabelledPair] = {}

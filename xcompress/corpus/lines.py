@@ -60,10 +60,10 @@ class Tally:
         :raises InputError: when more than half of the lines are bad, or there is none.
         """
         if not self.good + self.bad.total():
-            advice = "copy the file again" if self.broken_off else f"write {layout}, a pair a line"
+            advice = "copy the file again" if self.broken_off else f"write {layout}, one pair per line"
             raise InputError(f"{self.path}: no line could be read, {self.broken_off or 'it is empty'}; {advice}")
         if self.bad.total() > self.good:
-            raise InputError(f"{self.path}: {self}; write {layout}, a pair a line, in UTF-8")
+            raise InputError(f"{self.path}: {self}; write {layout}, one pair per line, in UTF-8")
 
 
 def read_lines(path: Path, advance: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
@@ -122,9 +122,7 @@ def text_lines(path: Path) -> Iterator[str]:
     try:
         for number, line in enumerate(read_lines(path), 1):
             if len(line) > LONGEST:
-                raise InputError(
-                    f"{path}:{number}: longer than {LONGEST:,} bytes; this is no file of one sentence a line"
-                )
+                raise InputError(f"{path}:{number}: longer than {LONGEST:,} bytes; expected one sentence per line")
             text = line.decode("utf-8")
             yield text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:

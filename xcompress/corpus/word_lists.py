@@ -1,4 +1,4 @@
-"""Read word lists, most frequent word first: text with a word a line, or msgpack files of the wordfreq package."""
+"""Read word lists, most frequent word first: text with one word per line, or msgpack files of the wordfreq package."""
 
 import gzip
 from itertools import chain, islice
@@ -25,7 +25,9 @@ def read_words(path: Path, limit: int) -> list[str]:
             return list(islice(chain.from_iterable(frequency_bins), limit))
         return path.read_text(encoding="utf-8").split("\n")[:limit]
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: not a word list ({error}); give text with a word a line, or .msgpack.gz") from error
+        raise InputError(
+            f"{path}: not a word list ({error}); give text with one word per line, or .msgpack.gz"
+        ) from error
 
 
 def with_capitals(words: list[str]) -> list[str]:

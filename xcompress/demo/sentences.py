@@ -57,9 +57,7 @@ def packaged_sentences(languages: Sequence[str]) -> DemoText:
     wanted = {re.split("[-_]", language.lower())[0] for language in languages}
     codes = [code for code in packaged if not languages or code in wanted]
     if not codes:
-        raise InputError(
-            f"demo: xcompress comes with no sentences in {', '.join(languages)}; give your own with --text"
-        )
+        raise InputError(f"demo: xcompress ships no sentences in {', '.join(languages)}; give your own with --text")
 
     pairs: dict[str, list[list[str]]] = {}
     for code in codes:
@@ -102,6 +100,6 @@ def read_sentences(path: Path) -> DemoText:
             raise InputError(f"{path}: more than {MAX_SENTENCES:,} sentences, too many for a page; give fewer")
     sentences = tuple(distinct)
     if not sentences:
-        raise InputError(f"{path}: holds no text; give a file with one sentence per line")
+        raise InputError(f"{path}: contains no text; give a file with one sentence per line")
     step = max(1, len(sentences) // EXAMPLES)
     return DemoText(sentences, sentences[step // 2 :: step][:EXAMPLES])

@@ -16,7 +16,7 @@ ROUNDING = 1e-6
 """A spread below this is 0."""
 NARROW_BATCHES = 20
 UNDEFINED_BATCHES = 3
-"""After so many batches in a row the weights themselves are not finite."""
+"""After this many undefined batches in a row, the weights themselves are not finite."""
 
 
 class CollapseError(XCompressError):

@@ -40,10 +40,10 @@ def principal_axes(
     """
     count, dimension = vectors.shape
     if width > dimension:
-        raise InputError(f"{key} cannot widen vectors of width {dimension} to {width}; ask for {dimension} or fewer")
+        raise InputError(f"{key} cannot widen vectors of width {dimension} to {width}; choose {dimension} or fewer")
     if count < width:
         raise InputError(
-            f"{key} needs {width} sentences or more for {width} axes, and there are {count}; add text, or ask for fewer"
+            f"{key} needs {width} sentences or more for {width} axes, but there are {count}; add text, or choose fewer"
         )
     moment = np.zeros((dimension, dimension), dtype=np.float64)
     for start in range(0, count, BLOCK):

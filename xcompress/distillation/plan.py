@@ -180,8 +180,8 @@ def _measure_flops() -> float:
 def show(planned: Plan) -> None:
     """Print a dry run."""
     missing = [source for source, here in planned.sources.items() if not here]
-    say(f"{planned.folder}: on {planned.device}, {planned.teraflops} TFLOP/s in a large product")
-    say(f"text and models: {len(planned.sources)} sources, {len(missing)} not here yet")
+    say(f"{planned.folder}: on {planned.device}, {planned.teraflops} TFLOP/s in a large matrix product")
+    say(f"text and models: {len(planned.sources)} sources, {len(missing)} missing")
     for source in missing:
         say(f"  {'to fetch' if can_be_fetched(source) else 'no such file'}: {source}")
     if planned.lines:

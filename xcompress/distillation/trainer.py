@@ -59,7 +59,7 @@ class Scoring:
     """How a model is scored while it trains."""
 
     steps: int
-    """Score after each so many steps."""
+    """Steps between two scores."""
     score: Callable[[], Mapping[str, float]]
 
 
@@ -242,7 +242,7 @@ class _AfterStep(TrainerCallback):
 
 
 class _DevScores(TrainerCallback):
-    """Score the model every so many steps. The scores go to the log, which checkpoints keep."""
+    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
 
     def __init__(self, scoring: Scoring) -> None:
         self.scoring = scoring

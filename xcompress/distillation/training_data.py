@@ -165,8 +165,7 @@ def _match_width(
     dimension = table.vectors.shape[1]
     if recipe.widths == "equal" and dimension != width:
         raise InputError(
-            f"widths: equal, but the vectors to learn have {dimension} components and the encoder {width}; "
-            "use head or pca"
+            f"widths: equal, but the targets have {dimension} dimensions and the encoder {width}; use head or pca"
         )
     return _project(table, fit_texts, width, normalize, "widths: pca") if recipe.widths == "pca" else table
 

@@ -90,7 +90,9 @@ class ExportConfig:
         if self.recurrence is not None:
             _check_choice("recurrence", self.recurrence, get_args(Recurrence))
         if self.table != "auto" and self.precision in ("fp32", "fp16"):
-            raise InputError(f"table: {self.table} beside precision {self.precision}; choose precision int8 or int4")
+            raise InputError(
+                f"table: {self.table} needs precision int8 or int4, not {self.precision}; change one of them"
+            )
         for name, least in (("vocabulary", 1), ("dimension", 2)):
             if (number := getattr(self, name)) is not None and number < least:
                 raise InputError(f"{name}: {number} is less than {least}; give at least {least}")

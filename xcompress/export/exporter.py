@@ -56,7 +56,7 @@ def export(
     recurrences = config.recurrences
     if recurrences is not None and not 1 <= recurrences <= model.recurrences:
         raise InputError(
-            f"recurrences: {recurrences} asked for, the student has {model.recurrences}; choose one of 1 to "
+            f"recurrences: {recurrences} requested, but the student has {model.recurrences}; choose 1 to "
             f"{model.recurrences}"
         )
     target = model.bundle_folder(recurrences) if output is None else output
@@ -68,7 +68,7 @@ def export(
         return target
     _check_target(target, model)
     if model.run and not model.run.get("finished"):
-        console.warn(f"{model.name}: the run is not finished; its student is exported in its present state")
+        console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
     depth = "" if recurrences is None else f" with {recurrences} recurrences"
     console.say(f"exporting {model.name} ({model.student}){depth} to {target}")
     console.say(f"target {config.target}: {config.settings().summary()}")
@@ -92,7 +92,7 @@ def _check_target(target: Path, source: Source) -> None:
     if target.is_file():
         raise InputError(f"{target}: is a file; name a folder for the bundle")
     if target.is_dir() and any(target.iterdir()) and not is_bundle(target):
-        raise InputError(f"{target}: is not empty and holds no bundle; name another folder, it would be replaced")
+        raise InputError(f"{target}: is not empty and not a bundle; name another folder, as this one would be replaced")
     if source.student.is_file():
         weights = 8 * source.student.stat().st_size  # an E5S1 file stores 4 bits per weight
     else:

@@ -133,7 +133,7 @@ def build(student: Student, options: GraphOptions | None = None) -> onnx.ModelPr
         numbers += config.vocab_size * (config.hidden_size - config.bottleneck)
     if 4 * numbers > _MAX_BYTES:
         raise InputError(
-            f"export: the float32 graph would take {4 * numbers / 1e9:.1f} GB, one ONNX file holds "
+            f"export: the float32 graph would take {4 * numbers / 1e9:.1f} GB, an ONNX file holds at most "
             f"{_MAX_BYTES / 1e9:.1f}; give the student a bottleneck or trim its vocabulary"
         )
     return _GraphBuilder(student, options).build()

@@ -48,7 +48,7 @@ vectors = model.encode(["A first sentence.", "Ein zweiter Satz."])
 ```
 
 `AutoModel` and `AutoTokenizer` of transformers open the folder too; pool their token vectors as `modules.json` says.
-The pooler is empty: `pooler_output` is all zeros. Texts beyond {tokens} tokens are cut. {prefix}
+The pooler is empty: `pooler_output` is all zeros. Texts beyond {tokens} tokens are truncated. {prefix}
 
 Largest difference from the student, in any component of a unit vector: {difference:.1e} (bound {bound:.0e}).
 """
@@ -86,7 +86,7 @@ def export_hf(
     check_supported(student.config)
     _check_target(target, student.config)
     if model.run and not model.run.get("finished"):
-        console.warn(f"{model.name}: the run is not finished; its student is exported in its present state")
+        console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
     console.say(f"exporting {model.name} ({model.student}) with {student.config.depth} layers to {target}")
     with whole_folder(target) as folder:
         _write_checkpoint(folder, student, tokenizer, model, made_from)
@@ -103,7 +103,9 @@ def _check_target(target: Path, config: StudentConfig) -> None:
     if target.is_file():
         raise InputError(f"{target}: is a file; name a folder for the checkpoint")
     if target.is_dir() and any(target.iterdir()) and not is_bundle(target):
-        raise InputError(f"{target}: is not empty and holds no export; name another folder, it would be replaced")
+        raise InputError(
+            f"{target}: is not empty and not an export; name another folder, as this one would be replaced"
+        )
     existing = next(folder for folder in target.resolve().parents if folder.exists())
     free, needed = shutil.disk_usage(existing).free, 4 * count_parameters(config) + 50_000_000
     if free < needed:

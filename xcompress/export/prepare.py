@@ -73,7 +73,7 @@ def drop_positions(student: Student, max_tokens: int) -> Student:
     config, state = student.config, student.state_dict()
     if not MIN_TEXT_TOKENS <= max_tokens <= config.max_tokens:
         raise InputError(
-            f"max_tokens: {max_tokens} asked for, the student cuts texts at {config.max_tokens}; choose "
+            f"max_tokens: {max_tokens} requested, but the student truncates at {config.max_tokens}; choose "
             f"{MIN_TEXT_TOKENS} to {config.max_tokens}"
         )
     positions = config.position_offset + max_tokens
@@ -96,7 +96,7 @@ def reduce_dimension(
     """
     config, head = student.config, student.head
     if dimension >= config.dimension:
-        raise InputError(f"dimension: {dimension} asked for, the vectors have {config.dimension}; choose fewer")
+        raise InputError(f"dimension: {dimension} requested, but the vectors have {config.dimension}; choose fewer")
     if config.head_activation:
         raise InputError(
             f"dimension: the vectors pass {config.head_activation} and cannot be shortened; leave the option out"

@@ -168,7 +168,9 @@ def _check(source: Source, options: SourceOptions) -> Source:
         raise InputError(f"{folder}: no {', '.join(missing)} here; {_EXPECTED}")
     unneeded = [name for name, value in asdict(options).items() if value]
     if unneeded:
-        raise InputError(f"{folder}: is a student, whose config.json says this; leave out {', '.join(unneeded)}")
+        raise InputError(
+            f"{folder}: is a student, whose config.json has these settings; leave out {', '.join(unneeded)}"
+        )
     return source
 
 

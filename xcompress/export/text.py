@@ -170,7 +170,7 @@ def _read_cells(path: Path) -> Iterator[tuple[int, str]]:
     except BrokenOffError as error:
         console.warn(f"{path}: {error}; the lines before are used")
     if not good:
-        raise InputError(f"{path}: no sentence in it; write one sentence per line, or tab-separated, in UTF-8")
+        raise InputError(f"{path}: contains no sentence; write one sentence per line, or tab-separated, in UTF-8")
     if bad:
         console.warn(f"{path}: {bad} lines are not UTF-8 or over {LONGEST:,} bytes; the rest is used")
 

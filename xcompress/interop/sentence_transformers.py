@@ -46,7 +46,9 @@ class StudentTransformer(InputModule):
         config = self.student.config
         longest = config.max_position_embeddings - config.position_offset
         if not 1 <= tokens <= longest:
-            raise InputError(f"max_seq_length: {tokens} asked for, the student has {longest} positions; choose fewer")
+            raise InputError(
+                f"max_seq_length: {tokens} requested, but the student has {longest} positions; choose fewer"
+            )
         self.student.config = replace(config, max_tokens=tokens)
 
     @property

@@ -151,9 +151,7 @@ def _read_encoder(folder: Path) -> tuple[StudentConfig, Architecture]:
 def _choose_pooling(path: Path, of_model: str | None, requested: str | None) -> Pooling:
     """Take the model's pooling, else the caller's, else the mean; refuse a contradiction."""
     if of_model and requested and of_model != requested:
-        raise InputError(
-            f"{path}: pooling {requested!r} asked for, but the model says {of_model!r} itself; leave it out"
-        )
+        raise InputError(f"{path}: pooling {requested!r} requested, but the model declares {of_model!r}; leave it out")
     pooling = of_model or requested
     if pooling is None and path.is_dir():
         console.warn(f"{path}: no modules.json names the pooling; using the mean of the token vectors")

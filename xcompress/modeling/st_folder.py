@@ -90,7 +90,7 @@ def read_pipeline(folder: Path) -> Pipeline:
     text = (_transformer_settings(transformer).get("modality_config") or {}).get("text") or {}
     output = text.get("method_output_name", "last_hidden_state")
     if output != "last_hidden_state":
-        raise InputError(f"{transformer}: passes on {output!r}, only 'last_hidden_state' is supported")
+        raise InputError(f"{transformer}: outputs {output!r}, only 'last_hidden_state' is supported")
     pooling = read_mapping(folder / modules[1]["path"] / "config.json")
     dense = [folder / module["path"] for module, kind in zip(modules, kinds, strict=True) if kind == "Dense"]
     return Pipeline(
@@ -168,7 +168,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     file = weights_file(folder)
     try:
         return load_file(file)
-    except Exception as error:  # safetensors' errors share no base class below Exception
+    except Exception as error:  # safetensors' errors have no common base class below Exception
         raise InputError(f"{file}: not a safetensors file ({error}); fetch it again") from error
 
 
@@ -215,7 +215,7 @@ def _read_head(folders: Sequence[Path]) -> Head:
         next_weight, next_bias = _read_dense(folder)
         if next_weight.shape[1] != weight.shape[0]:
             raise InputError(
-                f"{folder}: takes {next_weight.shape[1]} components, gets {weight.shape[0]}; save it again"
+                f"{folder}: expects {next_weight.shape[1]} dimensions, gets {weight.shape[0]}; save it again"
             )
         weight, bias = next_weight @ weight, next_weight @ bias + next_bias
     return Head(weight.float(), bias.float(), _read_activation(folders[-1]))

@@ -85,7 +85,9 @@ class StudentConfig:
                 "leave it out for embeddings of full width"
             )
         if self.relative_buckets is not None and (self.relative_buckets < 4 or self.relative_buckets % 4):
-            raise InputError(f"relative_buckets {self.relative_buckets} is no multiple of 4; choose one, such as 32")
+            raise InputError(
+                f"relative_buckets {self.relative_buckets} is not a multiple of 4; choose another, such as 32"
+            )
         if self.pooling not in get_args(Pooling):
             raise InputError(f"pooling {self.pooling!r} is unknown; choose {' or '.join(get_args(Pooling))}")
         if self.head_activation not in ("tanh", None):
@@ -110,7 +112,7 @@ class StudentConfig:
         """
         if not 1 <= recurrences <= self.recurrences:
             raise InputError(
-                f"recurrences: {recurrences} asked for, the student has {self.recurrences}; choose one of 1 to "
+                f"recurrences: {recurrences} requested, but the student has {self.recurrences}; choose 1 to "
                 f"{self.recurrences}"
             )
         return replace(self, recurrences=recurrences)

@@ -119,7 +119,7 @@ class EnsembleMember(EncoderSection):
     """One of several teachers."""
 
     normalize: bool = True
-    """Whether its vectors are scaled to unit length; the student's are then, too. The paper does not scale them."""
+    """Whether its vectors are scaled to unit length; if so, the student's are, too. The paper does not scale them."""
     weight: Annotated[float, Field(gt=0)] = 1.0
     """Weight of its cosine in the weighted mean of the cosines of all teachers."""
 

@@ -66,7 +66,7 @@ def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe
     if base_file is None:
         return RawRecipe(values, origins)
     if base_file.resolve() in {file.resolve() for file in (*extended_by, path)}:
-        raise InputError(f"{path}: extends {base_file}, which leads back to it; take one of the two `extends` out")
+        raise InputError(f"{path}: extends {base_file}, which is circular; remove one `extends`")
     base = read_with_bases(base_file, (*extended_by, path))
     return RawRecipe(merge(base.values, values, str(path)), base.origins | origins)
 
@@ -98,7 +98,7 @@ def _remove_entry(entries: dict[str, Any], name: str, source: str, location: Loc
     if name not in entries:
         where = ".".join(map(str, location))
         known = ", ".join(map(str, entries)) or "none"
-        raise InputError(f"{source}: {where}.{name}: null takes it out, but there is none; {where} has {known}")
+        raise InputError(f"{source}: {where}.{name}: null removes it, but there is none; {where} has {known}")
     del entries[name]
 
 
@@ -124,7 +124,7 @@ def _use_current_names(
         if name != key and name in values:
             above = "".join(f"{step}." for step in location)
             raise InputError(
-                f"{source}: {above}{key} is the old name of {above}{name}, and both are given; take {above}{key} out"
+                f"{source}: {above}{key} is the old name of {above}{name}, and both are given; remove {above}{key}"
             )
         place = (*location, name)
         written[place] = key

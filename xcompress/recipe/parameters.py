@@ -147,7 +147,7 @@ def check_layers(student: StudentSection, depth: int) -> None:
     """
     if student.layers and student.layers[-1] > depth:
         raise InputError(
-            f"student.layers: there is no layer {student.layers[-1]}, the assistant has {depth}; take others"
+            f"student.layers: there is no layer {student.layers[-1]}, the assistant has {depth}; choose others"
         )
 
 
@@ -160,7 +160,8 @@ def _recurrences(student: StudentSection, shape: EncoderShape) -> int:
     check_layers(student, shape.layers)
     if student.unit_layers > shape.layers:
         raise InputError(
-            f"student.unit_layers: {student.unit_layers} is more than the assistant's {shape.layers} layers; take fewer"
+            f"student.unit_layers: {student.unit_layers} is more than the assistant's {shape.layers} layers; "
+            "choose fewer"
         )
     if student.recurrences is None and shape.layers % student.unit_layers:
         divisors = ", ".join(str(unit) for unit in range(1, shape.layers + 1) if shape.layers % unit == 0)
@@ -170,8 +171,8 @@ def _recurrences(student: StudentSection, shape: EncoderShape) -> int:
         )
     if student.bottleneck and student.bottleneck >= shape.hidden:
         raise InputError(
-            f"student.bottleneck: {student.bottleneck} is not below the assistant's width {shape.hidden}; "
-            "take a smaller one, or null for none"
+            f"student.bottleneck: {student.bottleneck} is not smaller than the assistant's width {shape.hidden}; "
+            "choose a smaller one, or null for none"
         )
     return student.recurrences or shape.layers // student.unit_layers
 

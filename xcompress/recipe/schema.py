@@ -73,8 +73,8 @@ class CorpusSection(Section):
     max_ratio: Annotated[float, Field(gt=1)] = 2.5
     """Leave out pairs whose longer side has more than this many times the characters of the shorter one."""
     max_tokens: Positive | None = None
-    """Leave out pairs with a longer side, in tokens of the encoder that the layers are copied from. Null keeps them,
-    cut at student.max_tokens."""
+    """Leave out pairs with more tokens on either side, counted with the tokenizer of the encoder that the layers
+    are copied from. Null keeps them, truncated at student.max_tokens."""
     unicode_form: Literal["nfc", "nfkc"] = "nfc"
     """Unicode normalization of the text. nfkc also writes all quotation marks, and all hyphens and dashes, alike."""
     max_pairs: Positive | None = None
@@ -116,7 +116,7 @@ class LabelledSection(Section):
     @model_validator(mode="after")
     def _check_augment_has_pairs(self) -> "LabelledSection":
         if self.augment and not self.graded:
-            raise ValueError("augment: there are no graded pairs to start from; give graded, or drop it")
+            raise ValueError("augment: there are no graded pairs to start from; give graded, or remove it")
         return self
 
 
@@ -130,8 +130,8 @@ class VocabularySection(Section):
     """Largest number of tokens. A trained vocabulary has 50,000 when null. A trimmed one keeps the most frequent tokens
     and those of single characters; null keeps all that occur."""
     words: str | None = None
-    """Word lists whose tokens trimming keeps: a reference with {language} in it, to text files with a word a line or
-    wordfreq's .msgpack.gz."""
+    """Word lists whose tokens trimming keeps: a reference that contains {language}, to text files with one word per
+    line or wordfreq's .msgpack.gz."""
     words_per_language: Positive = 20_000
     """How many words of each list are read, the most frequent first."""
 
@@ -157,7 +157,7 @@ class StudentSection(Section):
     recurrences: Positive | None = None
     """R: how often the unit is applied. Null: the assistant's layers / unit_layers, or 1 without an assistant."""
     hidden: Positive | None = None
-    """H: hidden size; only without an assistant, as `heads` and `intermediate`."""
+    """H: hidden size. Give it, `heads` and `intermediate` only without an assistant."""
     heads: Positive | None = None
     """Number of attention heads."""
     intermediate: Positive | None = None
@@ -169,7 +169,7 @@ class StudentSection(Section):
     embedding_init: Literal["svd", "random"] = "svd"
     """Initial values of the bottlenecked embeddings: truncated SVD of the assistant's embeddings, or random."""
     max_tokens: Positive = 128
-    """Longer texts are cut."""
+    """Truncate texts at this many tokens."""
 
     @model_validator(mode="after")
     def _check_layers(self) -> "StudentSection":
@@ -192,7 +192,7 @@ class DevSection(Section):
     every: Positive = 1
     """Use every n-th row of the STS sets."""
     steps: Positive | None = None
-    """Evaluate after every so many steps of a stage; null: only at the end of each stage."""
+    """Evaluate every this many steps; null evaluates only at the end of each stage."""
 
 
 class Stage(Section):
@@ -239,15 +239,15 @@ class Stage(Section):
     seed: int | None = None
     """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""
     checkpoint_steps: Positive = 100
-    """Save a checkpoint after every so many steps; an interrupted stage continues there."""
+    """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""
 
     def steps_on(self, pairs: int) -> int:
-        """Return the number of steps on so many training pairs."""
+        """Return the number of steps for this number of training pairs."""
         return self.steps or ceil((self.epochs or 0) * pairs / self.batch_size)
 
     @property
     def teacher_sides(self) -> list[Literal["source", "target"]]:
-        """The sides of a pair of which an objective needs the teacher's vectors."""
+        """The sides of a pair whose teacher vectors an objective needs."""
         return [side for side, names in ON_TEACHER.items() if set(names) & set(self.objectives)]
 
     @property
@@ -258,7 +258,7 @@ class Stage(Section):
     @model_validator(mode="after")
     def _check_length(self) -> "Stage":
         if self.steps is None and self.epochs is None:
-            raise ValueError("does not say how long it is; give steps or epochs")
+            raise ValueError("has no length; give steps or epochs")
         if self.steps is not None and self.epochs is not None:
             raise ValueError(f"has steps ({self.steps}) and epochs ({self.epochs:g}); set one of them to null")
         return self
@@ -268,7 +268,9 @@ class Stage(Section):
         if not self.objectives:
             raise ValueError(f"objectives is empty; name at least one of {', '.join(get_args(ObjectiveName))}")
         if (self.train == "embeddings") != (tuple(self.objectives) == ("embedding",)):
-            raise ValueError("`train: embeddings` and the objective embedding go together, and with no other")
+            raise ValueError(
+                "`train: embeddings` needs the objective embedding alone, and embedding needs `train: embeddings`"
+            )
         if self.train == "assistant" and "assistant" in self.objectives:
             raise ValueError("the assistant cannot be its own teacher; use the objective teacher")
         return self
@@ -319,7 +321,7 @@ class Budgets(Section):
     @model_validator(mode="after")
     def _check_one_selection(self) -> "Budgets":
         if self.subject and self.precision:
-            raise ValueError(f"has subject ({self.subject}) and precision ({self.precision}); take one of them out")
+            raise ValueError(f"has subject ({self.subject}) and precision ({self.precision}); remove one of them")
         return self
 
     @model_validator(mode="after")
@@ -336,7 +338,7 @@ class Recipe(Section):
     name: Name
     """Name of the run: its folder in runs/."""
     seed: int = 1
-    """Seed of the order of the text, of initial values and of what is held out."""
+    """Seed of the order of the text, the initial values and the choice of held-out text."""
     precision: Literal["auto", "float32"] = "auto"
     """Arithmetic of training: auto uses bfloat16 matrix products where the machine has them natively."""
     languages: Annotated[tuple[Language, ...], Field(min_length=1)]
@@ -344,7 +346,7 @@ class Recipe(Section):
     teacher: TeacherSection | None = None
     """T, the teacher; null where no stage needs one."""
     assistant: AssistantSection | None = None
-    """A, the assistant; null trains a student from random values, whose sizes stand under student."""
+    """A, the assistant; null trains a student from random values, with the sizes given under student."""
     widths: Literal["head", "pca", "equal"] = "head"
     """How the widths of teacher and student are matched. head: a linear head on assistant and student, fitted by
     least squares. pca: targets reduced to the assistant's width by PCA fitted on the training targets. equal: the
@@ -412,7 +414,9 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check_target_width(self) -> "Recipe":
         if self.teacher and self.teacher.dimensions and self.widths != "head":
-            raise ValueError(f"teacher.dimensions: `widths: {self.widths}` says how wide targets are; leave one out")
+            raise ValueError(
+                f"teacher.dimensions: `widths: {self.widths}` already sets the width of the targets; leave one out"
+            )
         return self
 
     @model_validator(mode="after")
@@ -420,9 +424,9 @@ class Recipe(Section):
         for name, stage in self.stages.items():
             key = f"stages.{name}.objectives"
             if stage.teacher_sides and not self.teacher:
-                raise ValueError(f"{key}: learns from a teacher, and there is none; give teacher")
+                raise ValueError(f"{key}: needs a teacher, but there is none; give teacher")
             if stage.needs_assistant and not self.assistant:
-                raise ValueError(f"stages.{name}: needs an assistant, and there is none; give assistant")
+                raise ValueError(f"stages.{name}: needs an assistant, but there is none; give assistant")
             for objective in ON_LABELS:
                 if objective in stage.objectives and not getattr(self.labelled, objective):
                     raise ValueError(f"{key}: {objective} has no text to learn from; give labelled.{objective}")
@@ -444,7 +448,7 @@ class Recipe(Section):
         if self.vocabulary.method != "train":
             raise ValueError(f"vocabulary.method: {self.vocabulary.method} needs an assistant; use train")
         if self.corpus.max_tokens:
-            raise ValueError("corpus.max_tokens: counts an assistant's tokens, and there is none; use corpus.max_words")
+            raise ValueError("corpus.max_tokens: counts an assistant's tokens, but there is none; use corpus.max_words")
         return self
 
     @model_validator(mode="after")

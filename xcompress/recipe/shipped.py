@@ -82,7 +82,7 @@ def find_base(path: Path, name: object) -> Path | None:
         return neighbour
     if name in shipped():
         return shipped()[name]
-    raise InputError(f"{path}: extends {name}, but {neighbour} is no file; {suggest_recipes(Path(name))}")
+    raise InputError(f"{path}: extends {name}, but {neighbour} is not a file; {suggest_recipes(Path(name))}")
 
 
 def bases_of(path: Path) -> list[Path]:
@@ -112,7 +112,7 @@ def copy_recipe(name: str, destination: Path | None = None, *, force: bool = Fal
     in_the_way = [path for path, base in bases.items() if path.exists() and path.read_bytes() != base.read_bytes()]
     in_the_way += [target] if target.exists() else []
     if in_the_way and not force:
-        raise InputError(f"{in_the_way[0]}: exists; choose another place, or add --force to overwrite it")
+        raise InputError(f"{in_the_way[0]}: already exists; choose another place, or add --force to overwrite it")
     for path, original in {target: source, **bases}.items():
         with whole_file(path) as temporary:
             temporary.write_bytes(original.read_bytes())

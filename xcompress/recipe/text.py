@@ -41,7 +41,7 @@ def list_shipped() -> list[ShippedRecipe]:
 
 
 def list_text(recipes: Sequence[ShippedRecipe]) -> str:
-    """Return a table of recipes, one a line."""
+    """Return a table of recipes, one per line."""
     rows = [
         [recipe.name, textwrap.shorten(recipe.description, DESCRIPTION_WIDTH, placeholder=" ..."), recipe.row]
         for recipe in recipes

@@ -1,4 +1,4 @@
-"""Unpack zip archives safely, and join files that were split into pieces."""
+"""Unpack zip archives safely, and join files that were split into parts."""
 
 import shutil
 import stat
@@ -40,23 +40,23 @@ def unpack(archive: Path, target: Path, reference: str, kind: str = "zip archive
         raise InputError(f"{reference}: {archive.name} is not a readable {kind} ({error}); fetch it again") from error
 
 
-def join_pieces(pieces: Sequence[Path], folder: Path, reference: str) -> Path:
-    """Join the pieces of a file once, and unpack the result if it is a zip archive.
+def join_parts(parts: Sequence[Path], folder: Path, reference: str) -> Path:
+    """Join the parts of a file once, and unpack the result if it is a zip archive.
 
-    :param pieces: the pieces in order, such as model.zip.001, model.zip.002.
+    :param parts: the parts in order, such as model.zip.001, model.zip.002.
     :param folder: where the result is kept; it is written whole or not at all.
     :param reference: what the user asked for, for error messages.
     :returns: the joined file, or the unpacked folder without levels that hold nothing but one folder.
-    :raises InputError: when a piece is no file, or the archive is damaged or unsafe.
+    :raises InputError: when a part is not a file, or the archive is damaged or unsafe.
     """
-    folders = [piece for piece in pieces if not piece.is_file()]
+    folders = [part for part in parts if not part.is_file()]
     if folders:
-        raise InputError(f"{reference}: {folders[0]} is a folder, only files can be joined; name the pieces in it")
+        raise InputError(f"{reference}: {folders[0]} is a folder, only files can be joined; name the parts in it")
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f".{folder.name}.lock"):
             if not folder.is_dir():
-                _write_joined(pieces, folder, reference)
+                _write_joined(parts, folder, reference)
 
     entries = list(folder.iterdir())
     if len(entries) == 1 and entries[0].is_file():
@@ -66,14 +66,14 @@ def join_pieces(pieces: Sequence[Path], folder: Path, reference: str) -> Path:
     return folder
 
 
-def _write_joined(pieces: Sequence[Path], folder: Path, reference: str) -> None:
-    size = sum(piece.stat().st_size for piece in pieces)
-    console.say(f"joining {len(pieces)} pieces ({size / 1e6:.1f} MB) in {folder}")
+def _write_joined(parts: Sequence[Path], folder: Path, reference: str) -> None:
+    size = sum(part.stat().st_size for part in parts)
+    console.say(f"joining {len(parts)} parts ({size / 1e6:.1f} MB) in {folder}")
     with whole_folder(folder) as target:
-        joined = target / joined_name(pieces[0].name)
+        joined = target / joined_name(parts[0].name)
         with joined.open("wb") as output:
-            for piece in pieces:
-                with piece.open("rb") as stream:
+            for part in parts:
+                with part.open("rb") as stream:
                     shutil.copyfileobj(stream, output, 1 << 20)
         if zipfile.is_zipfile(joined):
             archive = joined.replace(target.with_name(f"{target.name}.zip"))
@@ -84,6 +84,6 @@ def _write_joined(pieces: Sequence[Path], folder: Path, reference: str) -> None:
 
 
 def joined_name(first: str) -> str:
-    """Drop the number from the name of the first piece: model.zip.001 gives model.zip."""
+    """Drop the number from the name of the first part: model.zip.001 gives model.zip."""
     stem, dot, number = first.rpartition(".")
     return stem if dot and number.isdigit() else first

@@ -42,19 +42,19 @@ class Code:
             vectors = np.asarray(self.function(texts))
         except FAILURES as error:
             raise InputError(
-                f"{self.where}: failed on {len(texts)} sentences, the first of which is {texts[0]!r} "
+                f"{self.where}: failed on {len(texts)} sentences, starting with {texts[0]!r} "
                 f"({_describe(error)}); correct it"
             ) from error
         if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind not in "fiu":
             raise InputError(
-                f"{self.where}: gave an array of shape {vectors.shape} and type {vectors.dtype} for {len(texts)} "
-                f"sentences; it must be of numbers and of shape ({len(texts)}, D)"
+                f"{self.where}: returned an array of shape {vectors.shape} and type {vectors.dtype} for {len(texts)} "
+                f"sentences; expected numbers of shape ({len(texts)}, D)"
             )
         finite = np.isfinite(vectors).all(1)
         if not finite.all():
             raise InputError(
-                f"{self.where}: gave NaN or infinity for {int((~finite).sum())} of {len(texts)} sentences, "
-                f"the first of which is {texts[int(finite.argmin())]!r}; correct it"
+                f"{self.where}: returned NaN or infinity for {int((~finite).sum())} of {len(texts)} sentences, "
+                f"such as {texts[int(finite.argmin())]!r}; correct it"
             )
         return vectors.astype(np.float32)
 
@@ -64,7 +64,7 @@ def open_code(reference: str, where: str) -> Code:
 
     A class is instantiated without arguments. If the object has a method `encode`, that is called, else the object.
 
-    :param where: stands in front of error messages.
+    :param where: prefix of error messages.
     :raises InputError: when there is no such code, or it fails.
     """
     match = PYTHON_REFERENCE.fullmatch(reference)
@@ -77,7 +77,7 @@ def open_code(reference: str, where: str) -> Code:
                 thing = thing()
             except FAILURES as error:
                 raise InputError(
-                    f"{where}: could not be made without arguments ({_describe(error)}); name a function"
+                    f"{where}: could not be created without arguments ({_describe(error)}); name a function"
                 ) from error
     function = getattr(thing, "encode", thing)
     if not callable(function):
@@ -102,7 +102,7 @@ def _import(module_name: str, name: str, where: str) -> object:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise InputError(
-            f"{where}: there is no module {error.name!r}; install its package, or run in the folder that holds it"
+            f"{where}: no module {error.name!r}; install its package, or run in the folder that holds it"
         ) from error
     except FAILURES as error:
         raise InputError(f"{where}: importing {module_name} failed ({_describe(error)}); correct it") from error

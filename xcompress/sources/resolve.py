@@ -1,6 +1,6 @@
 """Resolve a reference to a local path: a file or folder, `wheel:name==version/path/inside`, or a hub id.
 
-References joined by a plus are the pieces of one file, such as `wheel:a==1/x.zip.001+wheel:b==1/x.zip.002`; a zip
+References joined by a plus are the parts of one file, such as `wheel:a==1/x.zip.001+wheel:b==1/x.zip.002`; a zip
 archive is then unpacked.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from xcompress.errors import InputError
 from xcompress.files import hash_of, sha256_of
-from xcompress.sources.archives import join_pieces
+from xcompress.sources.archives import join_parts
 from xcompress.sources.hub import from_hub
 from xcompress.sources.paths import cache_folder, explain_cache_errors, suggest_inside, suggest_path
 from xcompress.sources.wheels import SYNTAX, from_wheel, installed, parse_wheel
@@ -21,13 +21,13 @@ _FILE_SUFFIX = re.compile(
     r"\.(json|jsonl|csv|tsv|txt|ya?ml|xz|gz|zip|whl|tar|bin|npy|npz|onnx|safetensors|model|pt|pth|po|mo|md)$", re.I
 )
 _PLUS = re.compile(r"(?<!\+)\+(?=\s*(?:wheel:|\.{0,2}/|~/))")
-"""A plus between pieces; a version or a path may hold one, too."""
+"""A plus between parts; a version or a path may hold one, too."""
 
 
 def resolve(reference: str, sha256: str | None = None) -> Path:
     """Return the local path of a reference, fetching it if needed.
 
-    :param reference: an existing path, `wheel:name==version/path/inside`, a hub id `org/name[@revision]`, or the pieces
+    :param reference: an existing path, `wheel:name==version/path/inside`, a hub id `org/name[@revision]`, or the parts
         of one file, joined by a plus.
     :param sha256: the digest that the file must have; for folders, use `check`.
     :raises InputError: when it does not exist, cannot be fetched, or has another digest.
@@ -41,7 +41,7 @@ def resolve(reference: str, sha256: str | None = None) -> Path:
 
 
 def parts_of(reference: str) -> list[str]:
-    """Return the references of the pieces where a plus joins several, or the reference alone."""
+    """Return the references of the parts where a plus joins several, or the reference alone."""
     parts = [part.strip() for part in _PLUS.split(reference)]
     is_path = len(parts) > 1 and not reference.startswith("wheel:") and _as_path(reference).exists()
     return [reference] if is_path else parts
@@ -102,9 +102,9 @@ def _locate(reference: str) -> Path:
         raise InputError(f"an empty reference; write a path, {SYNTAX} or a hub id")
     parts = parts_of(reference)
     if len(parts) > 1:
-        pieces = [_locate(part) for part in parts]
+        paths = [_locate(part) for part in parts]
         with explain_cache_errors():
-            return join_pieces(pieces, cache_folder() / "joined" / fingerprint(reference), reference)
+            return join_parts(paths, cache_folder() / "joined" / fingerprint(reference), reference)
     if reference.startswith("wheel:"):
         return from_wheel(parse_wheel(reference), reference)
     path = _as_path(reference)

@@ -77,7 +77,7 @@ def from_wheel(wheel: Wheel, reference: str) -> Path:
     path = folder / wheel.inner
     if not path.exists():
         near = suggest_inside(folder, wheel.inner)
-        raise InputError(f"{reference}: the wheel holds no {wheel.inner!r}; {near}")
+        raise InputError(f"{reference}: the wheel has no {wheel.inner!r}; {near}")
     return path
 
 

@@ -55,8 +55,8 @@ def check_languages(languages: Sequence[str]) -> None:
     unknown = [language for language in languages if language not in known]
     if unknown:
         raise InputError(
-            f"languages: there is no list of frequent words for {', '.join(unknown)}, only for {' '.join(known)}; "
-            "give text of it with --text"
+            f"languages: no word frequencies for {', '.join(unknown)}, only for {' '.join(known)}; "
+            "give text in these languages with --text"
         )
 
 
@@ -106,7 +106,7 @@ def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
             texts = [column for line in chunk for column in line.split("\t")]
             counter.add(texts, np.ones(len(texts)))
     if not counter.seen.any():
-        raise InputError(f"{path}: holds no text; give a file with a sentence a line")
+        raise InputError(f"{path}: contains no text; give a file with one sentence per line")
     columns = tuple(column for line in held_out for column in line.split("\t"))
     return TokenCounts(path.name, counter.seen, counter.shares(), columns)
 

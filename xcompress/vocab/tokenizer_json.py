@@ -99,7 +99,7 @@ def renumber(tokenizer_json: TokenizerJson, new_ids: Mapping[int, int]) -> dict[
     check_trimmable(tokenizer_json)
     missing = sorted(_referenced_ids(tokenizer_json) - new_ids.keys())
     if missing:
-        raise InputError(f"vocabulary: ids {missing} are to be dropped, but the tokenizer's own parts name them")
+        raise InputError(f"vocabulary: ids {missing} cannot be removed, as other parts of tokenizer.json refer to them")
     model = tokenizer_json["model"]
     if model["type"] == "Unigram":
         vocabulary = [entry for number, entry in enumerate(model["vocab"]) if number in new_ids]

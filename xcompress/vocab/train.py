@@ -157,7 +157,7 @@ def _replace_by_spaces(texts: Iterable[str], characters: Iterable[str]) -> Itera
 def _check_size(size: int, tokenizer_json: TokenizerJson, alphabet: set[str], has_text: bool) -> None:
     needed = len(_special_tokens(tokenizer_json)) + len(alphabet)
     if not has_text:
-        raise InputError("vocabulary.method train: there is no text to train on; name some under corpus")
+        raise InputError("vocabulary.method train: no text to train on; add some under corpus")
     if size < needed:
         raise InputError(
             f"vocabulary.size: {size} is less than the {needed} special tokens and characters of the text; raise it"

@@ -375,7 +375,7 @@ def test_named_tools_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("precision", "slow_down", "says"),
-    [("int4", 4.0, r"precision is 'int4'; here is .*fp32"), ("int8", 0.5, r"--slow-down: is 0\.5; give 1")],
+    [("int4", 4.0, r"precision is 'int4', but the graphs are .*fp32"), ("int8", 0.5, r"--slow-down: is 0\.5; give 1")],
 )
 def test_wrong_options_are_refused(precision: str, slow_down: float, says: str) -> None:
     nothing = Tools(Path("no browser"), Path("no package"), "0")

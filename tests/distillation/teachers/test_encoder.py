@@ -124,7 +124,7 @@ def test_a_folder_without_pooling_is_refused_with_the_key_to_set() -> None:
 
 def test_another_pooling_than_the_models_is_refused_with_both(tmp_path: Path) -> None:
     part = TeacherSection(source=str(sentence_transformer(tmp_path, "cls")), pooling="mean")
-    with pytest.raises(InputError, match=r"teacher\.pooling: is 'mean', but .* says 'cls'"):
+    with pytest.raises(InputError, match=r"teacher\.pooling: is 'mean', but .* declares 'cls'"):
         open_encoder(part, "teacher")
 
 
@@ -248,7 +248,7 @@ def test_the_shape_of_a_folder_is_checked_when_it_is_opened() -> None:
 
 
 def test_encoders_that_give_only_vectors_take_no_shape_pooling_tokenizer_or_digest() -> None:
-    with pytest.raises(InputError, match=r"teacher\.pooling: python:math:sqrt gives nothing but vectors"):
+    with pytest.raises(InputError, match=r"teacher\.pooling: python:math:sqrt gives only vectors"):
         open_encoder(EncoderSection(source="python:math:sqrt", pooling="mean"), "teacher")
     with pytest.raises(InputError, match=r"teacher\.sha256: python:math:sqrt"):
         open_encoder(EncoderSection(source="python:math:sqrt", sha256="0"), "teacher")

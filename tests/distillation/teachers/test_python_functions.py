@@ -84,15 +84,15 @@ def test_rows_stand_in_the_order_of_the_texts_over_many_batches(module: str) -> 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("python:nosuchmodule_x:f", "there is no module 'nosuchmodule_x'"),
+        ("python:nosuchmodule_x:f", "no module 'nosuchmodule_x'"),
         ("python:f", "not of the form python:package.module:name"),
         ("python:{m}:lenghts", "module {m} has no 'lenghts'; near it: lengths"),
         ("python:{m}:WIDTH", "is of type int, which is neither callable nor has encode"),
-        ("python:{m}:Demanding", r"could not be made without arguments \(TypeError: .*path"),
-        ("python:{m}:flat", r"gave an array of shape \(2,\) and type float64 for 2 sentences; .* shape \(2, D\)"),
-        ("python:{m}:short", r"gave an array of shape \(1, 3\) and type float64 for 2 sentences"),
+        ("python:{m}:Demanding", r"could not be created without arguments \(TypeError: .*path"),
+        ("python:{m}:flat", r"returned an array of shape \(2,\) and type float64 for 2 sentences; .* shape \(2, D\)"),
+        ("python:{m}:short", r"returned an array of shape \(1, 3\) and type float64 for 2 sentences"),
         ("python:{m}:words", r"of shape \(2, 1\) and type <U\d+ for 2"),
-        ("python:{m}:undefined", "gave NaN or infinity for 1 of 2 sentences, the first of which is 'rain'"),
+        ("python:{m}:undefined", "returned NaN or infinity for 1 of 2 sentences, such as 'rain'"),
         ("python:{m}:raising", r"failed on 2 sentences, .* 'sun' \(RuntimeError: no key set API_KEY\)"),
     ],
 )
@@ -104,7 +104,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(source: str, message: str, m
 
 
 def test_widths_that_differ_between_batches_are_refused(module: str) -> None:
-    with pytest.raises(InputError, match="width 2 for a batch and 3 for another"):
+    with pytest.raises(InputError, match="width 2 for one batch and 3 for another"):
         vectors(f"python:{module}:uneven", ["rain"] * (BATCH + 1))
 
 

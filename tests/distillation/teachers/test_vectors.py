@@ -219,7 +219,7 @@ def test_a_worker_computes_every_nth_file_and_needs_the_others(
 
     monkeypatch.setattr(vectors_module, "workers", Workers)
     model = RecordingModel()
-    with pytest.raises(InputError, match=r"0000\d\.npy: no such file after all workers are done"):
+    with pytest.raises(InputError, match=r"0000\d\.npy: missing after all workers finished"):
         VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
     assert model.encoded == [text for row, text in enumerate(TEXTS) if row // CHUNK % 3 == worker]
     assert Workers.waited == 2

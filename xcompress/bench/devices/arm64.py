@@ -85,7 +85,7 @@ def find_arm64(root: Path | None = None) -> Arm64:
     if qemu is None:
         names = " or ".join(_QEMU)
         raise InputError(
-            f"arm64: not checked: no {names} here; install qemu's user emulation (apt-get install qemu-user-static)"
+            f"arm64: not checked: {names} not found; install qemu's user emulation (apt-get install qemu-user-static)"
         )
     if not named:
         raise InputError(

@@ -181,7 +181,7 @@ def _convert_to_ort(folder: Path, graph: str) -> str:
         ) from None
     try:
         converted = write_ort(folder / graph)
-    except Exception as error:  # onnxruntime's errors share no base class below Exception
+    except Exception as error:  # onnxruntime's errors have no common base class below Exception
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"{graph}: cannot be written in ORT format ({why}); export the bundle again") from error
     for name in [graph, *external_files(folder, graph)]:

@@ -219,9 +219,9 @@ class SshHost:
             try:
                 done = subprocess.run(command, stdin=stream, capture_output=True, timeout=TIMEOUT, check=False)
             except FileNotFoundError as error:
-                raise InputError(f"ssh:{self.host}: no {command[0]} here; install OpenSSH's client") from error
+                raise InputError(f"ssh:{self.host}: {command[0]} not found; install the OpenSSH client") from error
             except subprocess.TimeoutExpired as error:
-                raise InputError(f"ssh:{self.host}: not done within {TIMEOUT:g} s ({script}); try again") from error
+                raise InputError(f"ssh:{self.host}: timed out after {TIMEOUT:g} s ({script}); try again") from error
         if done.returncode:
             raise InputError(self._explain_failure(done.returncode, done.stderr.decode(errors="replace")))
         return done.stdout

@@ -47,7 +47,7 @@ def collect(
     :param run: a run folder. Its held-out translations are a task, less those that earlier runs of its lineage trained
         on.
     :param quick: take fewer rows, so that about 1,500 sentences are encoded.
-    :param distractors: search translations also among so many sentences per language of the plain text in `data`; at
+    :param distractors: also search translations among this many sentences per language of the plain text in `data`; at
         most 200,000.
     :param margin: rank translations by the ratio margin instead of the cosine.
     :param split: the split to test on, for sets that have splits: dev or test.

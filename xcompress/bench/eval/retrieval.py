@@ -101,7 +101,7 @@ class Retrieval:
 
 
 def complete_groups(languages: Collection[str]) -> dict[str, list[str]]:
-    """Return the groups of which all languages are present.
+    """Return the groups whose languages are all present.
 
     The average of a part would be mistaken for the one that papers report.
     """

@@ -74,7 +74,7 @@ class Comparison:
     changes: tuple[Change, ...]
     """Changes beyond noise."""
     notes: tuple[str, ...]
-    """What only one report has, and what is not compared."""
+    """Figures that only one report has, and those that were not compared."""
     warnings: tuple[str, ...]
     """Differences other than the models, and subjects that now fail."""
 

@@ -1,4 +1,4 @@
-"""A worker process: reads requests on standard input and writes replies on standard output, one JSON object a line.
+"""A worker process: reads requests on standard input and writes replies on standard output, one JSON object per line.
 
 Until the memory of the bare interpreter is measured, only the standard library is imported. Standard output carries
 replies only: whatever libraries print goes to standard error.
@@ -61,7 +61,7 @@ class Session:
         return method(**request)
 
     def do_limit(self, bytes: int) -> Reply:
-        """Allow this process so many bytes over what it has now."""
+        """Limit this process to this many bytes over its present memory."""
         memory.limit(bytes)
         return {}
 

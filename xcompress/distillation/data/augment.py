@@ -108,7 +108,7 @@ def cross_encoder(
     if epochs and distributed.count() > 1:
         raise InputError(
             f"labelled.augment.epochs: is {epochs:g}, and a cross-encoder is trained by one process, not by "
-            f"{distributed.count()}; start the run without a launcher first, or give one that is ready, with epochs 0"
+            f"{distributed.count()}; start the run without a launcher first, or give a trained one, with epochs 0"
         )
     torch.manual_seed(seed)  # a missing output layer is initialised at random
     try:

@@ -62,7 +62,7 @@ def word_targets(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> Wo
     mask = next((token_id for token, token_id in special.items() if token in MASK_TOKENS), None)
     if mask is None:
         raise InputError(
-            f"stages.{name}.objectives: {tasks[0]} masks words, and the vocabulary has none of "
+            f"stages.{name}.objectives: {tasks[0]} masks words, but the vocabulary has none of "
             f"{', '.join(MASK_TOKENS)}; train one (vocabulary.method), or leave the objective out"
         )
     return WordLabels(MaskingConfig(mask, frozenset(special.values()), seed), tasks)

@@ -42,7 +42,7 @@ def open_encoder(section: EncoderSection, key: str, missing: Path | None = None)
         for name in ("tokenizer", "pooling", "shape", *(["sha256"] if is_function else [])):
             if getattr(section, name) is not None:
                 raise InputError(
-                    f"{key}.{name}: {section.source} gives nothing but vectors, to which it does not apply; drop it"
+                    f"{key}.{name}: {section.source} gives only vectors, so this key does not apply; remove it"
                 )
         encoder: VectorsOf
         if is_function:
@@ -118,7 +118,7 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     if path.is_file() and not is_e5s1(path):
         raise InputError(f"{key}.source: {section.source} is neither a model's folder, an E5S1 file nor .npy; name one")
     if path.is_file() and section.tokenizer is None:
-        raise InputError(f"{key}.tokenizer: not given, and {section.source} brings none; name its tokenizer.json")
+        raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
     check_mean_pooling(section, path, key)
     tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
     student, tokenizer = import_encoder(
@@ -162,8 +162,8 @@ def _open_function(section: EncoderSection, key: str) -> VectorsOf:
             widths.append(vectors.shape[1])
             if widths[0] != widths[-1]:
                 raise InputError(
-                    f"{where}: gave vectors of width {widths[0]} for a batch and {widths[-1]} for another; "
-                    "give one width"
+                    f"{where}: returned vectors of width {widths[0]} for one batch and {widths[-1]} for another; "
+                    "the width must not change"
                 )
             return vectors
 
@@ -254,7 +254,7 @@ def _check_pooling(section: EncoderSection, path: Path, key: str) -> None:
     of_model = pooling_of(path)
     if section.pooling and of_model and section.pooling != of_model:
         raise InputError(
-            f"{key}.pooling: is {section.pooling!r}, but {section.source} says {of_model!r} itself; leave pooling out"
+            f"{key}.pooling: is {section.pooling!r}, but {section.source} declares {of_model!r}; leave pooling out"
         )
 
 

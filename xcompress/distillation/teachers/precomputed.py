@@ -47,7 +47,7 @@ class PrecomputedVectors:
         return vectors
 
     def require(self, texts: Sequence[str]) -> None:
-        """Check that all texts have vectors; write those without to a file, one a line.
+        """Check that all texts have vectors; write those without to a file, one per line.
 
         :raises InputError: when a text has no vector.
         """
@@ -56,8 +56,8 @@ class PrecomputedVectors:
         if absent:
             write_text(self._missing, "".join(f"{text}\n" for text in absent))
             raise InputError(
-                f"{self._where}: has no vectors of {len(absent)} of {len(distinct)} sentences, the first of which is "
-                f"{absent[0]!r}; they are in {self._missing}: add their vectors to the .npy, and them to its sentences"
+                f"{self._where}: has no vectors for {len(absent)} of {len(distinct)} sentences, such as {absent[0]!r}; "
+                f"{self._missing} lists them: append their vectors to the .npy, and the sentences to its text file"
             )
 
     def _find_row(self, text: str) -> int:
@@ -91,7 +91,7 @@ def open_precomputed(section: EncoderSection, key: str, path: Path, missing: Pat
             sentences = [line.removesuffix("\n") for line in stream]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{key}.sentences: {reference}: cannot be read as UTF-8 text ({error}); save it as such"
+            f"{key}.sentences: {reference}: cannot be read as UTF-8 text ({error}); save it as UTF-8"
         ) from error
     if len(vectors) != len(sentences):
         raise InputError(

@@ -165,7 +165,7 @@ def _open_chunk(file: Path) -> NDArray[np.float16]:
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except FileNotFoundError as error:
-        raise InputError(f"{file}: no such file after all workers are done; let them share one run folder") from error
+        raise InputError(f"{file}: missing after all workers finished; use one run folder for all workers") from error
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{file}: damaged ({error}); delete it and run again") from error
 

@@ -25,7 +25,7 @@ class Picture:
     alt: str
     """Its content in words."""
     subject: Headline | int | str | None
-    """What is drawn: size against a headline figure, latency with so many threads, accuracy on a test, or memory."""
+    """What is drawn: size against a headline figure, latency by threads, accuracy on a test, or memory."""
 
 
 def pictures(report: Report) -> list[Picture]:

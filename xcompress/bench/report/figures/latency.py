@@ -18,7 +18,7 @@ LINE_POINTS = 11.5
 
 
 def draw_latency(report: Report, threads: int, theme: Theme) -> Canvas:
-    """Draw the latencies with so many threads."""
+    """Draw the latencies with this number of threads."""
     return _draw_lines(report, threads, theme) if has_lines(report, threads) else _draw_shapes(report, threads, theme)
 
 

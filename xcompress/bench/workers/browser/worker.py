@@ -73,7 +73,8 @@ class BrowserWorker(WorkerClient):
         graphs = graphs_of(bundle, self._manifest)
         if precision not in graphs:
             raise InputError(
-                f"{bundle}: precision is {precision!r}; here is {', '.join(graphs) or 'none'}; choose another"
+                f"{bundle}: precision is {precision!r}, but the graphs are {', '.join(graphs) or 'none'}; "
+                "choose another"
             )
         self.bundle, self.precision, self.slow_down, self.tools = bundle, precision, slow_down, tools
         self._graph = graphs[precision]
