@@ -64,7 +64,7 @@ def corpus_step(recipe: Recipe, run: Run, reference: Step | None) -> Corpus:
     tokenizer_step = reference if section.max_tokens else None
     key = {
         "version": __version__,
-        "corpus": section.model_dump(),
+        "corpus": section.model_dump(by_alias=True),
         "files": [fingerprint(source) for source in (*section.catalogues, *(tsv.source for tsv in section.tsv))],
         "languages": recipe.languages,
         "seed": recipe.seed,

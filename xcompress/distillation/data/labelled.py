@@ -62,7 +62,7 @@ def labelled_step(recipe: Recipe, run: Run, teacher: TeacherEnsemble | None, sta
     key = {
         "files": {kind: [fingerprint(source) for source in getattr(section, kind)] for kind in KINDS},
         "form": recipe.corpus.unicode_form,
-        "augment": augment.model_dump() if augment else None,
+        "augment": augment.model_dump(by_alias=True) if augment else None,
         "cross_encoder": fingerprint(augment.cross_encoder) if augment else None,
         "vectors": (teacher.fingerprint if teacher else start.key) if augment else None,
         "seed": recipe.seed if augment else None,
