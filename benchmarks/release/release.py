@@ -34,12 +34,11 @@ from provenance import (
 from xcompress.bench.eval import collect
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import MANIFEST, graphs_of, read_manifest
+from xcompress.bundle.manifest import MANIFEST, graphs_of, list_files, read_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, fail, say, warn
 from xcompress.errors import GateError, InputError, XCompressError
 from xcompress.export.card import CARD
-from xcompress.export.folder import list_files
 from xcompress.files import read_json, size_of, whole_folder, write_json, write_text
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage

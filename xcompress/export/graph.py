@@ -22,13 +22,6 @@ from xcompress.modeling.student import Layer, Student, StudentConfig
 INPUTS = ("input_ids", "attention_mask")
 OUTPUTS = ("token_embeddings", "sentence_embedding", "last_hidden_state")
 """The third is the first again: some loaders look up the token vectors by that name."""
-GRAPHS = {
-    "fp32": "onnx/model.onnx",
-    "fp16": "onnx/model_fp16.onnx",
-    "int8": "onnx/model_quantized.onnx",
-    "int4": "onnx/model_q4.onnx",
-}
-"""File names by precision, as transformers.js and Optimum expect them."""
 _MAX_BYTES = 2_000_000_000
 """A protobuf message holds at most 2 GiB."""
 _MASKED_SCORE = -1e4

@@ -15,10 +15,11 @@ from torch import Tensor
 
 import xcompress
 from xcompress import console
+from xcompress.bundle.manifest import MANIFEST, is_bundle, list_files
 from xcompress.errors import GateError, InputError
 from xcompress.export.exporter import is_current
-from xcompress.export.folder import list_files, transformers_config, write_pipeline, write_tokenizer
-from xcompress.export.source import Source, SourceOptions, find_source, is_bundle
+from xcompress.export.folder import transformers_config, write_pipeline, write_tokenizer
+from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, whole_folder, write_json, write_text
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
@@ -150,7 +151,7 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
         "parity": {"max_abs_difference": difference, "bound": BOUND},
         "files": list_files(folder),
     }
-    write_json(folder / "manifest.json", manifest)
+    write_json(folder / MANIFEST, manifest)
 
 
 def check_supported(config: StudentConfig) -> None:
