@@ -215,7 +215,7 @@ def _printable(text: str) -> str:
 
 def _to_json(value: object) -> str:
     """Return one line of JSON; lone surrogates become question marks, as in the encoder."""
-    from xcompress.bundle.encoder import clean
+    from xcompress.bundle.tokenizer import clean
 
     return clean(as_json.dumps(value, ensure_ascii=False))
 

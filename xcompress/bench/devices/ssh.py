@@ -38,6 +38,7 @@ RUNNER = (
     "bundle/integrity.py",
     "bundle/manifest.py",
     "bundle/released.py",
+    "bundle/tokenizer.py",
     "bench/__init__.py",
     "bench/machine.py",
     "bench/memory.py",
