@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from xcompress.console import emit, markdown_table
 from xcompress.corpus.graded import read_folder, score
-from xcompress.distillation.initialization import principal_axes
+from xcompress.distillation.initialization import axes_of_targets
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.ensemble import concatenate, ensemble_scales
 from xcompress.recipe import EnsembleMember, load_recipe
@@ -46,7 +46,7 @@ def main() -> None:
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
     rows = []
     for label, vectors in (vectors_by_label | _join_pairs(vectors_by_label)).items():
-        reduced = vectors @ principal_axes(vectors, min(options.dimensions, vectors.shape[1])).T
+        reduced = vectors @ axes_of_targets(vectors, min(options.dimensions, vectors.shape[1])).T
         cells = []
         for array in (vectors, reduced):
 
