@@ -38,6 +38,7 @@ from xcompress.export.hf import export_hf
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import find_source
 from xcompress.export.text import calibration_text
+from xcompress.files import megabytes
 from xcompress.modeling.student import Student
 
 SHAPES = ((Shape(1, 16), 1), (Shape(1, 128), None), (Shape(32, 32), None))
@@ -214,7 +215,7 @@ def page(
         f"{shape}, {count} thread{'' if count == 1 else 's'}" for (shape, _), count in zip(SHAPES, threads, strict=True)
     ]
     times = [[name, *(_cell(name, by_name) for by_name in latencies)] for name in latencies[0]]
-    files = [[name, f"{size / 1e6:.1f} MB"] for name, size in sizes.items()]
+    files = [[name, megabytes(size)] for name, size in sizes.items()]
     return "\n\n".join(
         [
             "# Speed of the exported graphs",

@@ -20,7 +20,7 @@ from xcompress.export.prepare import Prepared, prepare
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import Bounds, Reference, make_reference, verify_fp32, verify_quantized
-from xcompress.files import hash_of, read_json, sha256_of, whole_folder
+from xcompress.files import hash_of, megabytes, read_json, sha256_of, whole_folder
 from xcompress.modeling.student import encode
 
 GATE = 0.5
@@ -101,7 +101,7 @@ def _check_target(target: Path, source: Source) -> None:
     needed, free = int(1.6 * weights), _free_bytes(target)  # the float32 graph and a smaller one
     if free < needed:
         raise InputError(
-            f"{target}: {free / 1e6:.1f} MB free, the export needs {needed / 1e6:.1f}; "
+            f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
             "free space or choose another folder"
         )
 

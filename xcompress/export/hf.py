@@ -21,7 +21,7 @@ from xcompress.export.exporter import is_current
 from xcompress.export.folder import transformers_config, write_pipeline, write_tokenizer
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import real_sentences
-from xcompress.files import hash_of, whole_folder, write_json, write_text
+from xcompress.files import hash_of, megabytes, whole_folder, write_json, write_text
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 
@@ -109,7 +109,7 @@ def _check_target(target: Path, config: StudentConfig) -> None:
     free, needed = shutil.disk_usage(existing).free, 4 * count_parameters(config) + 50_000_000
     if free < needed:
         raise InputError(
-            f"{target}: {free / 1e6:.1f} MB free, the export needs {needed / 1e6:.1f}; "
+            f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
             "free space or choose another folder"
         )
 

@@ -27,7 +27,7 @@ from xcompress.corpus.labelled import GradedPair
 from xcompress.distillation import distributed
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.encoder import unit_length
-from xcompress.errors import InputError
+from xcompress.errors import InputError, on_one_line
 from xcompress.files import read_json
 
 KEY = "labelled.augment.cross_encoder"
@@ -122,9 +122,8 @@ def cross_encoder(
                 model_kwargs={"use_safetensors": True},
             )
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(
-            f"{KEY}: {source} cannot be opened as a cross-encoder with one output ({reason}); "
+            f"{KEY}: {source} cannot be opened as a cross-encoder with one output ({on_one_line(error)}); "
             "give a complete folder, with safetensors weights and a tokenizer"
         ) from error
     if epochs:
