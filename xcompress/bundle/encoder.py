@@ -16,9 +16,9 @@ from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.errors import InputError, first_line
+from xcompress.metrics import Vectors
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
-Vectors = NDArray[np.float32]
 
 _PREFERRED = ("int8", "int4", "fp16", "fp32")
 """Order in which `auto` chooses where the manifest names no precision."""

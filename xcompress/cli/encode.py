@@ -17,7 +17,8 @@ from xcompress.cli.options import AsJson
 from xcompress.errors import InputError
 
 if TYPE_CHECKING:
-    from xcompress.bundle.encoder import Encoder, Precision, Vectors
+    from xcompress.bundle.encoder import Encoder, Precision
+    from xcompress.metrics import Vectors
 
 _TEXTS_PER_STEP = 1024
 """Texts between two steps of the progress bar."""

@@ -32,6 +32,8 @@ RUNNER = (
     "__init__.py",
     "errors.py",
     "files.py",
+    "machine.py",
+    "metrics.py",
     "bundle/__init__.py",
     "bundle/encoder.py",
     "bundle/external_data.py",
