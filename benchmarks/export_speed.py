@@ -27,7 +27,7 @@ import onnxruntime
 import torch
 
 from xcompress.bench.latency import Effort, Shape, summarise, take_turns
-from xcompress.bench.machine import all_threads, describe
+from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
 from xcompress.bench.results import Latency
 from xcompress.bench.workers.onnx_model import prepared
@@ -38,6 +38,8 @@ from xcompress.export.hf import export_hf
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import find_source
 from xcompress.export.text import calibration_text
+from xcompress.files import megabytes
+from xcompress.machine import available_threads
 from xcompress.modeling.student import Student
 
 SHAPES = ((Shape(1, 16), 1), (Shape(1, 128), None), (Shape(32, 32), None))
@@ -111,7 +113,7 @@ def measure(
     student: Student, graphs: Mapping[str, Path], shape: Shape, threads: int | None, seconds: float
 ) -> dict[str, Latency]:
     """Time PyTorch and the graphs in turn at one shape."""
-    count = threads or all_threads()
+    count = threads or available_threads()
     torch.set_num_threads(count)
     models = {TORCH: _torch(student)} | {name: _graph(file, count) for name, file in graphs.items()}
     feeds = _feeds(shape, student.config.vocab_size)
@@ -178,13 +180,13 @@ def peak(threads: int | None, kind: str) -> float:
     """Return the multiply-adds per second of one large product, int8 or fp32, the best of 50 calls."""
     graph = peak_graph(kind)
     assert graph is not None
-    run = prepared(graph, threads or all_threads())
+    run = prepared(graph, threads or available_threads())
     return SIDE**3 / min(_seconds(lambda _: run(), {}) for _ in range(50))
 
 
 def profile(graph: Path, shape: Shape, threads: int | None) -> dict[str, float]:
     """Return the milliseconds of a call by operator: the sum over its nodes of the median time."""
-    session = _session(graph, threads or all_threads(), profiled=True)
+    session = _session(graph, threads or available_threads(), profiled=True)
     feeds = {name: value for name, value in _feeds(shape, 1000).items() if name != "token_type_ids"}
     for _ in range(PROFILED_CALLS):
         session.run(["sentence_embedding"], feeds)
@@ -214,7 +216,7 @@ def page(
         f"{shape}, {count} thread{'' if count == 1 else 's'}" for (shape, _), count in zip(SHAPES, threads, strict=True)
     ]
     times = [[name, *(_cell(name, by_name) for by_name in latencies)] for name in latencies[0]]
-    files = [[name, f"{size / 1e6:.1f} MB"] for name, size in sizes.items()]
+    files = [[name, megabytes(size)] for name, size in sizes.items()]
     return "\n\n".join(
         [
             "# Speed of the exported graphs",

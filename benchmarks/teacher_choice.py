@@ -13,19 +13,16 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xcompress.console import emit, markdown_table
 from xcompress.corpus.graded import read_folder, score
-from xcompress.distillation.initialization import principal_axes
+from xcompress.distillation.initialization import axes_of_targets
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.ensemble import concatenate, ensemble_scales
+from xcompress.metrics import Vectors
 from xcompress.recipe import EnsembleMember, load_recipe
 
 ENGLISH = "en-en"
 WEIGHTS = ((1, 1), (2, 1), (1, 2))
-Vectors = NDArray[np.float32]
 
 
 def main() -> None:
@@ -46,7 +43,7 @@ def main() -> None:
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
     rows = []
     for label, vectors in (vectors_by_label | _join_pairs(vectors_by_label)).items():
-        reduced = vectors @ principal_axes(vectors, min(options.dimensions, vectors.shape[1])).T
+        reduced = vectors @ axes_of_targets(vectors, min(options.dimensions, vectors.shape[1])).T
         cells = []
         for array in (vectors, reduced):
 

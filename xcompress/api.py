@@ -160,6 +160,7 @@ def distill(
         changes only the keys that it names; None removes a stage or an objective.
     :raises InputError: if the recipe is wrong, a model or text cannot be read, or an extra is not installed.
     """
+    from xcompress.bundle.manifest import RUNS
     from xcompress.distillation.pipeline import distill as run_recipe
     from xcompress.recipe import load_recipe
     from xcompress.recipe.schema import Recipe
@@ -170,7 +171,7 @@ def distill(
         loaded = recipe
     else:
         loaded = load_recipe(recipe, list(_flatten(overrides)))
-    folder = Path(run) if run else Path("runs") / loaded.name
+    folder = Path(run) if run else RUNS / loaded.name
     return Run(run_recipe(loaded, folder, tensorboard=tensorboard))
 
 

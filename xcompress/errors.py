@@ -22,3 +22,11 @@ class GateError(XCompressError):
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or the name of its class if it has no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def on_one_line(error: BaseException, limit: int = 300) -> str:
+    """Return an error's whole text on one line of at most `limit` characters, or the name of its class if it has none.
+
+    For errors whose first line does not say the cause.
+    """
+    return " ".join(str(error).split())[:limit] or type(error).__name__

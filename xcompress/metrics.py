@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Vectors = NDArray[np.floating]
+Vectors = NDArray[np.float32]
+"""Sentence vectors, (N, D)."""
 
 
 def cosines(left: Vectors, right: Vectors) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from xcompress.console import markdown_table
 from xcompress.export.card import ReleaseNotes, model_card
+from xcompress.files import megabytes
 
 PIVOT = "en"
 NONE = "-"
@@ -71,7 +72,7 @@ def released_card(manifest: Mapping[str, Any]) -> str:
     notes = ReleaseNotes(
         name=release["name"],
         licence=release["licence"],
-        rows=f"| all files together | {size / 1e6:.1f} MB |\n",
+        rows=f"| all files together | {megabytes(size)} |\n",
         sections=sections,
         limits="".join(f"- {line}\n" for line in [*release["limits"], *weakest]),
     )

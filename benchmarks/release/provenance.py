@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from xcompress.bundle.manifest import MANIFEST
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_line
 from xcompress.export.config import ExportConfig
 from xcompress.files import read_json
 from xcompress.recipe import Recipe, load_recipe
@@ -63,7 +63,7 @@ def read_table(file: Path) -> Table:
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror}); name a table like release.data.yaml") from error
     except yaml.YAMLError as error:
-        raise InputError(f"{file}: not valid YAML ({str(error).splitlines()[0]}); correct it") from error
+        raise InputError(f"{file}: not valid YAML ({first_line(error)}); correct it") from error
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or "file"

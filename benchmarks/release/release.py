@@ -34,13 +34,12 @@ from provenance import (
 from xcompress.bench.eval import collect
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import MANIFEST, graphs_of, read_manifest
+from xcompress.bundle.manifest import MANIFEST, graphs_of, list_files, read_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, fail, say, warn
 from xcompress.errors import GateError, InputError, XCompressError
 from xcompress.export.card import CARD
-from xcompress.export.folder import list_files
-from xcompress.files import read_json, size_of, whole_folder, write_json, write_text
+from xcompress.files import megabytes, read_json, size_of, whole_folder, write_json, write_text
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage
 
@@ -74,7 +73,7 @@ def main() -> None:
     except XCompressError as error:
         fail(str(error))
         sys.exit(error.exit_code)
-    say(f"{folder}: {size_of(folder) / 1e6:.1f} MB")
+    say(f"{folder}: {megabytes(size_of(folder))}")
     emit(str(folder / "README.md"))
 
 
@@ -217,14 +216,14 @@ def _check_sizes(folder: Path, target: Path) -> None:
     size, most = size_of(folder), MODEL_BYTES.get(target.name, PACKAGE_BYTES - CODE_BYTES)
     if size > most:
         raise GateError(
-            f"{target.name}: {size / 1e6:.1f} MB on disk, at most {most / 1e6:.0f} are allowed; trim its vocabulary, "
+            f"{target.name}: {megabytes(size)} on disk, at most {most / 1e6:.0f} are allowed; trim its vocabulary, "
             "export it as int4, or with fewer layers"
         )
     others = [other for other in target.parent.glob("[!.]*") if other.is_dir() and other != target]
     together = size + sum(map(size_of, others))
     if together > PACKAGE_BYTES - CODE_BYTES:
         raise GateError(
-            f"{target.parent}: {together / 1e6:.1f} MB with {target.name}, at most "
+            f"{target.parent}: {megabytes(together)} with {target.name}, at most "
             f"{(PACKAGE_BYTES - CODE_BYTES) / 1e6:.0f} fit in the package; remove a model, or make it smaller"
         )
 

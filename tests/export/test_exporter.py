@@ -16,12 +16,13 @@ from tests.helpers.vocabularies import make, write_word_lists
 from xcompress import console
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.external_data import external_locations
+from xcompress.bundle.manifest import GRAPHS
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
 from xcompress.export import exporter
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.graph import GRAPHS, OUTPUTS, Recurrence
+from xcompress.export.graph import OUTPUTS, Recurrence
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import SourceOptions, find_source
 from xcompress.export.verify import Bounds, open_session, run_graph

@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.helpers.export import BASIC, CALIBRATED, batch, kinds, kinds_as_run, opened, ran, ranges_of, torch_vectors
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.bundle.external_data import external_locations
+from xcompress.bundle.manifest import GRAPHS
 from xcompress.errors import InputError
 from xcompress.export import graph
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import (
-    GRAPHS,
     GraphOptions,
     Recurrence,
     TableKind,

@@ -24,6 +24,17 @@ def test_axes_are_orthonormal_and_fit_better_than_random_axes() -> None:
     assert error(rows, axes) == pytest.approx(np.square(singular[5:]).sum(), rel=1e-4)
 
 
+def test_principal_axes_keep_the_most_squared_length_that_any_axes_can() -> None:
+    generator = np.random.default_rng(0)
+    rows = (generator.normal(size=(200, 12)) * np.arange(1, 13) + 2).astype(np.float32)
+    for count in (1, 4, 11):
+        axes = principal_axes([rows], count)
+        assert (axes.shape, axes.dtype) == ((count, 12), np.float32)
+        np.testing.assert_allclose(axes @ axes.T, np.eye(count), atol=1e-5)
+        strengths = np.linalg.svd(rows, compute_uv=False)[:count]
+        np.testing.assert_allclose(np.square(rows @ axes.T).sum(0), strengths**2, rtol=1e-4)
+
+
 def test_the_largest_moment_comes_first() -> None:
     rows = vectors()
     lengths = np.square(rows @ principal_axes([rows], 12).T).sum(0)

@@ -3,13 +3,13 @@
 import importlib
 import os
 import platform
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import sleep
 
-CPUINFO, STAT = Path("/proc/cpuinfo"), Path("/proc/stat")
+from xcompress.machine import available_threads, installed_versions, main_memory, read_processor
+
+STAT = Path("/proc/stat")
 LOAD_SECONDS = 1.0
 TELLING_FLAGS = ("avx", "fma", "amx", "sse4", "f16c", "asimd", "sve", "i8mm", "bf16")
 LIBRARIES = ("xcompress", "numpy", "tokenizers", "safetensors", "torch", "transformers", "onnxruntime", "onnx", "scipy")
@@ -36,40 +36,17 @@ class Machine:
 
 def describe() -> Machine:
     """Describe this machine; takes a second, in which the load is measured."""
-    # Processor and flags.
-    cpu, flags = platform.processor() or platform.machine(), []
-    if CPUINFO.exists():
-        entries = [line.partition(":") for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()]
-        facts = {name.strip(): value.strip() for name, _, value in reversed(entries)}
-        cpu = facts.get("model name", platform.machine())
-        flags = facts.get("flags", facts.get("Features", "")).split()
-    # Main memory.
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        memory = 0
-    # Versions of the libraries.
-    libraries = {}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            libraries[name] = version(name)
+    processor = read_processor()
     return Machine(
-        cpu=cpu,
-        flags=tuple(sorted(flag for flag in flags if flag.startswith(TELLING_FLAGS))),
-        threads=all_threads(),
-        memory=memory,
+        cpu=processor.model,
+        flags=tuple(sorted(flag for flag in processor.flags if flag.startswith(TELLING_FLAGS))),
+        threads=available_threads(),
+        memory=main_memory(),
         load=measure_load(),
         system=platform.platform(),
         python=platform.python_version(),
-        libraries=libraries,
+        libraries=installed_versions(LIBRARIES),
     )
-
-
-def all_threads() -> int:
-    """Count the processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def measure_load(seconds: float = LOAD_SECONDS) -> float:

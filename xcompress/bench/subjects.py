@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.bench.results import Kind
-from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, read_manifest
+from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, newest_bundle, read_manifest
 from xcompress.bundle.released import released_folder, released_names
 from xcompress.errors import InputError
 from xcompress.sources.python_code import PYTHON
@@ -81,7 +81,7 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     is_single = len(names) == 1
     # Open the bundles. A single one must be readable.
     bundles: dict[str, Bundle] = {}
-    for name in filter(_is_bundle, names):
+    for name in filter(_looks_like_bundle, names):
         try:
             bundles[name] = _open_bundle(Path(name))
         except InputError:
@@ -134,14 +134,17 @@ def _model_path(name: str) -> str:
 
 
 def _newest_bundle() -> Path:
-    manifests = sorted(Path("runs").glob(f"*/bundle*/{MANIFEST}"), key=lambda path: path.stat().st_mtime)
-    if not manifests:
+    newest = newest_bundle()
+    if newest is None:
         raise InputError("runs: no bundle in any run yet; make one with `xcompress export` or name its folder")
-    return manifests[-1].parent
+    return newest
 
 
-def _is_bundle(name: str) -> bool:
-    """Tell a bundle's folder, complete or not, from other models."""
+def _looks_like_bundle(name: str) -> bool:
+    """Tell a bundle's folder from other models, also where its manifest is damaged.
+
+    Unlike `manifest.is_bundle`, it does not read the manifest: a damaged bundle gets a row in the report that says so.
+    """
     folder = Path(name)
     return not name.startswith(PYTHON) and (folder / MANIFEST).is_file() and not (folder / "student").is_dir()
 
@@ -188,11 +191,11 @@ def _subject_or_broken(name: str) -> Subject:
     try:
         if name.startswith(PYTHON):
             return Subject(name.removeprefix(PYTHON), "python", name, UNKNOWN)
-        if _is_bundle(name):
+        if _looks_like_bundle(name):
             return _bundle_subjects(_open_bundle(Path(name)), every_graph=False)[0]
         return _encoder_subject(name)
     except InputError as error:
-        return Subject(name, "onnx" if _is_bundle(name) else "pytorch", name, UNKNOWN, broken=str(error))
+        return Subject(name, "onnx" if _looks_like_bundle(name) else "pytorch", name, UNKNOWN, broken=str(error))
 
 
 def _encoder_subject(reference: str) -> Subject:

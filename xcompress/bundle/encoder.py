@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Self
@@ -10,15 +10,15 @@ from typing import Any, Literal, Self
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import graphs_of, inside, read_manifest
+from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
+from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.errors import InputError, first_line
+from xcompress.metrics import Vectors
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
-Vectors = NDArray[np.float32]
 
 _PREFERRED = ("int8", "int4", "fp16", "fp32")
 """Order in which `auto` chooses where the manifest names no precision."""
@@ -26,13 +26,8 @@ _SINGLE_THREADED = ("mobile", "wasm")
 """Targets on which an encoder should leave the other cores alone."""
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "sentence_embedding"
-_BATCH_TOKENS = 32 * 128
-"""Maximum number of tokens of a batch, padding included: memory grows with it."""
 _TEXTS_AT_ONCE = 10_000
 """Number of texts that are tokenized before they are sorted into batches."""
-_CHARACTERS_PER_TOKEN = 8
-_MAX_CHARACTERS = 100_000
-"""Characters of a text that are read at most."""
 
 
 class Encoder:
@@ -75,7 +70,7 @@ class Encoder:
             check_bundle(folder, self._manifest, graph)
         else:
             external_files(folder, graph)
-        self._tokenizer = _open_tokenizer(inside(folder, "tokenizer.json"), self._manifest)
+        self._tokenizer = BundleTokenizer(folder, self._manifest)
         self.session = _open_session(folder / graph, self._manifest, threads)
         self._inputs = {entry.name for entry in self.session.get_inputs()}
         # Return the memory that opening the graph took for a while, if the C library can (glibc).
@@ -159,7 +154,7 @@ class Encoder:
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
         for start in range(0, len(sentences), _TEXTS_AT_ONCE):
             sequences = self.token_ids(sentences[start : start + _TEXTS_AT_ONCE])
-            for rows in _batches([len(ids) for ids in sequences], batch_size):
+            for rows in batches_by_length([len(ids) for ids in sequences], batch_size):
                 # Pad the sequences of the batch to the longest of them, and run the graph.
                 shape = (len(rows), max(len(sequences[row]) for row in rows))
                 input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
@@ -186,19 +181,7 @@ class Encoder:
 
         Only the start of a long text is tokenized, and more of it if the start does not fill the sequence.
         """
-        pad, prefix, max_tokens = (self._manifest[key] for key in ("pad_token_id", "prefix", "max_tokens"))
-        sequences: list[list[int]] = [[]] * len(texts)
-        pending, width = list(range(len(texts))), max_tokens * _CHARACTERS_PER_TOKEN
-        while pending:
-            heads = [_head(texts[row], width) for row in pending]
-            encodings = self._tokenizer.encode_batch_fast([prefix + clean(head) for head in heads])
-            too_short = []
-            for row, head, encoding in zip(pending, heads, encodings, strict=True):
-                sequences[row] = encoding.ids or [pad]
-                if len(sequences[row]) < max_tokens and len(head) < min(len(texts[row]), _MAX_CHARACTERS):
-                    too_short.append(row)
-            pending, width = too_short, 8 * width
-        return sequences
+        return self._tokenizer.token_ids(texts)
 
 
 def top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
@@ -213,45 +196,12 @@ def top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
     return np.argsort(-scores, axis=-1, kind="stable")[..., : max(k, 0)]
 
 
-def clean(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def _find_on_hub(reference: str) -> Path:
     """Return the bundle of a hub id; a text that cannot be a hub id is a path."""
     from xcompress.bundle.hub import bundle_from_hub
     from xcompress.sources import looks_like_path
 
     return Path(reference) if looks_like_path(reference) else bundle_from_hub(reference)
-
-
-def _head(text: str, width: int) -> str:
-    """Return the longest start of a text, of at most `width` characters, that ends before a space; else nothing.
-
-    The tokens of the head are the first tokens of the whole text: tokenizers of sentence encoders split at spaces, or
-    have no token that continues after a space, and normalizers look only at a character and its combining marks. So if
-    the head fills the sequence, the rest of the text cannot change it. The head ends in a letter or digit, because
-    other characters may become spaces, and several spaces one token.
-    """
-    if len(text) <= width or width >= _MAX_CHARACTERS:
-        return text[:_MAX_CHARACTERS]
-    end = text.rfind(" ", 0, width + 1)
-    while end > 0 and not text[end - 1].isalnum():
-        end = text.rfind(" ", 0, end)
-    return text[: max(end, 0)]
-
-
-def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yield rows of similar length: at most `batch_size` rows and `_BATCH_TOKENS` tokens, padding included."""
-    batch: list[int] = []
-    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[row] > _BATCH_TOKENS):
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 def _list_texts(texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
@@ -282,29 +232,6 @@ def _choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> 
     order = (manifest.get("precision"), *_PREFERRED, *graphs) if precision == "auto" else (precision,)
     chosen = next(name for name in order if name in graphs)
     return chosen, graphs[chosen]
-
-
-def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> Tokenizer:
-    """Open tokenizer.json and refuse a tokenizer whose ids or lengths the graph cannot take."""
-    if not file.is_file():
-        raise InputError(f"{file}: no such file; export the bundle again")
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers raises nothing more precise
-        raise InputError(f"{file}: not a tokenizer ({first_line(error)}); export the bundle again") from error
-    max_tokens, cut = manifest["max_tokens"], (tokenizer.truncation or {}).get("max_length")
-    if max_tokens > (cut or max_tokens) or max_tokens <= tokenizer.num_special_tokens_to_add(False):
-        raise InputError(
-            f"{file}: truncates at {cut} tokens, manifest.json says max_tokens {max_tokens}; export the bundle again"
-        )
-    tokens, vocab_size = tokenizer.get_vocab_size(), manifest.get("vocab_size")
-    if vocab_size is not None and max(tokens, manifest["pad_token_id"] + 1) > vocab_size:
-        raise InputError(
-            f"{file}: has {tokens} tokens, manifest.json says vocab_size {vocab_size}; export the bundle again"
-        )
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(max_tokens)
-    return tokenizer
 
 
 def _open_session(file: Path, manifest: Mapping[str, Any], threads: int | None) -> onnxruntime.InferenceSession:

@@ -10,6 +10,8 @@ from xcompress.files import read_json, sha256_of
 
 MANIFEST = "manifest.json"
 """A run folder has a file of this name, too; see `is_bundle`."""
+RUNS = Path("runs")
+"""Folder that the runs are in, below the working folder."""
 FORMAT = 1
 """Version of the manifest's layout: exports write it, and newer ones are refused."""
 GRAPHS = {
@@ -95,7 +97,7 @@ def is_bundle(folder: Path) -> bool:
     return isinstance(manifest, dict) and "made_from" in manifest
 
 
-def newest_bundle(runs: Path = Path("runs")) -> Path | None:
+def newest_bundle(runs: Path = RUNS) -> Path | None:
     """Return the most recent of `runs/*/bundle*`, or None."""
     manifests = sorted(runs.glob(f"*/bundle*/{MANIFEST}"), key=lambda file: file.stat().st_mtime)
     return manifests[-1].parent if manifests else None

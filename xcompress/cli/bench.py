@@ -155,9 +155,9 @@ def _thread_counts(text: str) -> tuple[int, ...] | None:
     counts = [part.strip() for part in text.split(",")]
     if counts == ["1", "all"]:
         return None
-    from xcompress.bench.machine import all_threads
+    from xcompress.machine import available_threads
 
-    numbers = [all_threads() if count == "all" else int(count) if count.isdecimal() else 0 for count in counts]
+    numbers = [available_threads() if count == "all" else int(count) if count.isdecimal() else 0 for count in counts]
     if min(numbers) < 1:
         raise InputError(f"--threads: {text!r} is not a list of thread counts; write 1,2 or 1,all, for example")
     return tuple(numbers)

@@ -50,10 +50,11 @@ def distill(
         from dataclasses import asdict
         from json import dumps
 
+        from xcompress.bundle.manifest import RUNS
         from xcompress.distillation.plan import plan
         from xcompress.distillation.plan import show as show_plan
 
-        planned = plan(loaded, run or Path("runs") / loaded.name)
+        planned = plan(loaded, run or RUNS / loaded.name)
         if json:
             emit(dumps(asdict(planned), indent=2, ensure_ascii=False))
         else:

@@ -17,7 +17,8 @@ from xcompress.cli.options import AsJson
 from xcompress.errors import InputError
 
 if TYPE_CHECKING:
-    from xcompress.bundle.encoder import Encoder, Precision, Vectors
+    from xcompress.bundle.encoder import Encoder, Precision
+    from xcompress.metrics import Vectors
 
 _TEXTS_PER_STEP = 1024
 """Texts encoded per step of the progress bar."""
@@ -217,7 +218,7 @@ def _printable(text: str) -> str:
 
 def _to_json(value: object) -> str:
     """Return one line of JSON; lone surrogates become question marks, as in the encoder."""
-    from xcompress.bundle.encoder import clean
+    from xcompress.bundle.tokenizer import clean
 
     return clean(as_json.dumps(value, ensure_ascii=False))
 

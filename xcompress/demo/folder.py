@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bundle.encoder import Encoder, Vectors
+from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import external_files
 from xcompress.bundle.manifest import graphs_of
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
+from xcompress.metrics import Vectors
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BINARY, SCRIPT, find_package, runtime_files, version_of
 

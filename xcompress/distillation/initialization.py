@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from xcompress.distillation.losses.multi_stage import embedding_loss
 from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.errors import InputError
+from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 from xcompress.recipe import Recipe, StudentSection
 from xcompress.recipe.parameters import check_layers
@@ -26,15 +27,12 @@ A LayerNorm leaves one direction without variance; what is there is rounding noi
 BOTTLENECK = ("embeddings.word.weight", "embeddings.projection.weight")
 
 
-def principal_axes(
+def axes_of_targets(
     vectors: NDArray[np.floating] | Vectors, width: int, key: str = "widths: pca"
 ) -> NDArray[np.float32]:
-    """Find the axes on which vectors have the largest second moment, (width, D), orthonormal, the largest first.
+    """Return the principal axes of target vectors, (width, D), read in blocks of rows.
 
-    They are the top eigenvectors of M = sum over i of x_i x_i^T, and minimise sum over i of |x_i - A^T A x_i|^2. This
-    is PCA without centring: cosines are taken about the origin, and a shift would change them.
-
-    :param vectors: rows x_i, (N, D).
+    :param vectors: (N, D), in memory or on disk.
     :param key: the recipe key that asks for it, for error messages.
     :raises InputError: when the vectors are narrower than `width`, or fewer.
     """
@@ -45,16 +43,11 @@ def principal_axes(
         raise InputError(
             f"{key} needs {width} sentences or more for {width} axes, but there are {count}; add text, or choose fewer"
         )
-    moment = np.zeros((dimension, dimension), dtype=np.float64)
-    for start in range(0, count, BLOCK):
-        stop = min(start + BLOCK, count)
-        rows = vectors.rows(range(start, stop)) if isinstance(vectors, Vectors) else vectors[start:stop]
-        block = rows.astype(np.float64)
-        moment += block.T @ block
-    axes = np.linalg.eigh(moment)[1][:, ::-1][:, :width].T
-    # The sign of an eigenvector is arbitrary: make the largest coordinate of each axis positive.
-    signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(1)])
-    return (axes * signs[:, None]).astype(np.float32)  # type: ignore[no-any-return]
+    blocks = (range(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
+    return principal_axes(
+        (vectors.rows(rows) if isinstance(vectors, Vectors) else vectors[rows.start : rows.stop] for rows in blocks),
+        width,
+    )
 
 
 def least_squares_head(vectors: NDArray[np.float32], targets: NDArray[np.float32]) -> nn.Linear:

@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from xcompress import __version__
+from xcompress.bundle.manifest import MANIFEST
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
@@ -30,7 +31,6 @@ from xcompress.files import hash_of, read_json, sha256_of, whole_folder, write_j
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.recipe import Recipe
 
-MANIFEST = "manifest.json"
 RECIPE = "recipe.yaml"
 LIBRARIES = (
     "torch",

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from xcompress.bundle.manifest import MANIFEST
 from xcompress.console import say, table
 from xcompress.distillation.dev import DevScores
 from xcompress.files import read_json
@@ -28,7 +29,7 @@ Dev = Mapping[str, Mapping[str, float]]
 
 def show(folder: Path) -> None:
     """Print the tables of a finished run."""
-    manifest = read_json(folder / "manifest.json")
+    manifest = read_json(folder / MANIFEST)
     table(f"{folder}: steps; dev scores are means over languages", head(manifest), rows(manifest))
     kinds = " / ".join(name for kind, name in SCORES.items() if kind in manifest["dev"])
     table(f"dev scores by language: {kinds}", language_head(manifest), language_rows(manifest))

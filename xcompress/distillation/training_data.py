@@ -11,7 +11,7 @@ from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.targets import SIDES, Rows, Sentences, Side, VectorTable
 from xcompress.distillation.dev import DevSet
-from xcompress.distillation.initialization import least_squares_head, principal_axes
+from xcompress.distillation.initialization import axes_of_targets, least_squares_head
 from xcompress.distillation.teachers.encoder import unit_length
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import VectorsOf, VectorStore
@@ -174,7 +174,7 @@ def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize
     """Project vectors that are wider than `width` on their principal axes."""
     if table.vectors.shape[1] == width:
         return table
-    axes = principal_axes(table.by_text(FIT)(fit_texts), width, key)
+    axes = axes_of_targets(table.by_text(FIT)(fit_texts), width, key)
     if normalize:
         return replace(table, transform=lambda vectors: unit_length(vectors @ axes.T))
     return replace(table, transform=lambda vectors: vectors @ axes.T)

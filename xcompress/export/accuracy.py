@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 
 from xcompress import console
 from xcompress.corpus.graded import builtin, score
@@ -21,7 +20,7 @@ from xcompress.export.matmul import Level, matmuls
 from xcompress.export.prepare import Prepared
 from xcompress.export.text import interleave, language_codes, packaged_text, take_evenly
 from xcompress.export.verify import Bounds, Reference, encode_with, find_violations, open_session
-from xcompress.metrics import cosines
+from xcompress.metrics import Vectors, cosines
 from xcompress.modeling.student import encode, token_ids
 
 STATIC, TOKEN, FP32 = LEVELS = ("static", "token", "fp32")
@@ -35,7 +34,6 @@ SAMPLE = 96
 _NAMED = 4
 """Most language pairs and products that an error names."""
 
-Vectors = NDArray[np.float32]
 Encode = Callable[[list[str]], Vectors]
 """Maps n texts to their vectors (n, D)."""
 Build = Callable[[Mapping[str, str]], Encode]

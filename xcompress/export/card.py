@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from xcompress.files import megabytes
+
 CARD = "README.md"
 """The card's file in a bundle."""
 
@@ -121,7 +123,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         prefix=f"`{manifest['prefix']}`" if manifest["prefix"] else "none",
         prefix_text=manifest["prefix"],
         applied="once" if trained == 1 else applied,
-        files="\n".join(f"| {name} | {manifest['files'][name]['bytes'] / 1e6:.1f} MB |" for name in graphs),
+        files="\n".join(f"| {name} | {megabytes(manifest['files'][name]['bytes'])} |" for name in graphs),
         scores=release.rows if release else _run_scores(manifest.get("dev")),
         sections=release.sections if release else "",
         limits=release.limits if release else "",

@@ -9,17 +9,18 @@ from typing import Any
 
 import xcompress
 from xcompress import console
+from xcompress.bundle.manifest import GRAPHS, MANIFEST, is_bundle
 from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
 from xcompress.export.folder import write_bundle
-from xcompress.export.graph import GRAPHS, decide_folding, options_for, write_graph, write_ort
+from xcompress.export.graph import decide_folding, options_for, write_graph, write_ort
 from xcompress.export.prepare import Prepared, prepare
-from xcompress.export.source import Source, SourceOptions, find_source, is_bundle
+from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import Bounds, Reference, make_reference, verify_fp32, verify_quantized
-from xcompress.files import hash_of, read_json, sha256_of, whole_folder
+from xcompress.files import hash_of, megabytes, read_json, sha256_of, whole_folder
 from xcompress.modeling.student import encode
 
 GATE = 0.5
@@ -79,7 +80,7 @@ def export(
 
 def is_current(bundle: Path, made_from: str) -> bool:
     """Tell whether a bundle was made from the same inputs and still has all its files."""
-    manifest = read_json(bundle / "manifest.json") if (bundle / "manifest.json").is_file() else None
+    manifest = read_json(bundle / MANIFEST) if (bundle / MANIFEST).is_file() else None
     if not isinstance(manifest, dict):
         return False
     files = {bundle / name: entry["bytes"] for name, entry in manifest.get("files", {}).items()}
@@ -100,7 +101,7 @@ def _check_target(target: Path, source: Source) -> None:
     needed, free = int(1.6 * weights), _free_bytes(target)  # the float32 graph and a smaller one
     if free < needed:
         raise InputError(
-            f"{target}: {free / 1e6:.1f} MB free, the export needs {needed / 1e6:.1f}; "
+            f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
             "free space or choose another folder"
         )
 

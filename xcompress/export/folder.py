@@ -12,16 +12,15 @@ from tokenizers import Tokenizer
 from torch import nn
 
 import xcompress
+from xcompress.bundle.manifest import FORMAT, MANIFEST, list_files
 from xcompress.export.card import model_card
 from xcompress.export.graph import INPUTS, OUTPUTS
 from xcompress.export.source import Source
 from xcompress.export.writer import OPSET
-from xcompress.files import sha256_of, write_json, write_text
+from xcompress.files import write_json, write_text
 from xcompress.machine import installed_versions, read_processor
 from xcompress.modeling.student import Student, StudentConfig
 
-FORMAT = 1
-"""Version of the manifest's layout."""
 _RUN_KEYS = ("recipe_hash", "student_hash", "finished", "dev")
 """Entries of the run's manifest that the bundle's manifest repeats."""
 _MASK_TOKENS = ("<mask>", "[MASK]")
@@ -51,7 +50,7 @@ def write_bundle(
     write_pipeline(folder, student.config, student.head if student.config.head_activation else None)
     manifest = describe_model(student, source, made_from) | dict(facts)
     write_text(folder / "README.md", model_card(manifest | {"files": list_files(folder)}))
-    write_json(folder / "manifest.json", manifest | {"files": list_files(folder)})
+    write_json(folder / MANIFEST, manifest | {"files": list_files(folder)})
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -> None:
@@ -190,11 +189,3 @@ def library_versions() -> dict[str, str]:
     """Return the versions of Python and the libraries; `unknown` where only a library's source is on the path."""
     unknown = dict.fromkeys(_LIBRARIES, "unknown")
     return {"python": platform.python_version()} | unknown | installed_versions(_LIBRARIES)
-
-
-def list_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Map the path of each file inside the folder to its size in bytes and its SHA-256."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in files
-    }

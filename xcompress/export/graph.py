@@ -17,18 +17,12 @@ from xcompress.export.config import Bottleneck, Recurrence, Table
 from xcompress.export.int4 import Floats, block_size_for, pack_int4, quantize_rows
 from xcompress.export.matmul import Level, MatMul, MatMulWriter, Range, floats, matmuls
 from xcompress.export.writer import CONTRIB, Writer
+from xcompress.files import megabytes
 from xcompress.modeling.student import Layer, Student, StudentConfig
 
 INPUTS = ("input_ids", "attention_mask")
 OUTPUTS = ("token_embeddings", "sentence_embedding", "last_hidden_state")
 """The third is the first again: some loaders look up the token vectors by that name."""
-GRAPHS = {
-    "fp32": "onnx/model.onnx",
-    "fp16": "onnx/model_fp16.onnx",
-    "int8": "onnx/model_quantized.onnx",
-    "int4": "onnx/model_q4.onnx",
-}
-"""File names by precision, as transformers.js and Optimum expect them."""
 _MAX_BYTES = 2_000_000_000
 """A protobuf message holds at most 2 GiB."""
 _MASKED_SCORE = -1e4
@@ -82,7 +76,7 @@ def decide_folding(config: StudentConfig, bottleneck: Bottleneck) -> tuple[bool,
     if config.bottleneck is None:
         return False, "no bottleneck"
     added = 4 * (config.vocab_size * (config.hidden_size - config.bottleneck) - config.bottleneck * config.hidden_size)
-    cost = f"folding adds {added / 1e6:.1f} MB in float32 and saves one product of {1 + 4 * config.depth}"
+    cost = f"folding adds {megabytes(added)} in float32 and saves one product of {1 + 4 * config.depth}"
     if bottleneck != "auto":
         return bottleneck == "fold", f"asked for; {cost}"
     return added < _FOLD_BYTES, cost

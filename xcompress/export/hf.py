@@ -15,12 +15,13 @@ from torch import Tensor
 
 import xcompress
 from xcompress import console
+from xcompress.bundle.manifest import MANIFEST, is_bundle, list_files
 from xcompress.errors import GateError, InputError
 from xcompress.export.exporter import is_current
-from xcompress.export.folder import list_files, transformers_config, write_pipeline, write_tokenizer
-from xcompress.export.source import Source, SourceOptions, find_source, is_bundle
+from xcompress.export.folder import transformers_config, write_pipeline, write_tokenizer
+from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import real_sentences
-from xcompress.files import hash_of, whole_folder, write_json, write_text
+from xcompress.files import hash_of, megabytes, whole_folder, write_json, write_text
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 
@@ -110,7 +111,7 @@ def _check_target(target: Path, config: StudentConfig) -> None:
     free, needed = shutil.disk_usage(existing).free, 4 * count_parameters(config) + 50_000_000
     if free < needed:
         raise InputError(
-            f"{target}: {free / 1e6:.1f} MB free, the export needs {needed / 1e6:.1f}; "
+            f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
             "free space or choose another folder"
         )
 
@@ -152,7 +153,7 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
         "parity": {"max_abs_difference": difference, "bound": BOUND},
         "files": list_files(folder),
     }
-    write_json(folder / "manifest.json", manifest)
+    write_json(folder / MANIFEST, manifest)
 
 
 def check_supported(config: StudentConfig) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.modeling.load import MIN_TEXT_TOKENS
+from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode, shallower
 from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.student import trim_student
@@ -104,7 +104,11 @@ def reduce_dimension(
     if not sliced and len(texts) < SENTENCES_PER_AXIS * dimension:
         console.warn(f"dimension: {len(texts)} sentences for {dimension} axes; give more with --text")
     vectors = encode(student, tokenizer, texts)
-    rows = np.eye(config.dimension, dtype=np.float32)[:dimension] if sliced else principal_axes(vectors, dimension)
+    if sliced:
+        rows = np.eye(config.dimension, dtype=np.float32)[:dimension]
+    else:
+        # Cosines do not depend on the signs. Contiguous rows keep the products below the same to the last bit.
+        rows = np.ascontiguousarray(principal_axes([vectors], dimension, fix_signs=False))
     share = float(np.square(vectors @ rows.T).sum() / np.square(vectors).sum())
 
     axes = torch.from_numpy(rows)  # (D', D)
@@ -113,10 +117,3 @@ def reduce_dimension(
     bias = torch.zeros(dimension) if head is None else axes @ head.bias.detach()
     reduced.load_state_dict(student.state_dict() | {"head.weight": weight, "head.bias": bias})
     return reduced.eval(), share
-
-
-def principal_axes(vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-    """Return the axes (count, D), about the origin, on which vectors (N, D) keep most of their squared lengths."""
-    exact = vectors.astype(np.float64)
-    axes = np.linalg.eigh(exact.T @ exact)[1][:, ::-1][:, :count]
-    return np.ascontiguousarray(axes.T, dtype=np.float32)

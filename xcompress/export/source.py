@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from tokenizers import Tokenizer
 
+from xcompress.bundle.manifest import MANIFEST, RUNS, is_bundle
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_json, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
@@ -19,9 +20,6 @@ from xcompress.modeling.student import STUDENT_FILES, Student, read_config
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import joined_name
 
-RUNS = Path("runs")
-MANIFEST = "manifest.json"
-"""Describes a run, or a bundle."""
 _EXPECTED = "give a run (runs/<name>), the folder of a student or encoder, or a reference to one"
 
 
@@ -107,12 +105,6 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
     else:
         name = text.partition("@")[0].rpartition("/")[2]
     return replace(source, name=name, bundle=Path(f"{name}-bundle"))
-
-
-def is_bundle(folder: Path) -> bool:
-    """Tell whether a folder was written by an export; a run has a manifest.json, too."""
-    manifest = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
-    return isinstance(manifest, dict) and "made_from" in manifest
 
 
 def card_languages(card: Path) -> list[str]:

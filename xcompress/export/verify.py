@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from xcompress.errors import GateError, InputError
 from xcompress.export.text import interleave, packaged_text, take_evenly
-from xcompress.metrics import cosine_matrix, cosines
+from xcompress.metrics import Vectors, cosine_matrix, cosines
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 
 SHAPES = ((1, 1), (1, 7), (8, 33), (32, 128))
@@ -33,7 +33,6 @@ _QUANTIZED_ADVICE = (
 )
 _FLOAT_ADVICE = "install the torch, onnx and onnxruntime versions of constraints.txt"
 
-Vectors = NDArray[np.float32]
 Batch = list[list[int]]
 """Rows of token ids."""
 Advance = Callable[[int], None]

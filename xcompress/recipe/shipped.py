@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_line
 from xcompress.files import whole_file
 
 EXTENDS = "extends"
@@ -62,7 +62,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path}: line {line}: not valid YAML ({error.problem}); correct it") from error
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); correct it") from error
+        raise InputError(f"{path}: not valid YAML ({first_line(error)}); correct it") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: holds {type(values).__name__}, not keys and values; see recipes/minilm_ru3.yaml")
     return values

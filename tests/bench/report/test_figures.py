@@ -14,7 +14,7 @@ from tests.helpers.report import BROKEN, FP32, INT8, REFERENCE, STATIC, small_re
 from xcompress.bench.report.figures import pictures, svg, write_pngs
 from xcompress.bench.report.figures.catalogue import accuracy_rows
 from xcompress.bench.report.figures.labels import Box, apart, beside
-from xcompress.bench.report.format import megabytes, milliseconds, shorten, signed, times
+from xcompress.bench.report.format import in_megabytes, milliseconds, shorten, signed, times
 from xcompress.bench.report.headlines import headlines, pareto_front
 from xcompress.bench.report.html import html
 from xcompress.bench.results import Report, Size
@@ -87,7 +87,7 @@ def test_apart_spreads_what_has_none() -> None:
 
 
 def test_words() -> None:
-    assert [megabytes(size) for size in (1_234_567_000, 99_940_000, 1_500_000)] == ["1,235", "99.9", "1.50"]
+    assert [in_megabytes(size) for size in (1_234_567_000, 99_940_000, 1_500_000)] == ["1,235", "99.9", "1.50"]
     assert [milliseconds(one) for one in (1.5, 0.0123, 0.0002)] == ["1,500", "12.3", "0.20"]
     assert [times(one) for one in (149.5, 3.94, 1.2)] == ["150×", "3.9×", "1.20×"]
     assert [signed(one, 1) for one in (-0.84, -0.04, 2.0)] == ["−0.8", "0.0", "2.0"]

@@ -22,7 +22,7 @@ from tests.interop.test_clients import node_packages  # noqa: F401 - a fixture
 from xcompress.bench.devices.browser import emulation_notes
 from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser
 from xcompress.bench.workers.browser import tools as tools_module
-from xcompress.bench.workers.browser.worker import BundleTokenizer, batches_by_length, native_cosine
+from xcompress.bench.workers.browser.worker import native_cosine
 from xcompress.bench.workers.client import WorkerFailed, decode_vectors
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
@@ -132,20 +132,6 @@ def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> 
 def test_parity_falls_where_vectors_differ(worker: BrowserWorker) -> None:
     reply = encode_singly(worker, SENTENCES[::-1])
     assert native_cosine(reply, bundle(), SENTENCES, "int8") < 0.99
-
-
-def test_tokens_are_those_of_the_encoder() -> None:
-    texts = [*SENTENCES, "", " ", "half a pair \ud800", "the boat " * 200]
-    encoder = Encoder(bundle())
-    assert BundleTokenizer(bundle()).token_ids(texts) == encoder.token_ids(texts)
-
-
-def test_batches_hold_rows_of_like_length() -> None:
-    sequences = [[1] * length for length in (5, 1, 3, 4000, 2)]
-    assert list(batches_by_length(sequences, 2)) == [[1, 4], [2, 0], [3]]
-    assert list(batches_by_length(sequences[:3] * 2, 100)) == [[1, 4, 2, 5, 0, 3]]
-    assert list(batches_by_length([[1] * 2048] * 3, 32)) == [[0, 1], [2]]
-    assert list(batches_by_length([], 2)) == []
 
 
 def test_slow_down_makes_calls_slower(worker: BrowserWorker) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.recipe import small_recipe
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.targets import VectorTable
-from xcompress.distillation.initialization import principal_axes
+from xcompress.distillation.initialization import axes_of_targets
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.stages import plan_translation_stages
@@ -115,6 +115,6 @@ def test_the_dimension_of_a_table_is_that_of_its_transformed_vectors() -> None:
     groups = {"all": [str(row) for row in range(30)]}
     table = VectorTable.compute(groups, lambda texts: Vectors([vectors.astype(np.float16)]))
     assert table.dimension == 8
-    axes = principal_axes(vectors, 5)
+    axes = axes_of_targets(vectors, 5)
     table = replace(table, transform=lambda rows: rows @ axes.T)
     assert table.dimension == table.targets("all").take([0]).shape[1] == 5

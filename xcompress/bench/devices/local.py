@@ -1,10 +1,11 @@
 """This machine: its processors, or its CUDA device."""
 
 from xcompress.bench.devices.device import Device
-from xcompress.bench.machine import all_threads, describe
+from xcompress.bench.machine import describe
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient
+from xcompress.machine import available_threads
 
 
 class LocalDevice(Device):
@@ -14,7 +15,7 @@ class LocalDevice(Device):
     """
 
     def __init__(self, name: str) -> None:
-        self.info, self.machine, self.max_threads = DeviceInfo(name), describe(), all_threads()
+        self.info, self.machine, self.max_threads = DeviceInfo(name), describe(), available_threads()
 
     def load_request(self, subject: Subject) -> dict[str, object]:
         """Return the part of the request `load` that names the model and the device."""

@@ -20,7 +20,7 @@ from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
 from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, read_manifest
-from xcompress.errors import InputError, XCompressError
+from xcompress.errors import InputError, XCompressError, first_line
 from xcompress.files import sha256_of, whole_folder, write_json
 
 ENVIRONMENT: Mapping[str, str] = MappingProxyType(
@@ -181,8 +181,8 @@ def _convert_to_ort(folder: Path, graph: str) -> str:
         ) from None
     try:
         converted = write_ort(folder / graph)
-    except Exception as error:  # onnxruntime's errors have no common base class below Exception
-        why = (str(error).splitlines() or [type(error).__name__])[0]
+    except Exception as error:  # onnxruntime's errors share no base class below Exception
+        why = first_line(error)
         raise InputError(f"{graph}: cannot be written in ORT format ({why}); export the bundle again") from error
     for name in [graph, *external_files(folder, graph)]:
         (folder / name).unlink()

@@ -11,6 +11,7 @@ from xcompress.bench.eval.bootstrap import Scores, percentage
 from xcompress.bench.eval.task import summarize
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import PIVOT, Encode
+from xcompress.metrics import Vectors
 
 MUSE = "ar de es fr it ja ko nl pl pt ru th tr zh"
 """The languages that mUSE was trained on, besides English."""
@@ -23,7 +24,6 @@ NEIGHBOURS = 4
 _CELLS = 1 << 23
 """Similarities held in memory at once."""
 
-Vectors = NDArray[np.float32]
 Blocks = Callable[[], Iterator[Vectors]]
 """Yields all candidates (M, D) in blocks of rows, each time it is called."""
 Translations = tuple[tuple[str, str], ...]

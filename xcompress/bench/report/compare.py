@@ -17,7 +17,7 @@ from xcompress.bench.noise import (
     start_noise,
     throughput_noise,
 )
-from xcompress.bench.report.format import call_text, megabytes, milliseconds, threads_text
+from xcompress.bench.report.format import call_text, in_megabytes, milliseconds, threads_text
 from xcompress.bench.results import SCHEMA, Accuracy, Figure, Latency, Report, Result
 from xcompress.errors import InputError
 
@@ -54,7 +54,7 @@ class Change:
 
 def _with_unit(value: float, unit: Unit) -> str:
     texts = {
-        "bytes": f"{megabytes(value)} MB",
+        "bytes": f"{in_megabytes(value)} MB",
         "seconds": f"{milliseconds(value)} ms" if value < 1 else f"{value:.3g} s",
         "times": f"{value:.2f}x",
         "per second": f"{value:.0f}/s",
@@ -401,7 +401,7 @@ def _circumstances(reports: _Reports) -> Iterator[str]:
         return {
             "schema": report.schema,
             "device": report.device.name,
-            "memory ceiling": f"{megabytes(ceiling)} MB" if ceiling else "none",
+            "memory ceiling": f"{in_megabytes(ceiling)} MB" if ceiling else "none",
             "bench": "quick" if report.quick else "full",
             "machine": f"{machine.cpu} with {threads_text(machine.threads)}",
             "reference": report.reference or "none",

@@ -32,8 +32,8 @@ def sentences_text(latency: Latency) -> str:
     return f"{count} of {latency.tokens} tokens"
 
 
-def megabytes(size: float) -> str:
-    """Format bytes in units of 10^6 bytes, with three digits."""
+def in_megabytes(size: float) -> str:
+    """Format bytes as megabytes (10^6 bytes) with three digits and no unit, for tables; compare `files.megabytes`."""
     return _three_digits(size / 1e6)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xcompress import console
-from xcompress.bench.report.format import megabytes, milliseconds, percent, shape_text, threads_text, times
+from xcompress.bench.report.format import in_megabytes, milliseconds, percent, shape_text, threads_text, times
 from xcompress.bench.results import Accuracy, Figure, Latency, Report, Result
 from xcompress.corpus.graded import BUILTIN
 
@@ -60,7 +60,7 @@ def measured_on(report: Report) -> str:
     machine, device = report.machine, report.device
     libraries = ", ".join(f"{name} {version}" for name, version in machine.libraries.items())
     peaks = ", ".join(f"{name}: {peak / 1e9:.0f}" for name, peak in report.peaks.items())
-    ceiling = f", memory ceiling {megabytes(device.memory_ceiling)} MB" if device.memory_ceiling else ""
+    ceiling = f", memory ceiling {in_megabytes(device.memory_ceiling)} MB" if device.memory_ceiling else ""
     return (
         f"{report.date}, {sum(report.seconds.values()):.0f} s{', quick' if report.quick else ''}, "
         f"device {device.name}{ceiling}. {machine.cpu}, "
@@ -72,7 +72,7 @@ def measured_on(report: Report) -> str:
 
 
 def _megabytes(size: int | None) -> str:
-    return NONE if size is None else megabytes(size)
+    return NONE if size is None else in_megabytes(size)
 
 
 def _grid(report: Report, title: str, head: Sequence[str], cells: Callable[[Result], list[str]]) -> Grid:
@@ -87,7 +87,7 @@ def _grid(report: Report, title: str, head: Sequence[str], cells: Callable[[Resu
 def _size_grid(report: Report) -> Grid:
     def cells(result: Result) -> list[str]:
         size, start, memory = result.size, result.start, result.memory
-        disk = f"{megabytes(size.weights)} + {megabytes(size.tokenizer)}" if size.weights else NONE
+        disk = f"{in_megabytes(size.weights)} + {in_megabytes(size.tokenizer)}" if size.weights else NONE
         if not start or not memory:
             return [disk, f"failed: {result.failed}" if result.failed else NONE, *[NONE] * 4]
         seconds = f"{start.imports:.1f} + {start.model + start.first_vector:.1f}"
@@ -160,7 +160,8 @@ def _browser_grid(report: Report) -> list[Grid]:
         browser = result.browser
         if browser is None:
             return []
-        return [browser.version, megabytes(browser.js_heap), megabytes(browser.wasm_memory), f"{browser.parity:.6f}"]
+        memory = map(in_megabytes, (browser.js_heap, browser.wasm_memory))
+        return [browser.version, *memory, f"{browser.parity:.6f}"]
 
     title = "browser: memory in MB; parity: lowest cosine with the vectors of native onnxruntime"
     return [_grid(report, title, ("subject", "browser", "JS heap", "wasm memory", "parity"), cells)]

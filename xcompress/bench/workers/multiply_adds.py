@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from xcompress.bundle.manifest import MANIFEST
+
 
 @dataclass(frozen=True)
 class MultiplyAdds:
@@ -31,7 +33,7 @@ def bundle_multiply_adds(folder: Path) -> MultiplyAdds | None:
     """Count those of a bundle, whose sizes are in config.json; None when its files lack them."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         bottleneck = manifest.get("bottleneck") or {}
         width = bottleneck["width"] if bottleneck.get("form") == "factored" else 0
         return count_multiply_adds(

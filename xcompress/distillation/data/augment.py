@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sentence_transformers.cross_encoder import CrossEncoder
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from torch import Tensor, nn
@@ -27,8 +26,9 @@ from xcompress.corpus.labelled import GradedPair
 from xcompress.distillation import distributed
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.encoder import unit_length
-from xcompress.errors import InputError
+from xcompress.errors import InputError, on_one_line
 from xcompress.files import read_json
+from xcompress.metrics import Vectors
 
 KEY = "labelled.augment.cross_encoder"
 NEIGHBOURS = 10
@@ -45,7 +45,6 @@ _WITH_OUTPUT_LAYER = ("ForSequenceClassification", "ForCausalLM")
 """Endings of the names of architectures that have the layer from which a cross-encoder reads its grade."""
 
 Texts = tuple[str, str]
-Vectors = NDArray[np.float32]
 
 
 def neighbour_pairs(
@@ -122,9 +121,8 @@ def cross_encoder(
                 model_kwargs={"use_safetensors": True},
             )
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(
-            f"{KEY}: {source} cannot be opened as a cross-encoder with one output ({reason}); "
+            f"{KEY}: {source} cannot be opened as a cross-encoder with one output ({on_one_line(error)}); "
             "give a complete folder, with safetensors weights and a tokenizer"
         ) from error
     if epochs:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import Mapped, VectorsOf, in_batches, vectors_of
-from xcompress.errors import InputError
+from xcompress.errors import InputError, on_one_line
 from xcompress.files import hash_of, read_json, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import import_encoder
@@ -224,9 +224,8 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
             pooling = Pooling(transformer.get_embedding_dimension(), section.pooling or "mean")
             model = SentenceTransformer(None, modules=[transformer, pooling], device=str(device()), **options)
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(
-            f"{key}.source: {section.source} cannot be opened by sentence-transformers ({reason}); "
+            f"{key}.source: {section.source} cannot be opened by sentence-transformers ({on_one_line(error)}); "
             "give a complete folder, with safetensors weights and a tokenizer"
         ) from error
     config = getattr(getattr(model[0], "auto_model", None), "config", None)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from xcompress.bench.report.format import decimals_of, megabytes, milliseconds, shape_text, signed, threads_text
+from xcompress.bench.report.format import decimals_of, in_megabytes, milliseconds, shape_text, signed, threads_text
 from xcompress.bench.report.headlines import Headline, disk_bytes, figures_of, headlines, tests_of
 from xcompress.bench.results import Accuracy, Report
 
@@ -51,7 +51,7 @@ def pictures(report: Report) -> list[Picture]:
 def _size_picture(report: Report, headline: Headline, *, first: bool) -> Picture:
     decimals = decimals_of(report, headline.test)
     values = (
-        f"{result.name}: {megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)}"
+        f"{result.name}: {in_megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)}"
         for result, figure in headline.sized(report)
     )
     return Picture(
@@ -98,7 +98,7 @@ def _accuracy_picture(report: Report, test: str, name: str) -> Picture:
 
 def _memory_picture(report: Report) -> Picture:
     values = (
-        f"{result.name}: {megabytes(result.memory.resident)} MB resident, {megabytes(result.memory.peak)} MB peak"
+        f"{result.name}: {in_megabytes(result.memory.resident)} MB resident, {in_megabytes(result.memory.peak)} MB peak"
         for result in report.results
         if result.memory
     )

@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from xcompress.bench.report.figures.style import COLOURS, LIGHT, Theme, canvas, head
-from xcompress.bench.report.format import label, megabytes
+from xcompress.bench.report.format import in_megabytes, label
 from xcompress.bench.results import Memory, Report
 
 EDGE: dict[str, Any] = {"edgecolor": LIGHT.ink, "linewidth": 0.7}
@@ -30,7 +30,7 @@ def draw_memory(report: Report, theme: Theme) -> Canvas:
             if value is not None:
                 axes.add_line(_peak_marker(marker, theme, [value / 1e6], [number]))
         highest = _highest(memory)
-        axes.text(highest / 1e6, number, f"   {megabytes(highest)}", va="center", fontsize=9)
+        axes.text(highest / 1e6, number, f"   {in_megabytes(highest)}", va="center", fontsize=9)
     axes.set_yticks(range(len(bars)), [name for name, _ in bars])
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.set_xlim(0, 1.16 * max(_highest(memory) for _, memory in bars) / 1e6)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
 from xcompress.bench.report.figures import Picture, pictures, svg
-from xcompress.bench.report.format import megabytes, threads_text
+from xcompress.bench.report.format import in_megabytes, threads_text
 from xcompress.bench.report.html import tables
 from xcompress.bench.report.html.element import document, each, table, tag
 from xcompress.bench.report.html.summary import summary
@@ -120,7 +120,7 @@ def _device(report: Report) -> Element | None:
     """Describe the machine, and what is emulated."""
     machine, ceiling = report.machine, report.device.memory_ceiling
     facts = {
-        "Device": report.device.name + (f", at most {megabytes(ceiling)} MB per process" if ceiling else ""),
+        "Device": report.device.name + (f", at most {in_megabytes(ceiling)} MB per process" if ceiling else ""),
         "Processor": f"{machine.cpu}, {threads_text(machine.threads)}",
         "Instructions": " ".join(machine.flags) or "unknown",
         "Memory": f"{machine.memory / 1e9:.0f} GB" if machine.memory else "unknown",

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 from xcompress.bench.report.compare import reference_latency
 from xcompress.bench.report.format import (
     decimals_of,
-    megabytes,
+    in_megabytes,
     milliseconds,
     sentences_text,
     signed,
@@ -48,7 +48,7 @@ def _sentences(report: Report) -> Iterator[str]:
             decimals = decimals_of(report, headline.test)
             front = [sized[n] for n in pareto_front([(disk_bytes(one.size), figure.value) for one, figure in sized])]
             names = ", ".join(
-                f"{result.name} ({megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)})"
+                f"{result.name} ({in_megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)})"
                 for result, figure in front
             )
             yield f"No other subject is both smaller and more accurate ({headline.label}) than: {names}."
@@ -72,10 +72,10 @@ def _facts(report: Report, result: Result) -> Iterator[Element]:
     base = report.base
     size, base_size = disk_bytes(result.size), disk_bytes(base.size) if base else 0
     if size and base_size:
-        detail = f"{megabytes(size)} MB against {megabytes(base_size)} MB"
+        detail = f"{in_megabytes(size)} MB against {in_megabytes(base_size)} MB"
         yield _fact("on disk", compared(base_size / size, "smaller", "larger"), detail)
     else:
-        yield _fact("on disk", f"{megabytes(size)} MB", "weights and tokenizer")
+        yield _fact("on disk", f"{in_megabytes(size)} MB", "weights and tokenizer")
     # the shortest single sentence with the fewest threads, or the nearest to it
     if latency := min(result.latency, key=lambda timed: (timed.threads, timed.batch, timed.tokens), default=None):
         yield _latency_fact(base, latency)
@@ -104,9 +104,9 @@ def _latency_fact(base: Result | None, latency: Latency) -> Element:
 def _memory_fact(base: Result | None, memory: Memory) -> Element:
     label, resident = "memory, resident", memory.resident
     if base is None or base.memory is None or resident <= 0:
-        return _fact(label, f"{megabytes(resident)} MB", "above the bare process")
+        return _fact(label, f"{in_megabytes(resident)} MB", "above the bare process")
     reference = base.memory.resident
-    detail = f"{megabytes(resident)} MB against {megabytes(reference)} MB"
+    detail = f"{in_megabytes(resident)} MB against {in_megabytes(reference)} MB"
     return _fact(label, compared(reference / resident, "less", "more"), detail)
 
 

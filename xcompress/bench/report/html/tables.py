@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 
 from xcompress.bench.report.format import (
     decimals_of,
-    megabytes,
+    in_megabytes,
     milliseconds,
     percent,
     sentences_text,
@@ -34,7 +34,7 @@ def sizes(report: Report) -> Element:
     for result in report.results:
         size = disk_bytes(result.size)
         smaller = times(disk_bytes(base.size) / size) if base and disk_bytes(base.size) and size else NONE
-        cells = [megabytes(result.size.weights), megabytes(result.size.tokenizer), megabytes(size), smaller]
+        cells = [in_megabytes(result.size.weights), in_megabytes(result.size.tokenizer), in_megabytes(size), smaller]
         rows.append(_row(report, result, cells))
     return table("On disk, MB", ("weights", "tokenizer", "both", "times smaller"), tag("tbody", *rows))
 
@@ -56,7 +56,7 @@ def memories(report: Report) -> Element | None:
 
     def cells(memory: Memory) -> list[Node]:
         sizes = (memory.resident, memory.tokenizer, memory.peak, memory.busy_peak, memory.bare)
-        return [NONE if size is None else megabytes(size) for size in sizes]
+        return [NONE if size is None else in_megabytes(size) for size in sizes]
 
     head = ("resident", "its tokenizer", "peak", "busy peak", "bare process")
     return _measured(report, "Memory above the bare process, MB", head, lambda result: result.memory, cells)
@@ -116,7 +116,7 @@ def browsers(report: Report) -> Element | None:
     """Lay out the figures that only a browser gives."""
 
     def cells(browser: Browser) -> list[Node]:
-        memory = megabytes(browser.js_heap), megabytes(browser.wasm_memory)
+        memory = in_megabytes(browser.js_heap), in_megabytes(browser.wasm_memory)
         return [browser.version, f"{browser.slow_down:g}×", *memory, f"{browser.parity:.5f}"]
 
     head = ("version", "slowed down", "JS heap, MB", "wasm memory, MB", "lowest cosine with native")

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from xcompress.bench.workers.client import WorkerFailed
+from xcompress.errors import on_one_line
 
 START = 60.0
 """Seconds that a browser may take to start."""
@@ -66,7 +67,7 @@ class Page:
             self.process = next(int(process["id"]) for process in processes if process["type"] == "browser")
             self._page.goto(address)
         except Exception as error:
-            raise WorkerFailed(f"{browser} does not start: {_one_line(error)}") from error
+            raise WorkerFailed(f"{browser} does not start: {on_one_line(error, 200)}") from error
 
     def call(self, name: str, **request: object) -> dict[str, Any]:
         """Call a function of page.js.
@@ -76,7 +77,7 @@ class Page:
         try:
             reply: dict[str, Any] = self._page.evaluate("([name, request]) => answer(name, request)", [name, request])
         except Exception as error:  # playwright, with its error classes, may not be installed
-            message = _one_line(error)
+            message = on_one_line(error, 200)
             crashed = "the page crashed, most likely out of memory"
             raise WorkerFailed(crashed if "crashed" in message else f"the browser failed: {message}") from error
         if "error" in reply:
@@ -101,7 +102,7 @@ class Page:
         try:
             reply: dict[str, Any] = self._tools.send(method, values or {})
         except Exception as error:
-            raise WorkerFailed(f"the browser failed: {_one_line(error)}") from error
+            raise WorkerFailed(f"the browser failed: {on_one_line(error, 200)}") from error
         return reply
 
     def kill(self) -> None:
@@ -118,7 +119,3 @@ class Page:
                 browser.close()
         self._playwright.stop()
         self._folder.cleanup()
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,7 +1,7 @@
 """A worker in a browser: it answers the same requests as a worker process, with the same replies."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from threading import Timer
@@ -10,15 +10,15 @@ from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from xcompress.bench.workers.browser.page import Page
 from xcompress.bench.workers.browser.tools import Tools, check_browser
 from xcompress.bench.workers.client import TIMEOUT, WorkerClient, WorkerFailed, decode_vectors
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
-from xcompress.bundle.encoder import Encoder, Precision, clean
+from xcompress.bundle.encoder import Encoder, Precision
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import graphs_of, inside, read_manifest
+from xcompress.bundle.manifest import graphs_of, read_manifest
+from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
 from xcompress.metrics import cosines
@@ -28,16 +28,12 @@ from xcompress.web.server import Server
 
 SLOW_DOWN = 4.0
 """How many times slower a phone's processor is than a desktop's."""
-BATCH_TOKENS = 32 * 128
-"""Most tokens of a batch, padding included, as in `xcompress.bundle.encoder`."""
 Reply = dict[str, Any]
 _HERE = Path(__file__).parent
 _BATCH = 32
 _CLOSE_SECONDS = 5.0
 """Seconds that a browser may take to close before it is killed."""
 _MAX_ERROR = 300
-_MAX_CHARACTERS = 100_000
-"""Characters of a text that are read."""
 _PARITY_SENTENCES = 32
 
 
@@ -145,7 +141,7 @@ class BrowserWorker(WorkerClient):
         check_bundle(self.bundle, self._manifest, self._graph)
         external = sorted(external_files(self.bundle, self._graph))
         self._server.files |= {_url(name): self.bundle / name for name in (self._graph, *external)}
-        self._tokenizer = BundleTokenizer(self.bundle)
+        self._tokenizer = BundleTokenizer(self.bundle, self._manifest)
         # Refuse a browser without SIMD, or with a coarse clock.
         page = self._page
         features = page.call("features")
@@ -161,7 +157,7 @@ class BrowserWorker(WorkerClient):
         ]
         runtime = self._call("runtime", script=f"/ort/{SCRIPT}", folder="/ort/")
         opened = self._call("open", graph=_url(self._graph), externalData=external_data)
-        first = self._call("encode", rows=self._tokenizer.token_ids([sentence]), pad=self._tokenizer.pad)
+        first = self._call("encode", rows=self._tokenizer.token_ids([sentence]), pad=self._tokenizer.pad_token_id)
         if input_ids:
             self._call("time", rows=input_ids, calls=3, warm=0)
         self._dimension = int(first["shape"][-1])
@@ -201,7 +197,7 @@ class BrowserWorker(WorkerClient):
         """Time all batches from token ids to vectors; the tokenizer's share is unknown, since it runs elsewhere."""
         self._page.slow_down(self.slow_down)
         sequences, pad = self._tokenize(texts)
-        batches = [[sequences[row] for row in rows] for rows in batches_by_length(sequences, _BATCH)]
+        batches = [[sequences[row] for row in rows] for rows in batches_by_length(list(map(len, sequences)), _BATCH)]
         reply = self._call("throughput", batches=batches, pad=pad)
         return {**reply, "tokenizer": None, "tokens": sum(map(len, sequences))}
 
@@ -210,7 +206,7 @@ class BrowserWorker(WorkerClient):
         self._page.slow_down(1)
         sequences, pad = self._tokenize(texts)
         vectors: NDArray[np.float32] = np.empty((len(texts), self._dimension), dtype="<f4")
-        for rows in batches_by_length(sequences, batch_size):
+        for rows in batches_by_length(list(map(len, sequences)), batch_size):
             vectors[rows] = decode_vectors(self._call("encode", rows=[sequences[row] for row in rows], pad=pad))
         return {"vectors": b64encode(vectors.tobytes()).decode("ascii"), "shape": list(vectors.shape)}
 
@@ -218,7 +214,7 @@ class BrowserWorker(WorkerClient):
         """Return the token ids of each text, and the id of the padding."""
         if self._tokenizer is None:
             raise WorkerFailed("nothing is loaded yet")
-        return self._tokenizer.token_ids(texts), self._tokenizer.pad
+        return self._tokenizer.token_ids(texts), self._tokenizer.pad_token_id
 
     def _call(self, name: str, **request: object) -> Reply:
         """Call the page, and read its memory before any of it is freed."""
@@ -229,42 +225,6 @@ class BrowserWorker(WorkerClient):
 
     def _read_memory(self) -> dict[str, int]:
         return {"js_heap": self._page.heap(collect=True), "wasm_memory": int(self._page.call("memory")["wasm"])}
-
-
-class BundleTokenizer:
-    """A bundle's tokenizer, without a session of its graph; it gives the token ids of `Encoder`.
-
-    :raises InputError: when the folder is not a bundle or its tokenizer cannot be read.
-    """
-
-    def __init__(self, bundle: Path) -> None:
-        manifest = read_manifest(bundle)
-        self.pad = int(manifest["pad_token_id"])
-        self._prefix = str(manifest["prefix"])
-        path = inside(bundle, "tokenizer.json")
-        try:
-            self._tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises nothing more precise
-            raise InputError(f"{path}: not a tokenizer ({error}); export the bundle again") from error
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(manifest["max_tokens"])
-
-    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, special tokens included; a text without tokens gets one of padding."""
-        prefixed = [self._prefix + clean(text[:_MAX_CHARACTERS]) for text in texts]
-        return [encoding.ids or [self.pad] for encoding in self._tokenizer.encode_batch_fast(prefixed)]
-
-
-def batches_by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[list[int]]:
-    """Yield rows of similar length, batched as in `Encoder`: an int8 vector depends on its batch."""
-    batch: list[int] = []
-    for row in sorted(range(len(sequences)), key=lambda row: len(sequences[row])):
-        if batch and (len(batch) == batch_size or (len(batch) + 1) * len(sequences[row]) > BATCH_TOKENS):
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 def native_cosine(reply: Mapping[str, Any], bundle: Path, sentences: Sequence[str], precision: str = "auto") -> float:

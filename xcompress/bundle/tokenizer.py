@@ -1,0 +1,106 @@
+"""The tokenizer of a bundle, and batches of texts of similar length; needs tokenizers only."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from xcompress.bundle.manifest import inside
+from xcompress.errors import InputError, first_line
+
+_BATCH_TOKENS = 32 * 128
+"""Maximum number of tokens of a batch, padding included: memory grows with it."""
+_CHARACTERS_PER_TOKEN = 8
+_MAX_CHARACTERS = 100_000
+"""Characters of a text that are read at most."""
+
+
+class BundleTokenizer:
+    """Tokenizes texts into the token ids that a bundle's graph takes.
+
+    :param folder: folder of the bundle.
+    :param manifest: its manifest, from `read_manifest`.
+    :raises InputError: when tokenizer.json is missing, cannot be read, or gives ids or lengths that the graph cannot
+        take.
+    """
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        self.pad_token_id = int(manifest["pad_token_id"])
+        self._prefix, self._max_tokens = manifest["prefix"], manifest["max_tokens"]
+        self.tokenizer = _open_tokenizer(inside(folder, "tokenizer.json"), manifest)
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
+
+        A text without tokens gets one token of padding. Only the start of a long text is tokenized, and more of it if
+        the start does not fill the sequence.
+        """
+        sequences: list[list[int]] = [[]] * len(texts)
+        pending, width = list(range(len(texts))), self._max_tokens * _CHARACTERS_PER_TOKEN
+        while pending:
+            heads = [_head(texts[row], width) for row in pending]
+            encodings = self.tokenizer.encode_batch_fast([self._prefix + clean(head) for head in heads])
+            too_short = []
+            for row, head, encoding in zip(pending, heads, encodings, strict=True):
+                sequences[row] = encoding.ids or [self.pad_token_id]
+                if len(sequences[row]) < self._max_tokens and len(head) < min(len(texts[row]), _MAX_CHARACTERS):
+                    too_short.append(row)
+            pending, width = too_short, 8 * width
+        return sequences
+
+
+def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Yield rows of similar length: at most `batch_size` rows and `_BATCH_TOKENS` tokens, padding included."""
+    batch: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[row] > _BATCH_TOKENS):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def clean(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _head(text: str, width: int) -> str:
+    """Return the longest start of a text, of at most `width` characters, that ends before a space; else nothing.
+
+    The tokens of the head are the first tokens of the whole text: tokenizers of sentence encoders split at spaces, or
+    have no token that continues after a space, and normalizers look only at a character and its combining marks. So if
+    the head fills the sequence, the rest of the text cannot change it. The head ends in a letter or digit, because
+    other characters may become spaces, and several spaces one token.
+    """
+    if len(text) <= width or width >= _MAX_CHARACTERS:
+        return text[:_MAX_CHARACTERS]
+    end = text.rfind(" ", 0, width + 1)
+    while end > 0 and not text[end - 1].isalnum():
+        end = text.rfind(" ", 0, end)
+    return text[: max(end, 0)]
+
+
+def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> Tokenizer:
+    """Open tokenizer.json and refuse a tokenizer whose ids or lengths the graph cannot take."""
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; export the bundle again")
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises nothing more precise
+        raise InputError(f"{file}: not a tokenizer ({first_line(error)}); export the bundle again") from error
+    max_tokens, cut = manifest["max_tokens"], (tokenizer.truncation or {}).get("max_length")
+    if max_tokens > (cut or max_tokens) or max_tokens <= tokenizer.num_special_tokens_to_add(False):
+        raise InputError(
+            f"{file}: truncates at {cut} tokens, manifest.json says max_tokens {max_tokens}; export the bundle again"
+        )
+    tokens, vocab_size = tokenizer.get_vocab_size(), manifest.get("vocab_size")
+    if vocab_size is not None and max(tokens, manifest["pad_token_id"] + 1) > vocab_size:
+        raise InputError(
+            f"{file}: has {tokens} tokens, manifest.json says vocab_size {vocab_size}; export the bundle again"
+        )
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_tokens)
+    return tokenizer
