@@ -331,6 +331,7 @@ def test_a_bad_table_is_one_line(tmp_path: Path) -> None:
         provenance.read_table(tmp_path / "absent.yaml")
 
 
+@pytest.mark.slow
 def test_the_script_scores_and_releases(run: Path, tmp_path: Path) -> None:
     data = tmp_path / "data" / "stsb-multi-mt"
     data.mkdir(parents=True)

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers import ROOT
+from tests.helpers.pip import pip
 from tests.helpers.release import release
 from tests.helpers.student import SENTENCES, bundle
-from tests.test_clean_install import ROOT, pip
 from xcompress.bundle.encoder import Encoder
 
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 NAME = "a-test"
 """Beside the models that are in the package already."""
 BUILD = "import sys\nfrom hatchling.build import build_sdist\nprint(build_sdist(sys.argv[1]))"

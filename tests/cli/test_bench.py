@@ -26,6 +26,7 @@ def bench(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["bench", *arguments])
 
 
+@pytest.mark.slow
 def test_json_a_page_and_a_comparison_with_itself() -> None:
     done = bench("loose", *FAST, "--json", "--html", "page.html")
     assert done.exit_code == 0, done.output
@@ -39,6 +40,7 @@ def test_json_a_page_and_a_comparison_with_itself() -> None:
     assert "| small, ONNX int8 |" in done.stdout
 
 
+@pytest.mark.slow
 def test_translations_by_margin() -> None:
     for side, lines in (("deu", "eins\nzwei\n"), ("eng", "one\ntwo\n")):
         Path("sets").mkdir(exist_ok=True)
@@ -49,6 +51,7 @@ def test_translations_by_margin() -> None:
     assert metrics["sets"] == "nearest neighbour by margin, %"
 
 
+@pytest.mark.slow
 def test_a_broken_budget_is_exit_code_3() -> None:
     recipe = ROOT / "recipes/minilm_ru3.yaml"
     text = recipe.read_text(encoding="utf-8").partition("\nbudgets:")[0]

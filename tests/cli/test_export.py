@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.helpers.export import little_text  # noqa: F401
 from tests.helpers.student import SENTENCES, save_student
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli import main as cli

@@ -51,6 +51,7 @@ def alone(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("again", "compared"), [("1-assistant", ("1-assistant", "2-embedding")), ("3-imitation", ("3-imitation",))]
 )

@@ -5,6 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.recipe import write_recipe
 from xcompress.files import read_json, sha256_of
 
@@ -35,6 +37,7 @@ def kill_in(stage: str, run: Path, command: list[str]) -> None:
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_run_killed_ten_times_ends_with_the_same_weights(tmp_path: Path) -> None:
     distill = command(tmp_path)
     whole, killed = tmp_path / "whole", tmp_path / "killed"

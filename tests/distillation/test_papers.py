@@ -44,6 +44,7 @@ def losses(run: Path, step: str) -> list[float]:
     return [point["loss"] for point in read_json(run / "manifest.json")["steps"][step]["facts"]["loss"]]
 
 
+@pytest.mark.slow
 def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
     three = stages(
         entail="objectives: {entailment: 1}, epochs: 1, learning_rate: 1.0e-3",
@@ -64,6 +65,7 @@ def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
     assert (student.config.depth, student.config.normalize, student.config.head_size) == (4, False, None)
 
 
+@pytest.mark.slow
 def test_a_student_from_scratch_learns_from_translations_alone(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2}"
     stage = stages(dual=f"objectives: {objectives}, steps: 300, learning_rate: 1.0e-2, dropout: 0.1")
@@ -115,6 +117,7 @@ def test_the_moving_teacher_has_no_gradient_and_follows_slowly() -> None:
     torch.testing.assert_close(moved.float(), before["unit.0.output.weight"] + 0.25)
 
 
+@pytest.mark.slow
 def test_a_stage_with_moving_teacher_and_dropout_resumes_exactly_after_kills(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
     stage = stages(
@@ -136,6 +139,7 @@ def test_a_stage_with_moving_teacher_and_dropout_resumes_exactly_after_kills(tmp
     assert times[1]["seconds"] > times[1]["facts"]["seconds_before"] > 0, "the time of the killed runs counts"
 
 
+@pytest.mark.slow
 def test_two_workers_have_the_loss_of_one_at_the_same_batch(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
     stage = stages(dual=f"objectives: {objectives}, steps: 40, learning_rate: 3.0e-3, moving_decay: 0.9")

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 
-from tests.helpers.export import CALIBRATED, TEXT, kinds, little_text, manifest_of  # noqa: F401
+from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
@@ -41,12 +41,10 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def unigram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unigram(tmp_path: Path, empty_cache: Path, no_installed_wheels: None) -> Path:
     """Save a student whose vocabulary can be trimmed, to German or English words."""
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
     words = list(dict.fromkeys(word for texts in TEXT.values() for text in texts for word in text.split()))
-    write_word_lists(tmp_path / "cache", {"de": words, "en": ["rain", "the", "boat"]})
+    write_word_lists(empty_cache, {"de": words, "en": ["rain", "the", "boat"]})
     folder, tokenizer = tmp_path / "unigram", make("unigram")
     folder.mkdir()
     make_student(vocab_size=tokenizer.get_vocab_size()).save(folder, tokenizer)

@@ -87,6 +87,7 @@ def student(tmp_path: Path) -> Path:
     return save_student(tmp_path / "small", unit_layers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_opens_without_us_and_gives_the_students_vectors(
     shape: str, students: dict[str, Path], answers: dict[str, dict[str, object]]
@@ -101,6 +102,7 @@ def test_it_opens_without_us_and_gives_the_students_vectors(
     assert found["modules"] == ["Transformer", "Pooling", *(name for name, there in steps.items() if there)]
 
 
+@pytest.mark.slow
 def test_token_vectors_are_those_in_front_of_the_head(
     students: dict[str, Path], answers: dict[str, dict[str, object]]
 ) -> None:
@@ -114,6 +116,7 @@ def test_token_vectors_are_those_in_front_of_the_head(
     torch.testing.assert_close(found, tokens, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_folder_is_complete_and_plain(students: dict[str, Path], answers: dict[str, dict[str, object]]) -> None:
     folder = Path(f"{students[next(iter(SHAPES))]}-hf")
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

@@ -16,10 +16,8 @@ WORDS = {"de": ["der", "Zug", "kommt", "heute", "nicht"], "en": ["rain", "the", 
 
 
 @pytest.fixture(autouse=True)
-def word_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
-    write_word_lists(tmp_path / "cache", WORDS)
+def word_lists(empty_cache: Path, no_installed_wheels: None) -> None:
+    write_word_lists(empty_cache, WORDS)
 
 
 def student(**changes: object) -> Student:

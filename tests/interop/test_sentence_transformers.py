@@ -16,6 +16,7 @@ from sentence_transformers import losses  # noqa: E402 - is there, then
 
 from xcompress.interop.sentence_transformers import StudentModule, open_student  # noqa: E402 - needs the package
 
+pytestmark = pytest.mark.usefixtures("offline")
 # from version 6 on, classes of other packages have to be trusted by name
 TRUSTED = {"trust_remote_code": True} if int(package.__version__.split(".")[0]) >= 6 else {}
 TEXTS = [*SENTENCES, "", "rain " * 300, "zzz"]
@@ -24,11 +25,6 @@ TEXTS = [*SENTENCES, "", "rain " * 300, "zzz"]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return save_student(tmp_path / "student")
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 def expected(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:

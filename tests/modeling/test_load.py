@@ -20,13 +20,9 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import encode, pad
 from xcompress.recipe import EncoderSection
 
+pytestmark = pytest.mark.usefixtures("offline")
 POOLINGS = ("mean", "cls")
 HEADS = ((), ("Identity",), ("Tanh",), ("Identity", "Identity", "Tanh"))
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture

@@ -200,6 +200,7 @@ def test_the_emulation_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "arm64: not checked" in narrow
 
 
+@pytest.mark.slow
 def test_pytorch_is_kept_from_avx512() -> None:
     pytest.importorskip("torch")
     code = "import torch; print(torch.backends.cpu.get_cpu_capability())"

