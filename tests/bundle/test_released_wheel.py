@@ -86,7 +86,7 @@ def test_the_model_opens_by_its_name(installed: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(vectors, Encoder(bundle(), threads=1).encode(SENTENCES), atol=1e-5)
 
 
-def test_the_commands_know_it(installed: Path, tmp_path: Path) -> None:
+def test_the_commands_use_the_packaged_model(installed: Path, tmp_path: Path) -> None:
     listed = json.loads(python("-m", "xcompress", "models", "--json", path=installed, cwd=tmp_path))
     (model,) = (model for model in listed if model["name"] == NAME)
     assert Path(model["folder"]).is_relative_to(installed)

@@ -64,7 +64,7 @@ def test_a_broken_budget_is_exit_code_3() -> None:
     assert bench("loose", *FAST, "--budgets", "wide.yaml").exit_code == 0
 
 
-def test_the_rows_of_others_come_out_before_a_failure_is_told() -> None:
+def test_other_rows_are_printed_before_a_failure_is_reported() -> None:
     file = Path("loose/onnx/model_quantized.onnx")
     file.write_bytes(b"x" * file.stat().st_size)
     done = bench("loose", *FAST, "--markdown")
@@ -74,7 +74,7 @@ def test_the_rows_of_others_come_out_before_a_failure_is_told() -> None:
     assert "model_quantized.onnx: was changed" in str(done.exception)
 
 
-def test_what_needs_more_than_a_phone_has_is_a_finding() -> None:
+def test_a_model_over_the_memory_ceiling_is_reported_as_failed() -> None:
     pytorch = str(bundle().with_name("small"))
     done = bench("loose", *FAST, "--device", "mobile", "--memory", "90", "--reference", pytorch, "--markdown")
     assert done.exit_code == 0, done.output

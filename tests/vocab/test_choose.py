@@ -35,7 +35,7 @@ def test_counted_text_is_read_as_before(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_new_words_numbers_and_punctuation_can_be_spelled(kind: str) -> None:
+def test_new_words_numbers_and_punctuation_can_be_segmented(kind: str) -> None:
     tokenizer = make(kind)
     trimmed = trim_tokenizer(tokenizer, choose_tokens(tokenizer, [count_words(tokenizer, "de")]).ids)
     known = [character for character in "unterm 5, Turm (sacht?) - nie: ein Ende." if _is_known(tokenizer, character)]

@@ -163,7 +163,7 @@ def test_slow_down_makes_calls_slower(worker: BrowserWorker) -> None:
 
 
 @in_browser
-def test_the_clock_is_fine(worker: BrowserWorker) -> None:
+def test_the_clock_is_finer_than_a_tenth_of_a_millisecond(worker: BrowserWorker) -> None:
     seconds = worker.ask("time", input_ids=IDS, calls=200, warm=True)["seconds"]
     assert any(abs(one * 10**4 - round(one * 10**4)) > 0.01 for one in seconds), "not in steps of 0.1 ms"
 
@@ -265,7 +265,7 @@ def test_external_data_is_served(tools: Tools, bundle_copy: Path) -> None:
 
 @in_browser
 @pytest.mark.usefixtures("little_text")
-def test_a_loop_in_the_ort_format(tools: Tools, tmp_path: Path) -> None:
+def test_a_loop_in_ort_format_runs_in_the_browser(tools: Tools, tmp_path: Path) -> None:
     made = export(save_student(tmp_path / "small"), options=ExportConfig(target="mobile"))
     manifest = json.loads((made / "manifest.json").read_text())
     graph = next(path for path in made.rglob("*.ort"))
@@ -325,7 +325,7 @@ def test_a_timeout_ends_the_browser(tools: Tools) -> None:
 
 
 @in_browser
-def test_a_browser_that_does_not_start(tools: Tools) -> None:
+def test_a_browser_that_does_not_start_is_reported(tools: Tools) -> None:
     other = Tools(Path("/bin/false"), tools.onnxruntime_web, tools.version)
     with pytest.raises(WorkerFailed, match="/bin/false does not start") as caught:
         BrowserWorker(bundle(), "int8", tools=other)

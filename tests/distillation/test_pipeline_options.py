@@ -1,4 +1,4 @@
-"""Settings of a recipe beside the default path, each on a run of a few steps."""
+"""Options of a recipe, each in a run of a few steps."""
 
 import shutil
 import sys
