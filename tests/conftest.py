@@ -1,9 +1,21 @@
-"""Fixtures that several folders of tests share."""
+"""Fixtures that several folders of tests share, and the order of the test files."""
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the order of `pytest_collection_modifyitems`: pytest-xdist would start files with few tests last."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the files with most slow tests first, so that with `--dist loadfile` no process ends long after another."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture
@@ -19,3 +31,42 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, which is the current one during the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the Hugging Face libraries from the network."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of xcompress, still empty."""
+    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def no_installed_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read wheels from the cache only, even those that are installed."""
+    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
+
+
+@pytest.fixture
+def little_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrate, verify and grade exports on a handful of sentences."""
+    from tests.helpers.export import CALIBRATED, TEXT
+    from xcompress.corpus.graded import builtin
+
+    monkeypatch.setattr("xcompress.export.exporter.verification_text", lambda *_: TEXT)
+    monkeypatch.setattr("xcompress.export.exporter.calibration_text", lambda *_: CALIBRATED)
+    monkeypatch.setattr("xcompress.export.accuracy.packaged_text", lambda: TEXT)
+    monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(20))
+
+
+@pytest.fixture(scope="session")
+def node_packages() -> Path:
+    """A folder whose node_modules has transformers.js; skips without Node.js or a package registry."""
+    from tests.helpers.npm import transformers_js
+
+    return transformers_js()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +10,11 @@ import numpy as np
 import pytest
 
 from tests.helpers import ROOT
+from tests.helpers.pip import pip
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bundle.encoder import Encoder
 
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 ABSENT = ("torch", "transformers", "onnx", "scipy", "sentence_transformers")
 SNIPPET = f"""
 import importlib.util, json, sys
@@ -23,18 +24,6 @@ vectors = Encoder(sys.argv[1], precision="fp32", threads=1).encode({SENTENCES!r}
 file = sys.modules["xcompress"].__file__
 print(json.dumps({{"installed": installed, "vectors": vectors.tolist(), "xcompress": file}}))
 """
-
-
-OFFLINE = re.compile("Retrying|ConnectionError|ConnectTimeout|Temporary failure|timed out")
-
-
-def pip(*arguments: str) -> None:
-    """Run pip; skip the test if no package registry is reachable."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if done.returncode and OFFLINE.search(done.stderr):
-        pytest.skip(f"pip reaches no package registry: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

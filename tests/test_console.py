@@ -26,7 +26,7 @@ def test_the_eta_of_work_that_goes_on_is_of_the_steps_done_now(
     assert capsys.readouterr().err.strip() == "training 2010/4000 ETA 3980 s"
 
 
-def test_what_users_named_is_not_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_from_users_are_not_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
     console.fail("runs/[bold]: no such folder")
     assert "runs/[bold]: no such folder" in capsys.readouterr().err
 

@@ -32,7 +32,7 @@ def test_grades_are_spread_over_the_scale_in_halves() -> None:
     assert all(whole[grade] >= 8 for grade in (0, 1, 2, 3, 4, 5))
 
 
-def test_every_kind_of_difference_is_there_with_grades_that_fit_it() -> None:
+def test_every_kind_of_difference_has_fitting_grades() -> None:
     kinds = [line.split("\t")[1] for line in (DATA / "graded.kinds.tsv").read_text(encoding="utf-8").splitlines()]
     limits = {
         "paraphrase": (4.5, 5),
@@ -50,7 +50,7 @@ def test_every_kind_of_difference_is_there_with_grades_that_fit_it() -> None:
         assert low <= float(row[2]) <= high, row
 
 
-def test_no_sentence_stands_twice_and_none_was_left_untranslated() -> None:
+def test_no_sentence_is_repeated_or_untranslated() -> None:
     for language in LANGUAGES:
         sentences = [cell for row in rows(language) for cell in row[:2]]
         assert len(set(sentences)) == len(sentences), language

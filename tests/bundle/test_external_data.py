@@ -56,7 +56,7 @@ def test_a_location_is_found_wherever_a_tensor_may_be(tmp_path: Path, kind: str)
     assert external_locations(tmp_path / "m.onnx") == (set() if kind == "none" else {"a.data"})
 
 
-def test_what_onnx_writes_is_found(tmp_path: Path) -> None:
+def test_external_files_that_onnx_writes_are_found(tmp_path: Path) -> None:
     weight = helper.make_tensor("weight", TensorProto.FLOAT, [4], [1.0, 2.0, 3.0, 4.0])
     onnx.save_model(
         helper.make_model(graph([numpy_helper.from_array(numpy_helper.to_array(weight), "weight")])),
@@ -71,7 +71,7 @@ def test_what_onnx_writes_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\x00", b"\x0b", b"\x3a\xff\xff\xff\xff\x0f", b"\x3a", b"\x80" * 20, b"# no graph\n"], ids=repr
 )
-def test_what_is_no_graph_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_graph_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(InputError, match=r"m\.onnx: not an ONNX graph"):
         external_locations(tmp_path / "m.onnx")

@@ -80,7 +80,7 @@ def external(folder: Path, location: str, data: bool = True) -> None:
     list_again(folder, f"onnx/{location}" if data else GRAPH)
 
 
-def test_a_bundle_as_it_was_exported_passes() -> None:
+def test_an_unchanged_bundle_passes() -> None:
     manifest = read_manifest(bundle())
     check_bundle(bundle(), manifest)
     check_bundle(bundle(), manifest, GRAPH)
@@ -352,7 +352,7 @@ def test_onnxruntime_refuses_to_leave_the_folder_as_well(bundle_copy: Path, tmp_
         onnxruntime.InferenceSession(str(bundle_copy / GRAPH), options, providers=["CPUExecutionProvider"])
 
 
-def test_operators_of_others_cannot_be_loaded(bundle_copy: Path) -> None:
+def test_custom_operators_cannot_be_loaded(bundle_copy: Path) -> None:
     model = onnx.load(bundle_copy / GRAPH)
     model.graph.node[0].domain = "somebody.else"
     model.opset_import.add(domain="somebody.else", version=1)

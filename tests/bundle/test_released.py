@@ -120,7 +120,7 @@ def test_a_bundle_of_a_released_models_name_comes_first_but_no_other_folder(inst
     ("named", "what"),
     [("absent", "absent: neither a folder nor a released model; choose tiny"), ("./absent", "absent: no such folder")],
 )
-def test_what_is_neither_is_one_line(installed: Path, named: str, what: str) -> None:
+def test_a_name_that_is_neither_model_nor_folder_is_one_line(installed: Path, named: str, what: str) -> None:
     place(installed / "tiny")
     failed = CliRunner().invoke(app, ["embed", "rain", "--model", named]).exception
     assert isinstance(failed, InputError)
@@ -145,7 +145,7 @@ def test_a_bundle_that_may_have_been_meant_is_named(installed: Path) -> None:
     assert run("embed", "rain", "--json", "--model", "small").stderr == ""
 
 
-def test_the_list_says_what_each_is(installed: Path) -> None:
+def test_the_list_describes_each_model(installed: Path) -> None:
     scores = [{"test": "sts", "averages": {"monolingual": 71.26, "en-xx": 60}}, {"test": "pairs", "averages": {}}]
     place(installed / "small", languages=["en", "de"], release={"scores": scores})
     place(installed / "tiny", dev={"retrieval": 90.5, "by language": {}})
@@ -159,7 +159,7 @@ def test_the_list_says_what_each_is(installed: Path) -> None:
     assert "en de" in printed
 
 
-def test_a_list_of_none_says_so(installed: Path) -> None:
+def test_an_empty_list_says_so(installed: Path) -> None:
     assert json.loads(run("models", "--json").stdout) == []
     assert "this installation ships no released model" in run("models").stderr
 
@@ -187,5 +187,5 @@ class TestReleasedModels:
         made = read_manifest(released_folder(name))["release"]
         assert load_recipe(made["recipe"]).hash == made["recipe_hash"]
 
-    def test_together_they_fit_in_the_package(self) -> None:
+    def test_all_released_models_fit_in_the_package(self) -> None:
         assert sum(size_of(released_folder(name)) for name in RELEASED) <= release.PACKAGE_BYTES - release.CODE_BYTES

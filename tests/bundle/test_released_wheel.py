@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers import ROOT
+from tests.helpers.pip import pip
 from tests.helpers.release import release
 from tests.helpers.student import SENTENCES, bundle
-from tests.test_clean_install import ROOT, pip
 from xcompress.bundle.encoder import Encoder
 
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 NAME = "a-test"
 """Beside the models that are in the package already."""
 BUILD = "import sys\nfrom hatchling.build import build_sdist\nprint(build_sdist(sys.argv[1]))"
@@ -84,7 +86,7 @@ def test_the_model_opens_by_its_name(installed: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(vectors, Encoder(bundle(), threads=1).encode(SENTENCES), atol=1e-5)
 
 
-def test_the_commands_know_it(installed: Path, tmp_path: Path) -> None:
+def test_the_commands_use_the_packaged_model(installed: Path, tmp_path: Path) -> None:
     listed = json.loads(python("-m", "xcompress", "models", "--json", path=installed, cwd=tmp_path))
     (model,) = (model for model in listed if model["name"] == NAME)
     assert Path(model["folder"]).is_relative_to(installed)

@@ -26,6 +26,7 @@ def bench(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["bench", *arguments])
 
 
+@pytest.mark.slow
 def test_json_a_page_and_a_comparison_with_itself() -> None:
     done = bench("loose", *FAST, "--json", "--html", "page.html")
     assert done.exit_code == 0, done.output
@@ -39,6 +40,7 @@ def test_json_a_page_and_a_comparison_with_itself() -> None:
     assert "| small, ONNX int8 |" in done.stdout
 
 
+@pytest.mark.slow
 def test_translations_by_margin() -> None:
     for side, lines in (("deu", "eins\nzwei\n"), ("eng", "one\ntwo\n")):
         Path("sets").mkdir(exist_ok=True)
@@ -49,6 +51,7 @@ def test_translations_by_margin() -> None:
     assert metrics["sets"] == "nearest neighbour by margin, %"
 
 
+@pytest.mark.slow
 def test_a_broken_budget_is_exit_code_3() -> None:
     recipe = ROOT / "recipes/minilm_ru3.yaml"
     text = recipe.read_text(encoding="utf-8").partition("\nbudgets:")[0]
@@ -61,7 +64,7 @@ def test_a_broken_budget_is_exit_code_3() -> None:
     assert bench("loose", *FAST, "--budgets", "wide.yaml").exit_code == 0
 
 
-def test_the_rows_of_others_come_out_before_a_failure_is_told() -> None:
+def test_other_rows_are_printed_before_a_failure_is_reported() -> None:
     file = Path("loose/onnx/model_quantized.onnx")
     file.write_bytes(b"x" * file.stat().st_size)
     done = bench("loose", *FAST, "--markdown")
@@ -71,7 +74,7 @@ def test_the_rows_of_others_come_out_before_a_failure_is_told() -> None:
     assert "model_quantized.onnx: was changed" in str(done.exception)
 
 
-def test_what_needs_more_than_a_phone_has_is_a_finding() -> None:
+def test_a_model_over_the_memory_ceiling_is_reported_as_failed() -> None:
     pytorch = str(bundle().with_name("small"))
     done = bench("loose", *FAST, "--device", "mobile", "--memory", "90", "--reference", pytorch, "--markdown")
     assert done.exit_code == 0, done.output

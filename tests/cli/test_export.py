@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.helpers.export import little_text  # noqa: F401
 from tests.helpers.student import SENTENCES, save_student
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli import main as cli
@@ -75,12 +74,12 @@ def options_of(calls: list[dict[str, Any]]) -> ExportConfig:
         (["--precision", "auto"], "auto"),
     ],
 )
-def test_how_the_precision_is_asked_for(calls: list[dict[str, Any]], arguments: list[str], precision: str) -> None:
+def test_options_choose_the_precision(calls: list[dict[str, Any]], arguments: list[str], precision: str) -> None:
     assert run("student", *arguments).exit_code == 0
     assert options_of(calls) == ExportConfig(precision=precision)
 
 
-def test_every_option_arrives(calls: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_every_option_reaches_the_export(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     arguments = (
         "student --target mobile --recurrence unroll --recurrences 2 --bottleneck keep --languages de,,en, "
         "--vocabulary 500 --dim 16 --shorten slice --external-data --no-ort --gate 0.5 --text a.txt --text b.tsv "
@@ -106,7 +105,7 @@ def test_every_option_arrives(calls: list[dict[str, Any]], tmp_path: Path) -> No
     assert (call["source"], call["output"], call["force"]) == ("student", Path("there"), True)
 
 
-def test_without_a_source_the_newest_run_is_left_to_the_export(calls: list[dict[str, Any]]) -> None:
+def test_without_a_source_the_export_chooses_the_newest_run(calls: list[dict[str, Any]]) -> None:
     assert run().exit_code == 0
     assert (calls[-1]["source"], calls[-1]["output"], calls[-1]["source_options"]) == (None, None, SourceOptions())
 
@@ -116,7 +115,7 @@ def test_the_folder_or_the_manifest_is_printed(calls: list[dict[str, Any]], tmp_
     assert json.loads(run("student", "--json").stdout) == {"of": "the bundle"}
 
 
-def test_the_other_format_and_how_to_read_a_foreign_encoder(calls: list[dict[str, Any]]) -> None:
+def test_format_hf_and_the_options_for_foreign_encoders_reach_the_export(calls: list[dict[str, Any]]) -> None:
     arguments = ("--format", "hf", "--recurrences", "2", "--no-quantize", "--precision", "fp32", "--pooling", "cls")
     assert run("student", *arguments).exit_code == 0
     assert calls[-1] == {
@@ -148,7 +147,7 @@ def test_the_other_format_and_how_to_read_a_foreign_encoder(calls: list[dict[str
         ("--pooling cls", "is a student, whose config.json has these settings; leave out pooling"),
     ],
 )
-def test_what_does_not_go_together_is_one_line_and_exit_code_2(
+def test_contradicting_options_are_one_line_and_exit_code_2(
     arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     student = save_student(tmp_path / "student")
@@ -198,7 +197,7 @@ def test_a_refused_export_is_exit_code_3_and_leaves_the_old_bundle(
     assert Encoder(bundle).encode(SENTENCES).shape == (len(SENTENCES), 24)
 
 
-def test_a_text_that_is_missing_is_one_line(
+def test_a_missing_text_file_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     student = save_student(tmp_path / "student")

@@ -138,7 +138,7 @@ def test_a_damaged_catalogue_is_passed_over(tmp_path: Path, name: str, capsys: p
     assert "not a readable catalogue" in capsys.readouterr().err
 
 
-def test_nothing_to_read(tmp_path: Path) -> None:
+def test_missing_catalogues_are_refused(tmp_path: Path) -> None:
     catalogue(tmp_path / "de.po", OPEN)
     with pytest.raises(InputError, match=r"no \.po or \.mo catalogue for it, nl"):
         list(read_catalogues(tmp_path, ["it", "nl"], "app"))

@@ -34,7 +34,7 @@ def keys(pairs: list[Pair]) -> set[str]:
     return {sentence_key(side) for pair in pairs for side in (pair.source, pair.target)}
 
 
-def test_no_sentence_stands_on_both_sides() -> None:
+def test_no_sentence_is_on_both_sides() -> None:
     pairs = pairs_of("de", range(200)) + pairs_of("nl", range(200))
     variants = [Pair(p.source.upper().replace(".", " ?!"), "Variante " + p.target, p.language, "o") for p in pairs]
     train, holdout = split(pairs + variants, 40, seed=1)

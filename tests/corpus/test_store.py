@@ -39,7 +39,7 @@ def test_pages_are_given_back_without_changing_what_is_read(path: Path, monkeypa
     assert [stored[row] for row in range(100)] == pairs(100)
 
 
-def test_nothing_is_opened_before_it_is_asked_for(tmp_path: Path) -> None:
+def test_files_are_opened_at_the_first_read(tmp_path: Path) -> None:
     stored = PairFile(tmp_path / "none.tsv", "de")
     with pytest.raises(InputError, match=r"none\.tsv: cannot be read"):
         len(stored)
@@ -76,7 +76,7 @@ def test_a_line_that_is_no_pair_is_named(path: Path) -> None:
             PairFile(path, "de")[row]
 
 
-def test_it_can_be_sent_to_another_process(path: Path) -> None:
+def test_a_pair_file_can_be_pickled(path: Path) -> None:
     stored = PairFile(path, "de")
     assert stored[3] == pickle.loads(pickle.dumps(stored))[3]
 

@@ -13,7 +13,6 @@ import pytest
 
 from tests.helpers.odd_texts import ODD
 from tests.helpers.student import bundle
-from tests.interop.test_clients import node_packages  # noqa: F401 - a fixture
 from xcompress.bench.workers.browser.tools import find_browser
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.demo import POLICY
@@ -24,6 +23,8 @@ from xcompress.web.server import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.network]
 
 
 @pytest.fixture(scope="module")

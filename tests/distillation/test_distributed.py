@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.recipe import write_recipe
+from tests.helpers.recipe import FROM_SCRATCH, stages_of, write_recipe
 from xcompress.files import read_json
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -51,6 +51,7 @@ def alone(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("again", "compared"), [("1-assistant", ("1-assistant", "2-embedding")), ("3-imitation", ("3-imitation",))]
 )
@@ -65,6 +66,22 @@ def test_two_workers_have_the_loss_of_one_at_the_same_batch(
         assert len(actual[stage]) >= STEPS / 4
         assert actual[stage] == pytest.approx(expected[stage], rel=1e-3), stage
     assert read_json(folder / "manifest.json")["machine"]["workers"] == 2
+
+
+@pytest.mark.slow
+def test_two_workers_have_the_loss_of_one_without_teacher_and_assistant(tmp_path: Path) -> None:
+    objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
+    stage = stages_of(dual=f"objectives: {objectives}, steps: 40, learning_rate: 3.0e-3, moving_decay: 0.9")
+    recipe = str(write_recipe(tmp_path / "recipe"))
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    command = [*DISTILL, recipe, *FROM_SCRATCH, stage, "precision=float32", "--run-folder"]
+    subprocess.run([sys.executable, *command, str(alone)], check=True, capture_output=True)
+    for name in ("corpus", "start"):
+        shutil.copytree(alone / name, together / name)
+    subprocess.run([*TORCHRUN, *command, str(together)], check=True, capture_output=True)
+    assert read_json(together / "manifest.json")["machine"]["workers"] == 2
+    expected, actual = (losses(read_json(run / "manifest.json"))["1-dual"] for run in (alone, together))
+    assert actual == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(recipe: Path, tmp_path: Path) -> None:

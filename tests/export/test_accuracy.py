@@ -73,7 +73,7 @@ def test_scores_are_those_of_the_models_languages() -> None:
     assert 20 < every["en-en"] < 95
 
 
-def test_what_fell_comes_worst_first_and_no_number_before_all() -> None:
+def test_drops_are_sorted_worst_first_with_missing_scores_in_front() -> None:
     before = {"de-de": 80.0, "en-en": 81.0, "en-de": 70.0, "fr-fr": 75.0, "it-it": 60.0}
     after = {"de-de": 79.5, "en-en": 80.4, "en-de": 68.0, "fr-fr": math.nan, "it-it": 66.0}
     assert [fall.pair for fall in find_regressions(before, after, 0.5)] == ["fr-fr", "en-de", "en-en"]
@@ -251,7 +251,7 @@ def test_costs_are_measured_again_only_where_they_can_decide() -> None:
     assert len(asked) < 40  # measuring all sites at each of the steps would take more
 
 
-def test_the_trade_is_told_in_lines() -> None:
+def test_the_trade_is_printed_in_lines() -> None:
     lines = found({"first": (0.3, 0.2, 0), "second": (3, 3, 0), "third": (0.2, 0.1, 0)}, 5).to_lines()
     assert lines[0].startswith("precision: with every product in int8 the worst pair lost ")
     assert [line.split(":")[0].strip() for line in lines[1:3]] == ["second to token", "second to fp32"]

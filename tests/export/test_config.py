@@ -28,14 +28,14 @@ from xcompress.export.config import TARGETS, ExportConfig, TargetSettings
         ({"vocabulary": 100}, "vocabulary: needs text to count tokens in; add --languages de,en or --text FILE"),
     ],
 )
-def test_what_is_not_possible_is_refused_with_the_fix(asked: dict[str, object], said: str) -> None:
+def test_impossible_options_are_refused_with_the_fix(asked: dict[str, object], said: str) -> None:
     with pytest.raises(InputError) as caught:
         ExportConfig(**asked)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_possible() -> None:
+def test_valid_options_pass() -> None:
     ExportConfig(vocabulary=1, languages=("de",), dimension=2, gate=0)
     ExportConfig(vocabulary=100, text=(Path("mine.txt"),))
     for precision in ("fp32", "fp16", "int8", "int4", "auto"):
@@ -55,7 +55,7 @@ def test_targets_settings_and_what_replaces_them() -> None:
     assert ExportConfig(recurrence="loop", ort=True).settings() == TargetSettings("loop", ort=True, float32=True)
 
 
-def test_settings_are_told() -> None:
+def test_settings_are_printed() -> None:
     assert TARGETS["cpu"].summary() == "unit unrolled, float32 graph kept"
     assert TARGETS["mobile"].summary() == "unit in a loop, ORT format, float32 graph left out"
     assert TARGETS["wasm"].summary() == "unit in a loop, float32 graph left out"

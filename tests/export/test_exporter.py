@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 
-from tests.helpers.export import CALIBRATED, TEXT, kinds, little_text, manifest_of  # noqa: F401
+from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
@@ -42,12 +42,10 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def unigram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unigram(tmp_path: Path, empty_cache: Path, no_installed_wheels: None) -> Path:
     """Save a student whose vocabulary can be trimmed, to German or English words."""
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
     words = list(dict.fromkeys(word for texts in TEXT.values() for text in texts for word in text.split()))
-    write_word_lists(tmp_path / "cache", {"de": words, "en": ["rain", "the", "boat"]})
+    write_word_lists(empty_cache, {"de": words, "en": ["rain", "the", "boat"]})
     folder, tokenizer = tmp_path / "unigram", make("unigram")
     folder.mkdir()
     make_student(vocab_size=tokenizer.get_vocab_size()).save(folder, tokenizer)
@@ -143,43 +141,41 @@ def test_float32_alone_stays_whatever_the_target(small: Path) -> None:
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_the_runtimes_own_format_is_opened_where_it_is_asked_for(small: Path, external: bool) -> None:
+def test_ort_format_is_opened_on_request(small: Path, external: bool) -> None:
     made = export(small, options=ExportConfig(ort=True, external_data=external))
     assert manifest_of(made)["graphs"] == {"int8": "onnx/model_quantized.ort", "fp32": "onnx/model.onnx"}
     assert (made / "onnx/model_quantized.onnx").is_file()
     check_close(made)
 
 
-def test_the_runtimes_own_format_with_a_table_in_4_bits(small: Path) -> None:
+def test_ort_format_with_4_bit_embeddings(small: Path) -> None:
     made = export(small, options=ExportConfig(table="int4", target="mobile"))
     assert manifest_of(made)["graphs"] == {"int8": "onnx/model_quantized.ort"}
     check_close(made)
 
 
 @pytest.mark.parametrize(("ort", "end"), [(None, "onnx"), (True, "ort")])
-def test_4_bits_are_not_turned_into_the_runtimes_own_format_unless_asked_to(
-    small: Path, ort: bool | None, end: str
-) -> None:
+def test_4_bit_weights_stay_out_of_ort_format_by_default(small: Path, ort: bool | None, end: str) -> None:
     made = export(small, options=ExportConfig(precision="int4", target="mobile", ort=ort))
     assert manifest_of(made)["graphs"] == {"int4": f"onnx/model_q4.{end}"}
     check_close(made, precision="int4")
 
 
-def test_the_runtimes_own_format_of_the_float32_graph(small: Path) -> None:
+def test_ort_format_of_the_float32_graph(small: Path) -> None:
     made = export(small, options=replace(FLOAT, ort=True))
     assert manifest_of(made)["graphs"] == {"fp32": "onnx/model.ort"}
 
 
 @pytest.mark.parametrize(("recurrence", "loops"), [("unroll", 0), ("loop", 1)])
 @pytest.mark.parametrize("target", ["cpu", "wasm"])
-def test_the_recurrences_form_can_be_asked_for(small: Path, target: str, recurrence: Recurrence, loops: int) -> None:
+def test_the_form_of_the_recurrence_can_be_chosen(small: Path, target: str, recurrence: Recurrence, loops: int) -> None:
     made = export(small, options=ExportConfig(target=target, recurrence=recurrence))
     assert kinds(onnx.load(made / GRAPHS["int8"]).graph)["Loop"] == loops
     assert manifest_of(made)["recurrence"] == recurrence
 
 
 @pytest.mark.parametrize(("asked", "rows"), [("fold", 32), ("keep", 16)])
-def test_the_bottlenecks_form_can_be_asked_for(small: Path, asked: str, rows: int) -> None:
+def test_the_form_of_the_bottleneck_can_be_chosen(small: Path, asked: str, rows: int) -> None:
     made = export(small, options=ExportConfig(bottleneck=asked))
     stored = {tuple(weight.dims) for weight in onnx.load(made / GRAPHS["int8"]).graph.initializer}
     assert (400, rows) in stored
@@ -216,7 +212,7 @@ def test_precision_auto_raises_what_spoils_the_scores(
     check_close(made)
 
 
-def test_precision_auto_without_a_gate_has_one_of_its_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_auto_has_a_default_gate(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
     search = exporter.Candidate.search
 
@@ -275,7 +271,7 @@ def test_a_gate_that_holds_lets_through(small: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta"])
-def test_a_foreign_encoder_is_exported_as_it_is(kind: str, tmp_path: Path) -> None:
+def test_a_foreign_encoder_is_exported_unchanged(kind: str, tmp_path: Path) -> None:
     save_encoder(tmp_path / kind, kind, initializer_range=0.1)
     options = SourceOptions(prefix="query: ", pooling="cls")
     made = export(tmp_path / kind, source_options=options, bounds=Bounds(worst_cosine=0.9))  # of random weights

@@ -1,5 +1,4 @@
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -114,10 +113,9 @@ def test_mean_pooled_tokens_are_the_sentence_vector() -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
-def test_sentence_transformers_gives_the_same_vectors(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentence_transformers_gives_the_same_vectors(precision: str, offline: None) -> None:
     pytest.importorskip("optimum.onnxruntime", reason="optimum is not installed")
     package = pytest.importorskip("sentence_transformers")
-    monkeypatch.setitem(os.environ, "HF_HUB_OFFLINE", "1")
     name = {"int8": "onnx/model_quantized.onnx", "fp32": "onnx/model.onnx"}[precision]
     options = {"file_name": name, "provider": "CPUExecutionProvider"}
     model = package.SentenceTransformer(str(bundle()), backend="onnx", model_kwargs=options)
@@ -158,11 +156,10 @@ FOREIGN: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("options", FOREIGN)
-def test_a_foreign_encoder_gives_its_vectors_in_every_loader(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(os.environ, "HF_HUB_OFFLINE", "1")
+def test_a_foreign_encoder_gives_its_vectors_in_every_loader(options: dict[str, Any], tmp_path: Path) -> None:
     expected = save_pipeline(tmp_path / "mine", **options).encode(TEXTS)
     made = export(tmp_path / "mine", options=ExportConfig(precision="fp32"))
     assert made == tmp_path / "mine-bundle"

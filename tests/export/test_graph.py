@@ -384,7 +384,7 @@ def test_the_large_weights_lie_beside_the_graph_and_the_small_ones_in_it(tmp_pat
 
 @pytest.mark.parametrize("external", [False, True])
 @pytest.mark.parametrize("precision", [*(name for name in GRAPHS if name != "int4"), "int4"])
-def test_the_runtimes_own_format_needs_no_other_file(precision: str, external: bool, tmp_path: Path) -> None:
+def test_ort_format_needs_no_other_file(precision: str, external: bool, tmp_path: Path) -> None:
     file, feeds = tmp_path / "onnx" / "model.onnx", batch(3, 9)
     write_graph(make_student(), options_for(precision, "loop", False, ranges_of()), file, external=external)
     ort = write_ort(file)

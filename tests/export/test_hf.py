@@ -87,8 +87,9 @@ def student(tmp_path: Path) -> Path:
     return save_student(tmp_path / "small", unit_layers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_opens_without_us_and_gives_the_students_vectors(
+def test_sentence_transformers_alone_gives_the_students_vectors(
     shape: str, students: dict[str, Path], answers: dict[str, dict[str, object]]
 ) -> None:
     found, (loaded, tokenizer) = answers[shape], Student.load(students[shape])
@@ -101,7 +102,8 @@ def test_it_opens_without_us_and_gives_the_students_vectors(
     assert found["modules"] == ["Transformer", "Pooling", *(name for name, there in steps.items() if there)]
 
 
-def test_token_vectors_are_those_in_front_of_the_head(
+@pytest.mark.slow
+def test_token_vectors_are_those_before_the_head(
     students: dict[str, Path], answers: dict[str, dict[str, object]]
 ) -> None:
     shape = next(iter(SHAPES))
@@ -114,6 +116,7 @@ def test_token_vectors_are_those_in_front_of_the_head(
     torch.testing.assert_close(found, tokens, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_folder_is_complete_and_plain(students: dict[str, Path], answers: dict[str, dict[str, object]]) -> None:
     folder = Path(f"{students[next(iter(SHAPES))]}-hf")
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -137,7 +140,7 @@ def test_the_size_is_known_before_the_weights() -> None:
         assert counted == count_parameters(made.config) - offset * made.config.hidden_size
 
 
-def test_a_depth_of_its_own(student: Path) -> None:
+def test_the_checkpoint_may_have_fewer_recurrences(student: Path) -> None:
     folder = export_hf(student, recurrences=2)
     assert folder == student.with_name("small-hf-r2")
     assert json.loads((folder / "config.json").read_text())["num_hidden_layers"] == 2
@@ -145,7 +148,7 @@ def test_a_depth_of_its_own(student: Path) -> None:
         export_hf(student, recurrences=4)
 
 
-def test_a_run_gets_it_beside_its_bundle_and_once(
+def test_a_run_gets_the_checkpoint_beside_its_bundle_once(
     student: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = student.parent / "runs/trial"
@@ -165,12 +168,12 @@ def test_a_run_gets_it_beside_its_bundle_and_once(
     assert (run / "hf/model.safetensors").stat().st_mtime_ns > written
 
 
-def test_what_they_cannot_express_is_named(tmp_path: Path) -> None:
+def test_a_student_that_the_format_cannot_express_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="relative_buckets is 32; BertModel and XLMRobertaModel have no relative"):
         export_hf(save_student(tmp_path / "mpnet", relative_buckets=32))
 
 
-def test_other_vectors_are_refused_and_leave_nothing(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_with_other_vectors_is_refused_and_removed(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def disturbed(made: Student) -> dict[str, torch.Tensor]:
         weights = checkpoint_weights(made)
         weights["encoder.layer.1.output.dense.bias"][3] += 0.01
@@ -198,7 +201,7 @@ class _Usage:
     free = 1000
 
 
-def test_the_weights_stand_alone(student: Path, tmp_path: Path) -> None:
+def test_saved_weights_share_no_memory(student: Path, tmp_path: Path) -> None:
     weights = load_file(export_hf(student, tmp_path / "out") / "model.safetensors")
     assert {weight.dtype for weight in weights.values()} == {torch.float32}
     save_file(weights, tmp_path / "again.safetensors")  # refuses weights that share memory

@@ -17,10 +17,8 @@ WORDS = {"de": ["der", "Zug", "kommt", "heute", "nicht"], "en": ["rain", "the", 
 
 
 @pytest.fixture(autouse=True)
-def word_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
-    write_word_lists(tmp_path / "cache", WORDS)
+def word_lists(empty_cache: Path, no_installed_wheels: None) -> None:
+    write_word_lists(empty_cache, WORDS)
 
 
 def student(**changes: object) -> Student:
@@ -31,7 +29,7 @@ def prepared(options: ExportConfig, given: Student | None = None, sentences: Seq
     return prepare(given or student(), make("unigram"), options, lambda: sentences)
 
 
-def test_without_a_wish_nothing_changes_and_no_text_is_read() -> None:
+def test_without_options_nothing_changes_and_no_text_is_read() -> None:
     given, tokenizer = student(), make("unigram")
 
     def sentences() -> list[str]:
@@ -43,7 +41,7 @@ def test_without_a_wish_nothing_changes_and_no_text_is_read() -> None:
     assert found.changes == {}
 
 
-def test_fewer_recurrences() -> None:
+def test_recurrences_can_be_reduced() -> None:
     found = prepared(ExportConfig(recurrences=1))
     assert found.student.config.recurrences == 1
     with pytest.raises(InputError, match="recurrences: 4 requested"):
@@ -109,7 +107,7 @@ def test_shorter_vectors_and_what_is_said_of_them(capsys: pytest.CaptureFixture[
     )
 
 
-def test_everything_at_once_cuts_the_vectors_of_the_cut_student() -> None:
+def test_all_options_at_once_reduce_the_vectors_of_the_trimmed_student() -> None:
     found = prepared(ExportConfig(recurrences=2, languages=("en",), dimension=2))
     config = found.student.config
     assert (config.recurrences, config.dimension) == (2, 2)

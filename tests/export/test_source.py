@@ -152,12 +152,11 @@ def test_an_e5s1_file_needs_a_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cached(tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that holds the wheel shop 1.0, with an encoder in it; the working folder is another one."""
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    folder = tmp_path / "cache" / "wheels" / "shop-1.0" / "shop" / "model"
+    folder = empty_cache / "wheels" / "shop-1.0" / "shop" / "model"
     shutil.copytree(encoder("bert"), folder)
     return folder
 

@@ -1,4 +1,4 @@
-"""What several tests of the export share: batches, graphs run in memory, nodes counted, and little text."""
+"""Helpers of export tests: batches, graphs run in memory, node counts, and a handful of sentences."""
 
 import json
 from collections import Counter
@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 import torch
 
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer
-from xcompress.corpus.graded import builtin
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import INPUTS
 from xcompress.export.matmul import Range
@@ -88,12 +86,3 @@ def _ranges(changes: tuple[tuple[str, object], ...]) -> dict[str, Range]:
 def manifest_of(bundle: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((bundle / "manifest.json").read_text())
     return found
-
-
-@pytest.fixture
-def little_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calibrate, verify and grade on a handful of sentences."""
-    monkeypatch.setattr("xcompress.export.exporter.verification_text", lambda *_: TEXT)
-    monkeypatch.setattr("xcompress.export.exporter.calibration_text", lambda *_: CALIBRATED)
-    monkeypatch.setattr("xcompress.export.accuracy.packaged_text", lambda: TEXT)
-    monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(20))

@@ -7,6 +7,7 @@ import yaml
 
 from tests.helpers.student import make_tokenizer
 from xcompress.corpus.graded import builtin
+from xcompress.files import read_json
 from xcompress.recipe import Recipe, load_recipe
 
 SHAPE = {
@@ -19,6 +20,14 @@ SHAPE = {
     "initializer_range": 0.2,
 }
 LANGUAGES = ("de", "fr")
+_TRAINING = "train: student, batch_size: 8, checkpoint_steps: 4"
+FROM_SCRATCH = (
+    "assistant=null",
+    "teacher=null",
+    "vocabulary={method: train, size: 400}",
+    "student={unit_layers: 2, hidden: 32, heads: 4, intermediate: 64, bottleneck: null, normalize: false}",
+)
+"""Overrides of the small recipe: no teacher, no assistant, a new vocabulary and new weights."""
 LABELS = ("entailment", "neutral", "contradiction")
 
 
@@ -94,3 +103,14 @@ def write_recipe(folder: Path) -> Path:
 
 def small_recipe(folder: Path, *overrides: str) -> Recipe:
     return load_recipe(write_recipe(folder), overrides)
+
+
+def stages_of(**objectives: str) -> str:
+    """Return the override that replaces all stages; each value is the rest of a stage in YAML."""
+    named = [f"{name}: {{{_TRAINING}, {described}}}" for name, described in objectives.items()]
+    return f"stages={{{', '.join(named)}}}"
+
+
+def losses(run: Path, step: str) -> list[float]:
+    """Return the loss log of a step."""
+    return [point["loss"] for point in read_json(run / "manifest.json")["steps"][step]["facts"]["loss"]]

@@ -138,3 +138,9 @@ def write_word_lists(cache: Path, words: Mapping[str, Sequence[str]]) -> None:
     for language, ranked in words.items():
         packed = msgpack.packb([{"format": "cB", "version": 1}, [], list(ranked)])
         (folder / f"small_{language}.msgpack.gz").write_bytes(gzip.compress(packed))
+
+
+def text_file(folder: Path, lines: list[str]) -> Path:
+    path = folder / "text.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path

@@ -1,13 +1,11 @@
-"""The bundle as it is, opened by other people's libraries: all of them make the same vectors of the same texts.
+"""Other libraries open a bundle unchanged and give the same vectors.
 
-Every text is encoded by itself: an int8 vector depends a little on what else is in its batch.
+Texts are encoded one at a time: an int8 vector depends slightly on the rest of its batch.
 """
 
 import json
 import math
 import os
-import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -25,11 +23,11 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.text import real_sentences
-from xcompress.files import whole_folder
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, encode
-from xcompress.sources import cache_folder
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("offline")]
+"""Slow: the exports that all tests share take most of the time."""
 TEXTS = [
     "The ferry to the island leaves every morning at eight.",
     "Die Rechnung liegt auf dem Küchentisch, neben der Brille.",
@@ -91,11 +89,6 @@ def opened(request: pytest.FixtureRequest, bundles: Bundles) -> tuple[Path, str]
     return bundles[request.param], precision
 
 
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 def one_by_one(encode_texts: Callable[[list[str]], Vectors]) -> Vectors:
     return np.concatenate([np.asarray(encode_texts([text])) for text in TEXTS])
 
@@ -120,7 +113,7 @@ def check(found: Vectors, expected: Vectors) -> None:
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-4)
 
 
-def test_the_texts_are_what_they_should_be(bundles: Bundles) -> None:
+def test_the_texts_are_short_long_and_different(bundles: Bundles) -> None:
     tokenizer = open_tokenizer(bundles["plain", "fp32"])
     lengths = [len(line.ids) for line in map(tokenizer.encode, TEXTS)]
     assert (min(lengths), max(lengths)) == (2, 128)
@@ -178,31 +171,6 @@ def test_fastembed(opened: tuple[Path, str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def node_packages() -> Path:
-    """Return a folder whose node_modules has transformers.js: the cache's, where it lies already."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node or npm is not installed")
-    described = (HERE / "clients/package.json").read_text()
-    version = json.loads(described)["dependencies"]["@huggingface/transformers"]
-    place = cache_folder() / "clients" / f"transformers.js-{version}"
-    if not place.is_dir():
-        with whole_folder(place) as folder:
-            (folder / "package.json").write_text(described)
-            _install(folder)
-    return place
-
-
-def _install(folder: Path) -> None:
-    """Install what package.json names; without the scripts, which only fetch what a graphics card needs."""
-    quick = ["--fetch-retries=1", "--fetch-timeout=60000"]
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", *quick]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400, check=False)
-    if done.returncode and re.search("ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|EAI_AGAIN", done.stderr):
-        pytest.skip(f"npm could not install transformers.js: {done.stderr.strip()[:300]}")
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
 def node_vectors(
     bundles: Bundles, node_packages: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[list[float]]]:
@@ -217,6 +185,7 @@ def node_vectors(
     return json.loads((place / "answer.json").read_text())
 
 
+@pytest.mark.network
 def test_transformers_js(opened: tuple[Path, str], node_vectors: dict[str, list[list[float]]]) -> None:
     bundle, precision = opened
     tokenizer = open_tokenizer(bundle)

@@ -16,6 +16,7 @@ from sentence_transformers import losses  # noqa: E402 - is there, then
 
 from xcompress.interop.sentence_transformers import StudentModule, open_student  # noqa: E402 - needs the package
 
+pytestmark = pytest.mark.usefixtures("offline")
 # from version 6 on, classes of other packages have to be trusted by name
 TRUSTED = {"trust_remote_code": True} if int(package.__version__.split(".")[0]) >= 6 else {}
 TEXTS = [*SENTENCES, "", "rain " * 300, "zzz"]
@@ -24,11 +25,6 @@ TEXTS = [*SENTENCES, "", "rain " * 300, "zzz"]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return save_student(tmp_path / "student")
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 def expected(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
@@ -63,7 +59,7 @@ def test_a_folder_with_any_class_path_opens(folder: Path, path: str) -> None:
     assert (model.device.type, model.dtype) == ("cpu", torch.float32)
 
 
-def test_it_opens_without_trust_in_foreign_code_too(folder: Path) -> None:
+def test_the_folder_also_opens_without_trust_remote_code(folder: Path) -> None:
     vectors = open_student(folder).encode(TEXTS)
     np.testing.assert_allclose(vectors, expected(folder), atol=1e-5)
 

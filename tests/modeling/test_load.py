@@ -20,13 +20,9 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import encode, pad
 from xcompress.recipe import EncoderSection
 
+pytestmark = pytest.mark.usefixtures("offline")
 POOLINGS = ("mean", "cls")
 HEADS = ((), ("Identity",), ("Tanh",), ("Identity", "Identity", "Tanh"))
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture
@@ -200,7 +196,9 @@ def test_modules_without_a_place_in_a_student_are_refused(change: dict[int, str]
         ("", {"vocab_size": 401}, r"embeddings\.word\.weight is of shape \(400, 32\), expected shape \(401, 32\)"),
     ],
 )
-def test_what_a_student_has_not_is_refused(file: str, change: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_features_that_a_student_lacks_are_refused(
+    file: str, change: dict[str, object], message: str, tmp_path: Path
+) -> None:
     save_pipeline(tmp_path, dense=["Identity", "Identity"], prompts={"sea": "sea "}, default_prompt_name="sea")
     place = tmp_path / file / "config.json"
     write_json(place, read_json(place) | change)
@@ -255,7 +253,7 @@ def test_a_vocabulary_alone_is_refused_with_the_way_to_a_tokenizer(tmp_path: Pat
     assert import_encoder(tmp_path, tmp_path / "other.json")[1].get_vocab() == named.get_vocab()
 
 
-def test_a_contradiction_about_case_is_told(tmp_path: Path, warnings: list[str]) -> None:
+def test_a_contradiction_about_case_is_reported(tmp_path: Path, warnings: list[str]) -> None:
     tokenizer = make_tokenizer()
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
     save_encoder(tmp_path, "bert", tokenizer)

@@ -173,7 +173,7 @@ def test_a_config_of_an_older_version_loads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", FOREIGN)
-def test_what_foreign_encoders_have_is_saved_traced_and_counted(changes: dict[str, object], tmp_path: Path) -> None:
+def test_features_of_foreign_encoders_are_saved_traced_and_counted(changes: dict[str, object], tmp_path: Path) -> None:
     student = make_student(**changes)
     student.save(tmp_path, make_tokenizer())
     ids, mask = pad([[0, *range(5, 155), 2], [0, 7, 2]], 1)

@@ -74,7 +74,7 @@ def test_counts_are_those_of_the_student_itself(bottleneck: int | None, head: in
     assert counts.total == sum(sizes.values())
 
 
-def test_the_assistant_is_counted_as_it_comes() -> None:
+def test_the_assistant_is_counted_before_training() -> None:
     assistant = count_parameters(load_recipe(XLMR)).assistant
     assert assistant is not None
     assert (assistant.recurrences, assistant.projection) == (1, 0)
@@ -174,7 +174,7 @@ def test_unknown_counts_say_what_to_give() -> None:
     assert counts_json(counted)["student"] is None
 
 
-def test_what_is_shown_is_the_recipe_again(tmp_path: Path) -> None:
+def test_a_shown_recipe_can_be_loaded_again(tmp_path: Path) -> None:
     recipe = load_recipe("paper/xlmr_ce", ["student.bottleneck=96"])
     path = tmp_path / "shown.yaml"
     path.write_text(recipe_text(recipe, count_parameters(recipe)), encoding="utf-8")

@@ -28,7 +28,7 @@ def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     assert "\n" not in str(error.value) and "recipes/minilm_ru3.yaml" in str(error.value)
 
 
-def test_a_silent_network_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_network_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     stand_in(monkeypatch, raising(OSError()), lambda *_, **__: release.wait(30))
     monkeypatch.setattr(hub, "SECONDS", 0.2)

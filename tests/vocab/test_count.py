@@ -4,23 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.vocabularies import make, write_word_lists
+from tests.helpers.vocabularies import make, text_file
 from xcompress.errors import InputError
 from xcompress.vocab.count import count_file, count_words
 
-
-@pytest.fixture(autouse=True)
-def word_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
-    german = ["der", "zug", "kommt", "nicht", "heute", "hafen"]
-    write_word_lists(tmp_path / "cache", {"de": german, "en": ["the", "train"]})
-
-
-def text_file(folder: Path, lines: list[str]) -> Path:
-    path = folder / "text.txt"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
+pytestmark = pytest.mark.usefixtures("word_lists")
 
 
 def test_frequent_words_are_counted_in_both_cases_and_several_places() -> None:

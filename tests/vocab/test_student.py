@@ -47,7 +47,7 @@ def test_trimmed_tokenizer_segments_kept_text_as_before_and_stands_alone(unigram
     assert [trimmed.token_to_id(token) for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")] == [0, 1, 2, 3, 4]
 
 
-def test_characters_that_were_seen_can_still_be_spelled(unigram: Tokenizer) -> None:
+def test_seen_characters_can_still_be_segmented(unigram: Tokenizer) -> None:
     trimmed = trim_tokenizer(unigram, seen_tokens(unigram, GERMAN))
     assert "<unk>" not in tokens(trimmed, "gnitset")
 

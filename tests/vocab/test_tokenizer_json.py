@@ -208,7 +208,7 @@ def test_the_letters_of_bytes_are_those_of_the_library() -> None:
         ("", False),
     ],
 )
-def test_numbers_and_punctuation_are_told_from_words(surface: str, expected: bool) -> None:
+def test_numbers_and_punctuation_are_distinguished_from_words(surface: str, expected: bool) -> None:
     assert is_number_like(surface) is expected
 
 

@@ -96,6 +96,7 @@ def test_characters_that_the_old_vocabulary_lacks_stay_unknown(old: Tokenizer) -
     assert trained.token_to_id("字") is None
 
 
+@pytest.mark.slow
 def test_the_same_text_gives_the_same_tokenizer(old: Tokenizer, tmp_path: Path) -> None:
     texts = builtin().sentences()[::4]
     old.save(str(tmp_path / "old.json"))

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from tests.helpers.student import SENTENCES, save_student
-from tests.helpers.vocabularies import GERMAN, make, write_word_lists
+from tests.helpers.vocabularies import GERMAN, make, text_file, write_word_lists
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines
@@ -46,13 +46,11 @@ FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": F
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("xcompress.sources.wheels.installed", lambda wheel: None)
-    write_word_lists(tmp_path / "cache", {"de": [word for text in GERMAN for word in text.lower().split()]})
-    (tmp_path / "text.txt").write_text("\n".join(GERMAN), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def inside(working_folder: Path, empty_cache: Path, no_installed_wheels: None) -> Path:
+    """A folder with German text, beside a cache with a German word list."""
+    write_word_lists(empty_cache, {"de": [word for text in GERMAN for word in text.lower().split()]})
+    text_file(working_folder, GERMAN)
+    return working_folder
 
 
 def save_model(folder: Path, kind: str, *, with_head: bool = False, more_rows: int = 0) -> Path:

@@ -38,7 +38,7 @@ def phone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mobile_bundle(bundle(), "int8", tmp_path_factory.mktemp("phone") / "bundle")
 
 
-def test_a_phones_bundle_is_whole_and_in_ort_format(phone: Path) -> None:
+def test_a_bundle_for_phones_is_complete_and_in_ort_format(phone: Path) -> None:
     manifest = read_manifest(phone)
     check_bundle(phone, manifest, everything=True)
     assert manifest["target"] == "mobile"
@@ -47,7 +47,7 @@ def test_a_phones_bundle_is_whole_and_in_ort_format(phone: Path) -> None:
     assert (phone / "onnx/model_quantized.ort").read_bytes()[4:8] == b"ORTM"
 
 
-def test_it_opens_with_one_thread_and_gives_the_same_vectors(phone: Path) -> None:
+def test_a_bundle_for_phones_opens_with_one_thread_and_gives_the_same_vectors(phone: Path) -> None:
     encoder = Encoder(phone)
     assert encoder.session.get_session_options().intra_op_num_threads == 1
     expected = Encoder(bundle(), precision="int8").encode(SENTENCES)
@@ -87,7 +87,7 @@ def test_external_data_ends_up_in_the_graph(tmp_path: Path) -> None:
     )
 
 
-def test_a_missing_precision(tmp_path: Path) -> None:
+def test_a_missing_precision_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no int4 graph"):
         mobile_bundle(bundle(), "int4", tmp_path / "phone")
 
@@ -101,7 +101,7 @@ def test_a_changed_bundle_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "phone").exists()
 
 
-def test_a_graph_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(graph: Path) -> Path:
         raise RuntimeError("no such operator\nand more")
 
@@ -149,7 +149,7 @@ def test_a_lower_limit_of_the_system_stays() -> None:
     assert done.stdout == f"({most}, {most})\n"
 
 
-def test_a_system_that_enforces_no_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_enforces_no_ceiling_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(InputError, match="not supported on darwin"):
         memory.limit(MB)
@@ -200,6 +200,7 @@ def test_the_emulation_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "arm64: not checked" in narrow
 
 
+@pytest.mark.slow
 def test_pytorch_is_kept_from_avx512() -> None:
     pytest.importorskip("torch")
     code = "import torch; print(torch.backends.cpu.get_cpu_capability())"

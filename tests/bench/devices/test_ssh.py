@@ -159,32 +159,32 @@ def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> Non
         ("[[3, 9], []]", r"is Python 3\.9, not 3\.11 or newer; name another one with XCOMPRESS_REMOTE_PYTHON"),
     ],
 )
-def test_a_host_that_lacks_something(left: Path, tmp_path: Path, answer: str, said: str) -> None:
+def test_a_host_without_a_requirement_is_refused(left: Path, tmp_path: Path, answer: str, said: str) -> None:
     with pytest.raises(InputError, match=said), SshHost(ALIAS, fake_python(tmp_path, answer)):
         pass
     assert not list(left.iterdir())
 
 
-def test_a_host_without_python(left: Path) -> None:
+def test_a_host_without_python_is_refused(left: Path) -> None:
     with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), SshHost(ALIAS, "no-python"):
         pass
     assert not list(left.iterdir())
 
 
 @pytest.mark.parametrize(("host", "said"), [("nobody", "Connection refused"), ("stranger", "Host key verification")])
-def test_a_host_that_cannot_be_reached(left: Path, host: str, said: str) -> None:
+def test_an_unreachable_host_is_reported(left: Path, host: str, said: str) -> None:
     with pytest.raises(InputError, match=f"^ssh:{host}: cannot be reached .*{said}") as caught, SshHost(host):
         pass
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "two words", "line\nbreak"])
-def test_a_name_that_is_not_a_host(host: str) -> None:
+def test_a_name_that_is_not_a_host_is_refused(host: str) -> None:
     with pytest.raises(InputError, match="is not a host; name one"):
         SshHost(host)
 
 
-def test_ssh_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ssh_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SSH, "no-such-ssh")
     with pytest.raises(InputError, match="no no-such-ssh here"), SshHost("anywhere"):
         pass
@@ -250,7 +250,8 @@ def test_a_worker_process_runs_from_the_runner_alone(runner: Path, requests: str
     assert [reply.get("error") for reply in replies] == [None] * len(requests.splitlines())
 
 
-def test_a_bench_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_a_bench_runs_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
     report = bench(bundle(), device=f"ssh:{ALIAS}", config=BenchConfig((Shape(1, 8),), (1,), quick=True))

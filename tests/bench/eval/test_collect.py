@@ -79,7 +79,8 @@ def test_every_format_at_any_depth(data: Path) -> None:
     assert [len(text) for text in sentences] == sorted(len(text) for text in sentences)
 
 
-def test_marking_all_of_it(data: Path) -> None:
+@pytest.mark.slow
+def test_every_collected_task_scores_an_encoder(data: Path) -> None:
     suite = collect(data, distractors=300)
     sentences = suite.sentences()
     random = np.random.default_rng(0)
@@ -99,7 +100,7 @@ def test_marking_all_of_it(data: Path) -> None:
     assert suite.evaluate(sentences, base)[-1].kind != "agreement", "there is no reference to agree with"
 
 
-def test_the_test_part_only_when_asked_for(data: Path) -> None:
+def test_the_test_split_is_read_only_on_request(data: Path) -> None:
     suite = collect(data, split="test")
     sentences = suite.sentences()
     assert "de test 4" in sentences and "de text 4" not in sentences
@@ -109,7 +110,7 @@ def test_the_test_part_only_when_asked_for(data: Path) -> None:
         collect(data, split="train")
 
 
-def test_only_the_wanted_languages(data: Path) -> None:
+def test_only_the_chosen_languages_are_collected(data: Path) -> None:
     suite = collect(data, ["fra", "ko"])
     assert "sts" not in [test.name for test in suite.tasks], "it is German"
     assert set().union(*(test.languages() for test in suite.tasks)) == {"en", "fr"}
@@ -118,7 +119,7 @@ def test_only_the_wanted_languages(data: Path) -> None:
         collect(data / "sts", ["fr", "it"])
 
 
-def test_nothing_recognised_lists_the_formats(tmp_path: Path, data: Path) -> None:
+def test_a_folder_without_recognised_files_lists_the_formats(tmp_path: Path, data: Path) -> None:
     with pytest.raises(
         InputError,
         match=r"no test set recognized \(parallel: not recognized .* and 1 more\); expected STS.*tatoeba\.<xxx>",
@@ -137,7 +138,7 @@ def test_parallel_text_alone_is_no_test_but_a_bad_line_among_graded_ones_is_name
         collect(data)
 
 
-def test_folders_of_the_same_name_are_told_apart(data: Path) -> None:
+def test_folders_of_the_same_name_get_different_task_names(data: Path) -> None:
     put(data / "more/sts/STS.en-fr.txt", ["a\tb\t1", "c\td\t2"])
     assert {"sts", "more/sts"} < {test.name for test in collect(data).tasks}
 
@@ -154,7 +155,7 @@ def test_holdouts_without_data(tmp_path: Path) -> None:
     assert names(collect(None).tasks) == [expected[0], expected[2]]
 
 
-def test_what_an_earlier_run_trained_on_is_not_held_out(tmp_path: Path) -> None:
+def test_sentences_that_an_earlier_run_trained_on_are_not_held_out(tmp_path: Path) -> None:
     """The earlier run's student was the layer source; case, punctuation and side do not matter."""
     first, second = tmp_path / "first", tmp_path / "second"
     put(second / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(9)])
@@ -173,7 +174,7 @@ def test_what_an_earlier_run_trained_on_is_not_held_out(tmp_path: Path) -> None:
     assert collect(None, run=first).notes == ()
 
 
-def test_a_quick_exam_is_short(data: Path) -> None:
+def test_quick_tasks_are_short(data: Path) -> None:
     put(data / "big/tatoeba.deu-eng.deu", [f"Satz {n}" for n in range(3000)])
     put(data / "big/tatoeba.deu-eng.eng", [f"A sentence {n}" for n in range(3000)])
     suite = collect(data, quick=True, distractors=100)
@@ -230,7 +231,7 @@ def test_samples_are_always_the_same_and_keep_the_order() -> None:
     assert sample(["b", "a", "b"], 5) == ["b", "a"]
 
 
-def test_sentence_pairs_are_neighbours_or_lie_apart() -> None:
+def test_sentence_pairs_are_neighbours_or_far_apart() -> None:
     lines = [f"line {n}" for n in range(101)]
     pairs = pair_up(lines, 20)
     texts = [text for pair in pairs for text in pair]
@@ -247,7 +248,8 @@ def test_too_little_plain_text_leaves_the_builtin_sentences(tmp_path: Path) -> N
     assert isinstance(agreement, Agreement) and agreement.name == "built-in"
 
 
-def test_the_shared_data_as_a_whole() -> None:
+@pytest.mark.slow
+def test_the_shared_data_is_collected() -> None:
     if not SHARED.is_dir():
         pytest.skip("the shared data is not beside this checkout")
     suite = collect(SHARED, ["de", "ar"], distractors=1000)

@@ -103,7 +103,7 @@ NAMES = ["STS.en-de.txt", "graded.en.tsv", "stsb-en-dev.csv", "tatoeba.deu-eng.d
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_not_utf8_is_named_with_its_line(tmp_path: Path, name: str) -> None:
+def test_a_line_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
     beside = {"tatoeba.deu-eng.deu": "tatoeba.deu-eng.eng", "en.dev.tsv": "en.train.tsv"}
     if name in beside:
         (tmp_path / beside[name]).write_bytes(b"x\ta\ny\tb\n")

@@ -59,12 +59,12 @@ def test_a_sentence_that_is_there_twice_is_found_all_the_same() -> None:
     assert hits(encoder(vectors), ["a", "a2", "b"], ["A", "A", "B"], ["A", "B"]).tolist() == [True, True, True]
 
 
-def test_retrieval_by_margin_says_so() -> None:
+def test_the_metric_names_retrieval_by_margin() -> None:
     found = Retrieval("tatoeba", {"de": ABC}, margin=True).evaluate(encoder(WORDS), None)
     assert found.metric == "nearest neighbour by margin, %"
 
 
-def test_similarity_is_what_the_other_parts_print() -> None:
+def test_similarity_equals_the_score_of_the_graded_pairs() -> None:
     graded = builtin().within(["en", "de", "ar"])
     encode = random_encoder(8, seed=0)
     found = Similarity(graded).evaluate(encode, None)
@@ -86,7 +86,7 @@ def test_averages_are_drawn_jointly() -> None:
     assert found.averages["monolingual"] == found.figures["en-en"]
 
 
-def test_equal_vectors_lose_exactly_nothing() -> None:
+def test_equal_vectors_have_a_drop_of_exactly_zero() -> None:
     tests = (
         Similarity(builtin().within(["en", "de"]).every(9)),
         Retrieval("tatoeba", {"de": ABC}),
@@ -102,7 +102,7 @@ def test_equal_vectors_lose_exactly_nothing() -> None:
             assert (figure.drop, figure.drop_low, figure.drop_high) == (0, 0, 0)
 
 
-def test_a_drop_is_what_the_reference_has_more() -> None:
+def test_a_drop_is_the_score_of_the_reference_minus_that_of_the_model() -> None:
     base = {**WORDS, "C": (0, 0, 1), "c": (0, 0, 1)}
     found = Retrieval("tatoeba", {"de": ABC}).evaluate(encoder(WORDS), encoder(base))
     assert found.figures["de>en"].drop == pytest.approx(100 / 3)
@@ -148,7 +148,7 @@ def test_classification_in_both_directions_by_hand() -> None:
     assert {text for _, text in (*LEARN, *GERMAN, *TRAIN)} == set(test.sentences())
 
 
-def test_each_direction_has_a_probe_of_its_own() -> None:
+def test_each_direction_has_its_own_probe() -> None:
     """When one language has the labels swapped, nothing transfers."""
 
     def contrary(texts: Sequence[str]) -> np.ndarray:
@@ -230,7 +230,7 @@ def test_agreement_on_graded_sentences() -> None:
     assert all(figure.value == pytest.approx(100) for figure in found.figures.values())
 
 
-def test_an_exam_asks_every_sentence_once_and_marks() -> None:
+def test_every_sentence_is_encoded_once_and_scored() -> None:
     rows = GradedPairs(("aa", "aa", "aa"), ("aa", "b", "cccc"), (5.0, 3.0, 0.0))
     suite = EvalSuite(
         (Similarity(GradedSet("tiny", {"en-en": rows})), Retrieval("r", {"de": (("aa", "b"), ("cccc", "ddd"))}))

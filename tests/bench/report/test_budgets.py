@@ -88,7 +88,7 @@ def test_a_broken_budget_is_one_line(limits: dict[str, object], budget: str, lin
     assert caught.value.exit_code == 3 and line in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_all_that_is_broken_stands_in_one_line() -> None:
+def test_all_broken_budgets_are_listed_in_one_line() -> None:
     with pytest.raises(GateError, match=r"budgets: 3 broken: .*size_mb.*peak.*1x16") as caught:
         require(small_report(), budgets(size_mb=1, memory_mb={"peak": 1}, speedup={"1x16": 99}))
     assert "\n" not in str(caught.value)
@@ -171,7 +171,7 @@ def test_a_report_without_any_graph_is_refused() -> None:
         (small_report(), {"subject": STATIC, "memory_mb": {"busy_peak": 1}}, "not in this bench"),
     ],
 )
-def test_what_was_not_measured_counts_as_broken(report: Report, limits: dict[str, object], why: str) -> None:
+def test_a_budget_without_a_measurement_counts_as_broken(report: Report, limits: dict[str, object], why: str) -> None:
     wanted = Budgets.model_validate(limits)
     found = broken_budgets(report, wanted)
     count = 10 if "size_mb" in limits else 1

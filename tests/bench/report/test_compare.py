@@ -244,7 +244,7 @@ def test_what_differs_beside_the_models_is_warned_of() -> None:
     )
 
 
-def test_what_only_a_browser_tells_is_compared() -> None:
+def test_browser_figures_are_compared() -> None:
     report = browser_report()
     found = compare(part(report, INT8, "browser", wasm_memory=120 * MB, parity=0.9), report)
     assert [change.figure for change in found.changes] == ["wasm memory", "parity"]

@@ -206,7 +206,7 @@ def test_a_folder_that_is_a_file_leaves_it_alone(tmp_path: Path) -> None:
 
 @matplotlib_needed
 @pytest.mark.parametrize("dark", [False, True])
-def test_svgs_are_whole_and_ask_for_nothing(dark: bool) -> None:
+def test_svgs_are_complete_and_load_no_external_file(dark: bool) -> None:
     report = small_report()
     for name in ("size", "latency-1-thread", "accuracy-topics", "memory"):
         drawn = svg(report, name, dark)

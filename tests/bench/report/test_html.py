@@ -90,7 +90,7 @@ def test_the_page_is_one_document_with_balanced_tags(page: str) -> None:
     assert {"script", "link", "iframe", "object", "base"}.isdisjoint(tag for tag, _ in reader.seen)
 
 
-def test_the_page_asks_for_nothing_outside(page: str) -> None:
+def test_the_page_loads_no_external_file(page: str) -> None:
     plain = unquote(page)
     for namespace in NAMESPACES:
         plain = plain.replace(namespace, "")
@@ -107,7 +107,7 @@ def test_every_subject_is_named_and_escaped(page: str) -> None:
         assert name in headers
 
 
-def test_the_reason_of_a_failure_is_told(page: str) -> None:
+def test_the_reason_of_a_failure_is_shown(page: str) -> None:
     reader = read(page)
     assert "Failed" in reader.texts("h2")
     assert "".join(reader.text).count(REASON) == 2
@@ -132,7 +132,7 @@ def test_latency_holds_all_percentiles_ratio_and_peak(page: str) -> None:
     assert any(cell.endswith("noisy") for cell in cells)
 
 
-def test_cards_say_what_was_won_and_lost(page: str) -> None:
+def test_cards_show_gains_and_losses(page: str) -> None:
     facts = read(page).texts("dd")
     assert {"3.1× smaller", "155 MB against 487 MB", "3.9× faster", "5.30 ms against 20.9 ms"} <= set(facts)
     start = facts.index("−6.1")
@@ -143,7 +143,7 @@ def test_the_front_is_named(page: str) -> None:
     assert f"than: {STATIC} (18.0 MB, 43.1), {NASTY} (42.0 MB, 71.6)" in "".join(read(page).text)
 
 
-def test_notes_warnings_device_and_libraries_are_told(page: str) -> None:
+def test_notes_warnings_device_and_libraries_are_shown(page: str) -> None:
     report, text = small_report(), "".join(read(page).text)
     for line in (*report.notes, *report.warnings, *report.device.emulated):
         assert line in text
@@ -187,7 +187,7 @@ def test_without_a_reference_figures_stand_for_themselves() -> None:
     assert not any("smaller" in fact for fact in reader.texts("dd"))
 
 
-def test_without_accuracy_there_is_no_such_section() -> None:
+def test_without_accuracy_the_section_is_left_out() -> None:
     reader = read(html(without(small_report(), "accuracy", "latency")))
     assert "Accuracy" not in reader.texts("h2") and "Latency" not in reader.texts("h2")
 

@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -16,9 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.helpers.export import little_text  # noqa: F401 - a fixture
 from tests.helpers.student import CONFIG, SENTENCES, bundle, save_student
-from tests.interop.test_clients import node_packages  # noqa: F401 - a fixture
 from xcompress.bench.devices.browser import emulation_notes
 from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser
 from xcompress.bench.workers.browser import tools as tools_module
@@ -36,6 +33,11 @@ IDS = [[0, 5, 6, 2]]
 BATCH = [[0, *[7] * 98, 2]] * 16
 LOAD = {"kind": "onnx", "source": "", "precision": "int8", "sentence": "rain", "input_ids": IDS}
 GRAPH = "onnx/model.onnx"
+
+
+def in_browser(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that starts Chromium, with onnxruntime-web that npm may have to fetch."""
+    return pytest.mark.browser(pytest.mark.network(test))
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +63,6 @@ def loaded(tools: Tools) -> Iterator[tuple[BrowserWorker, dict]]:
 @pytest.fixture
 def worker(loaded: tuple[BrowserWorker, dict]) -> BrowserWorker:
     return loaded[0]
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(bundle(), tmp_path / "copy"))
 
 
 def relist(folder: Path, *names: str) -> None:
@@ -97,6 +94,7 @@ def encode_singly(worker: BrowserWorker, texts: list[str]) -> dict:
     return worker.ask("encode", texts=texts, batch_size=1)
 
 
+@in_browser
 def test_load_reports_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> None:
     worker, reply = loaded
     assert reply["dimension"] == CONFIG.dimension
@@ -116,6 +114,7 @@ def test_load_reports_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> 
     assert browser["parity"] >= 0.999
 
 
+@in_browser
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
 def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> None:
     with BrowserWorker(bundle(), precision, slow_down=1, tools=tools) as worker:
@@ -129,11 +128,13 @@ def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> 
     np.testing.assert_allclose(found, expected, atol=1e-5 if precision == "fp32" else 0.03)
 
 
+@in_browser
 def test_parity_falls_where_vectors_differ(worker: BrowserWorker) -> None:
     reply = encode_singly(worker, SENTENCES[::-1])
     assert native_cosine(reply, bundle(), SENTENCES, "int8") < 0.99
 
 
+@in_browser
 def test_slow_down_makes_calls_slower(worker: BrowserWorker) -> None:
     seconds: dict[float, list[float]] = {1: [], 4: []}
     try:
@@ -147,11 +148,13 @@ def test_slow_down_makes_calls_slower(worker: BrowserWorker) -> None:
     assert median(seconds[4]) > 1.7 * median(seconds[1])
 
 
-def test_the_clock_is_fine(worker: BrowserWorker) -> None:
+@in_browser
+def test_the_clock_is_finer_than_a_tenth_of_a_millisecond(worker: BrowserWorker) -> None:
     seconds = worker.ask("time", input_ids=IDS, calls=200, warm=True)["seconds"]
     assert any(abs(one * 10**4 - round(one * 10**4)) > 0.01 for one in seconds), "not in steps of 0.1 ms"
 
 
+@in_browser
 def test_throughput_counts_tokens(worker: BrowserWorker) -> None:
     reply = worker.ask("throughput", texts=SENTENCES * 8)
     assert reply["tokens"] == 8 * sum(map(len, Encoder(bundle()).token_ids(SENTENCES)))
@@ -159,15 +162,18 @@ def test_throughput_counts_tokens(worker: BrowserWorker) -> None:
     assert reply["tokenizer"] is None
 
 
+@in_browser
 def test_the_browser_keeps_one_thread(worker: BrowserWorker) -> None:
     assert worker.ask("threads", count=8) == {}
 
 
+@in_browser
 def test_unknown_requests_are_refused(worker: BrowserWorker) -> None:
     with pytest.raises(WorkerFailed, match="does not answer 'tokenizer'"):
         worker.ask("tokenizer", file="x")
 
 
+@in_browser
 def test_an_error_in_the_page_is_one_line_and_leaves_it_alive(worker: BrowserWorker) -> None:
     with pytest.raises(WorkerFailed) as caught:
         worker.ask("time", input_ids=[[10**9]], calls=1, warm=False)
@@ -175,6 +181,7 @@ def test_an_error_in_the_page_is_one_line_and_leaves_it_alive(worker: BrowserWor
     assert worker.ask("time", input_ids=IDS, calls=1, warm=False)["seconds"]
 
 
+@in_browser
 def test_no_request_leaves_the_machine(worker: BrowserWorker) -> None:
     served = {"page.html", "page.js", "graph.js", "ort", "bundle"}
     for address in worker.requests:
@@ -183,6 +190,7 @@ def test_no_request_leaves_the_machine(worker: BrowserWorker) -> None:
     assert len(worker.requests) == 7, "page, its two scripts, three files of the runtime, the graph"
 
 
+@in_browser
 def test_the_page_may_ask_its_own_server_alone(worker: BrowserWorker) -> None:
     asked = []
 
@@ -229,17 +237,21 @@ def test_server_serves_its_list_and_nothing_else(tmp_path: Path) -> None:
         urlopen(address + "/page.js")
 
 
-def test_external_data_is_served(tools: Tools, copy: Path) -> None:
-    model = onnx.load(copy / GRAPH)
-    onnx.save(model, copy / GRAPH, save_as_external_data=True, location="weights of it.data", size_threshold=1024)
-    relist(copy, GRAPH, "onnx/weights of it.data")
-    with BrowserWorker(copy, "fp32", slow_down=1, tools=tools) as worker:
+@in_browser
+def test_external_data_is_served(tools: Tools, bundle_copy: Path) -> None:
+    model = onnx.load(bundle_copy / GRAPH)
+    onnx.save(
+        model, bundle_copy / GRAPH, save_as_external_data=True, location="weights of it.data", size_threshold=1024
+    )
+    relist(bundle_copy, GRAPH, "onnx/weights of it.data")
+    with BrowserWorker(bundle_copy, "fp32", slow_down=1, tools=tools) as worker:
         assert worker.ask("load", **LOAD)["browser"]["parity"] >= 0.9999
         assert any("weights%20of%20it.data" in address for address in worker.requests)
 
 
+@in_browser
 @pytest.mark.usefixtures("little_text")
-def test_a_loop_in_the_ort_format(tools: Tools, tmp_path: Path) -> None:
+def test_a_loop_in_ort_format_runs_in_the_browser(tools: Tools, tmp_path: Path) -> None:
     made = export(save_student(tmp_path / "small"), options=ExportConfig(target="mobile"))
     manifest = json.loads((made / "manifest.json").read_text())
     graph = next(path for path in made.rglob("*.ort"))
@@ -250,15 +262,16 @@ def test_a_loop_in_the_ort_format(tools: Tools, tmp_path: Path) -> None:
         assert worker.requests[-1].endswith(".ort")
 
 
-def test_an_unknown_operator_fails_the_worker(tools: Tools, copy: Path) -> None:
+@in_browser
+def test_an_unknown_operator_fails_the_worker(tools: Tools, bundle_copy: Path) -> None:
     given = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["n", "l"])
     made = helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["n", 24])
     node = helper.make_node("NoSuchThing", ["input_ids"], ["sentence_embedding"], domain="com.nobody")
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.nobody", 1)]
     graph = helper.make_graph([node], "broken", [given], [made])
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), copy / GRAPH)
-    relist(copy, GRAPH)
-    with BrowserWorker(copy, "fp32", tools=tools) as worker:
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), bundle_copy / GRAPH)
+    relist(bundle_copy, GRAPH)
+    with BrowserWorker(bundle_copy, "fp32", tools=tools) as worker:
         with pytest.raises(WorkerFailed, match="NoSuchThing") as caught:
             worker.ask("load", **LOAD)
         process = worker._page.process
@@ -266,13 +279,18 @@ def test_an_unknown_operator_fails_the_worker(tools: Tools, copy: Path) -> None:
     assert wait_for(lambda: not is_running(process)), "the browser is closed after an error, too"
 
 
-def test_a_changed_graph_fails_the_worker(tools: Tools, copy: Path) -> None:
-    with (copy / GRAPH).open("ab") as file:
+@in_browser
+def test_a_changed_graph_fails_the_worker(tools: Tools, bundle_copy: Path) -> None:
+    with (bundle_copy / GRAPH).open("ab") as file:
         file.write(b"\x00")
-    with BrowserWorker(copy, "fp32", tools=tools) as worker, pytest.raises(WorkerFailed, match=r"model\.onnx: .*bytes"):
+    with (
+        BrowserWorker(bundle_copy, "fp32", tools=tools) as worker,
+        pytest.raises(WorkerFailed, match=r"model\.onnx: .*bytes"),
+    ):
         worker.ask("load", **LOAD)
 
 
+@in_browser
 def test_a_timeout_ends_the_browser(tools: Tools) -> None:
     with BrowserWorker(bundle(), "int8", slow_down=1, tools=tools) as worker:
         worker.ask("load", **LOAD)
@@ -292,7 +310,8 @@ def test_a_timeout_ends_the_browser(tools: Tools) -> None:
         urlopen(worker.address)
 
 
-def test_a_browser_that_does_not_start(tools: Tools) -> None:
+@in_browser
+def test_a_browser_that_does_not_start_is_reported(tools: Tools) -> None:
     other = Tools(Path("/bin/false"), tools.onnxruntime_web, tools.version)
     with pytest.raises(WorkerFailed, match="/bin/false does not start") as caught:
         BrowserWorker(bundle(), "int8", tools=other)

@@ -73,7 +73,7 @@ def test_a_masked_word_is_the_label_of_both_sides(masked: MaskedWord, word: int)
     assert labels("masked_word", SOURCE, TARGET, masked) == ({word: 1}, {word: 1})
 
 
-def test_a_word_that_stands_twice_counts_once() -> None:
+def test_a_repeated_word_counts_once() -> None:
     twice = sentence(THE, CAT, THE)
     assert labels("reconstruction", twice, TARGET, None) == (HALVES, {THE: 0.5, CAT: 0.5})
     from_source, from_target = labels("unified", twice, TARGET, MaskedWord(0, 3, THE))
@@ -87,7 +87,7 @@ def test_shares_of_a_word_that_both_sentences_have_add_up() -> None:
     assert from_target == {THE: 0.5, CAT: 0.5}
 
 
-def test_where_the_other_sentence_has_no_words_all_is_on_the_masked_one() -> None:
+def test_without_words_in_the_translation_the_masked_word_has_all_weight() -> None:
     assert labels("unified", SOURCE, sentence(UNKNOWN), CAT_MASKED) == ({CAT: 1}, pytest.approx(THIRDS))
     assert labels("reconstruction", SOURCE, sentence(), None) == ({}, pytest.approx(THIRDS))
 

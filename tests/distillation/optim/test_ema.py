@@ -100,7 +100,7 @@ def test_changes_too_small_for_float32_add_up() -> None:
     assert torch.equal(single, start)  # in float32, not one weight moved
 
 
-def test_what_is_loaded_is_what_encodes() -> None:
+def test_a_loaded_moving_teacher_encodes_with_the_loaded_weights() -> None:
     first, second = MovingTeacher(make_student()), MovingTeacher(make_student())
     shift(first.average, 1)
     expected = first(IDS, MASK)
@@ -120,7 +120,7 @@ def test_no_gradient_reaches_the_teacher() -> None:
     assert student.embeddings.word.weight.grad is not None
 
 
-def test_a_student_with_gradients_lends_none_and_shares_nothing() -> None:
+def test_the_moving_teacher_shares_no_weights_or_gradients_with_the_student() -> None:
     student = make_student().double()  # of the teacher's own type, where a cast would make no copy
     student(IDS, MASK)[1].sum().backward()
     teacher = MovingTeacher(student)
@@ -132,14 +132,14 @@ def test_a_student_with_gradients_lends_none_and_shares_nothing() -> None:
     assert torch.equal(teacher(IDS, MASK), before)
 
 
-def test_it_stays_in_eval_mode_while_its_parent_trains() -> None:
+def test_the_moving_teacher_stays_in_eval_mode_while_its_parent_trains() -> None:
     parent = Parent(make_student())
     parent.train()
     assert parent.student.training
     assert not any(module.training for module in parent.moving.modules())
 
 
-def test_it_is_saved_and_goes_on_exactly(tmp_path: Path) -> None:
+def test_the_moving_teacher_is_saved_and_resumes_exactly(tmp_path: Path) -> None:
     whole, first = Parent(make_student()), Parent(make_student())
     for seed in range(4):
         if seed == 2:

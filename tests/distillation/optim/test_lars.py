@@ -106,7 +106,7 @@ def test_weights_without_a_gradient_stay_as_they_are() -> None:
     assert not torch.equal(used.detach(), torch.ones(2, 2, dtype=torch.float64))
 
 
-def test_the_state_goes_on_exactly() -> None:
+def test_the_state_resumes_exactly() -> None:
     start, *gradients = steps(5, 3, 4)
     whole, first = parameter(start), parameter(start)
     uninterrupted, before = optimizer({"params": [whole]}), optimizer({"params": [first]})

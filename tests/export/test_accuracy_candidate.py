@@ -5,7 +5,6 @@ import pytest
 
 from tests.helpers.export import TEXT, opened, ranges_of
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer
-from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError
 from xcompress.export.accuracy import Candidate, SearchResult, graded_scores
 from xcompress.export.graph import build, options_for
@@ -15,14 +14,9 @@ from xcompress.export.verify import Bounds, make_reference
 from xcompress.metrics import cosines
 from xcompress.modeling.student import encode, token_ids
 
+pytestmark = pytest.mark.usefixtures("little_text")
 LANGUAGES = ["en", "de"]
 LAX = Bounds(mean_cosine=0, worst_cosine=0)
-
-
-@pytest.fixture(autouse=True)
-def little_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.export.accuracy.packaged_text", lambda: TEXT)
-    monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(20))
 
 
 @pytest.fixture

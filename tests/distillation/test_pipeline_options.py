@@ -1,4 +1,4 @@
-"""Settings of a recipe beside the default path, each on a run of a few steps."""
+"""Options of a recipe, each in a run of a few steps."""
 
 import shutil
 import sys
@@ -80,6 +80,7 @@ def test_embeddings_may_come_from_another_encoder(unigram_assistant: str, recipe
     assert torch.equal(reference.unit[0].output.weight, layers.unit[0].output.weight)
 
 
+@pytest.mark.slow
 def test_layers_and_head_of_a_finished_student_go_with_full_embeddings_of_another_encoder(
     unigram_assistant: str, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_teacher_may_be_a_table_of_vectors(recipe_file: Path, tmp_path: Path) 
     load_finite(finished)
 
 
+@pytest.mark.slow
 def test_pca_reduces_wider_targets(recipe_file: Path, tmp_path: Path) -> None:
     corpus_only = distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "first")
     texts = english_sentences(corpus_only)

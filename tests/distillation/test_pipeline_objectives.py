@@ -1,51 +1,31 @@
-"""Small recipes of the other two papers: without a teacher, without an assistant, and with every objective."""
+"""Runs without a teacher, without an assistant, and with every objective."""
 
-import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 import torch
 
-from tests.helpers.recipe import small_recipe, write_labelled, write_recipe
+from tests.helpers.recipe import FROM_SCRATCH, losses, small_recipe, stages_of, write_labelled
 from tests.helpers.student import make_student
 from xcompress.distillation.collapse import CollapseError
 from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
 from xcompress.distillation.pipeline import distill
 from xcompress.errors import InputError
-from xcompress.files import read_json, sha256_of
+from xcompress.files import read_json
 from xcompress.modeling.student import Student
 from xcompress.recipe import Stage
 
-TRAINING = "train: student, batch_size: 8, checkpoint_steps: 4"
-FROM_SCRATCH = (
-    "assistant=null",
-    "teacher=null",
-    "vocabulary={method: train, size: 400}",
-    "student={unit_layers: 2, hidden: 32, heads: 4, intermediate: 64, bottleneck: null, normalize: false}",
-)
 WHOLE_ENCODER = (
     "teacher=null",
     "widths=equal",
     "student={unit_layers: 4, recurrences: 1, bottleneck: null, max_tokens: 40, normalize: false}",
 )
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
 
 
-def stages(**objectives: str) -> str:
-    named = [f"{name}: {{{TRAINING}, {described}}}" for name, described in objectives.items()]
-    return f"stages={{{', '.join(named)}}}"
-
-
-def losses(run: Path, step: str) -> list[float]:
-    return [point["loss"] for point in read_json(run / "manifest.json")["steps"][step]["facts"]["loss"]]
-
-
+@pytest.mark.slow
 def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
-    three = stages(
+    three = stages_of(
         entail="objectives: {entailment: 1}, epochs: 1, learning_rate: 1.0e-3",
         grade="objectives: {graded: 1}, steps: 30, learning_rate: 1.0e-3",
         align="objectives: {moving_teacher: 1}, steps: 30, optimizer: lars, learning_rate: 0.2, moving_decay: 0.97",
@@ -64,9 +44,10 @@ def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
     assert (student.config.depth, student.config.normalize, student.config.head_size) == (4, False, None)
 
 
+@pytest.mark.slow
 def test_a_student_from_scratch_learns_from_translations_alone(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2}"
-    stage = stages(dual=f"objectives: {objectives}, steps: 300, learning_rate: 1.0e-2, dropout: 0.1")
+    stage = stages_of(dual=f"objectives: {objectives}, steps: 300, learning_rate: 1.0e-2, dropout: 0.1")
     run = distill(small_recipe(tmp_path, *FROM_SCRATCH, stage), tmp_path / "run")
     manifest = read_json(run / "manifest.json")
     assert list(manifest["steps"]) == ["corpus", "start", "1-dual"] and not manifest["models"]
@@ -80,7 +61,7 @@ def test_a_student_from_scratch_learns_from_translations_alone(tmp_path: Path) -
 
 def test_a_collapse_stops_the_stage_and_leaves_no_result(tmp_path: Path) -> None:
     align = "objectives: {moving_teacher: 1}, steps: 60, optimizer: lars, learning_rate: 1, moving_decay: 0.5"
-    recipe = small_recipe(tmp_path, *WHOLE_ENCODER, stages(align=align))
+    recipe = small_recipe(tmp_path, *WHOLE_ENCODER, stages_of(align=align))
     with pytest.raises(CollapseError, match="collapsed: all sentence vectors"):
         distill(recipe, tmp_path / "run")
     assert not (tmp_path / "run" / "1-align").exists() and not (tmp_path / "run" / "manifest.json").exists()
@@ -91,7 +72,7 @@ def test_all_objectives_can_be_combined(tmp_path: Path) -> None:
     objectives = f"{weights}, alignment: 0.1, similarity: 0.1, entailment: 0.1, graded: 1"
     labelled = write_labelled(tmp_path / "labelled")
     from_scratch = [override for override in FROM_SCRATCH if not override.startswith("teacher")]
-    stage = stages(all=f"objectives: {{{objectives}}}, steps: 6")
+    stage = stages_of(all=f"objectives: {{{objectives}}}, steps: 6")
     run = distill(small_recipe(tmp_path, *from_scratch, *labelled, stage), tmp_path / "run")
     student, _ = Student.load(run / "student")
     assert student.config.head_size == 32 and losses(run, "1-all")[-1] > 0
@@ -115,69 +96,22 @@ def test_the_moving_teacher_has_no_gradient_and_follows_slowly() -> None:
     torch.testing.assert_close(moved.float(), before["unit.0.output.weight"] + 0.25)
 
 
-def test_a_stage_with_moving_teacher_and_dropout_resumes_exactly_after_kills(tmp_path: Path) -> None:
-    objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
-    stage = stages(
-        dual=f"objectives: {objectives}, steps: 160, learning_rate: 3.0e-3, dropout: 0.1, moving_decay: 0.99"
-    )
-    recipe = str(write_recipe(tmp_path / "recipe"))
-    command = [sys.executable, "-m", "xcompress", "distill", recipe, *FROM_SCRATCH, stage, "--run"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([*command, str(whole)], check=True, capture_output=True)
-    for name in ("corpus", "start"):  # a trained vocabulary is not the same in every process
-        shutil.copytree(whole / name, killed / name)
-    for least in (1, 3):
-        _kill_after_checkpoints(command, killed, least)
-    subprocess.run([*command, str(killed)], check=True, capture_output=True)
-    assert losses(killed, "1-dual") == losses(whole, "1-dual")
-    assert sha256_of(killed / "student/model.safetensors") == sha256_of(whole / "student/model.safetensors")
-    times = [read_json(run / "1-dual/step.json") for run in (whole, killed)]
-    assert times[0]["facts"]["seconds_before"] == 0
-    assert times[1]["seconds"] > times[1]["facts"]["seconds_before"] > 0, "the time of the killed runs counts"
-
-
-def test_two_workers_have_the_loss_of_one_at_the_same_batch(tmp_path: Path) -> None:
-    objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
-    stage = stages(dual=f"objectives: {objectives}, steps: 40, learning_rate: 3.0e-3, moving_decay: 0.9")
-    recipe = str(write_recipe(tmp_path / "recipe"))
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    command = ["xcompress", "distill", recipe, *FROM_SCRATCH, stage, "precision=float32", "--run-folder"]
-    subprocess.run([sys.executable, "-m", *command, str(alone)], check=True, capture_output=True)
-    for name in ("corpus", "start"):
-        shutil.copytree(alone / name, together / name)
-    subprocess.run([*TORCHRUN, *command, str(together)], check=True, capture_output=True)
-    assert read_json(together / "manifest.json")["machine"]["workers"] == 2
-    assert losses(together, "1-dual") == pytest.approx(losses(alone, "1-dual"), rel=1e-3)
-
-
-def _kill_after_checkpoints(command: list[str], run: Path, least: int) -> None:
-    process = subprocess.Popen([*command, str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 200
-    while _last_checkpoint(run) < 4 * least:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert not (run / "manifest.json").exists()
-
-
-def _last_checkpoint(run: Path) -> int:
-    return max((int(path.parent.name.split("-")[1]) for path in run.glob("work/*/checkpoint-*/complete")), default=0)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (("teacher=null", "widths=equal"), "stages.assistant.objectives: needs a teacher, but there is none"),
         (("assistant=null",), "stages.assistant: needs an assistant, but there is none"),
-        ((*FROM_SCRATCH, "vocabulary.method=trim", stages(a="objectives: {alignment: 1}, steps: 1")), "use train"),
+        ((*FROM_SCRATCH, "vocabulary.method=trim", stages_of(a="objectives: {alignment: 1}, steps: 1")), "use train"),
         (
-            (*FROM_SCRATCH, "student.heads=null", stages(a="objectives: {alignment: 1}, steps: 1")),
+            (*FROM_SCRATCH, "student.heads=null", stages_of(a="objectives: {alignment: 1}, steps: 1")),
             "student.heads: needed without an assistant",
         ),
         (("student.hidden=32",), "student.hidden: the assistant sets this size"),
-        ((stages(a="objectives: {graded: 1}, steps: 1"),), "give labelled.graded"),
-        ((*FROM_SCRATCH, "corpus.max_tokens=9", stages(a="objectives: {alignment: 1}, steps: 1")), "corpus.max_words"),
+        ((stages_of(a="objectives: {graded: 1}, steps: 1"),), "give labelled.graded"),
+        (
+            (*FROM_SCRATCH, "corpus.max_tokens=9", stages_of(a="objectives: {alignment: 1}, steps: 1")),
+            "corpus.max_words",
+        ),
     ],
 )
 def test_sections_that_do_not_fit_together_are_refused(
@@ -189,6 +123,6 @@ def test_sections_that_do_not_fit_together_are_refused(
 
 
 def test_a_vocabulary_without_a_mask_cannot_have_words_masked(tmp_path: Path) -> None:
-    recipe = small_recipe(tmp_path, *WHOLE_ENCODER, stages(a="objectives: {unified: 1}, steps: 1"))
+    recipe = small_recipe(tmp_path, *WHOLE_ENCODER, stages_of(a="objectives: {unified: 1}, steps: 1"))
     with pytest.raises(InputError, match="has none of <mask>"):
         distill(recipe, tmp_path / "run")

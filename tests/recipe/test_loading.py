@@ -112,7 +112,7 @@ def test_merge_leaves_both_sides_as_they_were() -> None:
         ),
     ],
 )
-def test_what_cannot_be_extended_is_one_line(text: str, message: str, folder: Path) -> None:
+def test_a_recipe_that_cannot_be_extended_is_one_line(text: str, message: str, folder: Path) -> None:
     write(folder, "extends: child.yaml\n", "other.yaml")
     with pytest.raises(InputError, match=message) as caught:
         load_recipe(write(folder, text))

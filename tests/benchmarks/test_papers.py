@@ -20,7 +20,7 @@ def defined(file: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("file", "name"), PLACES)
-def test_what_an_equation_is_said_to_be_in_is_there(file: str, name: str) -> None:
+def test_code_that_papers_md_names_exists(file: str, name: str) -> None:
     assert name in defined(file)
 
 
