@@ -179,7 +179,7 @@ def test_impossible_benches_are_refused() -> None:
         bench(Path("absent"))
     with pytest.raises(InputError, match="no bundle in any run yet; make one with `xcompress export`"):
         bench()
-    with pytest.raises(InputError, match="--threads 4096: there are"):
+    with pytest.raises(InputError, match="--threads 4096: this machine has"):
         bench(bundle(), config=replace(QUICK, threads=(4096,)))
 
 

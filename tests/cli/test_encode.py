@@ -127,7 +127,7 @@ def test_search_in_a_column(working_folder: Path) -> None:
     ("arguments", "what"),
     [
         (["embed"], "standard input: contains no text"),
-        (["embed", "a", "--input", "b.txt"], "give one of the two"),
+        (["embed", "a", "--input", "b.txt"], "give one of them"),
         (["embed", "--input", "absent.txt"], "absent.txt: cannot be read"),
         (["embed", "--input", "binary.txt"], "binary.txt, line 2: not UTF-8"),
         (["embed", "--input", "cut.gz"], "cut.gz: cut off after line "),

@@ -187,7 +187,8 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, package: Path) -
     signal.signal(signal.SIGINT, before)
     try:
         assert running.stderr is not None
-        address = next(line for line in running.stderr if "http://" in line).split()[0]
+        line = next(line for line in running.stderr if "http://" in line)
+        address = next(word for word in line.split() if word.startswith("http://"))
         assert address.startswith("http://127.0.0.1:")
         with urlopen(address) as reply:
             assert b"Search by meaning" in reply.read()

@@ -139,7 +139,7 @@ def test_the_manifest_names_sources_and_versions(run: Path) -> None:
     [
         ("stages.contrast.depth_weights=[1,1,1]", "stages.contrast.depth_weights: 3 values.* applied 2 times"),
         ("student.unit_layers=3", "student.unit_layers: 3 does not divide the assistant's 4 layers"),
-        ("student.bottleneck=32", "bottleneck 32 must lie between 1 and hidden_size - 1 = 31"),
+        ("student.bottleneck=32", "bottleneck 32 must be between 1 and hidden_size - 1 = 31"),
     ],
 )
 def test_an_impossible_student_is_refused_before_training(

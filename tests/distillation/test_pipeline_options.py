@@ -122,7 +122,7 @@ def test_a_teacher_may_be_a_table_of_vectors(recipe_file: Path, tmp_path: Path) 
     np.save(vectors, np.ones((1, 48)))
     sentences.write_text("Some sentence.\n")
     changes = [CONTRAST, f"teacher={{source: {vectors}}}"]
-    with pytest.raises(InputError, match=r"has no vectors of (\d+) of \1 sentences"):
+    with pytest.raises(InputError, match=r"has no vectors for (\d+) of \1 sentences"):
         run(recipe_file, tmp_path, *changes)
     missing = (tmp_path / "api.missing.txt").read_text().splitlines()
     sentences.write_text("".join(f"{text}\n" for text in missing))

@@ -451,12 +451,12 @@ def test_bars_show_the_sentences(run: Path, monkeypatch: pytest.MonkeyPatch) -> 
     bars: dict[str, list[int]] = {}
 
     class Noting(console.LineTicker):
-        def __init__(self, what: str, total: int) -> None:
-            super().__init__(what, total)
-            bars[what] = [0, total]
+        def __init__(self, label: str, total: int) -> None:
+            super().__init__(label, total)
+            bars[label] = [0, total]
 
         def advance(self, steps: int = 1, note: str = "") -> None:
-            bars[self._what][0] += steps
+            bars[self._label][0] += steps
 
     monkeypatch.setattr(console, "LineTicker", Noting)
     export(run)

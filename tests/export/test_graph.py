@@ -348,7 +348,7 @@ def test_why_the_bottleneck_is_folded_is_told_in_figures() -> None:
     # 50,000 x (384 - 128) - 128 x 384 numbers of 4 bytes, and 4 products in each of 12 layers
     cost = "folding adds 51.0 MB in float32 and saves one product of 49"
     assert decide_folding(LARGE, "auto")[1] == cost
-    assert decide_folding(LARGE, "fold")[1] == f"requested; {cost}"
+    assert decide_folding(LARGE, "fold")[1] == f"asked for; {cost}"
     assert decide_folding(StudentConfig(vocab_size=400), "auto")[1] == "no bottleneck"
 
 

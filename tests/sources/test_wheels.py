@@ -125,7 +125,7 @@ def test_sha256_of_another_file(pip: FakePip, empty_cache: Path) -> None:
 
 
 def test_missing_inner_path_names_near_ones(pip: FakePip) -> None:
-    with pytest.raises(InputError, match=r"holds no 'shop/modle.bin'; near it: shop/model.bin"):
+    with pytest.raises(InputError, match=r"has no 'shop/modle.bin'; near it: shop/model.bin"):
         resolve("wheel:shop==1.0/shop/modle.bin")
 
 

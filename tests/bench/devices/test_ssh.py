@@ -186,7 +186,7 @@ def test_a_name_that_is_not_a_host_is_refused(host: str) -> None:
 
 def test_a_missing_ssh_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SSH, "no-such-ssh")
-    with pytest.raises(InputError, match="no no-such-ssh here"), SshHost("anywhere"):
+    with pytest.raises(InputError, match="no-such-ssh not found; install the OpenSSH client"), SshHost("anywhere"):
         pass
 
 

@@ -238,7 +238,7 @@ def test_a_recipe_gives_its_budgets(tmp_path: Path) -> None:
         ("budgets={accuracy_drop: {built-in: {}}}", "budgets: sets no limit; give size_mb, "),
         (
             "budgets={subject: a, precision: int8, size_mb: 3}",
-            r"budgets: has subject \(a\) and precision \(int8\); take",
+            r"budgets: has subject \(a\) and precision \(int8\); remove one",
         ),
     ],
 )
