@@ -164,9 +164,9 @@ def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> N
         worker.ask("limit", bytes=took + took // 5)
         assert worker.ask("load", **LOAD)["dimension"] == 24
     with Worker(environment=ENVIRONMENT) as worker, pytest.raises(WorkerFailed) as caught:
-        worker.ask("limit", bytes=took // 2)
+        worker.ask("limit", bytes=took - took // 5)
         worker.ask("load", **LOAD)
-    assert explain_out_of_memory(str(caught.value), took, took // 2).startswith("needs ")
+    assert explain_out_of_memory(str(caught.value), took, took - took // 5).startswith("needs ")
 
 
 def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> None:
