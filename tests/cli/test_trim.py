@@ -20,7 +20,7 @@ app.command()(trim)
 @pytest.fixture(autouse=True)
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("small_student.make_tokenizer", lambda: make("unigram"))
+    monkeypatch.setattr("tests.helpers.student.make_tokenizer", lambda: make("unigram"))
     save_student(tmp_path / "student", vocab_size=make("unigram").get_vocab_size())
     Path("text.txt").write_text("\n".join(SENTENCES * 8), encoding="utf-8")
     return tmp_path
@@ -32,7 +32,7 @@ def run(*arguments: str) -> Result:
 
 def test_a_table_shows_rows_size_and_held_out_text() -> None:
     shown = run("student", "--text", "text.txt", "--output", "small").stdout
-    assert "rows of the word table" in shown
+    assert "rows of the token embeddings" in shown
     assert "MB of model.safetensors" in shown
     assert "text.txt, held out" in shown
     assert "tokens per word" in shown
