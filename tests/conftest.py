@@ -55,13 +55,9 @@ def no_installed_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def little_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrate, verify and grade exports on a handful of sentences."""
-    from tests.helpers.export import CALIBRATED, TEXT
-    from xcompress.corpus.graded import builtin
+    from tests.helpers.export import use_little_text
 
-    monkeypatch.setattr("xcompress.export.exporter.verification_text", lambda *_: TEXT)
-    monkeypatch.setattr("xcompress.export.exporter.calibration_text", lambda *_: CALIBRATED)
-    monkeypatch.setattr("xcompress.export.accuracy.packaged_text", lambda: TEXT)
-    monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(20))
+    use_little_text(monkeypatch)
 
 
 @pytest.fixture(scope="session")

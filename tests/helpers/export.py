@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 import torch
 
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer
+from xcompress.corpus.graded import builtin
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import INPUTS
 from xcompress.export.matmul import Range
@@ -23,6 +25,14 @@ TEXT = {"en": [*SENTENCES[:2], "rain"], "de": [SENTENCES[2], "der Zug"], "fr": [
 CALIBRATED = [*SENTENCES, *(sentence for sentences in TEXT.values() for sentence in sentences)]
 ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+
+
+def use_little_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrate, verify and grade exports on a handful of sentences."""
+    monkeypatch.setattr("xcompress.export.exporter.verification_text", lambda *_: TEXT)
+    monkeypatch.setattr("xcompress.export.exporter.calibration_text", lambda *_: CALIBRATED)
+    monkeypatch.setattr("xcompress.export.accuracy.packaged_text", lambda: TEXT)
+    monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(20))
 
 
 def batch(rows: int, tokens: int, vocabulary: int = 400) -> dict[str, np.ndarray]:

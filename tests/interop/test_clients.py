@@ -18,6 +18,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from tests.helpers.export import use_little_text
 from tests.helpers.student import make_student
 from xcompress.bundle.encoder import Encoder
 from xcompress.export.config import ExportConfig
@@ -71,15 +72,17 @@ def make_tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
-    place, made = tmp_path_factory.mktemp("clients"), {}
+    place, made, int4 = tmp_path_factory.mktemp("clients"), {}, ExportConfig(precision="int4")
     for kind, changes in KINDS.items():
         (place / kind).mkdir()
         student = make_student(prefix="", **changes)
         with torch.no_grad():
             student.embeddings.word.weight.mul_(100)  # so that other tokens give clearly other vectors
         student.save(place / kind, make_tokenizer())
-        made[kind, "int8"] = made[kind, "fp32"] = export(place / kind)
-        made[kind, "int4"] = export(place / kind, place / f"{kind}-int4", options=ExportConfig(precision="int4"))
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            use_little_text(monkeypatch)
+            made[kind, "int8"] = made[kind, "fp32"] = export(place / kind)
+            made[kind, "int4"] = export(place / kind, place / f"{kind}-int4", options=int4)
     return made
 
 
