@@ -76,7 +76,10 @@ def export_hf(
     :raises GateError: when sentence-transformers computes other vectors from the folder than the student.
     """
     model = find_source(source, source_options)
-    target = _default_folder(model, recurrences) if output is None else output
+    target = output
+    if target is None:
+        name = f"{model.bundle.name.removesuffix('bundle')}hf"
+        target = model.bundle.with_name(name if recurrences is None else f"{name}-r{recurrences}")
     made_from = hash_of(["hf", model.fingerprint(), model.run, recurrences, xcompress.__version__])
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")
@@ -92,11 +95,6 @@ def export_hf(
     with whole_folder(target) as folder:
         _write_checkpoint(folder, student, tokenizer, model, made_from)
     return target
-
-
-def _default_folder(source: Source, recurrences: int | None) -> Path:
-    name = f"{source.bundle.name.removesuffix('bundle')}hf"
-    return source.bundle.with_name(name if recurrences is None else f"{name}-r{recurrences}")
 
 
 def _check_target(target: Path, config: StudentConfig) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from tests.helpers import SHARED
 from xcompress.bench.eval import collect
+from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.collect import QUICK_PAIRS
 from xcompress.bench.eval.data import pair_up, sample
 from xcompress.bench.eval.retrieval import Retrieval
@@ -185,6 +186,17 @@ def test_quick_tasks_are_short(data: Path) -> None:
     assert "distractors are left out of a quick bench" in suite.notes
     assert "x: quick: trained on en only" in suite.notes
     assert not any(text.startswith("lerne") for text in suite.sentences())
+
+
+def test_a_quick_task_keeps_every_label(data: Path) -> None:
+    """Labels that alternate would be lost if every second row was kept."""
+    for name in ("en.train.tsv", "en.dev.tsv"):
+        put(data / "alternating" / name, [f"{'ab'[n % 2]}\t{name} sentence {n}" for n in range(4000)])
+    suite = collect(data, quick=True)
+    (task,) = (task for task in suite.tasks if isinstance(task, Classification) and task.name == "alternating")
+    assert task.rows < 400
+    for rows in (*task.training.values(), *task.testing.values()):
+        assert {label for label, _ in rows} == {"a", "b"}
 
 
 def test_distractors_come_from_plain_text(data: Path) -> None:

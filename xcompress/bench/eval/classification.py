@@ -1,11 +1,12 @@
 """Zero-shot cross-lingual classification: a linear probe is trained in one language and tested in another."""
 
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from typing import Any, Self
 
 import numpy as np
@@ -121,9 +122,10 @@ class Classification:
         return replace(self, training=training, testing=testing)
 
     def every(self, step: int) -> Self:
-        """Keep every `step`-th row of each language."""
+        """Keep every `step`-th row of each label in each language, so that no label is lost."""
         training, testing = (
-            {code: rows[::step] for code, rows in split.items()} for split in (self.training, self.testing)
+            {code: _every_of_each_label(rows, step) for code, rows in split.items()}
+            for split in (self.training, self.testing)
         )
         return replace(self, training=training, testing=testing)
 
@@ -173,3 +175,8 @@ class Classification:
             correct = probes[trained].predict(encode(texts)) == np.asarray(labels)
             scores[self._direction_name(trained, tested)] = percentage(correct)
         return scores
+
+
+def _every_of_each_label(rows: LabelledRows, step: int) -> LabelledRows:
+    positions: defaultdict[str, count[int]] = defaultdict(count)
+    return tuple(row for row in rows if next(positions[row[0]]) % step == 0)

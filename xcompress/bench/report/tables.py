@@ -71,10 +71,6 @@ def measured_on(report: Report) -> str:
     )
 
 
-def _megabytes(size: int | None) -> str:
-    return NONE if size is None else in_megabytes(size)
-
-
 def _grid(report: Report, title: str, head: Sequence[str], cells: Callable[[Result], list[str]]) -> Grid:
     """Lay out one row per subject; a row without figures says whether the subject failed."""
     rows = []
@@ -91,7 +87,8 @@ def _size_grid(report: Report) -> Grid:
         if not start or not memory:
             return [disk, f"failed: {result.failed}" if result.failed else NONE, *[NONE] * 4]
         seconds = f"{start.imports:.1f} + {start.model + start.first_vector:.1f}"
-        return [disk, seconds, *map(_megabytes, (memory.resident, memory.tokenizer, memory.peak, memory.busy_peak))]
+        sizes = memory.resident, memory.tokenizer, memory.peak, memory.busy_peak
+        return [disk, seconds, *(NONE if size is None else in_megabytes(size) for size in sizes)]
 
     title = (
         "disk (weights + tokenizer) and memory above the bare process in MB; start: seconds to import + to load and "
