@@ -14,7 +14,7 @@ from xcompress.files import read_json
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 DISTILL = ["-m", "xcompress", "distill"]
 NAMES = ("assistant", "embedding", "imitation", "contrast")
-STEPS = 100
+STEPS = 40
 CHANGES = [
     "precision=float32",  # in bfloat16 the order of additions shows, and a small random model magnifies it
     *(f"stages.{name}.steps={STEPS}" for name in NAMES),
