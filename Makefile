@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := runs/minilm_ru3
 
-.PHONY: demo test test-quick lint readme test-next clean
+.PHONY: demo test test-quick lint readme fuzz test-next clean
 
 demo: $(VENV)/demo.installed  ## distil, export and measure the demo student; a second call reuses what is finished
 	$(BIN)/python benchmarks/demo.py
@@ -33,6 +33,9 @@ $(VENV)/test.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/demo.installed
+
+fuzz: $(VENV)/test.installed  ## random and damaged input with fixed seeds; writes benchmarks/reliability.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
 
 test-next:  ## the tests on the newest transformers 5 and sentence-transformers 6, without Optimum
 	$(PYTHON) -m venv .venv-next

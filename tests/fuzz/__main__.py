@@ -1,0 +1,70 @@
+"""Run all of it: `python -m tests.fuzz [share]` writes benchmarks/reliability.md."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.fuzz.folders import change_manifests, change_models, cut_files, flip_bits
+from tests.fuzz.inputs import encode_texts, load_recipes, read_corpora, run_command_lines
+from tests.fuzz.processes import kill_distill, kill_embed, kill_export, send_requests
+from tests.fuzz.tally import FAILED, Tally
+from tests.helpers import ROOT
+from tests.helpers.recipe import write_recipe
+from tests.helpers.student import bundle, save_student
+from xcompress import Encoder
+from xcompress.bundle.released import released_folder
+
+PAGE = ROOT / "benchmarks/reliability.md"
+JOBS: dict[str, tuple[int, Callable[[Path, int], Tally]]] = {
+    "texts": (100_000, lambda _, count: encode_texts(Encoder(released_folder("tiny"), threads=1), count)),
+    "flips": (10_000, lambda folder, count: flip_bits(folder, bundle(), count)),
+    "cuts": (2_000, lambda folder, count: cut_files(folder, bundle(), count)),
+    "manifests": (2_000, lambda folder, count: change_manifests(folder, bundle(), count)),
+    "models": (2_000, lambda folder, count: change_models(folder, save_student(folder / "student"), count)),
+    "recipes": (5_000, load_recipes),
+    "commands": (1_000, run_command_lines),
+    "corpora": (1_000, read_corpora),
+    "embed": (50, lambda folder, count: kill_embed(folder, bundle(), count)),
+    "export": (30, lambda folder, count: kill_export(folder, save_student(folder / "student"), count)),
+    "distill": (20, lambda folder, count: kill_distill(folder, write_recipe(folder / "recipe"), count)),
+    "requests": (1_000, send_requests),
+}
+"""Each job with the number of its attempts."""
+HEAD = """# Random and damaged input
+
+Written by `make fuzz`, which repeats all of it with the same seeds. Each attempt must end with a right result, or with
+an error of one printable line; tests/fuzz/ says what is right. A tenth of it runs in `make test`.
+
+| attempts | number | how they ended | failed | seconds |
+|---|--:|---|--:|--:|
+"""
+
+
+def run(name: str, share: float = 1) -> Tally:
+    """Run a share of a job in a folder of its own."""
+    count, job = JOBS[name]
+    with TemporaryDirectory() as folder:
+        return job(Path(folder), max(1, round(count * share)))
+
+
+def main() -> None:
+    """Run all jobs, or those named; after all of them, write the page. Exit with 1 if anything failed."""
+    rows, failures = [], []
+    for name in sys.argv[1:] or JOBS:
+        started = time.monotonic()
+        tally = run(name)
+        seconds = time.monotonic() - started
+        ends = ", ".join(f"{count:,} {end}" for end, count in tally.counts.most_common() if end != FAILED)
+        rows.append(f"| {tally.title} | {tally.attempts:,} | {ends} | {tally.counts[FAILED]} | {seconds:.0f} |\n")
+        failures += tally.failures
+        sys.stdout.write(rows[-1])
+        sys.stdout.flush()
+    if not sys.argv[1:]:
+        PAGE.write_text(HEAD + "".join(rows), encoding="utf-8")
+    sys.exit("\n".join(failures))
+
+
+if __name__ == "__main__":
+    main()
