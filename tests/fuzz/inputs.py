@@ -27,12 +27,15 @@ from xcompress.recipe.shipped import shipped
 TEXTS_AT_ONCE = 10
 SENTENCES = builtin().within(["en", "de", "ar"]).sentences()[::40]
 ODD = st.characters(categories=("Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me", "So", "Zl", "Zs"))
-TEXT = st.one_of(
-    st.text(max_size=40),
-    st.text(ODD, max_size=20),
-    st.tuples(st.sampled_from(SENTENCES), st.text(ODD, max_size=4), st.sampled_from(SENTENCES)).map("".join),
-    st.tuples(st.text(min_size=1, max_size=3), st.integers(1, 2000)).map(lambda pair: pair[0] * pair[1]),
+_SHORT = (
+    st.text(max_size=20),
+    st.text(ODD, max_size=12),
+    st.tuples(st.sampled_from(SENTENCES), st.text(ODD, max_size=3)).map("".join),
 )
+TEXT = st.one_of(
+    *_SHORT * 5, st.tuples(st.text(min_size=1, max_size=3), st.integers(1, 2000)).map(lambda pair: pair[0] * pair[1])
+)
+"""One text in 16 is long."""
 VALUES = st.recursive(
     st.one_of(
         st.none(),
