@@ -15,9 +15,11 @@ from tokenizers import AddedToken, Tokenizer
 import xcompress
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import read_json, whole_folder, write_json
-from xcompress.modeling.student import MODEL_TYPE, Student
+from xcompress.files import path_inside, read_mapping, whole_folder, write_json
+from xcompress.modeling.load import is_student
+from xcompress.modeling.student import Student
 from xcompress.sources import resolve
+from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import TokenCounts, check_languages, count_file, count_words
 from xcompress.vocab.student import id_range, trim_student
@@ -151,8 +153,8 @@ def _check_target(target: Path, source: Path) -> None:
 def _open_trimmable(source: Path) -> _TrimmableModel:
     if not source.is_dir():
         raise InputError(f"{source}: is a file; give a model's folder")
-    config = source / "config.json"
-    if config.is_file() and read_json(config).get("model_type") == MODEL_TYPE:
+    check_paths(source)
+    if is_student(source):
         return _open_student(source)
     model = _open_folder(source)
     return _TrimmableModel(
@@ -197,16 +199,16 @@ class _ModelFolder:
 def _open_folder(folder: Path) -> _ModelFolder:
     """Read a folder's configuration, tokenizer and the shapes of its weights, and check that they fit together."""
     # older sentence-transformers folders have the transformer in a folder of its own
-    modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    modules = read_modules(folder) if (folder / MODULES).is_file() else []
     transformers = [module["path"] for module in modules if module["type"].endswith(".Transformer")]
-    encoder = folder / transformers[0] if transformers else folder
+    encoder = path_inside(folder, transformers[0]) if transformers else folder
     missing = [name for name in ("config.json", "tokenizer.json", WEIGHTS) if not (encoder / name).is_file()]
     if missing:
         raise InputError(
             f"{encoder}: no {', '.join(missing)} here; give a model's folder with its weights in one {WEIGHTS}, and "
             "with a tokenizer.json (save the tokenizer once with transformers if there is none)"
         )
-    config = read_json(encoder / "config.json")
+    config = read_mapping(encoder / "config.json")
     tokenizer = _open_tokenizer(encoder)
     try:
         with safe_open(encoder / WEIGHTS, framework="pt") as weights:
@@ -214,9 +216,9 @@ def _open_folder(folder: Path) -> _ModelFolder:
     except Exception as error:
         raise InputError(f"{encoder / WEIGHTS}: not a safetensors file ({error}); fetch it again") from error
     # find the token embeddings
-    rows = config.get("vocab_size")
+    rows = config.get("vocab_size", 0)
     candidates = [name for name in shapes if name.endswith(TOKEN_EMBEDDINGS)]
-    matches = [name for name in candidates if shapes[name][0] == rows]
+    matches = [name for name in candidates if shapes[name][:1] == (rows,)]
     if len(matches) != 1:
         listed = ", ".join(f"{name} {list(shapes[name])}" for name in candidates) or "none of such a name"
         raise InputError(
@@ -250,7 +252,7 @@ def _open_tokenizer(encoder: Path) -> Tokenizer:
 
 def _tokenizer_settings(encoder: Path) -> dict[str, Any]:
     path = encoder / "tokenizer_config.json"
-    return read_json(path) if path.is_file() else {}
+    return read_mapping(path) if path.is_file() else {}
 
 
 def _needed_ids(model: _ModelFolder) -> set[int]:
@@ -261,7 +263,7 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     """
     # tokens that the tokenizer's settings name
     special = model.encoder / "special_tokens_map.json"
-    settings = (_tokenizer_settings(model.encoder), read_json(special) if special.is_file() else {})
+    settings = (_tokenizer_settings(model.encoder), read_mapping(special) if special.is_file() else {})
     values = [value for entry in settings for key, value in entry.items() if key.endswith(("_token", "_tokens"))]
     named = {model.tokenizer.token_to_id(token) for value in values for token in _token_contents(value)} - {None}
     # ids that config.json names
@@ -270,9 +272,7 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     if isinstance(padding, int) and padding <= _MAX_FIXED_PADDING:
         used |= set(range(padding))
     # tokens of prompts
-    path = model.folder / "config_sentence_transformers.json"
-    prompts = (read_json(path) if path.is_file() else {}).get("prompts") or {}
-    texts = [prompt for prompt in prompts.values() if prompt]
+    texts = [prompt for prompt in read_prompts(model.folder).values() if prompt]
     encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
     in_prompts = {number for encoding in encodings for number in encoding.ids}
     return named | in_prompts | {number for number in used if model.tokenizer.id_to_token(number) is not None}
@@ -346,7 +346,7 @@ def _outdated_name(file: Path, encoder: Path) -> str | None:
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     if path.is_file():
-        write_json(path, change(read_json(path)))
+        write_json(path, change(read_mapping(path)))
 
 
 def _renumber_settings(settings: Mapping[str, Any], tokenizer_json: Mapping[str, Any]) -> dict[str, Any]:
