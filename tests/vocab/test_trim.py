@@ -364,6 +364,8 @@ def test_a_link_inside_the_model_is_copied_as_a_file(inside: Path) -> None:
         ("config_sentence_transformers.json", '{"prompts": true}'),
         ("tokenizer_config.json", "[]"),
         ("special_tokens_map.json", "5"),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"a": 1}}'),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"5": {"content": 5}}}'),
     ],
 )
 def test_a_damaged_file_is_one_line(name: str, text: str, inside: Path) -> None:

@@ -87,15 +87,16 @@ def read_pipeline(folder: Path) -> Pipeline:
         )
     transformer = folder / modules[0]["path"]
     # newer versions can pass on other outputs than the token vectors of the last layer
-    text = (_transformer_settings(transformer).get("modality_config") or {}).get("text") or {}
-    output = text.get("method_output_name", "last_hidden_state")
+    settings = _transformer_settings(transformer).get("modality_config")
+    text = settings.get("text") if isinstance(settings, dict) else None
+    output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else "last_hidden_state"
     if output != "last_hidden_state":
         raise InputError(f"{transformer}: outputs {output!r}, only 'last_hidden_state' is supported")
     pooling = _read_config(folder, modules[1])
     dense = [folder / module["path"] for module, kind in zip(modules, kinds, strict=True) if kind == "Dense"]
     return Pipeline(
         transformer=transformer,
-        pooling=_pooling_mode(pooling),
+        pooling=_pooling_mode(pooling, folder / modules[1]["path"]),
         pools_prompt=pooling.get("include_prompt", True),
         head=_read_head(dense) if dense else None,
         normalize=kinds[-1] == "Normalize",
@@ -111,7 +112,7 @@ def pooling_of(folder: Path) -> str | None:
     modules = read_modules(folder) if is_pipeline(folder) else []
     for module in modules:
         if module["type"].endswith("Pooling"):
-            return _pooling_mode(_read_config(folder, module))
+            return _pooling_mode(_read_config(folder, module), folder / module["path"])
     return None
 
 
@@ -171,13 +172,16 @@ def _transformer_settings(transformer: Path) -> dict[str, Any]:
     return read_mapping(files[0]) if files else {}
 
 
-def _pooling_mode(config: Mapping[str, Any]) -> str:
+def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:
     """Read both notations: `pooling_mode: cls`, and the older `pooling_mode_cls_token: true`."""
     mode = config.get("pooling_mode")
     if mode is None:
         modes = [name for name, value in config.items() if name.startswith(_OLD_MODE) and value]
         return "+".join(re.sub(r"_tokens?$", "", name.removeprefix(_OLD_MODE)) for name in modes) or "mean"
-    return mode if isinstance(mode, str) else "+".join(mode)
+    modes = mode if isinstance(mode, list) else [mode]
+    if not all(isinstance(name, str) for name in modes):
+        raise InputError(f"{folder}: pooling_mode is {mode!r}, not a name or a list of names; save the model again")
+    return "+".join(modes)
 
 
 def _read_default_prompt(folder: Path) -> str:
@@ -216,8 +220,8 @@ def _read_activation(folder: Path) -> Literal["tanh"] | None:
 def _read_dense(folder: Path) -> tuple[Tensor, Tensor]:
     """Return W (D, H) and b (D,) of a dense module, as float64."""
     config = read_mapping(folder / "config.json")
-    features = {config.get(name, "sentence_embedding") for name in ("module_input_name", "module_output_name")}
-    if features - {"sentence_embedding", None} or config.get("use_residual"):
+    features = [config.get(name) for name in ("module_input_name", "module_output_name")]
+    if any(name not in ("sentence_embedding", None) for name in features) or config.get("use_residual"):
         raise InputError(f"{folder}: only dense modules from sentence vector to sentence vector, without a residual")
     weights = load_weights(folder)
     if "linear.weight" not in weights:

@@ -94,6 +94,8 @@ class StudentConfig:
             raise InputError(f"head_activation {self.head_activation!r} is unknown; choose tanh, or leave it out")
         if self.head_activation and not self.head_size:
             raise InputError(f"head_activation {self.head_activation!r} needs a head; give head_size")
+        if not isinstance(self.prefix, str):
+            raise InputError(f"prefix is {self.prefix!r}, not a text; correct it")
 
     @property
     def dimension(self) -> int:

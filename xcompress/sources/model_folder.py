@@ -18,6 +18,8 @@ MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"
 _CONFIGURATION = re.compile(r".*config.*\.json|special_tokens_map\.json", re.I)
 """Names of the files from which libraries take names of classes and files; the tokenizer's data are not among them."""
+_MAPPING = re.compile(r"config\.json|tokenizer_config\.json|sentence_.*_config\.json|special_tokens_map\.json")
+"""Names of those that must hold names and values."""
 _LIBRARY_CLASS = re.compile(
     r"sentence_transformers(\.\w+)+\."
     r"(Asym|BoW|CLIPModel|CNN|Dense|Dropout|LayerNorm|LogitScore|LSTM|MLMTransformer|Normalize|Pooling|Router"
@@ -166,7 +168,7 @@ def _list_files(folder: Path) -> Iterator[Path]:
 
 def _check_names_of_files(file: Path) -> None:
     """Check the names of further files in a configuration, which libraries join with the folder's path."""
-    for name, value in _entries(read_json(file)):
+    for name, value in _entries(read_mapping(file) if _MAPPING.fullmatch(file.name) else read_json(file)):
         if name in _NAMES_OF_FILES:
             for entry in value if isinstance(value, list) else [value]:
                 path_inside(file.parent, str(entry))
@@ -182,7 +184,7 @@ def _check_names_of_files(file: Path) -> None:
 
 def _check_configuration(file: Path, key: str | None) -> None:
     """Refuse a configuration that names code, or options that are not known to be harmless."""
-    for name, value in _entries(read_mapping(file)):
+    for name, value in _entries(read_json(file)):
         for text in _texts(value) if name in _ALLOWED_VALUES else ():
             if not any(pattern.fullmatch(text) for pattern in _ALLOWED_VALUES[name]):
                 _refuse_code(file, name, text, key)

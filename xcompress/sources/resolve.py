@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xcompress.errors import InputError
-from xcompress.files import as_path, hash_of, sha256_of
+from xcompress.files import as_path, hash_of, path_inside, sha256_of
 from xcompress.sources.archives import join_parts
 from xcompress.sources.hub import from_hub
 from xcompress.sources.paths import cache_folder, explain_cache_errors, suggest_inside, suggest_path
@@ -51,10 +51,10 @@ def check(folder: Path, digests: Mapping[str, str], reference: str) -> None:
     """Compare files inside a folder with their pinned digests.
 
     :param digests: SHA-256 in hex by path relative to `folder`.
-    :raises InputError: when a file is missing or differs.
+    :raises InputError: when a file is missing, differs, or is not inside the folder.
     """
     for name, sha256 in digests.items():
-        if not (folder / name).is_file():
+        if not path_inside(folder, name).is_file():
             near = suggest_inside(folder, name)
             raise InputError(f"{reference}: has no file {name!r}, whose sha256 is pinned; {near}")
         _check_file(folder / name, sha256, f"{reference}: {name}")

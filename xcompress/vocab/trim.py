@@ -37,6 +37,7 @@ _OTHER_VOCABULARIES = {
 """Other formats of the vocabulary, which would contradict tokenizer.json."""
 _OTHER_WEIGHTS = {".bin", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".ckpt", ".safetensors"}
 _OTHER_FORMATS = {"onnx", "openvino", "coreml"}
+_MAX_ID = 2**32
 _MAX_FIXED_PADDING = 1000
 """Padding keeps its id up to this one, as that keeps the tokens in front of it, too."""
 
@@ -240,14 +241,33 @@ def _open_tokenizer(encoder: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:
         raise InputError(f"{path}: not a tokenizer.json ({error}); give the one that came with the model") from error
-    added_tokens = _tokenizer_settings(encoder).get("added_tokens_decoder", {})
+    added_tokens = _read_added_tokens(encoder / "tokenizer_config.json")
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
     for _, token in sorted(added_tokens.items(), key=lambda entry: int(entry[0])):
         if token["content"] not in {known.content for known in tokenizer.get_added_tokens_decoder().values()}:
             tokenizer.add_tokens(
-                [AddedToken(token["content"], **{flag: token[flag] for flag in flags if flag in token})]
+                [
+                    AddedToken(
+                        token["content"], **{flag: token[flag] for flag in flags if isinstance(token.get(flag), bool)}
+                    )
+                ]
             )
     return tokenizer
+
+
+def _read_added_tokens(file: Path) -> dict[str, dict[str, Any]]:
+    """Read the added tokens by id in tokenizer_config.json; none where it has none.
+
+    :raises InputError: when they are anything else.
+    """
+    tokens = (read_mapping(file).get("added_tokens_decoder") if file.is_file() else None) or {}
+    is_readable = isinstance(tokens, dict) and all(
+        number.isdecimal() and len(number) < 10 and isinstance(token, dict) and isinstance(token.get("content"), str)
+        for number, token in tokens.items()
+    )
+    if not is_readable:
+        raise InputError(f"{file}: added_tokens_decoder must be tokens with a content by id; save the tokenizer again")
+    return tokens
 
 
 def _tokenizer_settings(encoder: Path) -> dict[str, Any]:
@@ -292,7 +312,8 @@ def _token_contents(value: object) -> Iterator[str]:
 def _config_token_ids(key: str, value: object) -> list[int]:
     """Return the token ids in an entry of config.json."""
     values = value if isinstance(value, list) else [value]
-    return [number for number in values if isinstance(number, int)] if key.endswith("_token_id") else []
+    ids = [number for number in values if isinstance(number, int) and 0 <= number < _MAX_ID]
+    return ids if key.endswith("_token_id") else []
 
 
 def _write_folder(model: _ModelFolder, ids: tuple[int, ...], target: Path) -> list[str]:

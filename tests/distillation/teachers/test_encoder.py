@@ -355,6 +355,22 @@ def test_code_in_a_layer_sources_folder_never_runs(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_hub_model_with_code_is_refused_unless_it_is_trusted(
+    trust: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_json(tmp_path / "config.json", {"auto_map": {"AutoModel": "modeling.Own"}})
+    monkeypatch.setattr(encoders, "resolve", lambda *_: tmp_path)
+    monkeypatch.setattr(encoders, "_open_sentence_transformer", lambda section, path, key: path)
+    section = TeacherSection(source="org/name", pooling="mean", normalize=False, trust_remote_code=trust)
+    if trust:
+        assert open_encoder(section, "teacher") == tmp_path
+    else:
+        message = r"auto_map names 'modeling\.Own'.* set teacher\.trust_remote_code to true"
+        with pytest.raises(InputError, match=message):
+            open_encoder(section, "teacher")
+
+
 def test_a_recipe_without_trust_has_the_hash_of_earlier_versions() -> None:
     section = TeacherSection(source="org/name")
     assert "trust_remote_code" not in section.model_dump(by_alias=True)
