@@ -99,6 +99,7 @@ def test_an_adapter_names_another_model(tmp_path: Path) -> None:
         {"config": {"configuration_files": ["config.1.0.0.json", "../config.4.0.0.json"]}},
         {"tokenizer_config": {"fast_tokenizer_files": ["../tokenizer.4.0.0.json"]}},
         {"2_Router__router_config": {"types": {"../../victim": POOLING}}},
+        {"2_Router__router_config": {"types": {".hidden": POOLING}}},
     ],
 )
 def test_names_outside_the_folder_are_refused_whatever_is_trusted(
@@ -109,10 +110,33 @@ def test_names_outside_the_folder_are_refused_whatever_is_trusted(
         check_model_folder(tmp_path / "model", trust_remote_code=trust)
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("tokenizer_config", "tokenizer_file"),
+        ("tokenizer_config", "vocab_file"),
+        ("sentence_bert_config", "cache_dir"),
+        ("sentence_bert_config", "tokenizer_name_or_path"),
+    ],
+)
+def test_files_that_a_library_would_open_anywhere_are_refused(name: str, key: str, tmp_path: Path) -> None:
+    write(tmp_path, **{name: {key: "secret.json"}})
+    with pytest.raises(InputError, match=rf"{name}\.json: {key} names a file, 'secret\.json', which may lie anywhere"):
+        check_model_folder(tmp_path)
+
+
 def test_only_files_folders_and_links_between_them(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.safetensors: neither a file nor a folder"):
         check_paths(tmp_path)
+
+
+def test_no_link_leads_to_a_folder_that_is_not_checked(tmp_path: Path) -> None:
+    write(tmp_path / ".hidden", config={"auto_map": {"AutoModel": "evil.Evil"}})
+    (tmp_path / "linked").symlink_to(".hidden")
+    write(tmp_path, modules=[{"type": POOLING, "path": "linked"}])
+    with pytest.raises(InputError, match="linked: a link to a folder; copy the folder itself here"):
+        check_model_folder(tmp_path)
 
 
 def test_modules_need_type_and_path_as_texts(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ _ALLOWED_OPTIONS = {
 }
 _NAMES_OF_FILES = ("transformers_weights", "configuration_files", "fast_tokenizer_files")
 """Keys that name further files of the folder."""
+_NAMES_OF_MODELS = ("tokenizer_name_or_path", "cache_dir")
+"""Settings in sentence_bert_config.json that name another folder."""
 
 
 def check_model_folder(folder: Path, key: str | None = None, *, trust_remote_code: bool = False) -> None:
@@ -75,11 +77,11 @@ def check_model_folder(folder: Path, key: str | None = None, *, trust_remote_cod
     if trust_remote_code:
         return
     for file in files:
-        if file.name == MODULES:
+        if _is_named(file, MODULES):
             for module in read_modules(file.parent):
                 if not (_LIBRARY_CLASS.fullmatch(module["type"]) or _STUDENT_CLASS.fullmatch(module["type"])):
                     _refuse_code(file, "type", module["type"], key)
-        elif file.name == "adapter_config.json":
+        elif _is_named(file, "adapter_config.json"):
             _refuse_code(file, "base_model_name_or_path", read_mapping(file).get("base_model_name_or_path"), key)
         elif _CONFIGURATION.fullmatch(file.name):
             _check_configuration(file, key)
@@ -94,18 +96,19 @@ def check_paths(folder: Path) -> list[Path]:
     files = []
     for path in _list_files(folder):
         name = path.relative_to(folder).as_posix()
-        path_inside(folder, name)
-        if path.name.endswith(".index.json"):
+        if path_inside(folder, name).is_dir():
+            raise InputError(f"{path}: a link to a folder; copy the folder itself here")
+        if path.name.lower().endswith(".index.json"):
             weights = read_mapping(path).get("weight_map")
             for shard in set(map(str, weights.values())) if isinstance(weights, dict) else ():
                 path_inside(path.parent, shard)
-        elif path.name == MODULES:
+        elif _is_named(path, MODULES):
             read_modules(path.parent)
-        elif path.name == PROMPTS:
+        elif _is_named(path, PROMPTS):
             read_prompts(path.parent)
         elif _CONFIGURATION.fullmatch(path.name):
             _check_names_of_files(path)
-        if path.suffix == ".json":
+        if path.suffix.lower() == ".json":
             files.append(path)
     return files
 
@@ -123,10 +126,7 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
         kind, path = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(kind, str) or not isinstance(path, str):
             raise InputError(f"{file}: expected a list of modules with type and path; save the model again")
-        # hidden folders are not checked
-        if any(part.startswith(".") for part in PurePosixPath(path).parts):
-            raise InputError(f"{file}: names {path!r}, which is not a path inside the folder; do not use it")
-        path_inside(folder, path)
+        _check_module_path(file, path)
     return modules
 
 
@@ -140,6 +140,20 @@ def read_prompts(folder: Path) -> dict[str, str]:
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise InputError(f"{file}: prompts must be texts by name; save the model again")
     return {name: text or "" for name, text in prompts.items()}
+
+
+def _check_module_path(file: Path, name: str) -> None:
+    """Check the folder of a module, as written in a file beside it. Hidden folders are refused, as nothing is checked
+    in them.
+    """
+    if any(part.startswith(".") for part in PurePosixPath(name).parts):
+        raise InputError(f"{file}: names {name!r}, which is not a path inside the folder; do not use it")
+    path_inside(file.parent, name)
+
+
+def _is_named(file: Path, name: str) -> bool:
+    """Tell whether a library that opens `name` in the file's folder opens this file; some disks ignore case."""
+    return file.name.lower() == name and file.with_name(name).is_file()
 
 
 def _list_files(folder: Path) -> Iterator[Path]:
@@ -172,14 +186,15 @@ def _check_names_of_files(file: Path) -> None:
         if name in _NAMES_OF_FILES:
             for entry in value if isinstance(value, list) else [value]:
                 path_inside(file.parent, str(entry))
-        # transformers opens such a file itself, relative to the current folder
-        is_file = name.endswith("_file") and name != "special_tokens_map_file"
-        if file.name == "tokenizer_config.json" and is_file and isinstance(value, str):
+        # libraries open these as they are, relative to the current folder
+        of_tokenizer = name.endswith("_file") and name != "special_tokens_map_file"
+        named = of_tokenizer if file.name.lower() == "tokenizer_config.json" else name in _NAMES_OF_MODELS
+        if named and isinstance(value, str):
             raise InputError(f"{file}: {name} names a file, {value!r}, which may lie anywhere; remove this entry")
         # a router names the folders of its modules
         if name == "types" and isinstance(value, dict):
             for route in value:
-                path_inside(file.parent, route)
+                _check_module_path(file, route)
 
 
 def _check_configuration(file: Path, key: str | None) -> None:
@@ -188,7 +203,7 @@ def _check_configuration(file: Path, key: str | None) -> None:
         for text in _texts(value) if name in _ALLOWED_VALUES else ():
             if not any(pattern.fullmatch(text) for pattern in _ALLOWED_VALUES[name]):
                 _refuse_code(file, name, text, key)
-        if name in _LIBRARY_OPTIONS and file.name.startswith("sentence_"):
+        if name in _LIBRARY_OPTIONS and file.name.lower().startswith("sentence_"):
             if not isinstance(value, dict):
                 raise InputError(f"{file}: {name} is {value!r}, not names and values; save the model again")
             for option in sorted(value.keys() - _ALLOWED_OPTIONS):
