@@ -143,7 +143,7 @@ def read_prompts(folder: Path) -> dict[str, str]:
 
 
 def _check_module_path(file: Path, name: str) -> None:
-    """Check the folder of a module, as written in a file beside it; a hidden folder is refused, as it is not checked."""
+    """Check the folder of a module, as written in a file beside it; hidden folders are refused, as none is checked."""
     if any(part.startswith(".") for part in PurePosixPath(name).parts):
         raise InputError(f"{file}: names {name!r}, which is not a path inside the folder; do not use it")
     path_inside(file.parent, name)
