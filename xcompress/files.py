@@ -6,12 +6,13 @@ import json
 import mmap
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_line
 
 _NOT_WRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -125,11 +126,74 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     """Read a JSON file.
 
-    :raises InputError: when the file is missing or is not JSON.
+    :raises InputError: when the file is missing, cannot be read or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid JSON ({error}); delete it and run again") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); correct its name or its permissions") from error
+    except (ValueError, RecursionError) as error:  # of text that is not UTF-8, too
+        raise InputError(f"{path}: not valid JSON ({first_line(error)}); write or fetch it again") from error
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    :raises InputError: when it cannot be read, or holds anything else.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected names and values, found {type(value).__name__}; write or fetch it again")
+    return value
+
+
+def as_path(reference: str) -> Path:
+    """Return a reference as a path, which may not exist; ~ is the home folder.
+
+    :raises InputError: when it cannot be a path, or is or lies in a folder that cannot be read.
+    """
+    try:
+        path = Path(reference).expanduser()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if stat.S_ISDIR(path.stat().st_mode):
+                os.stat(f"{path}/.")  # noqa: PTH116 - pathlib would drop the dot, which needs the right to enter
+    except (OSError, RuntimeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{reference}: cannot be read as a path ({why}); correct it") from error
+    return path
+
+
+def path_inside(folder: Path, name: str) -> Path:
+    """Return the path of a file or folder that may exist inside a folder, for names and links that others wrote.
+
+    Links may lead elsewhere in the folder. The files of a snapshot in the cache of the Hugging Face hub,
+    `models--org--name/snapshots/<commit>`, may also be links into the folder `blobs` of the same model.
+
+    :param name: path relative to the folder, with / between its parts; empty for the folder itself.
+    :raises InputError: when the name or a link leads out of the folder, or the path cannot be read.
+    """
+    windows = PureWindowsPath(name)
+    if ".." in windows.parts or windows.anchor or "\0" in name:
+        raise InputError(f"{folder}: names {name!r}, which is not a path inside the folder; do not use it")
+    path = folder / name
+    try:
+        resolved, root = path.resolve(), folder.resolve()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise InputError(f"{path}: cannot be read ({why}); correct its name or its permissions") from error
+    if not resolved.is_relative_to(root) and resolved.parent not in _hub_blobs(root):
+        raise InputError(f"{path}: a link that leads out of the folder; copy the file itself here")
+    return path
+
+
+def _hub_blobs(root: Path) -> list[Path]:
+    """Return the folder of the contents of files if a resolved path lies in a snapshot of the hub's cache."""
+    return [
+        snapshots.parent / "blobs"
+        for snapshots in root.parents
+        if snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--")
+    ]

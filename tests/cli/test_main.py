@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.helpers.student import save_student
 from xcompress.cli import main as cli
+from xcompress.errors import InputError
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "scipy", "numpy", "pydantic")
 
@@ -96,3 +98,20 @@ def test_a_disk_that_fills_up_during_export_is_one_line(
     assert stopped.value.code == 2
     assert "No space left on device" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["student"]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, f"./{'x' * 300}", "~nosuchuser/model"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", "{}"],
+        ["trim", "{}", "--languages", "de"],
+        ["embed", "rain", "--model", "{}"],
+        ["bench", "{}"],
+        ["recipe", "show", "{}"],
+        ["recipe", "show", "minilm_ru3", "teacher.source={}", "assistant.source={}", "assistant.shape=null"],
+    ],
+)
+def test_a_name_that_cannot_be_a_path_is_bad_input(command: list[str], name: str, offline: None) -> None:
+    error = CliRunner().invoke(cli.app, [part.format(name) for part in command]).exception
+    assert isinstance(error, InputError) and "\n" not in str(error)

@@ -248,3 +248,33 @@ def test_fewer_recurrences_have_a_place_of_their_own(tmp_path: Path) -> None:
     assert of_run.bundle_folder(None) == of_run.bundle
     assert of_run.bundle_folder(2) == tmp_path / "runs/one/bundle-r2"
     assert of_student.bundle_folder(1) == tmp_path / "mine-bundle-r1"
+
+
+def test_a_model_with_code_is_no_source(tmp_path: Path) -> None:
+    save_pipeline(tmp_path / "model")
+    for name, change in (("config.json", {"auto_map": {"AutoModel": "evil.Evil"}}), ("modules.json", None)):
+        before = (tmp_path / "model" / name).read_bytes()
+        value = read_json(tmp_path / "model" / name)
+        write_json(tmp_path / "model" / name, value | change if change else [*value, {"type": "evil.E", "path": ""}])
+        with pytest.raises(InputError, match=rf"{name}: \w+ names 'evil\.\w+', which could run code"):
+            find_source(tmp_path / "model")
+        (tmp_path / "model" / name).write_bytes(before)
+    find_source(tmp_path / "model").open()
+
+
+@pytest.mark.parametrize("path", ["../victim", "linked"])
+def test_a_transformer_beside_the_model_is_not_read(path: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path / "model")
+    save_encoder(tmp_path / "victim", "bert")
+    (tmp_path / "model" / "linked").symlink_to(tmp_path / "victim")
+    modules = read_json(tmp_path / "model" / "modules.json")
+    write_json(tmp_path / "model" / "modules.json", [modules[0] | {"path": path}, *modules[1:]])
+    with pytest.raises(InputError, match=r"not a path inside the folder|a link that leads out of the folder"):
+        find_source(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "~nosuchuser", "~nosuchuser/model", "bad\0name"])
+def test_what_cannot_be_a_path_is_one_line(name: str, offline: None) -> None:
+    with pytest.raises(InputError) as error:
+        find_source(name)
+    assert "\n" not in str(error.value)

@@ -17,7 +17,7 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.e5s1 import dequantize_q4, read_e5s1
 from xcompress.modeling.load import import_encoder
-from xcompress.modeling.student import encode, pad
+from xcompress.modeling.student import Student, encode, pad
 from xcompress.recipe import EncoderSection
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -164,7 +164,7 @@ def test_other_ways_of_pooling_are_refused_by_name(pooling: str | list[str], nam
     ("change", "message"),
     [
         ({2: "sentence_transformers.models.LayerNorm"}, r"module sentence_transformers\.models\.LayerNorm is not supp"),
-        ({1: "someone.Pooling"}, r"module someone\.Pooling is not supported"),
+        ({1: "someone.Pooling"}, r"names .someone\.Pooling., which could run code"),
         ({2: "sentence_transformers.models.Normalize"}, "Transformer, Pooling, Normalize, Normalize, supported is"),
         ({1: "sentence_transformers.models.Dense"}, "modules come as Transformer, Dense, Dense, Normalize"),
     ],
@@ -390,3 +390,45 @@ def test_a_cut_off_e5s1_file_is_refused(kept: int, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(InputError, match="damaged E5S1 file"):
         read_e5s1(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": True}),
+        ("1_Pooling/config.json", {"pooling_mode": [5]}),
+        ("2_Dense/config.json", {"module_input_name": []}),
+        ("config_sentence_transformers.json", {"prompts": True}),
+        ("config_sentence_transformers.json", {"prompts": {"a": 5}}),
+        ("config_sentence_transformers.json", {"default_prompt_name": []}),
+    ],
+)
+def test_a_value_of_another_type_is_one_line(name: str, change: dict[str, Any], tmp_path: Path) -> None:
+    save_pipeline(tmp_path, dense=["Tanh"])
+    write_json(tmp_path / name, read_json(tmp_path / name) | change)
+    with pytest.raises(InputError, match=str(Path(name).parent / "")) as error:
+        import_encoder(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_student_that_is_a_link_to_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student")
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    for load in (import_encoder, Student.load):
+        with pytest.raises(InputError, match=f"{name}: a link that leads out of the folder"):
+            load(folder)
+
+
+def test_damaged_files_of_a_student_are_one_line(tmp_path: Path) -> None:
+    for name, message in {
+        "model.safetensors": "not the weights that config.json describes",
+        "tokenizer.json": "not a tokenizer.json",
+        "config.json": "not valid JSON",
+    }.items():
+        folder = save_student(tmp_path / name)
+        (folder / name).write_text("x")
+        with pytest.raises(InputError, match=f"{name}: {message}") as error:
+            import_encoder(folder)
+        assert "\n" not in str(error.value)

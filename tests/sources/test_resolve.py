@@ -163,3 +163,12 @@ def test_a_damaged_joined_archive_leaves_nothing(tmp_path: Path, empty_cache: Pa
     with pytest.raises(InputError, match=r"not a readable zip archive"):
         resolve(in_pieces(tmp_path / "parts", data))
     assert [path.suffix for path in (empty_cache / "joined").iterdir()] == [".lock"]
+
+
+def test_only_files_inside_a_folder_are_compared_with_pins(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "secret").write_bytes(b"x")
+    (tmp_path / "model" / "link").symlink_to("../secret")
+    for name in ("../secret", str(tmp_path / "secret"), "link"):
+        with pytest.raises(InputError, match=r"not a path inside the folder|a link that leads out of the folder"):
+            check(tmp_path / "model", {name: digest(b"x")}, "model")

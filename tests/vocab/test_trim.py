@@ -315,3 +315,61 @@ def test_nothing_to_go_by_is_refused(inside: Path) -> None:
 def test_a_file_is_no_model(inside: Path) -> None:
     with pytest.raises(InputError, match=r"text.txt: is a file; give a model's folder"):
         trim_model("./text.txt", Path("small"), languages=["de"])
+
+
+def _set_path(folder: Path, path: str) -> None:
+    modules = read_json(folder / "modules.json")
+    write_json(folder / "modules.json", [modules[0] | {"path": path}, modules[1]])
+
+
+@pytest.mark.parametrize("path", ["../victim", "1_Pooling/../../victim", "linked"])
+def test_nothing_beside_the_model_is_read_or_overwritten(path: str, inside: Path) -> None:
+    folder = save_model(inside / "model", "wordpiece")
+    save_model(inside / "victim", "wordpiece")
+    (inside / "out" / "victim").mkdir(parents=True)
+    (inside / "out" / "victim" / "config.json").write_text("mine")
+    (folder / "linked").symlink_to(inside / "victim")
+    _set_path(folder, path)
+    with pytest.raises(InputError, match=r"not a path inside the folder|a link that leads out of the folder"):
+        trim_model("model", Path("out/small"), languages=["de"])
+    assert (inside / "out" / "victim" / "config.json").read_text() == "mine"
+    assert not (inside / "out" / "small").exists()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "1_Pooling/secret", "folder"])
+def test_links_out_of_the_model_are_not_copied(name: str, inside: Path) -> None:
+    folder = save_model(inside / "model", "wordpiece")
+    (inside / "secret").mkdir()
+    (inside / "secret" / "key").write_text("secret")
+    (folder / name).symlink_to(inside / "secret" if name == "folder" else inside / "secret" / "key")
+    with pytest.raises(InputError, match=f"{name}: a link that leads out of the folder; copy the file itself here"):
+        trim_model("model", Path("small"), languages=["de"])
+    assert not Path("small").exists()
+
+
+def test_a_link_inside_the_model_is_copied_as_a_file(inside: Path) -> None:
+    folder = save_model(inside / "model", "wordpiece")
+    (folder / "LICENSE").symlink_to("README.md")
+    trim_model("model", Path("small"), languages=["de"])
+    assert Path("small/LICENSE").read_text() == "old" and not Path("small/LICENSE").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("modules.json", '[{"type": "sentence_transformers.models.Transformer", "path": 5}]'),
+        ("modules.json", "[{}]"),
+        ("config.json", "null"),
+        ("config.json", "[" * 100_000),
+        ("config_sentence_transformers.json", '{"prompts": true}'),
+        ("tokenizer_config.json", "[]"),
+        ("special_tokens_map.json", "5"),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"a": 1}}'),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"5": {"content": 5}}}'),
+    ],
+)
+def test_a_damaged_file_is_one_line(name: str, text: str, inside: Path) -> None:
+    (save_model(inside / "model", "wordpiece") / name).write_text(text)
+    with pytest.raises(InputError, match=f"{name}: ") as caught:
+        trim_model("model", Path("small"), languages=["de"])
+    assert "\n" not in str(caught.value)

@@ -11,6 +11,7 @@ from xcompress.bench.results import Kind
 from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, newest_bundle, read_manifest
 from xcompress.bundle.released import released_folder, released_names
 from xcompress.errors import InputError
+from xcompress.files import as_path
 from xcompress.sources.python_code import PYTHON
 
 RUN_REFERENCE = "assistant as it comes, PyTorch"
@@ -145,8 +146,11 @@ def _looks_like_bundle(name: str) -> bool:
 
     Unlike `manifest.is_bundle`, it does not read the manifest: a damaged bundle gets a row in the report that says so.
     """
+    if name.startswith(PYTHON):
+        return False
+    as_path(name)  # refuses what cannot be a path, or cannot be read
     folder = Path(name)
-    return not name.startswith(PYTHON) and (folder / MANIFEST).is_file() and not (folder / "student").is_dir()
+    return (folder / MANIFEST).is_file() and not (folder / "student").is_dir()
 
 
 def _open_bundle(folder: Path) -> Bundle:

@@ -16,6 +16,7 @@ from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.errors import InputError, first_line
+from xcompress.files import as_path
 from xcompress.metrics import Vectors
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
@@ -100,7 +101,7 @@ class Encoder:
         :param check: compare the files with the hashes in the manifest first.
         :raises InputError: when there is no such model, the hub cannot be reached, or the bundle cannot be opened.
         """
-        folder = Path(name_or_path)
+        folder = as_path(str(name_or_path))
         if isinstance(name_or_path, str):
             is_local = "/" not in name_or_path or folder.exists() or folder.parent.is_dir()
             folder = find_bundle(name_or_path) if is_local else _find_on_hub(name_or_path)

@@ -5,7 +5,7 @@ from typing import Any
 
 from xcompress.bundle.manifest import MANIFEST, is_bundle, newest_bundle, read_manifest
 from xcompress.errors import InputError
-from xcompress.files import size_of
+from xcompress.files import as_path, size_of
 
 MODELS = Path(__file__).parents[1] / "models"
 """Each subfolder that holds a bundle is a released model."""
@@ -72,7 +72,7 @@ def find_bundle(name_or_folder: str | None) -> Path:
     """
     if name_or_folder is None:
         return default_bundle()
-    folder = Path(name_or_folder)
+    folder = as_path(name_or_folder)
     if folder.name != name_or_folder or is_bundle(folder):
         return folder
     names = released_names()

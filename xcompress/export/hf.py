@@ -237,7 +237,7 @@ def measure_difference(folder: Path, student: Student, tokenizer: Tokenizer) -> 
     sentences = real_sentences()[:24]
     texts = [*sentences, " ".join(sentences)]
     with _quiet_libraries(), torch.inference_mode():
-        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=False)
         theirs = np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
     ours = encode(student, tokenizer, texts)
     unit_theirs, unit_ours = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (theirs, ours))

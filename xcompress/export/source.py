@@ -12,13 +12,14 @@ from tokenizers import Tokenizer
 
 from xcompress.bundle.manifest import MANIFEST, RUNS, is_bundle
 from xcompress.errors import InputError
-from xcompress.files import hash_of, read_json, sha256_of
+from xcompress.files import as_path, hash_of, read_json, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
 from xcompress.modeling.st_folder import is_pipeline
 from xcompress.modeling.student import STUDENT_FILES, Student, read_config
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import joined_name
+from xcompress.sources.model_folder import check_model_folder
 
 _EXPECTED = "give a run (runs/<name>), the folder of a student or encoder, or a reference to one"
 
@@ -94,7 +95,7 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
         return _check(_run_source(_newest_run(RUNS)), SourceOptions())
     text, options = str(reference).strip(), options or SourceOptions()
     if _is_local(text):
-        return _find_local(Path(text).expanduser(), options)
+        return _find_local(as_path(text), options)
     source = _find_local(resolve(text), options)
     # name what was fetched after the archive, the wheel, or the model on the hub
     parts = parts_of(text)
@@ -125,7 +126,7 @@ def _is_local(reference: str) -> bool:
     """Tell a path from something to fetch; a missing name in an existing folder is a path, not a hub id."""
     if len(parts_of(reference)) > 1 or reference.startswith("wheel:"):
         return False
-    path = Path(reference).expanduser()
+    path = as_path(reference)
     return path.exists() or looks_like_path(reference) or (path.parent != Path() and path.parent.is_dir())
 
 
@@ -148,8 +149,9 @@ def _find_local(path: Path, options: SourceOptions) -> Source:
 
 
 def _check(source: Source, options: SourceOptions) -> Source:
-    """Check that a student or encoder is complete; return the source with the options that apply."""
+    """Check that a student or encoder is complete and only data; return the source with the options that apply."""
     folder = source.student
+    check_model_folder(folder)
     if not is_student(folder):
         if not (folder / "config.json").is_file() and not is_pipeline(folder):
             raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_EXPECTED}")

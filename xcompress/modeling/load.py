@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, normalizers
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import read_json
+from xcompress.files import read_json, read_mapping
 from xcompress.modeling.architectures import BERT_NAMES, Architecture, load_state, read_architecture, to_student_names
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.st_folder import (
@@ -17,11 +17,11 @@ from xcompress.modeling.st_folder import (
     is_pipeline,
     load_weights,
     longest_text,
-    read_mapping,
     read_pipeline,
     weights_file,
 )
 from xcompress.modeling.student import MODEL_TYPE, Pooling, Student, StudentConfig
+from xcompress.sources.model_folder import check_model_folder
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
@@ -46,8 +46,10 @@ def import_encoder(
     :param prefix: text in front of every sentence; default: the model's default prompt.
     :param pooling: mean or cls, where the model does not say; default: mean.
     :param max_tokens: longer texts are truncated; default, and upper limit: the model's own.
-    :raises InputError: when the model is not supported, is damaged, or has no tokenizer.
+    :raises InputError: when the model is not supported, is damaged, names code, or has no tokenizer.
     """
+    if path.is_dir():
+        check_model_folder(path)
     if is_student(path):
         return Student.load(path)
     if path.is_dir() and is_pipeline(path):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import torch
@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from xcompress.errors import InputError
-from xcompress.files import read_json
+from xcompress.files import path_inside, read_mapping
+from xcompress.sources.model_folder import MODULES, PROMPTS, read_modules, read_prompts
 
-MODULES = "modules.json"
 SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize")
 """The modules that a `Student` can express, in the order that it expects."""
 NO_LIMIT = 1_000_000
@@ -60,7 +60,7 @@ def folders_of(folder: Path) -> list[Path]:
 
     :raises InputError: when modules.json is damaged.
     """
-    return [folder / module["path"] for module in _read_modules(folder)] if is_pipeline(folder) else [folder]
+    return [folder / module["path"] for module in read_modules(folder)] if is_pipeline(folder) else [folder]
 
 
 def read_pipeline(folder: Path) -> Pipeline:
@@ -68,12 +68,12 @@ def read_pipeline(folder: Path) -> Pipeline:
 
     :raises InputError: when a `Student` cannot express a module, or a file is missing or damaged.
     """
-    modules = _read_modules(folder)
+    modules = read_modules(folder)
     kinds = []
     for module in modules:
         # the library's own classes have moved within it: their name is enough
-        package, _, name = str(module["type"]).rpartition(".")
-        kind = name if package.split(".")[0] == "sentence_transformers" else str(module["type"])
+        package, _, name = module["type"].rpartition(".")
+        kind = name if package.split(".")[0] == "sentence_transformers" else module["type"]
         if kind not in SUPPORTED:
             raise InputError(
                 f"{folder / MODULES}: module {module['type']} is not supported, only {', '.join(SUPPORTED)} are; "
@@ -87,19 +87,20 @@ def read_pipeline(folder: Path) -> Pipeline:
         )
     transformer = folder / modules[0]["path"]
     # newer versions can pass on other outputs than the token vectors of the last layer
-    text = (_transformer_settings(transformer).get("modality_config") or {}).get("text") or {}
-    output = text.get("method_output_name", "last_hidden_state")
+    settings = _transformer_settings(transformer).get("modality_config")
+    text = settings.get("text") if isinstance(settings, dict) else None
+    output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else "last_hidden_state"
     if output != "last_hidden_state":
         raise InputError(f"{transformer}: outputs {output!r}, only 'last_hidden_state' is supported")
-    pooling = read_mapping(folder / modules[1]["path"] / "config.json")
+    pooling = _read_config(folder, modules[1])
     dense = [folder / module["path"] for module, kind in zip(modules, kinds, strict=True) if kind == "Dense"]
     return Pipeline(
         transformer=transformer,
-        pooling=_pooling_mode(pooling),
+        pooling=_pooling_mode(pooling, folder / modules[1]["path"]),
         pools_prompt=pooling.get("include_prompt", True),
         head=_read_head(dense) if dense else None,
         normalize=kinds[-1] == "Normalize",
-        prefix=_read_default_prompt(folder / "config_sentence_transformers.json"),
+        prefix=_read_default_prompt(folder),
     )
 
 
@@ -108,10 +109,10 @@ def pooling_of(folder: Path) -> str | None:
 
     Several modes, whose results are concatenated, are joined by a plus.
     """
-    modules = _read_modules(folder) if is_pipeline(folder) else []
+    modules = read_modules(folder) if is_pipeline(folder) else []
     for module in modules:
         if module["type"].endswith("Pooling"):
-            return _pooling_mode(read_mapping(folder / module["path"] / "config.json"))
+            return _pooling_mode(_read_config(folder, module), folder / module["path"])
     return None
 
 
@@ -133,17 +134,6 @@ def is_lowercased(transformer: Path) -> bool:
     :param transformer: the encoder's folder.
     """
     return bool(_transformer_settings(transformer).get("do_lower_case"))
-
-
-def read_mapping(file: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
-
-    :raises InputError: when it is missing, or holds anything else.
-    """
-    value = read_json(file)
-    if not isinstance(value, dict):
-        raise InputError(f"{file}: expected names and values, found {type(value).__name__}; save the model again")
-    return value
 
 
 def weights_file(folder: Path) -> Path:
@@ -172,12 +162,8 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
         raise InputError(f"{file}: not a safetensors file ({error}); fetch it again") from error
 
 
-def _read_modules(folder: Path) -> list[dict[str, Any]]:
-    modules = read_json(folder / MODULES)
-    is_list = isinstance(modules, list) and modules
-    if not is_list or not all(isinstance(entry, dict) and {"type", "path"} <= entry.keys() for entry in modules):
-        raise InputError(f"{folder / MODULES}: expected a list of modules with type and path; save the model again")
-    return modules  # type: ignore[no-any-return]
+def _read_config(folder: Path, module: Mapping[str, Any]) -> dict[str, Any]:
+    return read_mapping(path_inside(folder, PurePosixPath(module["path"], "config.json").as_posix()))
 
 
 def _transformer_settings(transformer: Path) -> dict[str, Any]:
@@ -186,23 +172,26 @@ def _transformer_settings(transformer: Path) -> dict[str, Any]:
     return read_mapping(files[0]) if files else {}
 
 
-def _pooling_mode(config: Mapping[str, Any]) -> str:
+def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:
     """Read both notations: `pooling_mode: cls`, and the older `pooling_mode_cls_token: true`."""
     mode = config.get("pooling_mode")
     if mode is None:
         modes = [name for name, value in config.items() if name.startswith(_OLD_MODE) and value]
         return "+".join(re.sub(r"_tokens?$", "", name.removeprefix(_OLD_MODE)) for name in modes) or "mean"
-    return mode if isinstance(mode, str) else "+".join(mode)
+    modes = mode if isinstance(mode, list) else [mode]
+    if not all(isinstance(name, str) for name in modes):
+        raise InputError(f"{folder}: pooling_mode is {mode!r}, not a name or a list of names; save the model again")
+    return "+".join(modes)
 
 
-def _read_default_prompt(file: Path) -> str:
-    config = read_mapping(file) if file.is_file() else {}
-    name, prompts = config.get("default_prompt_name"), config.get("prompts") or {}
+def _read_default_prompt(folder: Path) -> str:
+    file, prompts = folder / PROMPTS, read_prompts(folder)
+    name = read_mapping(file).get("default_prompt_name") if file.is_file() else None
     if name is None:
         return ""
-    if name not in prompts:
+    if not isinstance(name, str) or name not in prompts:
         raise InputError(f"{file}: default_prompt_name is {name!r}, prompts are {list(prompts)}; correct the file")
-    return str(prompts[name])
+    return prompts[name]
 
 
 def _read_head(folders: Sequence[Path]) -> Head:
@@ -231,8 +220,8 @@ def _read_activation(folder: Path) -> Literal["tanh"] | None:
 def _read_dense(folder: Path) -> tuple[Tensor, Tensor]:
     """Return W (D, H) and b (D,) of a dense module, as float64."""
     config = read_mapping(folder / "config.json")
-    features = {config.get(name, "sentence_embedding") for name in ("module_input_name", "module_output_name")}
-    if features - {"sentence_embedding", None} or config.get("use_residual"):
+    features = [config.get(name) for name in ("module_input_name", "module_output_name")]
+    if any(name not in ("sentence_embedding", None) for name in features) or config.get("use_residual"):
         raise InputError(f"{folder}: only dense modules from sentence vector to sentence vector, without a residual")
     weights = load_weights(folder)
     if "linear.weight" not in weights:

@@ -19,8 +19,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xcompress.errors import InputError
-from xcompress.files import read_json
+from xcompress.errors import InputError, on_one_line
+from xcompress.files import path_inside, read_mapping
 
 MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
@@ -94,6 +94,8 @@ class StudentConfig:
             raise InputError(f"head_activation {self.head_activation!r} is unknown; choose tanh, or leave it out")
         if self.head_activation and not self.head_size:
             raise InputError(f"head_activation {self.head_activation!r} needs a head; give head_size")
+        if not isinstance(self.prefix, str):
+            raise InputError(f"prefix is {self.prefix!r}, not a text; correct it")
 
     @property
     def dimension(self) -> int:
@@ -297,8 +299,17 @@ class Student(nn.Module):
         :raises InputError: when the folder does not hold a student.
         """
         student = cls(read_config(folder))
-        student.load_state_dict(load_file(folder / "model.safetensors"))
-        return student.eval(), Tokenizer.from_file(str(folder / "tokenizer.json"))
+        weights, tokenizer = path_inside(folder, "model.safetensors"), path_inside(folder, "tokenizer.json")
+        try:
+            student.load_state_dict(load_file(weights))
+        except Exception as error:  # safetensors' errors have no common base class below Exception
+            raise InputError(
+                f"{weights}: not the weights that config.json describes ({on_one_line(error)}); fetch it again"
+            ) from error
+        try:
+            return student.eval(), Tokenizer.from_file(str(tokenizer))
+        except Exception as error:
+            raise InputError(f"{tokenizer}: not a tokenizer.json ({on_one_line(error)}); fetch it again") from error
 
 
 def read_config(folder: Path) -> StudentConfig:
@@ -306,7 +317,7 @@ def read_config(folder: Path) -> StudentConfig:
 
     :raises InputError: when the folder does not hold a student.
     """
-    config = read_json(folder / "config.json")
+    config = read_mapping(path_inside(folder, "config.json"))
     if config.get("model_type") != MODEL_TYPE:
         raise InputError(f"{folder}: model_type is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
     known = {field.name for field in fields(StudentConfig)}

@@ -1,9 +1,18 @@
 """The encoders that a recipe names: where to find each one, how to use it, and its sizes."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AliasChoices,
+    AliasGenerator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from xcompress.sources.python_code import PYTHON
 
@@ -23,12 +32,19 @@ those of finished runs and released models stay valid.
 """
 
 
+_ADDED = ("trust_remote_code",)
+"""Keys that earlier versions lack; see `Section`."""
+
+
 def _names_to_read(name: str) -> str | AliasChoices:
     return AliasChoices(name, OLD_NAMES[name]) if name in OLD_NAMES else name
 
 
 class Section(BaseModel):
-    """Base of all recipe sections: unknown keys are errors, and values cannot change after loading."""
+    """Base of all recipe sections: unknown keys are errors, and values cannot change after loading.
+
+    `model_dump` leaves out the keys in `_ADDED` that have their default, for the same reason as with `OLD_NAMES`.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
@@ -37,6 +53,12 @@ class Section(BaseModel):
             validation_alias=_names_to_read, serialization_alias=lambda name: OLD_NAMES.get(name, name)
         ),
     )
+
+    @model_serializer(mode="wrap")
+    def _leave_out_added_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        fields = type(self).model_fields
+        return {key: value for key, value in values.items() if key not in _ADDED or value != fields[key].default}
 
 
 Positive = Annotated[int, Field(gt=0)]
@@ -101,6 +123,9 @@ class EncoderSection(Section):
     """How token vectors become a sentence vector, where the model does not say."""
     sentences: str | None = None
     """For an .npy: the text file with the sentence of each row. Default: the same path with .txt in place of .npy."""
+    trust_remote_code: bool = False
+    """Run Python code that the model's folder names, in modules.json or auto_map. Read that code before: it may do
+    anything. Without it, such a model is refused."""
     shape: EncoderShape | None = None
     """Sizes of the encoder, checked when it is opened."""
 

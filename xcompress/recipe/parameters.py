@@ -1,10 +1,9 @@
 """Count the parameters of a recipe's models from their sizes: no weights, no network, no PyTorch."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from xcompress.errors import InputError
-from xcompress.files import read_json
+from xcompress.files import as_path, read_json
 from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape
 from xcompress.recipe.schema import Recipe, StudentSection
 
@@ -130,7 +129,7 @@ def shape_of(encoder: EncoderSection) -> EncoderShape | None:
     """Return an encoder's sizes from the recipe, or from config.json of a local folder; None if neither has them."""
     if encoder.shape:
         return encoder.shape
-    path = Path(encoder.source).expanduser() / "config.json"
+    path = as_path(f"{encoder.source}/config.json")
     if not path.is_file():
         return None
     config = read_json(path)

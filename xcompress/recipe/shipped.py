@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from xcompress.errors import InputError, first_line
-from xcompress.files import whole_file
+from xcompress.files import as_path, whole_file
 
 EXTENDS = "extends"
 """The key of a recipe file that names the recipe it extends."""
@@ -34,7 +34,7 @@ def find_recipe(reference: Path | str) -> Path:
 
     :raises InputError: when there is neither.
     """
-    path = Path(reference)
+    path = as_path(str(reference))
     if path.is_file():
         return path
     named = shipped().get(path.as_posix())

@@ -1,9 +1,9 @@
 """Check the references and sizes of a loaded recipe. Nothing is fetched."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from xcompress.errors import InputError
+from xcompress.files import as_path
 from xcompress.recipe.parameters import count_parameters
 from xcompress.recipe.schema import Recipe
 from xcompress.sources import looks_like_path, parse_wheel, parts_of
@@ -48,10 +48,10 @@ def problems(recipe: Recipe) -> list[str]:
 
 def _reference_problems(reference: str) -> Iterator[str]:
     for part in parts_of(reference):
-        if part.startswith("wheel:"):
-            try:
+        try:
+            if part.startswith("wheel:"):
                 parse_wheel(part)
-            except InputError as error:
-                yield str(error)
-        elif not Path(part).expanduser().exists():
-            yield f"{part}: no such file or folder; put it there, or give another path"
+            elif not as_path(part).exists():
+                yield f"{part}: no such file or folder; put it there, or give another path"
+        except InputError as error:
+            yield str(error)

@@ -11,7 +11,8 @@ from xcompress.errors import InputError
 OFFLINE_RECIPE = "recipes/minilm_ru3.yaml"
 SECONDS = 15.0
 """How long the hub may take to answer."""
-FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "1_Pooling/*"]
+FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py", "1_Pooling/*"]
+"""Python files are only read where a recipe sets `trust_remote_code`."""
 SKIPPED = ["*.bin", "*.onnx", "onnx/*", "openvino/*", "*.msgpack", "*.h5"]
 
 

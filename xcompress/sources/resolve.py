@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xcompress.errors import InputError
-from xcompress.files import hash_of, sha256_of
+from xcompress.files import as_path, hash_of, path_inside, sha256_of
 from xcompress.sources.archives import join_parts
 from xcompress.sources.hub import from_hub
 from xcompress.sources.paths import cache_folder, explain_cache_errors, suggest_inside, suggest_path
@@ -43,7 +43,7 @@ def resolve(reference: str, sha256: str | None = None) -> Path:
 def parts_of(reference: str) -> list[str]:
     """Return the references of the parts where a plus joins several, or the reference alone."""
     parts = [part.strip() for part in _PLUS.split(reference)]
-    is_path = len(parts) > 1 and not reference.startswith("wheel:") and _as_path(reference).exists()
+    is_path = len(parts) > 1 and not reference.startswith("wheel:") and as_path(reference).exists()
     return [reference] if is_path else parts
 
 
@@ -51,10 +51,10 @@ def check(folder: Path, digests: Mapping[str, str], reference: str) -> None:
     """Compare files inside a folder with their pinned digests.
 
     :param digests: SHA-256 in hex by path relative to `folder`.
-    :raises InputError: when a file is missing or differs.
+    :raises InputError: when a file is missing, differs, or is not inside the folder.
     """
     for name, sha256 in digests.items():
-        if not (folder / name).is_file():
+        if not path_inside(folder, name).is_file():
             near = suggest_inside(folder, name)
             raise InputError(f"{reference}: has no file {name!r}, whose sha256 is pinned; {near}")
         _check_file(folder / name, sha256, f"{reference}: {name}")
@@ -68,7 +68,7 @@ def fingerprint(reference: str) -> str:
     parts = parts_of(reference)
     if len(parts) > 1:
         return hash_of([fingerprint(part) for part in parts])
-    path = _as_path(reference)
+    path = as_path(reference)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         return hash_of([(file.relative_to(path).as_posix(), sha256_of(file)) for file in files])
@@ -83,7 +83,7 @@ def is_here(reference: str) -> bool:
     if reference.startswith("wheel:"):
         wheel = parse_wheel(reference)
         return installed(wheel) is not None or (wheel.folder / wheel.inner).exists()
-    return _as_path(reference).exists()
+    return as_path(reference).exists()
 
 
 def can_be_fetched(reference: str) -> bool:
@@ -107,21 +107,12 @@ def _locate(reference: str) -> Path:
             return join_parts(paths, cache_folder() / "joined" / fingerprint(reference), reference)
     if reference.startswith("wheel:"):
         return from_wheel(parse_wheel(reference), reference)
-    path = _as_path(reference)
+    path = as_path(reference)
     if path.exists():
         return path
     if looks_like_path(reference):
         raise InputError(f"{reference}: no such file or folder; {suggest_path(path)}")
     return from_hub(reference)
-
-
-def _as_path(reference: str) -> Path:
-    try:
-        path = Path(reference).expanduser()
-        path.exists()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"{reference}: cannot be read as a path ({error})") from error
-    return path
 
 
 def _check_file(path: Path, sha256: str, reference: str) -> None:

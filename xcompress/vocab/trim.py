@@ -15,9 +15,11 @@ from tokenizers import AddedToken, Tokenizer
 import xcompress
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import read_json, whole_folder, write_json
-from xcompress.modeling.student import MODEL_TYPE, Student
+from xcompress.files import path_inside, read_mapping, whole_folder, write_json
+from xcompress.modeling.load import is_student
+from xcompress.modeling.student import Student
 from xcompress.sources import resolve
+from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import TokenCounts, check_languages, count_file, count_words
 from xcompress.vocab.student import id_range, trim_student
@@ -35,6 +37,7 @@ _OTHER_VOCABULARIES = {
 """Other formats of the vocabulary, which would contradict tokenizer.json."""
 _OTHER_WEIGHTS = {".bin", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".ckpt", ".safetensors"}
 _OTHER_FORMATS = {"onnx", "openvino", "coreml"}
+_MAX_ID = 2**32
 _MAX_FIXED_PADDING = 1000
 """Padding keeps its id up to this one, as that keeps the tokens in front of it, too."""
 
@@ -151,8 +154,8 @@ def _check_target(target: Path, source: Path) -> None:
 def _open_trimmable(source: Path) -> _TrimmableModel:
     if not source.is_dir():
         raise InputError(f"{source}: is a file; give a model's folder")
-    config = source / "config.json"
-    if config.is_file() and read_json(config).get("model_type") == MODEL_TYPE:
+    check_paths(source)
+    if is_student(source):
         return _open_student(source)
     model = _open_folder(source)
     return _TrimmableModel(
@@ -197,16 +200,16 @@ class _ModelFolder:
 def _open_folder(folder: Path) -> _ModelFolder:
     """Read a folder's configuration, tokenizer and the shapes of its weights, and check that they fit together."""
     # older sentence-transformers folders have the transformer in a folder of its own
-    modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    modules = read_modules(folder) if (folder / MODULES).is_file() else []
     transformers = [module["path"] for module in modules if module["type"].endswith(".Transformer")]
-    encoder = folder / transformers[0] if transformers else folder
+    encoder = path_inside(folder, transformers[0]) if transformers else folder
     missing = [name for name in ("config.json", "tokenizer.json", WEIGHTS) if not (encoder / name).is_file()]
     if missing:
         raise InputError(
             f"{encoder}: no {', '.join(missing)} here; give a model's folder with its weights in one {WEIGHTS}, and "
             "with a tokenizer.json (save the tokenizer once with transformers if there is none)"
         )
-    config = read_json(encoder / "config.json")
+    config = read_mapping(encoder / "config.json")
     tokenizer = _open_tokenizer(encoder)
     try:
         with safe_open(encoder / WEIGHTS, framework="pt") as weights:
@@ -214,9 +217,9 @@ def _open_folder(folder: Path) -> _ModelFolder:
     except Exception as error:
         raise InputError(f"{encoder / WEIGHTS}: not a safetensors file ({error}); fetch it again") from error
     # find the token embeddings
-    rows = config.get("vocab_size")
+    rows = config.get("vocab_size", 0)
     candidates = [name for name in shapes if name.endswith(TOKEN_EMBEDDINGS)]
-    matches = [name for name in candidates if shapes[name][0] == rows]
+    matches = [name for name in candidates if shapes[name][:1] == (rows,)]
     if len(matches) != 1:
         listed = ", ".join(f"{name} {list(shapes[name])}" for name in candidates) or "none of such a name"
         raise InputError(
@@ -238,19 +241,38 @@ def _open_tokenizer(encoder: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:
         raise InputError(f"{path}: not a tokenizer.json ({error}); give the one that came with the model") from error
-    added_tokens = _tokenizer_settings(encoder).get("added_tokens_decoder", {})
+    added_tokens = _read_added_tokens(encoder / "tokenizer_config.json")
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
     for _, token in sorted(added_tokens.items(), key=lambda entry: int(entry[0])):
         if token["content"] not in {known.content for known in tokenizer.get_added_tokens_decoder().values()}:
             tokenizer.add_tokens(
-                [AddedToken(token["content"], **{flag: token[flag] for flag in flags if flag in token})]
+                [
+                    AddedToken(
+                        token["content"], **{flag: token[flag] for flag in flags if isinstance(token.get(flag), bool)}
+                    )
+                ]
             )
     return tokenizer
 
 
+def _read_added_tokens(file: Path) -> dict[str, dict[str, Any]]:
+    """Read the added tokens by id in tokenizer_config.json; none where it has none.
+
+    :raises InputError: when they are anything else.
+    """
+    tokens = (read_mapping(file).get("added_tokens_decoder") if file.is_file() else None) or {}
+    is_readable = isinstance(tokens, dict) and all(
+        number.isdecimal() and len(number) < 10 and isinstance(token, dict) and isinstance(token.get("content"), str)
+        for number, token in tokens.items()
+    )
+    if not is_readable:
+        raise InputError(f"{file}: added_tokens_decoder must be tokens with a content by id; save the tokenizer again")
+    return tokens
+
+
 def _tokenizer_settings(encoder: Path) -> dict[str, Any]:
     path = encoder / "tokenizer_config.json"
-    return read_json(path) if path.is_file() else {}
+    return read_mapping(path) if path.is_file() else {}
 
 
 def _needed_ids(model: _ModelFolder) -> set[int]:
@@ -261,7 +283,7 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     """
     # tokens that the tokenizer's settings name
     special = model.encoder / "special_tokens_map.json"
-    settings = (_tokenizer_settings(model.encoder), read_json(special) if special.is_file() else {})
+    settings = (_tokenizer_settings(model.encoder), read_mapping(special) if special.is_file() else {})
     values = [value for entry in settings for key, value in entry.items() if key.endswith(("_token", "_tokens"))]
     named = {model.tokenizer.token_to_id(token) for value in values for token in _token_contents(value)} - {None}
     # ids that config.json names
@@ -270,9 +292,7 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     if isinstance(padding, int) and padding <= _MAX_FIXED_PADDING:
         used |= set(range(padding))
     # tokens of prompts
-    path = model.folder / "config_sentence_transformers.json"
-    prompts = (read_json(path) if path.is_file() else {}).get("prompts") or {}
-    texts = [prompt for prompt in prompts.values() if prompt]
+    texts = [prompt for prompt in read_prompts(model.folder).values() if prompt]
     encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
     in_prompts = {number for encoding in encodings for number in encoding.ids}
     return named | in_prompts | {number for number in used if model.tokenizer.id_to_token(number) is not None}
@@ -292,7 +312,8 @@ def _token_contents(value: object) -> Iterator[str]:
 def _config_token_ids(key: str, value: object) -> list[int]:
     """Return the token ids in an entry of config.json."""
     values = value if isinstance(value, list) else [value]
-    return [number for number in values if isinstance(number, int)] if key.endswith("_token_id") else []
+    ids = [number for number in values if isinstance(number, int) and 0 <= number < _MAX_ID]
+    return ids if key.endswith("_token_id") else []
 
 
 def _write_folder(model: _ModelFolder, ids: tuple[int, ...], target: Path) -> list[str]:
@@ -346,7 +367,7 @@ def _outdated_name(file: Path, encoder: Path) -> str | None:
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     if path.is_file():
-        write_json(path, change(read_json(path)))
+        write_json(path, change(read_mapping(path)))
 
 
 def _renumber_settings(settings: Mapping[str, Any], tokenizer_json: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import shutil
 import tracemalloc
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +16,8 @@ from xcompress.distillation import distributed
 from xcompress.distillation.data import augment
 from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
 from xcompress.errors import InputError
+from xcompress.files import read_json, write_json
+from xcompress.recipe.schema import AugmentSection
 
 WORDS = ["the", "a", "boat", "ship", "late", "is", "was", "red", "blue", "near", "far", "old", "new", "harbour"]
 SHAPE = {
@@ -183,3 +186,33 @@ def test_several_workers_cannot_train_a_cross_encoder(
     with pytest.raises(InputError, match=r"labelled\.augment\.epochs: is 1, .* not by 2; start the run without a lau"):
         cross_encoder(ready, graded, 1, seed=1)
     assert len(grade(cross_encoder(ready, graded, 0, seed=1), PAIRS)) == len(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("config.json", {"auto_map": {"AutoModelForSequenceClassification": "evil.Evil"}}),
+        ("config.json", {"sentence_transformers": {"activation_fn": "evil.Evil"}}),
+        ("config.json", {"sentence_transformers": {"activation_fn": "torch.hub.load"}}),
+        ("config.json", {"sbert_ce_default_activation_function": "evil.Evil"}),
+        ("modules.json", [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]),
+    ],
+)
+def test_code_in_a_cross_encoders_folder_never_runs(name: str, change: Any, ready: Path, tmp_path: Path) -> None:  # noqa: ANN401
+    folder = Path(shutil.copytree(ready, tmp_path / "model"))
+    (folder / "evil.py").write_text(
+        "import pathlib; pathlib.Path(__file__).with_name('ran').touch()\nclass Evil: pass\n"
+    )
+    values = read_json(folder / name) if (folder / name).is_file() else {}
+    write_json(folder / name, change if isinstance(change, list) else values | change)
+    with pytest.raises(InputError, match=f"{name}: .*set labelled.augment.trust_remote_code to true"):
+        cross_encoder(folder, [], 0, seed=1)
+    assert not list(tmp_path.rglob("ran"))
+
+
+def test_a_cross_encoder_in_a_recipe_runs_code_only_by_choice() -> None:
+    section = {"cross_encoder": "org/name"}
+    assert not AugmentSection(**section).trust_remote_code
+    assert AugmentSection(**section).model_dump() == AugmentSection(**section, trust_remote_code=False).model_dump()
+    assert "trust_remote_code" not in AugmentSection(**section).model_dump()
+    assert AugmentSection(**section, trust_remote_code=True).model_dump()["trust_remote_code"]

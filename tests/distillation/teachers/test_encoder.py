@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
@@ -286,3 +287,171 @@ def test_the_fingerprint_of_a_table_follows_both_of_its_files(tmp_path: Path) ->
         (tmp_path / "a.txt").write_text(text)
         found.append(encoder_fingerprint(part))
     assert len(set(found)) == 3
+
+
+TRAP = "import pathlib; pathlib.Path({marker!r}).touch()\nclass Evil:\n    pass\n"
+
+
+def set_trap(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
+    """Write code into a model's folder and change its JSON files to name it; return the file that the code writes."""
+    marker = folder.parent / "ran"
+    (folder / "evil.py").write_text(TRAP.format(marker=str(marker)))
+    for name, change in changes.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        value = read_json(folder / name) if (folder / name).is_file() else {}
+        write_json(folder / name, [*value, change] if isinstance(value, list) else value | change)
+    return marker
+
+
+ROUTER = {"name": "2", "path": "2_Router", "type": "sentence_transformers.sentence_transformer.modules.Router"}
+WORDS = {"name": "2", "path": "2_Words", "type": "sentence_transformers.models.WordEmbeddings"}
+DENSE = {"name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+ROUTES = {"structure": {"query": ["a"]}, "parameters": {}}
+TRAPS: dict[str, dict[str, dict[str, object]]] = {
+    "evil.Evil": {"modules.json": {"name": "2", "path": "", "type": "evil.Evil"}},
+    "os.system": {"modules.json": {"name": "2", "path": "", "type": "os.system"}},
+    "sentence_transformers.base.model.torch": {
+        "modules.json": {"name": "2", "path": "", "type": "sentence_transformers.base.model.torch"}
+    },
+    "a: evil.Evil": {"modules.json": ROUTER, "2_Router/router_config.json": {"types": {"a": "evil.Evil"}, **ROUTES}},
+    "b: evil.Evil": {"modules.json": ROUTER, "2_Router/config.json": {"types": {"b": "evil.Evil"}, **ROUTES}},
+    "tokenizer_class: evil.Evil": {
+        "modules.json": WORDS,
+        "2_Words/wordembedding_config.json": {"tokenizer_class": "evil.Evil"},
+    },
+    "torch.hub.load": {"modules.json": DENSE, "2_Dense/config.json": {"activation_function": "torch.hub.load"}},
+    "auto_map": {"config.json": {"auto_map": {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}}},
+    "auto_map: ": {"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}}},
+    "attn_implementation: org/kernel": {"config.json": {"attn_implementation": "org/kernel"}},
+    "text_config: evil.Evil": {"config.json": {"text_config": {"auto_map": {"AutoConfig": "evil.Evil"}}}},
+    "offload_folder": {"sentence_bert_config.json": {"model_args": {"offload_folder": "x"}}},
+}
+
+
+@pytest.mark.parametrize("named", TRAPS)
+def test_code_in_a_teachers_folder_never_runs(named: str, tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path / "model", "mean")
+    marker = set_trap(folder, TRAPS[named])
+    with pytest.raises(InputError, match=r"\.json: ") as error:
+        open_encoder(TeacherSection(source=str(folder)), "teacher")
+    assert not marker.exists()
+    assert named.rpartition(": ")[2] in str(error.value)
+    assert "set teacher.trust_remote_code to true" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_code_of_an_encoder_without_modules_never_runs(tmp_path: Path) -> None:
+    shutil.copytree(bert(), tmp_path / "model")
+    marker = set_trap(tmp_path / "model", TRAPS["auto_map"])
+    with pytest.raises(InputError, match=r"config\.json: auto_map names 'evil\.Evil'"):
+        open_encoder(TeacherSection(source=str(tmp_path / "model"), pooling="mean"), "teacher")
+    assert not marker.exists()
+
+
+def test_code_in_a_layer_sources_folder_never_runs(tmp_path: Path) -> None:
+    shutil.copytree(bert(), tmp_path / "model")
+    marker = set_trap(tmp_path / "model", TRAPS["auto_map"])
+    with pytest.raises(InputError, match=r"config\.json: auto_map names 'evil\.Evil'"):
+        import_encoder(tmp_path / "model")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_hub_model_with_code_is_refused_unless_it_is_trusted(
+    trust: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_json(tmp_path / "config.json", {"auto_map": {"AutoModel": "modeling.Own"}})
+    monkeypatch.setattr(encoders, "resolve", lambda *_: tmp_path)
+    monkeypatch.setattr(encoders, "_open_sentence_transformer", lambda section, path, key: path)
+    section = TeacherSection(source="org/name", pooling="mean", normalize=False, trust_remote_code=trust)
+    if trust:
+        assert open_encoder(section, "teacher") == tmp_path
+    else:
+        message = r"auto_map names 'modeling\.Own'.* set teacher\.trust_remote_code to true"
+        with pytest.raises(InputError, match=message):
+            open_encoder(section, "teacher")
+
+
+def test_a_recipe_without_trust_has_the_hash_of_earlier_versions() -> None:
+    section = TeacherSection(source="org/name")
+    assert "trust_remote_code" not in section.model_dump(by_alias=True)
+    assert TeacherSection(source="org/name", trust_remote_code=False).model_dump() == section.model_dump()
+    assert TeacherSection(source="org/name", trust_remote_code=True).model_dump()["trust_remote_code"]
+
+
+def test_code_runs_where_the_recipe_allows_it(tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path / "model", "mean")
+    code = "from sentence_transformers.sentence_transformer.modules import Normalize\nclass Own(Normalize):\n    pass\n"
+    (folder / "own_module.py").write_text(code)
+    modules = read_json(folder / "modules.json")
+    write_json(folder / "modules.json", [*modules, {"idx": 2, "name": "2", "path": "2_Own", "type": "own_module.Own"}])
+    (folder / "2_Own").mkdir()
+    allowed = TeacherSection(source=str(folder), trust_remote_code=True, normalize=False)
+    vectors = open_encoder(allowed, "teacher")(TEXTS)
+    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-5
+    assert encoder_fingerprint(allowed) != encoder_fingerprint(TeacherSection(source=str(folder), normalize=False))
+
+
+@pytest.mark.parametrize("path", ["../victim", "/etc", "1_Pooling/../../victim", "a\0b", "linked"])
+def test_a_module_outside_the_folder_is_refused(path: str, tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path / "model", "mean")
+    shutil.copytree(folder / "1_Pooling", tmp_path / "victim")
+    (folder / "linked").symlink_to(tmp_path / "victim")
+    modules = read_json(folder / "modules.json")
+    write_json(folder / "modules.json", [modules[0], modules[1] | {"path": path}])
+    with pytest.raises(InputError, match=r"not a path inside|a link that leads out"):
+        open_encoder(TeacherSection(source=str(folder)), "teacher")
+
+
+OUTSIDE: dict[str, dict[str, object]] = {
+    "model.safetensors.index.json": {"metadata": {}, "weight_map": {"weight": "../victim.safetensors"}},
+    "config.json": {"transformers_weights": "../victim.safetensors"},
+    "tokenizer_config.json": {"vocab_file": "/etc/passwd"},
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_file_outside_the_folder_is_refused(name: str, tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path / "model", "mean")
+    set_trap(folder, {name: OUTSIDE[name]})
+    with pytest.raises(InputError, match=r"not a path inside|names a file"):
+        open_encoder(TeacherSection(source=str(folder)), "teacher")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json"])
+def test_a_link_out_of_the_folder_is_refused(name: str, tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path / "model", "mean")
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=f"{name}: a link that leads out of the folder"):
+        open_encoder(TeacherSection(source=str(folder)), "teacher")
+
+
+def test_a_snapshot_of_the_hubs_cache_opens(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "models--org--name" / "blobs", tmp_path / "models--org--name" / "snapshots" / "abc"
+    sentence_transformer(snapshot, "mean")
+    blobs.mkdir()
+    for number, file in enumerate(sorted(path for path in snapshot.rglob("*") if path.is_file())):
+        file.rename(blobs / str(number))
+        file.symlink_to(Path(*[".."] * (len(file.relative_to(snapshot).parts) + 1), "blobs", str(number)))
+    vectors = open_encoder(TeacherSection(source=str(snapshot), normalize=False), "teacher")(TEXTS)
+    assert close(vectors, by_hand(TEXTS, "mean"))
+    assert import_encoder(snapshot)[0].config.pooling == "mean"
+
+
+DAMAGED = {
+    "modules.json": ("null", "[{}]", "5", '[{"type": 5, "path": ""}]', '[{"type": "x.Transformer", "path": 5}]'),
+    "config_sentence_transformers.json": ("null", '{"prompts": true}', '{"prompts": {"a": 5}}'),
+    "config.json": ("null", "[]", "[" * 100_000, "{", "\ufeff{}"),
+    "sentence_bert_config.json": ("true", '{"model_args": 5}'),
+    "tokenizer_config.json": ("[]", '"x"'),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_folder_is_one_line(name: str, tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path / "model", "mean")
+    for text in DAMAGED[name]:
+        (folder / name).write_text(text)
+        with pytest.raises(InputError, match=r"\.json") as error:
+            open_encoder(TeacherSection(source=str(folder)), "teacher")
+        assert "\n" not in str(error.value)

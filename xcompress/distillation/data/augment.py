@@ -27,8 +27,9 @@ from xcompress.distillation import distributed
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.encoder import unit_length
 from xcompress.errors import InputError, on_one_line
-from xcompress.files import read_json
+from xcompress.files import read_mapping
 from xcompress.metrics import Vectors
+from xcompress.sources.model_folder import check_model_folder
 
 KEY = "labelled.augment.cross_encoder"
 NEIGHBOURS = 10
@@ -92,6 +93,7 @@ def cross_encoder(
     *,
     learning_rate: float = LEARNING_RATE,
     bf16: bool = False,
+    trust_remote_code: bool = False,
 ) -> CrossEncoder:
     """Open a cross-encoder with one output and, unless `epochs` is 0, train it on graded pairs.
 
@@ -101,14 +103,17 @@ def cross_encoder(
     :param source: folder of a model for sequence classification; with training, of any encoder.
     :param seed: seed of the pairs' order, dropout and a new output layer; the same seed trains the same model.
     :param bf16: whether to train with matrix products in bfloat16.
-    :raises InputError: when it cannot be opened with one output, is not trained and has no output layer, or is to be
-        trained by several workers.
+    :param trust_remote_code: whether code that the folder names may run.
+    :raises InputError: when it cannot be opened with one output, names code that may not run, is not trained and has no
+        output layer, or is to be trained by several workers.
     """
     if epochs and distributed.count() > 1:
         raise InputError(
             f"labelled.augment.epochs: is {epochs:g}, and a cross-encoder is trained by one process, not by "
             f"{distributed.count()}; start the run without a launcher first, or give a trained one, with epochs 0"
         )
+    if source.is_dir():
+        check_model_folder(source, "labelled.augment", trust_remote_code=trust_remote_code)
     torch.manual_seed(seed)  # a missing output layer is initialised at random
     try:
         with _without_warnings():
@@ -117,7 +122,8 @@ def cross_encoder(
                 num_labels=1,
                 activation_fn=nn.Sigmoid() if epochs else None,
                 device=str(device()),
-                local_files_only=True,
+                local_files_only=not trust_remote_code,
+                trust_remote_code=trust_remote_code,
                 model_kwargs={"use_safetensors": True},
             )
     except Exception as error:
@@ -129,7 +135,7 @@ def cross_encoder(
         _train(model, graded, epochs, learning_rate, seed, bf16)
         return model.eval()
     # an output layer that was not in the folder is new and random
-    architectures = read_json(source / "config.json").get("architectures") or []
+    architectures = read_mapping(source / "config.json").get("architectures") or []
     if len(model) == 1 and not any(name.endswith(_WITH_OUTPUT_LAYER) for name in architectures):
         raise InputError(f"{KEY}: {source} has no output layer for grades; set epochs to train one, or give another")
     return model.eval()

@@ -109,4 +109,9 @@ def _augment(
     pairs = neighbour_pairs(sentences, encode(sentences), known, section.neighbours)
     path = locate(EncoderSection(source=section.cross_encoder, sha256=section.sha256), "labelled.augment")
     bf16 = has_bf16() and recipe.precision == "auto"
-    return grade(cross_encoder(path, graded, section.epochs, recipe.seed, bf16=bf16), pairs)
+    return grade(
+        cross_encoder(
+            path, graded, section.epochs, recipe.seed, bf16=bf16, trust_remote_code=section.trust_remote_code
+        ),
+        pairs,
+    )

@@ -18,7 +18,7 @@ from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import Mapped, VectorsOf, in_batches, vectors_of
 from xcompress.errors import InputError, on_one_line
-from xcompress.files import hash_of, read_json, sha256_of
+from xcompress.files import hash_of, read_mapping, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.st_folder import pooling_of
@@ -26,6 +26,7 @@ from xcompress.modeling.student import MODEL_TYPE, Student, StudentConfig
 from xcompress.recipe import EncoderSection, EnsembleMember
 from xcompress.recipe.encoders import CONFIG_KEYS
 from xcompress.sources import check, fingerprint, resolve
+from xcompress.sources.model_folder import check_model_folder
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
 
 
@@ -63,7 +64,9 @@ def encoder_fingerprint(section: EncoderSection) -> str:
     else:
         tokenizer = section.tokenizer
         content = [fingerprint(section.source), fingerprint(tokenizer.source) if tokenizer else None]
-    settings = {"prefix": section.prefix, "pooling": section.pooling, "sha256": section.sha256}
+    settings: dict[str, Any] = {"prefix": section.prefix, "pooling": section.pooling, "sha256": section.sha256}
+    if section.trust_remote_code:  # absent otherwise, so that the hashes of earlier versions stay valid
+        settings["trust_remote_code"] = True
     return hash_of(
         {"content": content, **settings, "normalize": isinstance(section, EnsembleMember) and section.normalize}
     )
@@ -119,6 +122,8 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
         raise InputError(f"{key}.source: {section.source} is neither a model's folder, an E5S1 file nor .npy; name one")
     if path.is_file() and section.tokenizer is None:
         raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
+    if path.is_dir():
+        check_model_folder(path)
     check_mean_pooling(section, path, key)
     tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
     student, tokenizer = import_encoder(
@@ -190,6 +195,8 @@ def _function_fingerprint(source: str) -> list[str | None]:
 def _open_model(section: EncoderSection, key: str) -> VectorsOf:
     """Open a model as a `Student` where xcompress alone can read it, else with sentence-transformers."""
     path = locate(section, key)
+    if path.is_dir():
+        check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
     is_student = _model_type(path) == MODEL_TYPE
     if path.is_file() or section.tokenizer or is_student:
         student, tokenizer = import_layers(section, path, key)
@@ -214,15 +221,20 @@ def _open_model(section: EncoderSection, key: str) -> VectorsOf:
 
 def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) -> VectorsOf:
     """Open a folder with sentence-transformers; the recipe's prefix replaces the model's default prompt."""
-    options: dict[str, Any] = {"model_kwargs": {"use_safetensors": True}}
+    trust = {"trust_remote_code": section.trust_remote_code}
+    # code that the recipe allows may name further files on the hub
+    options: dict[str, Any] = {"device": str(device()), "local_files_only": not section.trust_remote_code}
+    model_kwargs = {"use_safetensors": True, **trust}
     model: SentenceTransformer
     try:
         if (path / "modules.json").is_file():
-            model = SentenceTransformer(str(path), device=str(device()), **options)
+            model = SentenceTransformer(str(path), model_kwargs=model_kwargs, **trust, **options)
         else:
-            transformer = Transformer(str(path), **options)
+            transformer = Transformer(
+                str(path), model_kwargs=model_kwargs, processor_kwargs=dict(trust), config_kwargs=dict(trust)
+            )
             pooling = Pooling(transformer.get_embedding_dimension(), section.pooling or "mean")
-            model = SentenceTransformer(None, modules=[transformer, pooling], device=str(device()), **options)
+            model = SentenceTransformer(None, modules=[transformer, pooling], **options)
     except Exception as error:
         raise InputError(
             f"{key}.source: {section.source} cannot be opened by sentence-transformers ({on_one_line(error)}); "
@@ -246,7 +258,7 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
 
 def _model_type(path: Path) -> str | None:
     config = path / "config.json"
-    return read_json(config).get("model_type") if config.is_file() else None
+    return read_mapping(config).get("model_type") if config.is_file() else None
 
 
 def _check_pooling(section: EncoderSection, path: Path, key: str) -> None:
