@@ -6,19 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pytest import MonkeyPatch
+from tokenizers import Tokenizer
+
 from tests.fuzz.folders import change_manifests, change_models, cut_files, flip_bits
 from tests.fuzz.inputs import encode_texts, load_recipes, read_corpora, run_command_lines
 from tests.fuzz.processes import kill_distill, kill_embed, kill_export, send_requests
 from tests.fuzz.tally import FAILED, Tally
 from tests.helpers import ROOT
+from tests.helpers.export import use_little_text
 from tests.helpers.recipe import write_recipe
-from tests.helpers.student import bundle, save_student
+from tests.helpers.student import bundle, make_student, save_student
 from xcompress import Encoder
 from xcompress.bundle.released import released_folder
+from xcompress.export.exporter import export
 
 PAGE = ROOT / "benchmarks/reliability.md"
 JOBS: dict[str, tuple[int, Callable[[Path, int], Tally]]] = {
-    "texts": (100_000, lambda _, count: encode_texts(Encoder(released_folder("tiny"), threads=1), count)),
+    "texts": (100_000, lambda folder, count: encode_texts(fast_encoder(folder), "with the tokenizer of tiny", count)),
+    "tiny": (10_000, lambda _, count: encode_texts(Encoder(released_folder("tiny"), threads=1), "by tiny", count)),
     "flips": (10_000, lambda folder, count: flip_bits(folder, bundle(), count)),
     "cuts": (2_000, lambda folder, count: cut_files(folder, bundle(), count)),
     "manifests": (2_000, lambda folder, count: change_manifests(folder, bundle(), count)),
@@ -40,6 +46,18 @@ an error of one printable line; tests/fuzz/ says what is right. A tenth of it ru
 | attempts | number | how they ended | failed | seconds |
 |---|--:|---|--:|--:|
 """
+
+
+def fast_encoder(folder: Path) -> Encoder:
+    """Export a small random student with the tokenizer of the released model `tiny`."""
+    tokenizer = Tokenizer.from_file(str(released_folder("tiny") / "tokenizer.json"))
+    tokenizer.no_padding()
+    student = make_student(vocab_size=tokenizer.get_vocab_size())
+    (folder / "fast").mkdir()
+    student.save(folder / "fast", tokenizer)
+    with MonkeyPatch.context() as monkeypatch:
+        use_little_text(monkeypatch)
+        return Encoder(export(folder / "fast"), threads=1)
 
 
 def run(name: str, share: float = 1) -> Tally:

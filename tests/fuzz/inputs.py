@@ -102,9 +102,9 @@ STRANGE_BYTES = (
 )
 
 
-def encode_texts(encoder: Encoder, count: int) -> Tally:
+def encode_texts(encoder: Encoder, how: str, count: int) -> Tally:
     """Encode texts: each gets a finite vector of length 1, near the one it gets alone."""
-    tally = Tally("texts encoded")
+    tally = Tally(f"texts encoded {how}")
 
     def use(texts: list[str]) -> None:
         def encode() -> None:
