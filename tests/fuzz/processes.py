@@ -26,7 +26,15 @@ LINES = 3000
 def kill_embed(folder: Path, bundle: Path, count: int) -> Tally:
     """Kill `embed`: its file is whole or absent, and the next run leaves nothing else."""
     (folder / "lines.txt").write_text("".join(f"line {number} of the long list\n" for number in range(LINES)))
-    command = ["embed", str(folder / "lines.txt"), "--model", str(bundle), "--output", str(folder / "out/lines.npy")]
+    command = [
+        "embed",
+        "--input",
+        str(folder / "lines.txt"),
+        "--model",
+        str(bundle),
+        "--output",
+        str(folder / "out/lines.npy"),
+    ]
     (folder / "out").mkdir()
 
     def check() -> None:
@@ -76,8 +84,8 @@ def _kill(tally: Tally, command: list[str], folder: Path, count: int, result: st
         process.join()
         tally.attempt(number, check)
     run(command, folder / "last.log")
-    check()
     left = sorted(path.name for path in (folder / "out").iterdir())
+    check()
     if left != [result]:
         tally.fail("the run after all kills", f"left {left}")
     return tally
