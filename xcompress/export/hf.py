@@ -21,7 +21,7 @@ from xcompress.export.exporter import is_current
 from xcompress.export.folder import transformers_config, write_pipeline, write_tokenizer
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import real_sentences
-from xcompress.files import hash_of, megabytes, whole_folder, write_json, write_text
+from xcompress.files import hash_of, megabytes, prepare_target, whole_folder, write_json, write_text
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 
@@ -77,6 +77,7 @@ def export_hf(
     """
     model = find_source(source, source_options)
     target = _default_folder(model, recurrences) if output is None else output
+    prepare_target(target)
     made_from = hash_of(["hf", model.fingerprint(), model.run, recurrences, xcompress.__version__])
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")

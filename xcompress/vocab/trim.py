@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer
 import xcompress
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import read_json, whole_folder, write_json
+from xcompress.files import prepare_target, read_json, whole_folder, write_json
 from xcompress.modeling.student import MODEL_TYPE, Student
 from xcompress.sources import resolve
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
@@ -112,6 +112,7 @@ def trim_model(
     source = resolve(model)
     name = model.rstrip("/").split("/")[-1].partition("@")[0] or "model"
     target = output or Path("-".join([name, *(languages or ["trimmed"])]))
+    prepare_target(target)
     _check_target(target, source)
     if languages:
         check_languages(languages)
