@@ -104,11 +104,24 @@ def check_target(path: Path) -> None:
         path.lstat()
 
 
+def check_encoding(path: Path) -> None:
+    """Refuse a path that is not UTF-8: safetensors, tokenizers and onnxruntime cannot open it.
+
+    :raises InputError: showing those bytes as hexadecimal numbers.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise InputError(f"{shown}: this path is not UTF-8, so no model opens there; rename the folder") from error
+
+
 def prepare_target(path: Path) -> None:
-    """Check a path, remove what killed writers of it left, and put back the folder that one had moved away.
+    """Check the path of a folder, remove what killed writers of it left, and put back a folder that was moved away.
 
     :raises InputError: when nothing can be written there, or another process is writing it.
     """
+    check_encoding(path)
     check_target(path)
     label = _label(path.name)
     if _leftovers(path.parent).get(label):
