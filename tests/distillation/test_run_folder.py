@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from xcompress.distillation.run_folder import STEP, Step, open_run
+from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 
 KEY = {"version": "1", "corpus": {"seed": 3}}
@@ -125,3 +126,11 @@ def test_a_file_that_cannot_be_read_is_named(
 def test_files_that_were_added_do_no_harm(run: Path) -> None:
     (run / "corpus" / "notes.txt").write_text("mine")
     assert reach(run).reused
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "file/run", "~nosuchuser", os.fsdecode(b"bad\xff")])
+def test_a_folder_that_cannot_be_a_run_is_one_line(name: str, working_folder: Path) -> None:
+    Path("file").touch()
+    with pytest.raises(InputError, match=r"^[^\n]*(cannot be written|~ is not replaced|not UTF-8)[^\n]*$"):
+        reach(Path(name))
+    assert [path.name for path in working_folder.iterdir()] == ["file"]

@@ -47,7 +47,7 @@ def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_complete(
     [
         (lambda folder: (folder / "optimizer.pt").unlink(), "optimizer.pt is missing"),
         (lambda folder: (folder / "optimizer.pt").write_text("state"), "optimizer.pt is shorter than written"),
-        (lambda folder: (folder / "optimizer.pt").write_text("x" * 700), "optimizer.pt has other content than written"),
+        (lambda folder: (folder / "optimizer.pt").write_text("x" * 701), "optimizer.pt is longer than written"),
         (lambda folder: (folder / COMPLETE).write_text(""), "complete is damaged"),
         (lambda folder: (folder / COMPLETE).write_text("{}"), "complete is damaged"),
     ],

@@ -15,18 +15,19 @@ class FileRecord:
     """What a file was when it was written or last checked."""
 
     bytes: int
-    sha256: str
     mtime_ns: int
     """Time of the last change, in nanoseconds."""
+    sha256: str | None
+    """None where hashing would take too long: only the size is compared."""
 
 
 FileRecords = dict[str, FileRecord]
 """Records by path inside a folder, with / between its parts."""
 
 
-def record_files(folder: Path, files: Iterable[Path]) -> FileRecords:
+def record_files(folder: Path, files: Iterable[Path], *, hashed: bool = True) -> FileRecords:
     """Record files in a folder."""
-    return {path.relative_to(folder).as_posix(): _record(path) for path in sorted(files)}
+    return {path.relative_to(folder).as_posix(): _record(path, hashed) for path in sorted(files)}
 
 
 def check_files(folder: Path, records: Mapping[str, FileRecord]) -> tuple[dict[str, str], FileRecords]:
@@ -70,9 +71,9 @@ class _DamageError(Exception):
     """A file is not what was recorded; the text says why, after its name."""
 
 
-def _record(path: Path) -> FileRecord:
+def _record(path: Path, hashed: bool) -> FileRecord:
     status = path.stat()
-    return FileRecord(status.st_size, sha256_of(path), status.st_mtime_ns)
+    return FileRecord(status.st_size, status.st_mtime_ns, sha256_of(path) if hashed else None)
 
 
 def _check(path: Path, record: FileRecord) -> FileRecord:
@@ -84,7 +85,7 @@ def _check(path: Path, record: FileRecord) -> FileRecord:
         if size != record.bytes:
             length = "shorter" if size < record.bytes else "longer"
             raise _DamageError(f"is {length} than written ({size} bytes of {record.bytes})")
-        now = record if time == record.mtime_ns else _record(path)
+        now = record if time == record.mtime_ns else _record(path, hashed=record.sha256 is not None)
     except OSError as error:
         raise _DamageError(f"cannot be read ({error.strerror})") from error
     if now.sha256 != record.sha256:

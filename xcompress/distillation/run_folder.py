@@ -16,7 +16,7 @@ from xcompress.console import say
 from xcompress.distillation import distributed
 from xcompress.distillation.file_records import FileRecords, check_files, describe, from_json, record_files, to_json
 from xcompress.errors import InputError
-from xcompress.files import hash_of, read_json, remove_leftovers, whole_folder, write_json
+from xcompress.files import check_encoding, check_target, hash_of, read_json, remove_leftovers, whole_folder, write_json
 
 STEP = "step.json"
 _READABLE = ("version", "widths", "precision", "vocabulary.method", "stage.train")
@@ -156,6 +156,8 @@ def open_run(folder: Path) -> Iterator[Run]:
     if not distributed.is_main():
         yield Run(folder)
         return
+    check_encoding(folder)
+    check_target(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")

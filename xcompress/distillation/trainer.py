@@ -269,7 +269,8 @@ class _MarkComplete(TrainerCallback):
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             sync(folder)
             seconds = round(time.monotonic() - self.counted_from, 1)
-            files = record_files(folder, (path for path in folder.rglob("*") if path.is_file()))
+            # Hashes would take some percent of the training: a checkpoint is larger than the model, and saved often.
+            files = record_files(folder, (path for path in folder.rglob("*") if path.is_file()), hashed=False)
             write_json(folder / COMPLETE, {"seconds": seconds, "files": to_json(files)})
 
 
