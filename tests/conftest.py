@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests share, and the order of the test files."""
 
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files with most slow tests first, so that with `--dist loadfile` no process ends long after another."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files reach the disk when the system likes: each wait takes some milliseconds."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

@@ -5,16 +5,36 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from xcompress.errors import InputError, first_line
 
-_NOT_WRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+_NOT_WRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+"""Answers of file systems that cannot sync a folder, or anything."""
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How safetensors and tokenizers end the text of a system error; they raise no OSError."""
+_SHORT_WRITE = re.compile(r"\d+ requested and \d+ written|No space left|file write failed")
+"""What numpy, onnx and torch say when less was written than they asked for; they give no error number."""
+_SCRATCH = re.compile(r"\.(?P<label>.+)\.(?:[a-z0-9_]{8}|\d+)\.(?:tmp|old)")
+"""Names of scratch folders. Earlier versions had a process id in the middle, and moved old folders to `.old`."""
+_LONGEST_LABEL = 200
+"""Bytes of a name that scratch folders repeat; with what is added, they stay below the 255 that file systems allow."""
+_HELD = -1
+"""In place of a descriptor: another process holds the lock."""
+_FILE_PATIENCE = 10.0
+"""Seconds that a writer of a file waits for another one; most files take less than one."""
+
+_open_scratch: set[Path] = set()
+"""Scratch folders of this process; what is written inside is locked and synced together with them."""
 
 
 def sha256_of(path: Path) -> str:
@@ -41,63 +61,263 @@ def megabytes(size: float) -> str:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` on success, remove it on failure.
+    """Yield a temporary path; the file there replaces `path` on success, and is removed on failure.
 
-    :raises InputError: when the disk is full or `path` is not writable.
+    :raises InputError: when `path` cannot be written, or another process is writing it.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    check_target(path)
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; give the name of a file")
+    with scratch_folder(path, _FILE_PATIENCE) as scratch:
+        temporary = scratch / path.name
         with _explain_write_error(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
-            temporary.replace(path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        with _explain_write_error(path, every=True):
+            _put_in_place(temporary, path)
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; it replaces `path` on success and is removed on failure.
+    """Yield a temporary folder; it replaces `path` on success, and is removed on failure.
 
-    :raises InputError: when the disk is full or `path` is not writable.
+    :raises InputError: when `path` cannot be written, or another process is writing it.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    check_target(path)
+    if path.is_file():
+        raise InputError(f"{path}: is a file; name a folder")
+    with scratch_folder(path) as scratch:
+        temporary, old = scratch / "new" / path.name, scratch / "old" / path.name
         with _explain_write_error(path):
-            shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             yield temporary
-            # A folder cannot be renamed onto one that is not empty: move the old one away first.
-            old = path.with_name(f".{path.name}.{os.getpid()}.old")
-            if path.exists():
-                path.replace(old)
-            temporary.replace(path)
-            shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with _explain_write_error(path, every=True):
+            _put_in_place(temporary, path, old)
+
+
+def check_target(path: Path) -> None:
+    """Refuse a path that no file or folder can have, before the work that is to be written there.
+
+    :raises InputError: when it lies below a file or in a folder that cannot be entered, is too long or starts with ~.
+    """
+    if path.parts[:1] and path.parts[0].startswith("~"):
+        raise InputError(f"{path}: ~ is not replaced by a home folder here; write the whole path")
+    with _explain_write_error(path, every=True), suppress(FileNotFoundError):
+        path.lstat()
+
+
+def check_encoding(path: Path) -> None:
+    """Refuse a path that is not UTF-8: safetensors, tokenizers and onnxruntime cannot open it.
+
+    :raises InputError: showing those bytes as hexadecimal numbers.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise InputError(f"{shown}: this path is not UTF-8, so no model opens there; rename the folder") from error
+
+
+def prepare_target(path: Path) -> None:
+    """Check the path of a folder, remove what killed writers of it left, and put back a folder that was moved away.
+
+    :raises InputError: when nothing can be written there, or another process is writing it.
+    """
+    check_encoding(path)
+    check_target(path)
+    label = _label(path.name)
+    if _leftovers(path.parent).get(label):
+        with _explain_write_error(path), _lock(path, 0) as is_ours:
+            _discard_leftovers(path.parent, label if is_ours else None)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files of killed processes; call it only while no other process writes to the folder."""
-    for pattern in (".*.tmp", ".*.old"):
-        for leftover in folder.glob(pattern):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+    """Remove what killed writers left in a folder, and put back what they had moved away; skip living writers."""
+    for label in _leftovers(folder):
+        with suppress(InputError), _lock(folder / label, 0) as is_ours:
+            _discard_leftovers(folder, label if is_ours else None)
 
 
 @contextmanager
-def _explain_write_error(path: Path) -> Iterator[None]:
-    """Turn a failed write into an InputError; libraries such as safetensors raise no OSError when the disk is full."""
+def scratch_folder(path: Path, patience: float = 0) -> Iterator[Path]:
+    """Yield an empty folder beside `path`, in which something can be prepared; it is removed at the end.
+
+    One process at a time has it. What a killed process left is removed by the next one that prepares the same path.
+
+    :param patience: seconds to wait for another process.
+    :raises InputError: when the folder cannot be made, or another process has it.
+    """
+    label, nested = _label(path.name), _is_nested(path)
+    with ExitStack() as stack:
+        with _explain_write_error(path, every=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not nested and stack.enter_context(_lock(path, patience)):
+                _discard_leftovers(path.parent, label)
+            scratch = Path(tempfile.mkdtemp(".tmp", f".{label}.", path.parent))
+        _open_scratch.add(scratch)
+        try:
+            yield scratch
+        finally:
+            _open_scratch.discard(scratch)
+            _discard(scratch)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder with everything in it, is on the disk and would survive a power cut."""
+    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        _sync_entry(each)
+
+
+def _sync_entry(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError:  # a folder on Windows
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _put_in_place(temporary: Path, path: Path, old: Path | None = None) -> None:
+    """Rename what was written to its path, when it is on the disk.
+
+    :param old: where to move a folder that is there. A folder cannot be renamed onto one that is not empty.
+    """
+    durable = not _is_nested(path)
+    if durable:
+        sync(temporary)
+    if old and os.path.lexists(path):
+        old.parent.mkdir()
+        path.replace(old)
+    temporary.replace(path)
+    if durable:
+        _sync_entry(path.parent)
+
+
+def _is_nested(path: Path) -> bool:
+    """Tell whether a path is inside a folder that is itself written as a whole."""
+    return any(parent in _open_scratch for parent in path.parents)
+
+
+def _label(name: str) -> str:
+    """Return what the names of the scratch folders of a file repeat: its name, or a hash of a long one."""
+    encoded = os.fsencode(name)
+    return name if len(encoded) <= _LONGEST_LABEL else hashlib.sha256(encoded).hexdigest()
+
+
+def _leftovers(folder: Path) -> dict[str, list[Path]]:
+    """Map labels to the scratch folders in a folder, which may be those of living processes."""
+    found: dict[str, list[Path]] = {}
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if match := _SCRATCH.fullmatch(entry.name):
+            found.setdefault(match["label"], []).append(entry)
+    return found
+
+
+def _discard_leftovers(folder: Path, label: str | None) -> None:
+    """Remove the scratch folders of a label, whose lock this process holds."""
+    for leftover in _leftovers(folder).get(label or "", ()):
+        _discard(leftover)
+
+
+def _discard(scratch: Path) -> None:
+    """Remove a scratch folder or file; put back what was moved into it while nothing was put in its place."""
+    moved = [(old, scratch.parent / old.name) for old in scratch.glob("old/*")]
+    if scratch.suffix == ".old":  # of an earlier version
+        moved = [(scratch, scratch.parent / scratch.name[1:].rsplit(".", 2)[0])]
+    try:
+        for old, path in moved:
+            if not os.path.lexists(path):
+                old.replace(path)
+            elif old != scratch:
+                old.replace(scratch / "removed")  # half of it must not be put back after a kill
+    except OSError:
+        return  # it may be the only copy
+    if scratch.is_dir() and not scratch.is_symlink():
+        shutil.rmtree(scratch, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def _lock(path: Path, patience: float) -> Iterator[bool]:
+    """Hold the lock of the writers of a path; yield False where the system has no such locks.
+
+    The system releases it however the process ends.
+
+    :param patience: seconds to wait for another process.
+    :raises InputError: when another process holds it.
+    """
+    file = path.with_name(f".{_label(path.name)}.lock~")
+    deadline = time.monotonic() + patience
+    while (descriptor := _try_lock(file)) == _HELD:
+        if time.monotonic() >= deadline:
+            raise InputError(f"{path}: another process is writing it; wait until it has ended, then run again")
+        time.sleep(0.02)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            with suppress(OSError):
+                file.unlink()
+            os.close(descriptor)
+
+
+def _try_lock(file: Path) -> int | None:
+    """Open and lock a file.
+
+    :returns: its descriptor, -1 if another process holds the lock, or None where the system has no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return _HELD
+        except OSError:  # some network file systems
+            os.close(descriptor)
+            return None
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)  # the process that held it has removed the file
+
+
+@contextmanager
+def _explain_write_error(path: Path, every: bool = False) -> Iterator[None]:
+    """Turn a failed write into an InputError.
+
+    :param every: whether all OSErrors are about writing. In a block that also reads, only some are.
+    """
     try:
         yield
     except Exception as error:
-        number = error.errno if isinstance(error, OSError) else None
-        if number in _NOT_WRITABLE or "No space left" in str(error):
-            why = os.strerror(number) if number else "No space left on device"
-            raise InputError(
-                f"{path}: cannot be written ({why}); free space or choose another folder, then run again"
-            ) from error
-        raise
+        why = _why_not_written(error)
+        if why is None and every and isinstance(error, OSError):
+            why = error.strerror or first_line(error)
+        if why is None:
+            raise
+        raise InputError(
+            f"{path}: cannot be written ({why}); free space or choose another folder, then run again"
+        ) from error
+
+
+def _why_not_written(error: Exception) -> str | None:
+    """Return what the system says about a failed write; None for other errors. Many libraries raise no OSError."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (match := _RUST_ERROR.search(str(error))):
+        number = int(match[1])
+    if number is None and _SHORT_WRITE.search(str(error)):
+        number = errno.ENOSPC
+    return os.strerror(number) if number in _NOT_WRITABLE else None
 
 
 def drop_pages(mapped: object) -> None:

@@ -26,6 +26,13 @@ def bench(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["bench", *arguments])
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_the_measurements() -> None:
+    failed = bench("loose", *FAST, "--html", "loose/manifest.json/page.html").exception
+    assert isinstance(failed, InputError)
+    assert str(failed).startswith("loose/manifest.json/page.html: cannot be written (Not a directory)")
+    assert not Path("bench.json").exists()
+
+
 @pytest.mark.slow
 def test_json_a_page_and_a_comparison_with_itself() -> None:
     done = bench("loose", *FAST, "--json", "--html", "page.html")

@@ -147,6 +147,50 @@ def test_bad_input_is_one_line(working_folder: Path, arguments: list[str], what:
     assert what in error(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("file/x.npy", "cannot be written (Not a directory)"),
+        (f"{'x' * 252}.npy", "cannot be written (File name too long)"),
+        ("~nosuchuser/x.npy", "~ is not replaced by a home folder here; write the whole path"),
+        ("folder.npy", "is a folder; give the name of a file"),
+    ],
+    ids=lambda value: value[:10],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    output: str, why: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("file").touch()
+    Path("folder.npy").mkdir()
+    monkeypatch.setattr("xcompress.cli.encode._encode", lambda *_: pytest.fail("encoded"))
+    assert error("embed", "a", "--output", output).startswith(f"{output}: {why}")
+    assert sorted(entry.name for entry in working_folder.iterdir()) == ["file", "folder.npy"]
+
+
+def test_a_full_disk_is_one_line(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(stream: object, vectors: np.ndarray) -> None:
+        raise OSError(f"{vectors.size} requested and 0 written")
+
+    monkeypatch.setattr(np, "save", save)
+    assert error("embed", "a", "--output", "x.npy") == (
+        "x.npy: cannot be written (No space left on device); free space or choose another folder, then run again"
+    )
+    assert list(working_folder.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file system with names of any bytes")
+def test_a_bundle_in_a_path_that_is_not_utf_8_is_one_line(working_folder: Path) -> None:
+    folder = shutil.copytree(bundle(), os.fsdecode(b"bad\xff"))
+    failed = CliRunner().invoke(app, ["embed", "a", "--model", folder]).exception
+    assert str(failed) == r"bad\xff: this path is not UTF-8, so no model opens there; rename the folder"
+
+
+def test_vectors_are_written_to_a_path_that_is_not_utf_8(working_folder: Path) -> None:
+    output = os.fsdecode(b"bad\xff.npy")
+    assert run("embed", "a", "--output", output).exit_code == 0
+    assert np.load(output).shape == (1, 24)
+
+
 def test_a_precision_that_is_not_there() -> None:
     failed = CliRunner().invoke(app, ["embed", "a", "--model", str(bundle()), "--precision", "int2"]).exception
     assert "precision is 'int2'" in str(failed)

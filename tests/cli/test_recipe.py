@@ -81,6 +81,13 @@ def test_copy_into_a_folder_and_two_of_one_base(working_folder: Path) -> None:
     assert names == {"xlmr_ce.yaml", "xlmr_bool.yaml", "xlmr_b128_ru3.yaml"}
 
 
+@pytest.mark.parametrize("target", ["x" * 256, "file/mine.yaml", "~nosuchuser/mine.yaml"])
+def test_copy_to_a_path_that_cannot_be_is_one_line(target: str, working_folder: Path) -> None:
+    Path("file").touch()
+    with pytest.raises(InputError, match=r"^[^\n]*: (cannot be written|~ is not replaced)[^\n]*$"):
+        copy_recipe("minilm_ru3", Path(target))
+
+
 def test_copy_overwrites_only_by_force(working_folder: Path) -> None:
     (working_folder / "minilm_ru3.yaml").write_text("mine")
     with pytest.raises(InputError, match=r"minilm_ru3.yaml: already exists; .*--force"):

@@ -204,3 +204,14 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, package: Path) -
     finally:
         running.kill()
         running.wait()
+
+
+def test_what_a_killed_demo_left_is_removed(tmp_path: Path, site: Path, package: Path) -> None:
+    killed = tmp_path / ".site.abcd1234.tmp"
+    (killed / "old").mkdir(parents=True)
+    site.rename(killed / "old" / "site")
+    (tmp_path / ".site.wxyz1234.tmp" / "new" / "site").mkdir(parents=True)
+    before = sorted(file.name for file in (killed / "old" / "site").iterdir())
+    assert write_demo(site, bundle(), package=package) == site
+    assert sorted(file.name for file in site.iterdir()) == before
+    assert not list(tmp_path.glob(".site.*"))

@@ -97,6 +97,30 @@ def test_a_finished_run_computes_no_vectors_again(
     assert not (copy / "vectors").exists()
 
 
+def test_half_a_corpus_and_a_damaged_copy_of_the_student_are_mended(
+    run: Path, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mended = Path(shutil.copytree(run, tmp_path / "run"))
+    corpus, student = mended / "corpus/train.de.tsv", mended / "student/config.json"
+    corpus.write_bytes(corpus.read_bytes()[: corpus.stat().st_size // 2])
+    student.write_text("{}")
+    assert (mended / "4-contrast/config.json").read_text() != "{}"
+    distill(load_recipe(recipe_file), mended)
+    said = capsys.readouterr().err
+    assert "corpus: train.de.tsv is shorter than written" in said and "4-contrast: finished earlier, reused" in said
+    assert corpus.read_bytes() == (run / "corpus/train.de.tsv").read_bytes()
+    student.write_text("{}")
+    distill(load_recipe(recipe_file), mended)
+    assert "student: config.json is shorter than written" in (said := capsys.readouterr().err)
+    assert "copied again from the step 4-contrast" in said
+    assert student.read_text() == (run / "student/config.json").read_text()
+
+
+def test_an_edited_copy_of_the_student_does_not_change_the_step(run: Path) -> None:
+    names = {file.name for file in (run / "student").iterdir() if file.stat().st_nlink > 1}
+    assert names == {"model.safetensors"}
+
+
 def test_a_changed_stage_runs_again_with_what_follows(
     run: Path, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

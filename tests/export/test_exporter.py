@@ -1,5 +1,7 @@
 import errno
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
-from xcompress import console
+from xcompress import console, files
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import GRAPHS
@@ -525,3 +527,45 @@ def test_what_is_beside_the_student_for_other_libraries_changes_nothing(deep: Pa
         (deep / "student" / name).unlink()
     export(deep)
     assert len(quick) == 1
+
+
+def test_a_bundle_that_a_killed_export_had_moved_away_is_put_back(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = export(small, options=FLOAT)
+    killed = small.parent / f".{made.name}.abcd1234.tmp"
+    (killed / "new" / made.name).mkdir(parents=True)
+    (killed / "old").mkdir()
+    made.rename(killed / "old" / made.name)
+    capsys.readouterr()
+    assert export(small, options=FLOAT) == made
+    assert "already exported" in capsys.readouterr().err
+    assert sorted(small.parent.iterdir()) == [small, made]
+
+
+def test_a_second_export_to_the_same_folder_is_refused_at_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = small.parent / "bundle"
+    with files.whole_folder(target) as temporary:
+        (temporary / "first").touch()
+        monkeypatch.setattr(exporter, "make_bundle", lambda *_: pytest.fail("exported"))
+        with pytest.raises(InputError, match="bundle: another process is writing it; wait until it has ended"):
+            export(small, target, options=FLOAT)
+    assert [file.name for file in target.iterdir()] == ["first"]
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "file/bundle", "~nosuchuser"])
+def test_a_folder_that_cannot_be_is_one_line(small: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(small.parent)
+    Path("file").touch()
+    with pytest.raises(InputError, match=r"^[^\n]*: (cannot be written|~ is not replaced)[^\n]*$"):
+        export(small, Path(name), options=FLOAT)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file system with names of any bytes")
+def test_a_path_that_is_not_utf_8_is_one_line(small: Path) -> None:
+    odd = small.with_name(os.fsdecode(b"bad\xff"))
+    with pytest.raises(InputError, match=r"bad\\xff: this path is not UTF-8"):
+        export(small, odd, options=FLOAT)
+    small.rename(odd)
+    with pytest.raises(InputError, match=r"bad\\xff: this path is not UTF-8"):
+        export(odd, options=FLOAT)

@@ -41,6 +41,14 @@ def test_the_newest_finished_run_is_taken(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.bundle == Path("runs/new/bundle")
 
 
+@pytest.mark.parametrize("finished", ["2001-99-99", "0001-01-01", 5])
+def test_a_time_that_cannot_be_is_named(finished: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs/odd", finished)
+    with pytest.raises(InputError, match=r"runs/odd/manifest\.json: finished is .* not an ISO time; correct or delete"):
+        find_source(None)
+
+
 def test_no_run_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs/unfinished", None)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from xcompress.errors import InputError
 from xcompress.sources import cache_folder
 
 
@@ -28,3 +29,9 @@ def test_xcompress_cache_takes_precedence(home: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "caches"))
     monkeypatch.setenv("XCOMPRESS_CACHE", "~/here")
     assert cache_folder() == home / "here"
+
+
+def test_a_cache_in_the_home_of_nobody_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XCOMPRESS_CACHE", "~nosuchuser/cache")
+    with pytest.raises(InputError, match="XCOMPRESS_CACHE: ~nosuchuser/cache: there is no such home folder"):
+        cache_folder()

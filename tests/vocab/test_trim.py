@@ -252,6 +252,13 @@ def test_the_record_says_what_was_done_and_lets_the_folder_be_replaced(inside: P
     assert second.rows_after == read_json(Path("small/config.json"))["vocab_size"] < first.rows_after
 
 
+def test_what_a_killed_trim_left_is_removed(inside: Path) -> None:
+    save_model(inside / "model", "wordpiece")
+    (inside / ".small.abcd1234.tmp" / "new" / "small").mkdir(parents=True)
+    trim_model("model", Path("small"), languages=["de"])
+    assert not list(inside.glob(".small.*"))
+
+
 def test_other_folders_are_not_overwritten(inside: Path) -> None:
     save_model(inside / "model", "wordpiece")
     (inside / "mine").mkdir()

@@ -1,16 +1,20 @@
 """Bundles on the Hugging Face hub."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from xcompress.bundle.manifest import MANIFEST, is_plain, read_manifest
 from xcompress.errors import InputError
-from xcompress.files import read_json, whole_folder
+from xcompress.files import read_json, scratch_folder, whole_folder
 from xcompress.sources import cache_folder
 from xcompress.sources.hub import hub_snapshot
 from xcompress.sources.paths import explain_cache_errors
 
 _ADVICE = "check the network, or give a released model (xcompress models) or the folder of a bundle"
+
+_PATIENCE = 600
+"""Seconds to wait for another process that copies the same bundle."""
 
 
 def bundle_from_hub(reference: str) -> Path:
@@ -40,14 +44,21 @@ def bundle_from_hub(reference: str) -> Path:
     repository = snapshot.resolve().parents[1]
     folder = cache_folder() / "hub" / f"{repository.name}-{snapshot.name}"
     if not (folder / MANIFEST).is_file():
-        with explain_cache_errors(), whole_folder(folder) as temporary:
-            for name in (MANIFEST, *files):
-                file = snapshot / name
-                if not file.is_file():
-                    continue
-                if not file.resolve().is_relative_to(repository):
-                    raise InputError(f"{file}: a link that leads out of the hub's cache; do not use it")
-                (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, temporary / name)
+        with explain_cache_errors(), scratch_folder(folder.with_name(f"{folder.name}.copy"), _PATIENCE):
+            if not (folder / MANIFEST).is_file():
+                _copy((MANIFEST, *files), snapshot, repository, folder)
     read_manifest(folder)
     return folder
+
+
+def _copy(names: Iterable[str], snapshot: Path, repository: Path, folder: Path) -> None:
+    """Copy those of the files that the snapshot has; their links may lead to the repository's part of the cache."""
+    with whole_folder(folder) as temporary:
+        for name in names:
+            file = snapshot / name
+            if not file.is_file():
+                continue
+            if not file.resolve().is_relative_to(repository):
+                raise InputError(f"{file}: a link that leads out of the hub's cache; do not use it")
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, temporary / name)

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from xcompress.errors import InputError, first_line
-from xcompress.files import read_json, sha256_of
+from xcompress.files import check_encoding, read_json, sha256_of
 
 MANIFEST = "manifest.json"
 """A run folder has a file of this name, too; see `is_bundle`."""
@@ -36,6 +36,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     :raises InputError: when the folder has no manifest, or its manifest cannot be that of a bundle.
     """
+    check_encoding(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a bundle that `xcompress export` made")
     if not (folder / MANIFEST).is_file():

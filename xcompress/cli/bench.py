@@ -106,8 +106,11 @@ def bench(
     from xcompress.bench.report.compare import read_report
     from xcompress.bench.report.notes import failures
     from xcompress.console import emit
+    from xcompress.files import check_target
 
-    # Read all input before the measurements, which take minutes.
+    # Read all input, and check the output, before the measurements, which take minutes.
+    if html:
+        check_target(html)
     old_report = read_report(compare) if compare else None
     limits = load_budgets(budgets) if budgets else None
     report = bench_models(

@@ -66,14 +66,18 @@ def embed(
     if output is not None and output.suffix != ".npy":
         raise InputError(f"{output}: vectors are written as .npy; give a name that ends in .npy")
     sentences = _read_texts(texts or [], source)
-    vectors = _encode(_open_encoder(model, precision, threads), sentences)
-    if output is not None:
+    encoder = _open_encoder(model, precision, threads)
+    if output is None:
+        vectors = _encode(encoder, sentences)
+    else:
         import numpy as np
 
         from xcompress.files import whole_file
 
-        with whole_file(output) as temporary, temporary.open("wb") as stream:
-            np.save(stream, vectors)
+        with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
+            vectors = _encode(encoder, sentences)
+            with temporary.open("wb") as stream:
+                np.save(stream, vectors)
         say(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} dimensions")
     if json:
         for sentence, vector in zip(sentences, vectors, strict=True):

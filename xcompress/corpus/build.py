@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,9 +88,9 @@ def build(
     """
     tallies: list[Tally] = []
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".gathered.", dir=folder) as temporary:
+    with files.scratch_folder(folder / "gathered") as scratch:
         pairs = _read_sources(catalogues, [source for source in tsv if source[1] in languages], languages, tallies)
-        gathered = gather(pairs, Path(temporary), limits or Limits(), seed)
+        gathered = gather(pairs, scratch, limits or Limits(), seed)
         parts = _split_and_cap(gathered, holdout_sentences, max_pairs, most or {})
         _check_languages(languages, gathered, parts)
         for language in tracked(sorted(parts), "corpus: languages written"):

@@ -21,7 +21,7 @@ from xcompress.bundle.integrity import external_files
 from xcompress.bundle.manifest import graphs_of
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
-from xcompress.files import read_json, whole_folder, write_json
+from xcompress.files import prepare_target, read_json, whole_folder, write_json
 from xcompress.metrics import Vectors
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BINARY, SCRIPT, find_package, runtime_files, version_of
@@ -78,6 +78,7 @@ def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Pa
         package = find_package(package)
     except LookupError as error:
         raise InputError(f"demo: missing {error.args[0]}") from error
+    prepare_target(folder)
     _check_replaceable(folder)
     encoder = Encoder(bundle)
     check_tokenizer(bundle / "tokenizer.json", read_json(bundle / "tokenizer.json"))

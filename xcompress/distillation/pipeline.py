@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -13,11 +14,13 @@ import yaml
 
 from xcompress import __version__
 from xcompress.bundle.manifest import MANIFEST
+from xcompress.console import say
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.labelled import labelled_step
 from xcompress.distillation.dev import DevScores
+from xcompress.distillation.file_records import check_files, describe
 from xcompress.distillation.hardware import device, has_bf16
 from xcompress.distillation.initialization import scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
@@ -116,23 +119,29 @@ def _student_config(recipe: Recipe, reference: Step | None) -> StudentConfig:
 def _publish(recipe: Recipe, run: Run, encoders: Encoders, assistant: Step | None, student: Step) -> None:
     """Copy the results to assistant/ and student/ and write the manifest, unless a finished run was reused whole."""
     manifest = run.folder / MANIFEST
+    published = {name: step for name, step in {"assistant": assistant, "student": student}.items() if step}
     reused = all(step.reused for step in run.steps)
     if reused and manifest.exists() and read_json(manifest)["recipe_hash"] == recipe.hash:
-        return
+        damaged = {name: check_files(run.folder / name, step.files)[0] for name, step in published.items()}
+        damaged = {name: damage for name, damage in damaged.items() if damage}
+        if not damaged:
+            return
+        for name, damage in damaged.items():
+            say(f"{name}: {describe(damage)}; copied again from the step {published[name].name}")
     manifest.unlink(missing_ok=True)
-    for name, step in {"assistant": assistant, "student": student}.items():
-        if step:
-            with whole_folder(run.folder / name) as temporary:
-                shutil.copytree(step.folder, temporary, dirs_exist_ok=True, copy_function=_link_or_copy)
+    for name, step in published.items():
+        with whole_folder(run.folder / name) as temporary:
+            shutil.copytree(step.folder, temporary, dirs_exist_ok=True, copy_function=_link_or_copy)
     write_manifest(recipe, run, encoders, student)
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    """Hard-link a file where the file system can, so that a step's weights are on disk once; else copy it."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+    """Hard-link weights where the file system can, so that they are on disk once; copy what users edit in place."""
+    with suppress(OSError):
+        if Path(source).suffix == ".safetensors":
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
 
 
 def write_manifest(recipe: Recipe, run: Run, encoders: Encoders, student: Step) -> None:

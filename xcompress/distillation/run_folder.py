@@ -14,8 +14,9 @@ from filelock import FileLock, Timeout
 
 from xcompress.console import say
 from xcompress.distillation import distributed
+from xcompress.distillation.file_records import FileRecords, check_files, describe, from_json, record_files, to_json
 from xcompress.errors import InputError
-from xcompress.files import hash_of, read_json, remove_leftovers, whole_folder, write_json
+from xcompress.files import check_encoding, check_target, hash_of, read_json, remove_leftovers, whole_folder, write_json
 
 STEP = "step.json"
 _READABLE = ("version", "widths", "precision", "vocabulary.method", "stage.train")
@@ -37,6 +38,7 @@ class Step:
     """Hash of everything the step depended on, earlier steps included."""
     seconds: float
     facts: Mapping[str, Any]
+    files: FileRecords
     reused: bool
 
 
@@ -64,32 +66,55 @@ class Run:
             folders; otherwise only the main one does.
         """
         folder = self.folder / name
-        earlier = read_json(folder / STEP) if (folder / STEP).exists() else None
-        reused = distributed.broadcast(earlier is not None and earlier["key"] == _flatten(key))
+        reused = distributed.broadcast(distributed.is_main() and self._can_reuse(name, key))
         if reused:
             say(f"{name}: finished earlier, reused")
         else:
             if distributed.is_main():
-                self._build(name, key, build, earlier)
+                self._build(name, key, build)
             elif together:
                 with TemporaryDirectory() as temporary:
                     build(Path(temporary))
             distributed.wait()
         saved = read_json(folder / STEP)
-        self.steps.append(Step(name, folder, hash_of(key), saved["seconds"], saved["facts"], reused))
+        files = from_json(saved["files"])
+        self.steps.append(Step(name, folder, hash_of(key), saved["seconds"], saved["facts"], files, reused))
         return self.steps[-1]
 
-    def _build(self, name: str, key: Key, build: Build, earlier: Mapping[str, Any] | None) -> None:
-        """Build a step in the main process, and remove its checkpoints when it is done."""
-        if earlier:
+    def _can_reuse(self, name: str, key: Key) -> bool:
+        """Tell whether a step was built with the same key and has all its files; say what keeps it from reuse."""
+        folder = self.folder / name
+        if not folder.exists():
+            return False
+        try:
+            earlier = read_json(folder / STEP)
             changes = ", ".join(_changes(earlier["key"], _flatten(key)))
+            records = from_json(earlier["files"]) if "files" in earlier else None
+            _ = earlier["seconds"], earlier["facts"]
+        except (InputError, AttributeError, KeyError, TypeError):
+            say(f"{name}: {STEP} is missing or damaged; the step is done again")
+            return False
+        if changes:
             say(f"{name}: runs again, because of a change in {changes}")
+            return False
+
+        # Steps of earlier versions have no records; their files get them now.
+        damage, current = check_files(folder, records) if records is not None else ({}, _record_step(folder))
+        if damage:
+            say(f"{name}: {describe(damage)}; the step is done again")
+        elif current != records:
+            write_json(folder / STEP, earlier | {"files": to_json(current)})
+        return not damage
+
+    def _build(self, name: str, key: Key, build: Build) -> None:
+        """Build a step in the main process, and remove its checkpoints when it is done."""
         self._remove_checkpoints(name, keep=self.work(name, key))
         started = time.monotonic()
         with whole_folder(self.folder / name) as temporary:
             facts: dict[str, Any] = dict(build(temporary))
             seconds = round(time.monotonic() - started + facts.get("seconds_before", 0), 1)
-            write_json(temporary / STEP, {"key": _flatten(key), "seconds": seconds, "facts": facts})
+            files = to_json(_record_step(temporary))
+            write_json(temporary / STEP, {"key": _flatten(key), "seconds": seconds, "facts": facts, "files": files})
         self._remove_checkpoints(name)
         say(f"{name}: done in {seconds:.0f} s")
 
@@ -97,6 +122,10 @@ class Run:
         for work in self.folder.glob(f"work/{name}-*"):
             if work != keep:
                 shutil.rmtree(work, ignore_errors=True)
+
+
+def _record_step(folder: Path) -> FileRecords:
+    return record_files(folder, (path for path in folder.rglob("*") if path.is_file() and path.name != STEP))
 
 
 def _flatten(value: object, name: str = "") -> dict[str, Any]:
@@ -127,6 +156,8 @@ def open_run(folder: Path) -> Iterator[Run]:
     if not distributed.is_main():
         yield Run(folder)
         return
+    check_encoding(folder)
+    check_target(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")

@@ -1,6 +1,8 @@
 """Train a model on batches of pairs with transformers' Trainer: loss, optimizer, checkpoints, progress, dev scores."""
 
+import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,16 +21,24 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from xcompress.console import Ticker, bar
+from xcompress.console import Ticker, bar, say
 from xcompress.distillation import distributed
 from xcompress.distillation.data.batches import LengthGroupedSampler
+from xcompress.distillation.file_records import (
+    FileRecords,
+    check_files,
+    describe,
+    from_json,
+    record_files,
+    to_json,
+)
 from xcompress.distillation.optim.lars import Lars
 from xcompress.errors import InputError
-from xcompress.files import write_text
+from xcompress.files import sync, write_json
 from xcompress.recipe import Stage
 
 COMPLETE = "complete"
-"""A checkpoint holds a file of this name once all its others are written. It says how many seconds training took."""
+"""A checkpoint holds a JSON file of this name once all its others are written: `seconds` of training, and `files`."""
 CHECKPOINTS_KEPT = 2
 LOG_ENTRIES = 40
 """Entries of the loss log of a stage."""
@@ -99,8 +109,11 @@ def train(
     :param loss: maps the model and the batches of a step to a scalar.
     """
     steps = len(batches) // job.stage.batch_size
+    if distributed.is_main():
+        remove_damaged_checkpoints(job.name, job.work)
+    distributed.wait()
     checkpoint = newest_checkpoint(job.work)
-    seconds_before = float((Path(checkpoint) / COMPLETE).read_text(encoding="utf-8") or 0) if checkpoint else 0.0
+    seconds_before = _read_marker(Path(checkpoint))[0] if checkpoint else 0.0
     with bar(job.name, steps) as ticker:
         callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
         callbacks.append(_Progress(ticker))
@@ -129,6 +142,32 @@ def newest_checkpoint(work: Path) -> str | None:
     """Return the newest complete checkpoint in the folder, skipping one that was killed while it was written."""
     complete = [marker.parent for marker in work.glob(f"checkpoint-*/{COMPLETE}")]
     return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
+
+
+def remove_damaged_checkpoints(name: str, work: Path) -> None:
+    """Remove the complete checkpoints whose files are not those that were written, and say what is wrong.
+
+    :param name: name of the stage.
+    """
+    for marker in work.glob(f"checkpoint-*/{COMPLETE}"):
+        try:
+            damage, _ = check_files(marker.parent, _read_marker(marker.parent)[1])
+        except (ValueError, TypeError, AttributeError, KeyError):
+            damage = {COMPLETE: "is damaged"}
+        if damage:
+            say(f"{name}: {marker.parent.name}: {describe(damage)}; training resumes before it")
+            shutil.rmtree(marker.parent)
+
+
+def _read_marker(checkpoint: Path) -> tuple[float, FileRecords]:
+    """Return the seconds of training up to a checkpoint, and the records of its files.
+
+    In a checkpoint of an earlier version the marker holds the seconds only.
+    """
+    marker = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))
+    if isinstance(marker, float | int):
+        return float(marker), {}
+    return float(marker["seconds"]), from_json(marker["files"])
 
 
 def pairs_per_worker(name: str, stage: Stage) -> int:
@@ -227,8 +266,12 @@ class _MarkComplete(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         distributed.wait()
         if state.is_world_process_zero:
-            marker = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE
-            write_text(marker, f"{time.monotonic() - self.counted_from:.1f}")
+            folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            sync(folder)
+            seconds = round(time.monotonic() - self.counted_from, 1)
+            # Hashes would take some percent of the training: a checkpoint is larger than the model, and saved often.
+            files = record_files(folder, (path for path in folder.rglob("*") if path.is_file()), hashed=False)
+            write_json(folder / COMPLETE, {"seconds": seconds, "files": to_json(files)})
 
 
 class _AfterStep(TrainerCallback):

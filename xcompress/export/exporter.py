@@ -20,7 +20,7 @@ from xcompress.export.prepare import Prepared, prepare
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import Bounds, Reference, make_reference, verify_fp32, verify_quantized
-from xcompress.files import hash_of, megabytes, read_json, sha256_of, whole_folder
+from xcompress.files import hash_of, megabytes, prepare_target, read_json, sha256_of, whole_folder
 from xcompress.modeling.student import encode
 
 GATE = 0.5
@@ -61,6 +61,7 @@ def export(
             f"{model.recurrences}"
         )
     target = model.bundle_folder(recurrences) if output is None else output
+    prepare_target(target)
     texts = [sha256_of(path) for path in config.text if path.is_file()]
     inputs = [config.to_dict(), texts, dict(facts or {})]
     made_from = hash_of([model.fingerprint(), model.run, *inputs, xcompress.__version__])

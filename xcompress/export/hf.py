@@ -21,7 +21,7 @@ from xcompress.export.exporter import is_current
 from xcompress.export.folder import transformers_config, write_pipeline, write_tokenizer
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import real_sentences
-from xcompress.files import hash_of, megabytes, whole_folder, write_json, write_text
+from xcompress.files import hash_of, megabytes, prepare_target, whole_folder, write_json, write_text
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 
@@ -80,6 +80,7 @@ def export_hf(
     if target is None:
         name = f"{model.bundle.name.removesuffix('bundle')}hf"
         target = model.bundle.with_name(name if recurrences is None else f"{name}-r{recurrences}")
+    prepare_target(target)
     made_from = hash_of(["hf", model.fingerprint(), model.run, recurrences, xcompress.__version__])
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")

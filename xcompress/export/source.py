@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from xcompress.bundle.manifest import MANIFEST, RUNS, is_bundle
 from xcompress.errors import InputError
-from xcompress.files import as_path, hash_of, read_json, sha256_of
+from xcompress.files import as_path, check_encoding, hash_of, read_json, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
 from xcompress.modeling.st_folder import is_pipeline
@@ -152,6 +152,7 @@ def _check(source: Source, options: SourceOptions) -> Source:
     """Check that a student or encoder is complete and only data; return the source with the options that apply."""
     folder = source.student
     check_model_folder(folder)
+    check_encoding(folder)
     if not is_student(folder):
         if not (folder / "config.json").is_file() and not is_pipeline(folder):
             raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_EXPECTED}")
@@ -180,7 +181,7 @@ def _newest_run(runs: Path) -> Path:
             continue
         try:
             finished.append((datetime.fromisoformat(when).timestamp(), folder))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"{folder / MANIFEST}: finished is {when!r}, not an ISO time; correct or delete the file"
             ) from error

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from xcompress.errors import InputError, first_line
-from xcompress.files import as_path, whole_file
+from xcompress.files import as_path, check_target, whole_file
 
 EXTENDS = "extends"
 """The key of a recipe file that names the recipe it extends."""
@@ -103,6 +103,7 @@ def copy_recipe(name: str, destination: Path | None = None, *, force: bool = Fal
     if source is None:
         raise InputError(f"{name}: no shipped recipe of this name; {suggest_recipes(Path(name))}")
     target = destination or Path(source.name)
+    check_target(target)
     target = target / source.name if target.is_dir() else target
     bases = {target.parent / base.relative_to(source.parent): base for base in bases_of(source)}
     if target in bases:

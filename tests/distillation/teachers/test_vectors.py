@@ -3,7 +3,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from xcompress.distillation.teachers.vectors import (
     vectors_of,
 )
 from xcompress.errors import InputError
-from xcompress.files import read_json
+from xcompress.files import read_json, write_json
 from xcompress.modeling.student import encode
 
 CHUNK = 40
@@ -108,7 +108,9 @@ def test_vectors_stay_on_disk_as_float16_in_files_of_equal_length(tmp_path: Path
     assert all(isinstance(chunk, np.memmap) and chunk.dtype == np.float16 for chunk in vectors._chunks)
     assert [len(chunk) for chunk in vectors._chunks] == 9 * [CHUNK] + [7]
     (folder,) = tmp_path.iterdir()
-    assert read_json(folder / "info.json") == {
+    info = read_json(folder / "info.json")
+    assert list(info.pop("files")) == [f"{number:05}.npy" for number in range(10)]
+    assert info == {
         "model": "teacher",
         "fingerprint": "fingerprint",
         "texts": len(TEXTS),
@@ -166,12 +168,59 @@ def test_values_beyond_float16_are_refused(value: float, tmp_path: Path) -> None
     assert len(contents(tmp_path)) == 2
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, RecordingModel().open)
+def shorten(file: Path) -> None:
+    np.save(file, np.load(file)[:7])
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def overwrite(file: Path) -> None:
+    np.save(file, -np.load(file))
+
+
+@pytest.mark.parametrize(
+    ("damage", "recorded", "what"),
+    [
+        (shorten, True, "00003.npy is shorter than written"),
+        (shorten, False, "00003.npy holds 7 vectors of 40"),
+        (cut, False, "00003.npy is damaged ("),
+        (overwrite, True, "00003.npy has other content than written"),
+        (Path.unlink, True, "00003.npy is missing"),
+    ],
+)
+def test_a_damaged_file_is_named_and_computed_again(
+    damage: Callable[[Path], None], recorded: bool, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = uninterrupted(tmp_path)
     (file,) = tmp_path.glob("*/00003.npy")
-    file.write_bytes(b"")
-    with pytest.raises(InputError, match=r"00003\.npy: damaged .* delete it and run again"):
-        VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, RecordingModel().open)
+    if not recorded:
+        (file.parent / "info.json").unlink()
+    damage(file)
+    capsys.readouterr()
+    model = RecordingModel()
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    assert f"teacher: vectors in {file.parent}: {what}" in (said := capsys.readouterr().err.replace("\n", ""))
+    assert "; computed again" in said
+    assert sorted(model.encoded) == sorted(TEXTS[3 * CHUNK : 4 * CHUNK])
+    assert contents(tmp_path) == expected
+
+
+def test_files_of_an_earlier_version_and_copied_ones_are_recorded_and_not_computed_again(tmp_path: Path) -> None:
+    uninterrupted(tmp_path)
+    (info,) = tmp_path.glob("*/info.json")
+    records = read_json(info)
+    write_json(info, {key: value for key, value in records.items() if key != "files"})
+    for seconds in (None, 1_000_000_000):
+        if seconds:
+            for file in info.parent.glob("*.npy"):
+                os.utime(file, (seconds, seconds))
+        model = RecordingModel()
+        VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+        assert model.encoded == []
+        times = {entry["mtime_ns"] for entry in read_json(info)["files"].values()}
+        assert times == {seconds * 10**9} if seconds else read_json(info) == records
 
 
 def test_a_killed_computation_resumes_at_the_missing_files_with_the_same_result(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Vectors of frozen models, computed once by all workers and cached by content, as float16 in files of equal length."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -10,13 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from xcompress.console import LineTicker, bar
+from xcompress.console import LineTicker, bar, say
 from xcompress.distillation.distributed import workers
+from xcompress.distillation.file_records import (
+    FileRecord,
+    FileRecords,
+    check_files,
+    describe,
+    from_json,
+    record_files,
+    to_json,
+)
 from xcompress.distillation.hardware import device, fast_inference
-from xcompress.errors import InputError
-from xcompress.files import drop_pages, remove_leftovers, whole_file, write_json
+from xcompress.errors import InputError, first_line
+from xcompress.files import drop_pages, read_json, remove_leftovers, whole_file, write_json
 from xcompress.modeling.student import Student, encode
 
+INFO = "info.json"
+"""Describes the vectors of a folder, and has the records of its files once all are there."""
 CHUNK = 16_384
 """Texts in a file. An interruption loses at most one file per worker, some minutes of computing on a CPU."""
 BATCH = 256
@@ -114,14 +125,16 @@ class VectorStore:
         :raises InputError: when vectors are missing from a table, do not fit float16, or cannot be written.
         """
         folder = self.folder / _content_hash(fingerprint, texts, self.chunk)
-        chunks = [range(len(texts))[start : start + self.chunk] for start in range(0, len(texts), self.chunk)]
-        files = {folder / f"{number:05}.npy": rows for number, rows in enumerate(chunks)}
+        parts = [range(len(texts))[start : start + self.chunk] for start in range(0, len(texts), self.chunk)]
+        files = {folder / f"{number:05}.npy": rows for number, rows in enumerate(parts)}
         group = workers()
         if group.is_main_process:
-            if not (folder / "info.json").exists():
-                info = {"model": model, "fingerprint": fingerprint, "texts": len(texts), "texts_per_file": self.chunk}
-                write_json(folder / "info.json", info)
+            info = {"model": model, "fingerprint": fingerprint, "texts": len(texts), "texts_per_file": self.chunk}
             remove_leftovers(folder)
+            recorded = _read_records(folder)
+            records = _remove_damaged(model, folder, files, recorded)
+            if not recorded:
+                write_json(folder / INFO, info)
         group.wait_for_everyone()
 
         # Compute the missing files of this worker.
@@ -138,7 +151,45 @@ class VectorStore:
                     np.save(stream, vectors)
                 ticker.advance(len(rows), "texts")
         group.wait_for_everyone()
-        return Vectors([_open_chunk(file) for file in files])
+        chunks = [_open_chunk(file) for file in files]
+        if group.is_main_process:
+            records |= record_files(folder, (file for file in files if file.name not in records))
+            if records != recorded:
+                write_json(folder / INFO, info | {"files": to_json(records)})
+        return Vectors(chunks)
+
+
+def _read_records(folder: Path) -> FileRecords:
+    """Return the records of a folder's files; those of an interrupted call, or of an earlier version, have none."""
+    try:
+        return from_json(read_json(folder / INFO)["files"])
+    except (InputError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _remove_damaged(
+    model: str, folder: Path, files: Mapping[Path, range], recorded: Mapping[str, FileRecord]
+) -> FileRecords:
+    """Remove the files that are not what was written or have not the vectors of all their texts, and say why.
+
+    :param files: the texts of each file.
+    :returns: the records of the others, where they have one.
+    """
+    damage, records = check_files(folder, recorded)
+    for file, texts in files.items():
+        if file.exists() and file.name not in damage:
+            try:
+                rows = len(np.load(file, mmap_mode="r", allow_pickle=False))
+                problem = "" if rows == len(texts) else f"holds {rows} vectors of {len(texts)}"
+            except (OSError, ValueError, EOFError, TypeError) as error:
+                problem = f"is damaged ({first_line(error)})"
+            damage |= {file.name: problem} if problem else {}
+    if damage:
+        say(f"{model}: vectors in {folder}: {describe(damage)}; computed again")
+    for name in damage:
+        (folder / name).unlink(missing_ok=True)
+        records.pop(name, None)
+    return records
 
 
 def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:

@@ -1,0 +1,136 @@
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from xcompress.distillation.run_folder import STEP, Step, open_run
+from xcompress.errors import InputError
+from xcompress.files import read_json, write_json
+
+KEY = {"version": "1", "corpus": {"seed": 3}}
+LINES = "a\tb\n" * 1000
+
+
+def build_corpus(folder: Path) -> Mapping[str, object]:
+    (folder / "train.de.tsv").write_text(LINES)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    return {"pairs": 1000}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with a finished step."""
+    assert not reach(tmp_path / "run").reused
+    return tmp_path / "run"
+
+
+def reach(run: Path) -> Step:
+    with open_run(run) as opened:
+        return opened.step("corpus", KEY, build_corpus, together=False)
+
+
+def cut(folder: Path) -> None:
+    (folder / "train.de.tsv").write_text(LINES[:2000])
+
+
+def change(folder: Path) -> None:
+    (folder / "train.de.tsv").write_text(LINES.replace("b", "c"))
+
+
+def lengthen(folder: Path) -> None:
+    (folder / "train.de.tsv").write_text(LINES + LINES)
+
+
+def delete(folder: Path) -> None:
+    (folder / "1_Pooling" / "config.json").unlink()
+
+
+def empty_step(folder: Path) -> None:
+    (folder / STEP).write_bytes(b"")
+
+
+def foreign_step(folder: Path) -> None:
+    (folder / STEP).write_text("[]")
+
+
+def delete_step(folder: Path) -> None:
+    (folder / STEP).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (cut, "train.de.tsv is shorter than written (2000 bytes of 4000)"),
+        (lengthen, "train.de.tsv is longer than written (8000 bytes of 4000)"),
+        (change, "train.de.tsv has other content than written"),
+        (delete, "1_Pooling/config.json is missing"),
+        (empty_step, "step.json is missing or damaged"),
+        (foreign_step, "step.json is missing or damaged"),
+        (delete_step, "step.json is missing or damaged"),
+        (lambda folder: (cut(folder), delete(folder)), "1_Pooling/config.json is missing, train.de.tsv is shorter"),
+    ],
+)
+def test_a_damaged_step_is_said_and_done_again(
+    run: Path, damage: Callable[[Path], None], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(run / "corpus")
+    capsys.readouterr()
+    assert not reach(run).reused
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"corpus: {what}") and said[0].endswith("; the step is done again")
+    assert (run / "corpus/train.de.tsv").read_text() == LINES
+    assert reach(run).reused
+
+
+def test_a_finished_step_is_hashed_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.distillation.file_records.sha256_of", lambda path: pytest.fail(f"hashed {path}"))
+    assert reach(run).reused
+
+
+def test_a_step_of_an_earlier_version_is_reused_and_recorded(run: Path) -> None:
+    step = read_json(run / "corpus" / STEP)
+    write_json(run / "corpus" / STEP, {key: value for key, value in step.items() if key != "files"})
+    assert reach(run).reused
+    assert read_json(run / "corpus" / STEP) == step
+    cut(run / "corpus")
+    assert not reach(run).reused
+
+
+def test_a_copied_run_is_hashed_once_and_reused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = run.with_name("copy")
+    shutil.copytree(run, copy, copy_function=shutil.copyfile)
+    os.utime(copy / "corpus/train.de.tsv", (1_000_000_000, 1_000_000_000))
+    assert reach(copy).reused
+    assert read_json(copy / "corpus" / STEP)["files"]["train.de.tsv"]["mtime_ns"] == 10**18
+    monkeypatch.setattr("xcompress.distillation.file_records.sha256_of", lambda path: pytest.fail(f"hashed {path}"))
+    assert reach(copy).reused
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unreadable(path: Path) -> str:
+        raise OSError(5, "Input/output error")
+
+    os.utime(run / "corpus/train.de.tsv", (1, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr("xcompress.distillation.file_records.sha256_of", unreadable)
+        with open_run(run) as opened:
+            assert not opened._can_reuse("corpus", KEY)
+    assert "corpus: train.de.tsv cannot be read (Input/output error); the step" in capsys.readouterr().err
+
+
+def test_files_that_were_added_do_no_harm(run: Path) -> None:
+    (run / "corpus" / "notes.txt").write_text("mine")
+    assert reach(run).reused
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "file/run", "~nosuchuser", os.fsdecode(b"bad\xff")])
+def test_a_folder_that_cannot_be_a_run_is_one_line(name: str, working_folder: Path) -> None:
+    Path("file").touch()
+    with pytest.raises(InputError, match=r"^[^\n]*(cannot be written|~ is not replaced|not UTF-8)[^\n]*$"):
+        reach(Path(name))
+    assert [path.name for path in working_folder.iterdir()] == ["file"]
