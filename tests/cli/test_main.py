@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.helpers.student import save_student
 from xcompress.cli import main as cli
@@ -96,3 +97,30 @@ def test_a_disk_that_fills_up_during_export_is_one_line(
     assert stopped.value.code == 2
     assert "No space left on device" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["student"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["embed", "--frobnicate"], "error: No such option: --frobnicate; see `xcompress embed --help`"),
+        (["--\x1b[31mred"], "error: No such option: --\\"),
+        (["models", "a\u202eb", "\x1b]0;t\x07"], "error: Got unexpected extra argument"),
+        (["search", "a", "b", "-k", "[/]\x9b"], "error: Invalid value for '-k': "),
+        (["export", "--target", "\ud800"], "error: Invalid value for '--target': "),
+        (["nonsense[/]"], "error: No such command 'nonsense[/]'"),
+        (["recipe", "nonsense"], "error: No such command 'nonsense'; see `xcompress recipe --help`"),
+        (["search", "a"], "error: Missing argument '"),
+    ],
+    ids=lambda value: " ".join(value).encode("ascii", "backslashreplace").decode() if isinstance(value, list) else "",
+)
+def test_an_error_of_usage_is_one_line(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli.app, arguments, prog_name="xcompress")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(message), done.stderr
+    assert done.stderr.strip().isprintable()
+
+
+def test_a_group_without_a_command_shows_its_help() -> None:
+    done = CliRunner().invoke(cli.app, ["recipe"])
+    assert "Usage:" in done.output
+    assert done.exit_code == 2
