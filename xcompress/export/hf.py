@@ -132,7 +132,6 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
             f"export: sentence-transformers' vectors differ from the student's by {difference:.2e}, bound {BOUND:.0e}; "
             "install the transformers and sentence-transformers versions of constraints.txt"
         )
-    prefix = code_span(config.prefix)
     codes = ", ".join(map(yaml_text, source.languages))
     card = _CARD.format(
         languages=f"language: [{codes}]\n" if codes else "",
