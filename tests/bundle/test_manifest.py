@@ -77,7 +77,9 @@ DECISIVE = ("precision", "graphs", "prefix", "max_tokens", "pad_token_id", "dime
 """Entries of the manifest that the vectors depend on."""
 
 
-@pytest.mark.parametrize("with_hash", [True, False], ids=["with a hash", "without"])
+@pytest.mark.parametrize(
+    "with_hash", [pytest.param(True, id="with a hash"), pytest.param(False, id="without", marks=pytest.mark.slow)]
+)
 def test_a_flipped_bit_gives_an_error_or_the_same_vectors(bundle_copy: Path, with_hash: bool) -> None:
     texts = ["the boat is late", "the boat is late " * 60]
     expected = Encoder(bundle_copy, threads=1).encode(texts)
