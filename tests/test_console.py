@@ -1,6 +1,13 @@
-import pytest
+import io
+import json
 
+import pytest
+from rich.progress import Progress
+from rich.table import Table
+
+from tests.test_printable import HOSTILE
 from xcompress import console
+from xcompress.printable import UNPRINTABLE
 
 
 def test_a_log_gets_a_line_with_an_eta_now_and_then(
@@ -34,3 +41,53 @@ def test_names_from_users_are_not_read_as_markup(capsys: pytest.CaptureFixture[s
 def test_markdown_tables_align_figures_to_the_right() -> None:
     expected = "| model | size |\n| --- | --: |\n| small | 13 |"
     assert console.markdown_table(["model", "size"], [["small", "13"]]) == expected
+
+
+def assert_safe(printed: str) -> None:
+    """Nothing for the terminal is in it, and what looks like markup is."""
+    assert UNPRINTABLE.search(printed) is None
+    together = "".join(printed.split())  # tables wrap
+    assert "a[/][red]b[/red]\\u001b[31m" in together
+    assert ":smile:$x$|`c`<b>" in together
+
+
+def test_any_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for show in (console.say, console.warn, console.fail, console.emit):
+        show(HOSTILE)
+        captured = capsys.readouterr()
+        assert_safe(captured.out + captured.err)
+
+
+def test_tables_show_any_title_head_and_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    for cells in ((HOSTILE, "b", "c"), ("a", HOSTILE, "c"), ("a", "b", HOSTILE)):
+        console.table(cells[0], ["x", cells[1]], [[cells[2], "1"]])
+        assert_safe(capsys.readouterr().out)
+
+
+def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
+    console.emit(json.dumps([HOSTILE], ensure_ascii=False))
+    printed = capsys.readouterr().out
+    assert UNPRINTABLE.search(printed) is None
+    assert json.loads(printed) == [HOSTILE.replace("\ud800", "\ufffd")]
+
+
+def test_a_progress_bar_shows_any_label_and_note() -> None:
+    stream = io.StringIO()
+    screen = console.PlainConsole(file=stream, force_terminal=True, color_system=None, width=300)
+    with Progress(*console.COLUMNS, console=screen) as progress:
+        console.BarTicker(progress, HOSTILE, 2).advance(note=HOSTILE)
+    printed = stream.getvalue().replace("\x1b[?25l", "").replace("\x1b[?25h", "").replace("\x1b[2K", "")
+    assert_safe("".join(line.rpartition("\r")[2] for line in printed.splitlines()))
+
+
+def test_what_is_escaped_counts_for_the_width_of_a_column() -> None:
+    stream = io.StringIO()
+    grid = Table("a\x1b[31m", "b")
+    grid.add_row("\u202e\u202e", "1")
+    console.PlainConsole(file=stream, width=80).print(grid)
+    assert len({len(line) for line in stream.getvalue().splitlines()}) == 1
+
+
+def test_markdown_tables_keep_their_columns() -> None:
+    lines = console.markdown_table(["a|b", "c"], [["x\ny", "1 \\| 2"]]).splitlines()
+    assert lines == ["| a\\|b | c |", "| --- | --: |", "| x y | 1 \\| 2 |"]

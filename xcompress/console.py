@@ -5,23 +5,26 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
+
+from xcompress.printable import one_line, printable, table_cell
 
 Item = TypeVar("Item")
 
 _SECONDS_BETWEEN_LINES = 10
 _LOG_WIDTH = 140
 """Width of tables where standard output is no terminal."""
-_COLUMNS = (
-    TextColumn("{task.description}"),
+COLUMNS = (
+    TextColumn("{task.description}", markup=False),
     BarColumn(),
     MofNCompleteColumn(),
-    TextColumn("{task.fields[note]}"),
+    TextColumn("{task.fields[note]}", markup=False),
     TimeElapsedColumn(),
     TextColumn("ETA"),
     TimeRemainingColumn(),
@@ -29,28 +32,45 @@ _COLUMNS = (
 _QUIET = os.environ.get("RANK", "0") != "0"
 """Under torchrun only the first process prints."""
 
-_out = Console(quiet=_QUIET, highlight=False, emoji=False, width=None if sys.stdout.isatty() else _LOG_WIDTH)
-_err = Console(quiet=_QUIET, stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
+
+class PlainConsole(Console):
+    """Shows any text as it is: no markup, and control characters as escapes, as names and texts come from others."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - of rich's class
+        super().__init__(markup=False, highlight=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - of rich's method
+        """Escape control characters before the text is measured."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Escape control characters in what is no string, such as the description of a progress bar."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+_out = PlainConsole(quiet=_QUIET, width=None if sys.stdout.isatty() else _LOG_WIDTH)
+_err = PlainConsole(quiet=_QUIET, stderr=True, soft_wrap=not sys.stderr.isatty())
 
 
 def say(text: str) -> None:
     """Print a message on standard error."""
-    _err.print(escape(text))
+    _err.print(text)
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error."""
-    _err.print(f"[yellow]warning:[/] {escape(text)}")
+    _err.print(Text.assemble(("warning:", "yellow"), " ", printable(text)))
 
 
 def fail(text: str) -> None:
     """Print an error on standard error, as one line."""
-    _err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+    _err.print(Text.assemble(("error:", "bold red"), " ", one_line(text)), soft_wrap=True)
 
 
 def emit(text: str) -> None:
-    """Print a result on standard output, unchanged, to be read by programs or pasted."""
-    _out.print(text, markup=False, soft_wrap=True)
+    """Print a result on standard output, to be read by programs or pasted; JSON stays valid and keeps its meaning."""
+    _out.print(text, soft_wrap=True)
 
 
 @contextmanager
@@ -63,7 +83,7 @@ def bar(label: str, total: int) -> Iterator["Ticker"]:
     if not _err.is_terminal:
         yield LineTicker(label, total)
         return
-    with Progress(*_COLUMNS, console=_err, transient=True) as progress:
+    with Progress(*COLUMNS, console=_err, transient=True) as progress:
         yield BarTicker(progress, label, total)
 
 
@@ -90,7 +110,7 @@ class BarTicker:
 
     def __init__(self, progress: Progress, label: str, total: int) -> None:
         self._progress = progress
-        self._task = progress.add_task(escape(label), total=total, note="")
+        self._task = progress.add_task(printable(label), total=total, note="")
 
     def start_at(self, done: int) -> None:
         """Count `done` steps as finished earlier."""
@@ -98,7 +118,7 @@ class BarTicker:
 
     def advance(self, steps: int = 1, note: str = "") -> None:
         """Advance the bar by `steps` and show `note` beside it."""
-        self._progress.update(self._task, advance=steps, note=escape(note))
+        self._progress.update(self._task, advance=steps, note=printable(note))
 
 
 class LineTicker:
@@ -131,12 +151,15 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Non
     for number, name in enumerate(head):
         grid.add_column(name, justify="left" if number == 0 else "right", no_wrap=number == 0)
     for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
+        grid.add_row(*row)
     _out.print(grid)
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table: text in the first column, figures in the others."""
+    """Return a Markdown table: text in the first column, figures in the others.
+
+    Cells may hold Markdown; only what would end a cell is escaped. See `printable.markdown_text` for text of others.
+    """
     rule = ["---", *["--:"] * (len(head) - 1)]
     lines = [head, rule, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(table_cell, line))} |" for line in lines)

@@ -1,10 +1,16 @@
 """Errors for users: one line of text each, and an exit code."""
 
+from xcompress.printable import one_line
+
 
 class XCompressError(Exception):
     """Base of the errors that users see; the text is one line: what is wrong, where, and what to do."""
 
     exit_code = 1
+
+    def __init__(self, message: object = "") -> None:
+        """Keep the message as one line without control characters, as it may quote names and texts of others."""
+        super().__init__(one_line(str(message)))
 
 
 class InputError(XCompressError):

@@ -34,12 +34,12 @@ from provenance import (
 from xcompress.bench.eval import collect
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import MANIFEST, graphs_of, list_files, read_manifest
+from xcompress.bundle.manifest import MANIFEST, graphs_of, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, fail, say, warn
 from xcompress.errors import GateError, InputError, XCompressError
 from xcompress.export.card import CARD
-from xcompress.files import megabytes, read_json, size_of, whole_folder, write_json, write_text
+from xcompress.files import megabytes, read_json, size_of, whole_folder, write_text
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage
 
@@ -192,7 +192,7 @@ def write_release(bundle: Path, target: Path, facts: Mapping[str, Any]) -> Path:
         manifest = {key: value for key, value in manifest.items() if key not in dropped}
         manifest |= {"graphs": {precision: graph}, "release": dict(facts)}
         write_text(folder / CARD, released_card(manifest | {"files": list_files(folder)}))
-        write_json(folder / MANIFEST, manifest | {"files": list_files(folder)})
+        write_manifest(folder, manifest | {"files": list_files(folder)})
         check_bundle(folder, read_manifest(folder), everything=True)
         Encoder(folder).encode("A sentence.")
         _check_sizes(folder, target)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from tests.helpers import ROOT
 from tests.helpers.release import card, provenance, release
-from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.student import SENTENCES, bundle, change_manifest
 from tests.helpers.vocabularies import MAKERS, make, sentences
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
@@ -56,9 +56,7 @@ def run(tmp_path: Path) -> Path:
     """Make up a finished run with a bundle that says it comes from it."""
     folder = tmp_path / "minilm_ru3"
     shutil.copytree(bundle(), folder / "bundle")
-    manifest = json.loads((folder / "bundle" / "manifest.json").read_text())
-    manifest |= {"recipe_hash": RECIPE.hash, "student_hash": STUDENT, "dev": {"retrieval": 1.0}}
-    (folder / "bundle" / "manifest.json").write_text(json.dumps(manifest))
+    change_manifest(folder / "bundle", recipe_hash=RECIPE.hash, student_hash=STUDENT, dev={"retrieval": 1.0})
     (folder / "manifest.json").write_text(json.dumps(described()))
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE.model_dump(mode="json")))
     return folder
@@ -93,8 +91,7 @@ def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     train = {"de": {PRETIX: 200}, "es": {PRETIX: 50}}
     facts = described(recipe_hash=later.hash, steps={"corpus": {"facts": {"train": train}}})
     (second / "manifest.json").write_text(json.dumps(facts))
-    manifest = json.loads((second / "bundle" / "manifest.json").read_text())
-    (second / "bundle" / "manifest.json").write_text(json.dumps(manifest | {"recipe_hash": later.hash}))
+    change_manifest(second / "bundle", recipe_hash=later.hash)
     assert lineage(run) == [run]
     assert lineage(second) == [run, second]
     assert student_before(later) == run / student

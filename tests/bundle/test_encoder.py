@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder, top_k
 from xcompress.bundle.released import released_names
 from xcompress.errors import InputError
+from xcompress.export.text import real_sentences
 from xcompress.modeling.student import encode
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
@@ -330,3 +332,94 @@ def test_neither_torch_nor_transformers_is_needed(encoder: Encoder) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose([float(number) for number in done.stdout.split()], encoder.encode("rain"), atol=1e-5)
+
+
+ODD_LENGTHS = [" ".join(["the boat is late"] * (1 + number % 7)) + " rain" * (number % 4) for number in range(64)]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_sentence_has_the_same_bits_alone_and_among_others(precision: Literal["fp32", "int8"]) -> None:
+    encoder = Encoder(bundle(), precision=precision, threads=1)
+    alone = np.stack([encoder.encode(text) for text in ODD_LENGTHS])
+    np.testing.assert_array_equal(encoder.encode(ODD_LENGTHS), alone)
+
+
+@pytest.mark.skipif("tiny" not in released_names(), reason="the released models are not in this tree")
+def test_a_released_model_gives_the_same_bits_alone_and_among_others() -> None:
+    encoder, texts = Encoder.from_pretrained("tiny", threads=1), real_sentences()[:96]
+    alone = np.stack([encoder.encode(text) for text in texts])
+    np.testing.assert_array_equal(encoder.encode(texts), alone)
+    np.testing.assert_array_equal(encoder.encode(texts[::-1])[::-1], alone)
+
+
+def test_a_batch_is_never_wider_than_the_longest_text(encoder: Encoder, bundle_copy: Path) -> None:
+    described = json.loads((bundle_copy / "tokenizer.json").read_text())
+    described["truncation"]["max_length"] = 130
+    (bundle_copy / "tokenizer.json").write_text(json.dumps(described))
+    change_manifest(bundle_copy, max_tokens=130)
+    wider = Encoder(bundle_copy, precision="fp32", threads=1, check=False)
+    widths: list[int] = []
+    run = wider.session.run
+
+    class Session:
+        def run(self, names: list[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+            widths.append(feeds["input_ids"].shape[1])
+            return run(names, feeds)
+
+    wider.session = Session()  # type: ignore[assignment]
+    for count in (1, 200):
+        wider.encode("rain " * count)
+    assert widths == [4, 130]
+
+
+@pytest.mark.parametrize("size", [None, 0, -1, 2.5, "8", True, float("nan"), [1]])
+def test_a_batch_size_is_a_positive_whole_number(encoder: Encoder, size: object) -> None:
+    with pytest.raises(InputError, match=r"encode: batch_size is .*; (it must be|give) ") as error:
+        encoder.encode(SENTENCES, size)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    assert encoder.encode(SENTENCES, np.int64(2)).shape == (5, 24)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("threads", [2.5, "2", -1, True, float("nan"), [2]])
+def test_threads_are_a_positive_whole_number(threads: object) -> None:
+    with pytest.raises(InputError, match=r"Encoder: threads is "):
+        Encoder(bundle(), threads=threads)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", [None, 5, b"small", ["small"], True])
+def test_a_path_is_text_or_a_path(path: object) -> None:
+    for make in (Encoder, Encoder.from_pretrained, Encoder.released):
+        with pytest.raises(InputError, match=r"^Encoder: .* is not a folder or a name; give "):
+            make(path)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("precision", [None, 8, ["int8"], "int9" * 100])
+def test_a_precision_is_one_of_the_names(precision: object) -> None:
+    with pytest.raises(InputError, match=r"precision is .* but the graphs are int8, fp32; choose one") as error:
+        Encoder(bundle(), precision=precision)  # type: ignore[arg-type]
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "what"),
+    [
+        (np.zeros((2, 3)), np.zeros((2, 4)), "3 and 4 numbers wide; give vectors of one encoder"),
+        (np.zeros(3), np.zeros((5, 4)), "3 and 4 numbers wide"),
+        (np.zeros((1, 2, 3)), np.zeros((2, 3)), "left has 3 dimensions"),
+        (np.zeros((2, 3)), np.array(1.0), "right has 0 dimensions"),
+        ([[1.0], [1.0, 2.0]], np.zeros((2, 2)), "left is not an array of numbers"),
+        (["rain"], np.zeros((2, 2)), "left is not an array of numbers"),
+        (None, np.zeros((2, 2)), "left is not an array of numbers"),
+        (np.zeros((2, 2)), {"a": 1}, "right is not an array of numbers"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused(encoder: Encoder, left: object, right: object, what: str) -> None:
+    with pytest.raises(InputError, match=f"^similarity: .*{what}") as error:
+        encoder.similarity(left, right)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("k", [None, 1.5, "3"])
+def test_top_k_takes_a_whole_number(k: object) -> None:
+    with pytest.raises(InputError, match="top_k: k is "):
+        top_k(np.array([0.1, 0.9]), k)  # type: ignore[arg-type]

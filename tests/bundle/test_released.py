@@ -16,7 +16,7 @@ from xcompress.bench.subjects import find_subjects
 from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
-from xcompress.bundle.manifest import read_manifest
+from xcompress.bundle.manifest import PUBLISHED, content_hash, read_manifest
 from xcompress.bundle.released import find_bundle, released_folder, released_names
 from xcompress.cli.encode import embed, search
 from xcompress.cli.models import models
@@ -186,6 +186,14 @@ class TestReleasedModels:
     def test_each_was_trained_by_the_recipe_that_its_card_names(self, name: str) -> None:
         made = read_manifest(released_folder(name))["release"]
         assert load_recipe(made["recipe"]).hash == made["recipe_hash"]
+
+    @pytest.mark.parametrize("name", RELEASED)
+    def test_the_hash_of_each_manifest_is_known(self, name: str, tmp_path: Path) -> None:
+        manifest = read_manifest(released_folder(name))
+        assert content_hash(manifest) == manifest.get("sha256", PUBLISHED.get(manifest["made_from"]))
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"max_tokens": 64}))
+        with pytest.raises(InputError, match=r"manifest\.json: was changed after the export"):
+            read_manifest(tmp_path)
 
     def test_all_released_models_fit_in_the_package(self) -> None:
         assert sum(size_of(released_folder(name)) for name in RELEASED) <= release.PACKAGE_BYTES - release.CODE_BYTES

@@ -19,6 +19,7 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.released import default_bundle
 from xcompress.cli.encode import embed, search
 from xcompress.errors import InputError
+from xcompress.printable import UNPRINTABLE, printable
 
 app = typer.Typer()
 app.command()(embed)
@@ -62,7 +63,7 @@ def test_importing_the_commands_imports_nothing_heavy() -> None:
 def test_texts_of_the_command_line_as_a_table(expected: np.ndarray) -> None:
     printed = run("embed", SENTENCES[0], "a [red] \x1b[31m\ud800 boat").stdout
     assert SENTENCES[0] in printed
-    assert "a [red]  [31m  boat" in printed
+    assert "a [red] \\u001b[31m\ufffd boat" in printed
     assert f"{expected[0, 3]:.4f}" in printed
     assert f"{expected[0, 4]:.4f}" not in printed
 
@@ -111,6 +112,15 @@ def test_search_shows_the_nearest_lines_first(working_folder: Path) -> None:
     printed = run("search", "lines.txt", SENTENCES[4], "-k", "1").stdout
     assert f"1. {SENTENCES[4]}" in printed
     assert SENTENCES[0] not in printed
+
+
+@pytest.mark.parametrize("query", ["[/]", "[red]a[/red]", "\x1b]0;title\x07rain", "\u202erain", "\ud800", ":sea: $x$"])
+def test_any_query_is_searched_for_and_shown(working_folder: Path, query: str) -> None:
+    (working_folder / "[bold] lines.txt").write_text("\n".join(SENTENCES))
+    done = run("search", "[bold] lines.txt", query, "-k", "1")
+    assert done.exception is None
+    assert UNPRINTABLE.search(done.stdout) is None
+    assert f"[bold] lines.txt: nearest to {printable(query)}" in " ".join(done.stdout.split())
 
 
 def test_search_in_a_column(working_folder: Path) -> None:

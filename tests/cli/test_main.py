@@ -115,3 +115,30 @@ def test_a_disk_that_fills_up_during_export_is_one_line(
 def test_a_name_that_cannot_be_a_path_is_bad_input(command: list[str], name: str, offline: None) -> None:
     error = CliRunner().invoke(cli.app, [part.format(name) for part in command]).exception
     assert isinstance(error, InputError) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["embed", "--frobnicate"], "error: No such option: --frobnicate; see `xcompress embed --help`"),
+        (["--\x1b[31mred"], "error: No such option: --\\"),
+        (["models", "a\u202eb", "\x1b]0;t\x07"], "error: Got unexpected extra argument"),
+        (["search", "a", "b", "-k", "[/]\x9b"], "error: Invalid value for '-k': "),
+        (["export", "--target", "\ud800"], "error: Invalid value for '--target': "),
+        (["nonsense[/]"], "error: No such command 'nonsense[/]'"),
+        (["recipe", "nonsense"], "error: No such command 'nonsense'; see `xcompress recipe --help`"),
+        (["search", "a"], "error: Missing argument '"),
+    ],
+    ids=lambda value: " ".join(value).encode("ascii", "backslashreplace").decode() if isinstance(value, list) else "",
+)
+def test_an_error_of_usage_is_one_line(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli.app, arguments, prog_name="xcompress")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(message), done.stderr
+    assert done.stderr.strip().isprintable()
+
+
+def test_a_group_without_a_command_shows_its_help() -> None:
+    done = CliRunner().invoke(cli.app, ["recipe"])
+    assert "Usage:" in done.output
+    assert done.exit_code == 2

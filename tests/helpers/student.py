@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from xcompress.bundle.manifest import content_hash
 from xcompress.export.exporter import export
 from xcompress.export.text import real_sentences
 from xcompress.modeling.student import Student, StudentConfig
@@ -74,9 +75,9 @@ def bundle() -> Path:
 
 
 def change_manifest(folder: Path, **changes: object) -> None:
-    """Set keys of a bundle's manifest."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+    """Set keys of a bundle's manifest, as an export would have written them."""
+    manifest = json.loads((folder / "manifest.json").read_text()) | changes
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"sha256": content_hash(manifest)}))
 
 
 def student_of_bundle() -> tuple[Student, Tokenizer]:

@@ -5,14 +5,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from xcompress.bundle.external_data import external_locations
-from xcompress.bundle.manifest import EXPORT_AGAIN, MANIFEST, inside, is_plain
+from xcompress.bundle.manifest import EXPORT_AGAIN, HASH, MANIFEST, inside, is_plain
 from xcompress.errors import InputError
-from xcompress.files import sha256_of
+from xcompress.files import read_json, sha256_of
 
 _READ_BY_LOADERS = ("onnx/**/*", "tokenizer*.json", "*.onnx", "*.ort", "*.data", "*.onnx_data")
 """Files that a loader may open by their names: each must be listed in the manifest."""
 _CARD = "README.md"
 """The model card: no code reads it, and its owner may edit it."""
+
+
+_PIPELINE = "config_sentence_transformers.json"
 
 
 class _ListedFile(NamedTuple):
@@ -50,6 +53,7 @@ def check_bundle(
     for name in set() if everything else optional - {_CARD}:
         if (folder / name).exists():
             _check_size(folder, name, files[name])
+    _check_settings(folder, manifest)
 
 
 def external_files(folder: Path, graph: str) -> set[str]:
@@ -65,6 +69,29 @@ def external_files(folder: Path, graph: str) -> set[str]:
         inside(folder, name.as_posix())
         names.add(name.as_posix())
     return names
+
+
+def _check_settings(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Check that the graphs are listed files and, without a hash of the manifest, that the prefix is the pipeline's.
+
+    The export writes the prefix into the sentence-transformers pipeline as well, as the default prompt.
+    """
+    for name in manifest.get("graphs", {}).values():
+        if name not in manifest["files"]:
+            raise InputError(f"{folder / MANIFEST}: graphs names {name[:80]!r}, files does not; {EXPORT_AGAIN}")
+    file = folder / _PIPELINE
+    if HASH in manifest or not file.is_file():
+        return
+    pipeline = read_json(file)
+    try:
+        prompt = pipeline["prompts"][pipeline["default_prompt_name"]]
+    except (KeyError, TypeError):
+        prompt = ""
+    if prompt != manifest["prefix"]:
+        raise InputError(
+            f"{folder / MANIFEST}: prefix is {manifest['prefix']!r}, but {file.name} says {str(prompt)[:200]!r}; "
+            f"{EXPORT_AGAIN}"
+        )
 
 
 def _read_file_list(folder: Path, manifest: Mapping[str, Any]) -> dict[str, _ListedFile]:

@@ -1,12 +1,14 @@
-"""The manifest of a bundle: its name, format and keys, and the files that it lists."""
+"""The manifest of a bundle: its name, format, keys and hash, and the files that it lists."""
 
 from collections.abc import Mapping
-from json import loads
+from hashlib import sha256
+from json import dumps, loads
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from xcompress.errors import InputError, first_line
-from xcompress.files import check_encoding, read_json, sha256_of
+from xcompress.files import check_encoding, read_json, sha256_of, write_json
+from xcompress.printable import UNPRINTABLE
 
 MANIFEST = "manifest.json"
 """A run folder has a file of this name, too; see `is_bundle`."""
@@ -21,37 +23,90 @@ GRAPHS = {
     "int4": "onnx/model_q4.onnx",
 }
 """File of each precision, named as transformers.js and Optimum look for them."""
+TARGETS = ("cpu", "mobile", "wasm")
+"""What a bundle may be exported for."""
+HASH = "sha256"
+"""Key of the hash of the manifest's own content; bundles of earlier versions lack it."""
+PUBLISHED = {
+    "70201f824ab3e588": "4e214e1880b010b32a9cb9cd0e7db43d8b6e0601c949698ee87fb92dbc5eb372",
+    "ac5f1136550aaa74": "22954d751b436d7a53f29e76c63e1581e2aa11f250526bfd93ac2026bd6b01fe",
+}
+"""By `made_from`, the hash of the content of manifests that were released before manifests held it themselves."""
 EXPORT_AGAIN = "export the bundle again, or copy it again"
 
 _UNNAMED_GRAPHS = ("int8", "fp32")
 """Precisions that a manifest without `graphs` may have."""
 _REQUIRED = {"format": int, "dimension": int, "prefix": str, "max_tokens": int, "pad_token_id": int}
-_OPTIONAL = {"files": dict, "graphs": dict, "languages": list, "precision": str, "target": str, "vocab_size": int}
+_OPTIONAL: dict[str, type] = {"files": dict, "graphs": dict, "languages": list, "precision": str}
+_OPTIONAL |= {"release": dict, "target": str, "vocab_size": int}
 _TYPE_NAMES = {int: "a whole number", str: "text", dict: "a mapping", list: "a list"}
-_MINIMUM = {"format": 1, "dimension": 1, "max_tokens": 1, "pad_token_id": 0}
+_MINIMUM = {"format": 1, "dimension": 1, "max_tokens": 1, "pad_token_id": 0, "vocab_size": 1}
+_MAXIMUM = 2**31 - 1
+_LONGEST_PREFIX = 1000
+_LONGEST_NAME = 255
+"""Bytes of a file's name that file systems allow."""
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read a bundle's manifest and check the types of the keys that this version uses.
+    """Read a bundle's manifest; check the keys that this version uses, and the hash of the content if there is one.
 
-    :raises InputError: when the folder has no manifest, or its manifest cannot be that of a bundle.
+    :raises InputError: when the folder has no manifest, or its manifest was changed or cannot be that of a bundle.
     """
     check_encoding(folder)
-    if not folder.is_dir():
+    try:
+        is_folder, has_manifest = folder.is_dir(), (folder / MANIFEST).is_file()
+    except (OSError, ValueError) as error:  # a name that is too long or holds a NUL
+        raise InputError(f"{folder}: cannot be read ({first_line(error)}); give the folder of a bundle") from error
+    if not is_folder:
         raise InputError(f"{folder}: no such folder; give a bundle that `xcompress export` made")
-    if not (folder / MANIFEST).is_file():
+    if not has_manifest:
         raise InputError(f"{folder}: no manifest.json here; give a bundle that `xcompress export` made")
     file = inside(folder, MANIFEST)
     try:
-        manifest = loads(file.read_bytes())
+        content = file.read_bytes()
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror}); correct its permissions") from error
+    return parse_manifest(content, file)
+
+
+def parse_manifest(content: bytes, file: Path) -> dict[str, Any]:
+    """Parse and check the content of a manifest, as `read_manifest` does.
+
+    :param file: where the content is from, for errors.
+    """
+    try:
+        manifest = loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: not valid JSON ({first_line(error)}); {EXPORT_AGAIN}") from error
     if not isinstance(manifest, dict):
         raise InputError(f"{file}: holds {type(manifest).__name__}, not a mapping; {EXPORT_AGAIN}")
     _check_keys(file, manifest)
+    _check_values(file, manifest)
+    _check_graphs(file, manifest)
+    if not is_unchanged(manifest):
+        raise InputError(f"{file}: was changed after the export, its content has another hash; {EXPORT_AGAIN}")
     return manifest
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write a bundle's manifest with the hash of its content; lone surrogates become question marks."""
+    content = loads(dumps(manifest, default=str, ensure_ascii=False).encode("utf-8", "replace"))
+    write_json(folder / MANIFEST, content | {HASH: content_hash(content)})
+
+
+def content_hash(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest as 64 hex digits, whatever the spaces and the order of the keys.
+
+    The key of the hash itself does not count.
+    """
+    content = {key: value for key, value in manifest.items() if key != HASH}
+    return sha256(dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def is_unchanged(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether a manifest has the hash that it holds, or that this version knows of it; True without a hash."""
+    expected = manifest.get(HASH, PUBLISHED.get(str(manifest.get("made_from"))))
+    return expected is None or content_hash(manifest) == expected
 
 
 def _check_keys(file: Path, manifest: Mapping[str, Any]) -> None:
@@ -62,14 +117,37 @@ def _check_keys(file: Path, manifest: Mapping[str, Any]) -> None:
         value = manifest.get(key)
         if key in manifest and (not isinstance(value, expected) or isinstance(value, bool)):
             raise InputError(f"{file}: {key} is {type(value).__name__}, not {_TYPE_NAMES[expected]}; {EXPORT_AGAIN}")
-    for key, minimum in _MINIMUM.items():
-        if manifest[key] < minimum:
-            raise InputError(f"{file}: {key} is {manifest[key]}, less than {minimum}; {EXPORT_AGAIN}")
-    if manifest["format"] > FORMAT:
-        raise InputError(f"{file}: format {manifest['format']}, this version reads {FORMAT}; upgrade xcompress")
     texts = [*manifest.get("graphs", {}).values(), *manifest.get("languages", [])]
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f"{file}: graphs and languages must hold text only; {EXPORT_AGAIN}")
+
+
+def _check_values(file: Path, manifest: Mapping[str, Any]) -> None:
+    for key, minimum in _MINIMUM.items():
+        value = manifest.get(key, minimum)
+        if not minimum <= value <= _MAXIMUM:
+            limit = f"less than {minimum}" if value < minimum else f"more than {_MAXIMUM}"
+            raise InputError(f"{file}: {key} is {value}, {limit}; {EXPORT_AGAIN}")
+    if manifest["format"] > FORMAT:
+        raise InputError(f"{file}: format {manifest['format']}, this version reads {FORMAT}; upgrade xcompress")
+    prefix = manifest["prefix"]
+    if control := UNPRINTABLE.search(prefix):
+        raise InputError(f"{file}: prefix holds U+{ord(control[0]):04X}, which cannot be printed; {EXPORT_AGAIN}")
+    if len(prefix) > _LONGEST_PREFIX:
+        raise InputError(f"{file}: prefix has {len(prefix)} characters, more than {_LONGEST_PREFIX}; {EXPORT_AGAIN}")
+    if manifest.get("target", "cpu") not in TARGETS:
+        raise InputError(f"{file}: target is {manifest['target'][:40]!r}, not {', '.join(TARGETS)}; {EXPORT_AGAIN}")
+
+
+def _check_graphs(file: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a precision that does not exist or has no graph: another graph would be opened in its place."""
+    graphs = manifest.get("graphs", _UNNAMED_GRAPHS)
+    precision = manifest.get("precision")
+    for name in graphs:
+        if name not in GRAPHS:
+            raise InputError(f"{file}: graphs names {name[:40]!r}, which is no precision; {EXPORT_AGAIN}")
+    if precision is not None and precision not in graphs:
+        raise InputError(f"{file}: precision is {precision[:40]!r}, which graphs does not name; {EXPORT_AGAIN}")
 
 
 def graphs_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -111,7 +189,7 @@ def inside(folder: Path, name: str) -> Path:
     :raises InputError: when the name, or a symbolic link on the way, leads out of the folder.
     """
     if not is_plain(name):
-        raise InputError(f"{folder / MANIFEST}: names {name!r}, outside the bundle; do not use it")
+        raise InputError(f"{folder / MANIFEST}: names {name[:80]!r}, outside the bundle; do not use it")
     try:
         resolved, root = (folder / name).resolve(), folder.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError
@@ -125,4 +203,5 @@ def is_plain(name: str) -> bool:
     """Tell whether a name can only mean a path below the folder, on any operating system."""
     posix, windows = PurePosixPath(name), PureWindowsPath(name)
     climbs = ".." in windows.parts or posix.is_absolute() or bool(windows.anchor)
-    return name.isprintable() and not climbs and posix.as_posix() == name and name not in ("", ".")
+    is_text = name.isprintable() and all(len(part.encode()) <= _LONGEST_NAME for part in posix.parts)
+    return is_text and not climbs and posix.as_posix() == name and name not in ("", ".")

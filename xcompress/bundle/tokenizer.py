@@ -92,7 +92,7 @@ def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> Tokenizer:
     except Exception as error:  # tokenizers raises nothing more precise
         raise InputError(f"{file}: not a tokenizer ({first_line(error)}); export the bundle again") from error
     max_tokens, cut = manifest["max_tokens"], (tokenizer.truncation or {}).get("max_length")
-    if max_tokens > (cut or max_tokens) or max_tokens <= tokenizer.num_special_tokens_to_add(False):
+    if max_tokens != (cut or max_tokens) or max_tokens <= tokenizer.num_special_tokens_to_add(False):
         raise InputError(
             f"{file}: truncates at {cut} tokens, manifest.json says max_tokens {max_tokens}; export the bundle again"
         )
@@ -100,6 +100,12 @@ def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> Tokenizer:
     if vocab_size is not None and max(tokens, manifest["pad_token_id"] + 1) > vocab_size:
         raise InputError(
             f"{file}: has {tokens} tokens, manifest.json says vocab_size {vocab_size}; export the bundle again"
+        )
+    pad_token_id, padding = manifest["pad_token_id"], tokenizer.padding or {}
+    if pad_token_id != padding.get("pad_id", pad_token_id):
+        raise InputError(
+            f"{file}: pads with {padding['pad_id']}, manifest.json says pad_token_id {pad_token_id}; "
+            "export the bundle again"
         )
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_tokens)

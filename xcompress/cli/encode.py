@@ -15,6 +15,7 @@ from xcompress.bundle.manifest import newest_bundle
 from xcompress.bundle.released import find_bundle, released_names
 from xcompress.cli.options import AsJson
 from xcompress.errors import InputError
+from xcompress.printable import one_line
 
 if TYPE_CHECKING:
     from xcompress.bundle.encoder import Encoder, Precision
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _TEXTS_PER_STEP = 1024
 """Texts encoded per step of the progress bar."""
+_CHARACTERS_SHOWN = 1000
+"""Characters of a text that a table shows."""
 _NUMBERS_SHOWN = 4
 """Dimensions of a vector that a table shows."""
 
@@ -85,7 +88,7 @@ def embed(
     elif output is None:
         head = ["text", *(str(number) for number in range(min(_NUMBERS_SHOWN, vectors.shape[1])))]
         rows = [
-            [_printable(sentence), *(f"{number:.4f}" for number in vector[:_NUMBERS_SHOWN])]
+            [one_line(sentence[:_CHARACTERS_SHOWN]), *(f"{number:.4f}" for number in vector[:_NUMBERS_SHOWN])]
             for sentence, vector in zip(sentences, vectors, strict=True)
         ]
         table(f"First of {vectors.shape[1]} dimensions; --json or --output gives all", head, rows)
@@ -125,8 +128,11 @@ def search(
         keys = ("rank", "cosine", "line", "text")
         emit(_to_json([dict(zip(keys, (rank, _round(c), *line), strict=True)) for rank, c, *line in nearest]))
         return
-    rows = [[f"{rank}. {_printable(text)}", f"{cosine:.3f}", str(number)] for rank, cosine, number, text in nearest]
-    table(_printable(f"{file}: nearest to {query}"), ["text", "cosine", "line"], rows)
+    rows = [
+        [f"{rank}. {one_line(text[:_CHARACTERS_SHOWN])}", f"{cosine:.3f}", str(number)]
+        for rank, cosine, number, text in nearest
+    ]
+    table(one_line(f"{file}: nearest to {query[:_CHARACTERS_SHOWN]}"), ["text", "cosine", "line"], rows)
 
 
 def _open_encoder(model: str | None, precision: str, threads: int | None) -> "Encoder":
@@ -213,11 +219,6 @@ def _encode(encoder: "Encoder", texts: Sequence[str]) -> "Vectors":
             vectors[start : start + len(step)] = encoder.encode(step)
             ticker.advance(len(step))
     return vectors
-
-
-def _printable(text: str) -> str:
-    """Replace control characters, which could steer the terminal, by spaces."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:1000])
 
 
 def _to_json(value: object) -> str:

@@ -15,6 +15,7 @@ from xcompress.cli.export import export
 from xcompress.cli.models import models
 from xcompress.cli.recipe import app as recipe_commands
 from xcompress.cli.trim import trim
+from xcompress.cli.usage import CommandGroup
 
 EXAMPLES = """
 Three commands make a small encoder and show what was lost:
@@ -27,6 +28,7 @@ Three commands make a small encoder and show what was lost:
 """
 
 app = typer.Typer(
+    cls=CommandGroup,
     help=f"Compress a multilingual sentence encoder for CPUs and phones, and measure what was lost.\n\n{EXAMPLES}",
     no_args_is_help=True,
     add_completion=False,

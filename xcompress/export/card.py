@@ -1,10 +1,15 @@
 """The model card of a bundle, written from its manifest."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from json import dumps
 from typing import Any
 
+import yaml
+
 from xcompress.files import megabytes
+from xcompress.printable import code_span, markdown_text, printable, table_cell
 
 CARD = "README.md"
 """The card's file in a bundle."""
@@ -18,7 +23,7 @@ tags: [sentence-transformers, onnx, feature-extraction, sentence-similarity]
 # {title}
 
 A sentence encoder for CPUs: text in, vectors of {dimension} numbers out. {normalized}
-Made with xcompress {xcompress} from `{source}`.
+Made with xcompress {xcompress} from {source}.
 
 | | |
 |---|---|
@@ -50,7 +55,7 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer(
     "path/to/this/folder",
     backend="onnx",
-    model_kwargs={{"file_name": "{graph}", "provider": "CPUExecutionProvider"}},
+    model_kwargs={{"file_name": {graph}, "provider": "CPUExecutionProvider"}},
 )
 vectors = model.encode(["A first sentence.", "Ein zweiter Satz."])
 ```
@@ -61,8 +66,8 @@ With onnxruntime alone:
 import numpy, onnxruntime, tokenizers
 
 tokenizer = tokenizers.Tokenizer.from_file("path/to/this/folder/tokenizer.json")
-session = onnxruntime.InferenceSession("path/to/this/folder/{graph}")
-encoded = tokenizer.encode_batch(["{prefix_text}A first sentence.", "{prefix_text}Ein zweiter Satz."])
+session = onnxruntime.InferenceSession({graph_path})
+encoded = tokenizer.encode_batch([{first_text}, {second_text}])
 feeds = {{
     "input_ids": numpy.array([line.ids for line in encoded], dtype=numpy.int64),
     "attention_mask": numpy.array([line.attention_mask for line in encoded], dtype=numpy.int64),
@@ -96,7 +101,7 @@ class ReleaseNotes:
     """Items of the list of limits, each ending with a line break."""
 
 
-_FORMATTED = ("files", "languages", "prefix", "release")
+_FORMATTED = ("files", "languages", "prefix", "release", "source")
 """Entries of the manifest that the card shows in another form."""
 
 
@@ -105,29 +110,35 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
 
     :param release: for a released model, what it was trained on, how it scores and what it is bad at.
     """
-    bottleneck, codes = manifest["bottleneck"], list(manifest["languages"])
-    graphs = [name for name in manifest["files"] if name.endswith(".onnx")]
+    prefix, bottleneck, codes = manifest["prefix"], manifest["bottleneck"], list(manifest["languages"])
+    files = manifest["files"]
+    graphs = [name for name in files if name.endswith(".onnx")]
     # hubs read licence and languages in the header
     header = f"license: {release.licence.lower()}\n" if release else ""
-    header += f"language: [{', '.join(codes)}]\n" if codes else ""
+    header += f"language: [{', '.join(map(yaml_text, codes))}]\n" if codes else ""
     recurrences, trained = manifest["recurrences"], manifest["student_recurrences"]
     applied = f"{recurrences} times" + (f" of the {trained} that the student has" if recurrences < trained else "")
     return _CARD.format(
         **{name: value for name, value in manifest.items() if name not in _FORMATTED},
-        languages=", ".join(codes) or "not recorded",
+        languages=markdown_text(", ".join(codes)) or "not recorded",
+        source=code_span(manifest["source"]),
         header=header,
-        title=f"xcompress {release.name}" if release else manifest["source"],
-        opened=f'Encoder.released("{release.name}")' if release else 'Encoder("path/to/this/folder")',
+        title=f"xcompress {release.name}" if release else markdown_text(manifest["source"]),
+        opened=f"Encoder.released({_quoted(release.name)})" if release else 'Encoder("path/to/this/folder")',
         normalized="They have unit length." if manifest["normalize"] else "They are not normalised.",
         table_width=bottleneck["width"] if bottleneck else manifest["hidden_size"],
-        prefix=f"`{manifest['prefix']}`" if manifest["prefix"] else "none",
-        prefix_text=manifest["prefix"],
+        prefix=table_cell(code_span(prefix)) if prefix else "none",
+        first_text=_quoted(f"{prefix}A first sentence."),
+        second_text=_quoted(f"{prefix}Ein zweiter Satz."),
         applied="once" if trained == 1 else applied,
-        files="\n".join(f"| {name} | {megabytes(manifest['files'][name]['bytes'])} |" for name in graphs),
+        files="\n".join(
+            f"| {markdown_text(name)} | {megabytes(manifest['files'][name]['bytes'])} |" for name in graphs
+        ),
         scores=release.rows if release else _run_scores(manifest.get("dev")),
         sections=release.sections if release else "",
         limits=release.limits if release else "",
-        graph=max(graphs, key=len),
+        graph=_quoted(max(graphs, key=len)),
+        graph_path=_quoted(f"path/to/this/folder/{max(graphs, key=len)}"),
         checks=_checks(manifest),
     )
 
@@ -135,7 +146,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
 def _run_scores(dev: object) -> str:
     """Return the training run's own scores as rows, those that are plain numbers."""
     scores = dev.items() if isinstance(dev, Mapping) else ()
-    rows = [f"| {name} | {value:.4g} |\n" for name, value in scores if isinstance(value, int | float)]
+    rows = [f"| {markdown_text(name)} | {value:.4g} |\n" for name, value in scores if isinstance(value, int | float)]
     return "".join(rows)
 
 
@@ -166,4 +177,15 @@ def _checks(manifest: Mapping[str, Any]) -> str:
             f"{means[1]:.1f} after; most was lost in {worst}, {before[worst]:.1f} to {after[worst]:.1f}"
         )
     flags = ", ".join(machine["cpu_flags"]) or machine["architecture"]
-    return "\n".join([*lines, f"- on {machine['processor']} ({flags})"])
+    return "\n".join([*lines, markdown_text(f"- on {machine['processor']} ({flags})")])
+
+
+def _quoted(text: str) -> str:
+    """Write text as a string in Python code; JSON's strings are Python's."""
+    return printable(dumps(text, ensure_ascii=False))
+
+
+def yaml_text(code: str) -> str:
+    """Write a language code as a YAML string; `no` alone would be false."""
+    is_plain = re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", code) and yaml.safe_load(code) == code
+    return code if is_plain else _quoted(code)

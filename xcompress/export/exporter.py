@@ -9,7 +9,7 @@ from typing import Any
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.manifest import GRAPHS, MANIFEST, is_bundle
+from xcompress.bundle.manifest import GRAPHS, MANIFEST, is_bundle, is_unchanged
 from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
@@ -82,7 +82,7 @@ def export(
 def is_current(bundle: Path, made_from: str) -> bool:
     """Tell whether a bundle was made from the same inputs and still has all its files."""
     manifest = read_json(bundle / MANIFEST) if (bundle / MANIFEST).is_file() else None
-    if not isinstance(manifest, dict):
+    if not isinstance(manifest, dict) or not is_unchanged(manifest):
         return False
     files = {bundle / name: entry["bytes"] for name, entry in manifest.get("files", {}).items()}
     complete = all(file.is_file() and file.stat().st_size == size for file, size in files.items())

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 import xcompress
-from xcompress.bundle.manifest import FORMAT, MANIFEST, list_files
+from xcompress.bundle.manifest import FORMAT, list_files, write_manifest
 from xcompress.export.card import model_card
 from xcompress.export.graph import INPUTS, OUTPUTS
 from xcompress.export.source import Source
@@ -50,7 +50,7 @@ def write_bundle(
     write_pipeline(folder, student.config, student.head if student.config.head_activation else None)
     manifest = describe_model(student, source, made_from) | dict(facts)
     write_text(folder / "README.md", model_card(manifest | {"files": list_files(folder)}))
-    write_json(folder / MANIFEST, manifest | {"files": list_files(folder)})
+    write_manifest(folder, manifest | {"files": list_files(folder)})
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -> None:

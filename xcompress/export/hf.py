@@ -17,6 +17,7 @@ import xcompress
 from xcompress import console
 from xcompress.bundle.manifest import MANIFEST, is_bundle, list_files
 from xcompress.errors import GateError, InputError
+from xcompress.export.card import yaml_text
 from xcompress.export.exporter import is_current
 from xcompress.export.folder import transformers_config, write_pipeline, write_tokenizer
 from xcompress.export.source import Source, SourceOptions, find_source
@@ -24,6 +25,7 @@ from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, megabytes, prepare_target, whole_folder, write_json, write_text
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
+from xcompress.printable import code_span, markdown_text
 
 TRANSFORMERS = "4.57.0"
 """Oldest transformers that the files are written for. config.json names it, as transformers 4.57 otherwise takes the
@@ -36,10 +38,10 @@ pipeline_tag: sentence-similarity
 tags: [sentence-transformers, feature-extraction, sentence-similarity]
 {languages}---
 
-# {source}
+# {title}
 
 A sentence encoder, {architecture} with {layers} layers: text in, vectors of {dimension} numbers out.
-Made with xcompress {version} from `{source}`; its unit of {unit} layers is written out {times} times here.
+Made with xcompress {version} from {source}; its unit of {unit} layers is written out {times} times here.
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -129,10 +131,11 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
             f"export: sentence-transformers' vectors differ from the student's by {difference:.2e}, bound {BOUND:.0e}; "
             "install the transformers and sentence-transformers versions of constraints.txt"
         )
-    codes = ", ".join(source.languages)
+    codes = ", ".join(map(yaml_text, source.languages))
     card = _CARD.format(
         languages=f"language: [{codes}]\n" if codes else "",
-        source=source.name,
+        title=markdown_text(source.name),
+        source=code_span(source.name),
         architecture=hf_config["architectures"][0],
         layers=config.depth,
         dimension=config.dimension,
@@ -140,7 +143,9 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
         unit=config.unit_layers,
         times=config.recurrences,
         tokens=config.max_tokens,
-        prefix=f"Every sentence gets the prefix `{config.prefix}`." if config.prefix else "No prefix is needed.",
+        prefix=f"Every sentence gets the prefix {code_span(config.prefix)}."
+        if config.prefix
+        else "No prefix is needed.",
         difference=difference,
         bound=BOUND,
     )

@@ -1,4 +1,3 @@
-import json
 import mmap
 import os
 import resource
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bench import memory
 from xcompress.bench.devices.arm64 import VARIABLE
 from xcompress.bench.devices.mobile import (
@@ -62,7 +61,7 @@ def test_a_bundle_exported_for_phones_is_used_unchanged(phone: Path, tmp_path: P
 def test_ort_format_of_another_target_is_copied(phone: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(phone, other)
-    (other / "manifest.json").write_text(json.dumps(read_manifest(phone) | {"target": "cpu"}))
+    change_manifest(other, target="cpu")
     made = mobile_bundle(other, "int8", tmp_path / "copy")
     assert read_manifest(made)["target"] == "mobile"
     Encoder(made)
@@ -79,7 +78,7 @@ def test_external_data_ends_up_in_the_graph(tmp_path: Path) -> None:
     listed = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in files
     }
-    (folder / "manifest.json").write_text(json.dumps(read_manifest(folder) | {"files": listed}))
+    change_manifest(folder, files=listed)
     made = mobile_bundle(folder, "fp32", tmp_path / "phone")
     assert [file.name for file in (made / "onnx").iterdir()] == ["model.ort"]
     np.testing.assert_allclose(

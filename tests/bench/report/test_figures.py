@@ -17,7 +17,7 @@ from xcompress.bench.report.figures.labels import Box, apart, beside
 from xcompress.bench.report.format import in_megabytes, milliseconds, shorten, signed, times
 from xcompress.bench.report.headlines import headlines, pareto_front
 from xcompress.bench.report.html import html
-from xcompress.bench.results import Report, Size
+from xcompress.bench.results import Accuracy, Report, Size
 from xcompress.errors import InputError
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -239,6 +239,40 @@ def test_names_are_never_markup_nor_formulas(name: str) -> None:
     for picture in pictures(replace(report, results=results)):
         if picture.name in ("size", "latency-1-thread", "accuracy-topics", "memory"):
             ElementTree.fromstring(svg(replace(report, results=results), picture.name, False))
+
+
+@matplotlib_needed
+def test_tests_languages_and_metrics_are_drawn_as_they_are() -> None:
+    report = small_report()
+    name = "$\\frac{1}$ \x1b[31m\u202e \udcff <b>"
+
+    def renamed(accuracy: Accuracy) -> Accuracy:
+        figures = {f"{name} {pair}": figure for pair, figure in accuracy.figures.items()}
+        averages = {f"{name} {pair}": figure for pair, figure in accuracy.averages.items()}
+        return replace(accuracy, test=f"{name} {accuracy.test}", metric=name, figures=figures, averages=averages)
+
+    results = tuple(replace(one, accuracy=tuple(map(renamed, one.accuracy))) for one in report.results)
+    hostile = replace(report, results=results)
+    for picture in pictures(hostile):
+        if picture.name == "size" or picture.name.startswith("accuracy"):
+            ElementTree.fromstring(svg(hostile, picture.name, False))
+
+
+@matplotlib_needed
+def test_a_dollar_is_drawn_as_a_dollar() -> None:
+    from xcompress.bench.report.figures.style import LIGHT, canvas, head, styled
+
+    with styled(LIGHT):
+        figure, axes = canvas(2)
+        head(figure, "$a$")
+        axes.set_xlabel("$b_1$")
+        axes.set_yticks([0], ["$c$"])
+        texts = [figure.legends[0].get_title(), axes.xaxis.label, *axes.get_yticklabels()]
+        assert [(text.get_text(), text.get_parse_math()) for text in texts] == [
+            ("$a$", False),
+            ("$b_1$", False),
+            ("$c$", False),
+        ]
 
 
 @matplotlib_needed

@@ -19,6 +19,7 @@ from tests.helpers.report import (
     without,
 )
 from xcompress.bench.results import Figure, Report
+from xcompress.printable import UNPRINTABLE
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
@@ -224,6 +225,13 @@ def test_everything_that_comes_from_outside_is_escaped() -> None:
     )
     reader = read(html(replace(nasty, date=f'"{bad}', xcompress=bad, seconds={bad: 1.0}, peaks={bad: 1e9})))
     assert not reader.all("script") and len(reader.all("style")) == 1
+
+
+def test_control_characters_are_escapes_on_the_page() -> None:
+    report = without(renamed(small_report(), INT8, "a\x1b[31m\x00\u202eb"), "latency", "accuracy")
+    page = html(report)
+    assert UNPRINTABLE.search(page) is None
+    assert "a\\u001b[31m\\u0000\\u202eb" in "".join(read(page).text)
 
 
 def test_many_subjects_are_split_into_tables_that_fit() -> None:

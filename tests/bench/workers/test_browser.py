@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.helpers.student import CONFIG, SENTENCES, bundle, save_student
+from tests.helpers.student import CONFIG, SENTENCES, bundle, change_manifest, save_student
 from xcompress.bench.devices.browser import emulation_notes
 from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser
 from xcompress.bench.workers.browser import tools as tools_module
@@ -71,7 +71,7 @@ def relist(folder: Path, *names: str) -> None:
     for name in names:
         file = folder / name
         manifest["files"][name] = {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    change_manifest(folder, files=manifest["files"])
 
 
 def is_running(process: int) -> bool:
@@ -253,10 +253,8 @@ def test_external_data_is_served(tools: Tools, bundle_copy: Path) -> None:
 @pytest.mark.usefixtures("little_text")
 def test_a_loop_in_ort_format_runs_in_the_browser(tools: Tools, tmp_path: Path) -> None:
     made = export(save_student(tmp_path / "small"), options=ExportConfig(target="mobile"))
-    manifest = json.loads((made / "manifest.json").read_text())
     graph = next(path for path in made.rglob("*.ort"))
-    manifest["graphs"] = {"int8": graph.relative_to(made).as_posix()}
-    (made / "manifest.json").write_text(json.dumps(manifest))
+    change_manifest(made, graphs={"int8": graph.relative_to(made).as_posix()})
     with BrowserWorker(made, "int8", slow_down=1, tools=tools) as worker:
         assert worker.ask("load", **LOAD)["browser"]["parity"] >= 0.999
         assert worker.requests[-1].endswith(".ort")

@@ -19,9 +19,9 @@ from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, read_manifest
+from xcompress.bundle.manifest import graphs_of, inside, read_manifest, write_manifest
 from xcompress.errors import InputError, XCompressError, first_line
-from xcompress.files import sha256_of, whole_folder, write_json
+from xcompress.files import sha256_of, whole_folder
 
 ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
@@ -167,7 +167,7 @@ def mobile_bundle(bundle: Path, precision: str, folder: Path) -> Path:
             for path in paths
         }
         changes = {"target": TARGET, "precision": precision, "graphs": {precision: graph}, "files": files}
-        write_json(copy / MANIFEST, manifest | changes)
+        write_manifest(copy, manifest | changes)
     return folder
 
 

@@ -34,6 +34,7 @@ RUNNER = (
     "files.py",
     "machine.py",
     "metrics.py",
+    "printable.py",
     "bundle/__init__.py",
     "bundle/encoder.py",
     "bundle/external_data.py",

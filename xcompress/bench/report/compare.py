@@ -20,6 +20,7 @@ from xcompress.bench.noise import (
 from xcompress.bench.report.format import call_text, in_megabytes, milliseconds, threads_text
 from xcompress.bench.results import SCHEMA, Accuracy, Figure, Latency, Report, Result
 from xcompress.errors import InputError
+from xcompress.printable import markdown_text
 
 Unit = Literal["bytes", "seconds", "times", "per second", "points", "cosine"]
 HEAD = ("subject", "figure", "before", "after", "change", "")
@@ -103,10 +104,12 @@ class Comparison:
 
     def markdown(self) -> str:
         """Return the comparison as a section of Markdown."""
-        parts = [f"## Compared with the report of {self.before}", f"{self.verdict[0].upper()}{self.verdict[1:]}."]
+        title = markdown_text(f"Compared with the report of {self.before}")
+        parts = [f"## {title}", f"{self.verdict[0].upper()}{self.verdict[1:]}."]
         if self.changes:
-            parts.append(console.markdown_table(HEAD, self.rows()))
-        lines = [f"* {line}" for line in (*self.warnings, *self.notes)]
+            rows = [[markdown_text(cell) for cell in row] for row in self.rows()]
+            parts.append(console.markdown_table(HEAD, rows))
+        lines = [f"* {markdown_text(line)}" for line in (*self.warnings, *self.notes)]
         return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])]) + "\n"
 
     def to_json(self) -> str:

@@ -4,6 +4,7 @@ import textwrap
 
 from xcompress.bench.report.headlines import figures_of
 from xcompress.bench.results import Latency, Report, Result
+from xcompress.printable import one_line, printable
 
 LONGEST = 44
 """Characters of a name in a picture; longer names lose their middle, since paths differ at their ends."""
@@ -74,7 +75,7 @@ def decimals_of(report: Report, test: str) -> int:
 
 def shorten(name: str) -> str:
     """Put a name into one line of at most `LONGEST` characters."""
-    line = " ".join(name.encode("utf-8", "replace").decode().split())
+    line = " ".join(one_line(name).split())
     half = LONGEST // 2
     return line if len(line) <= LONGEST else f"{line[: half - 1]}…{line[-half:]}"
 
@@ -87,4 +88,4 @@ def label(report: Report, result: Result, width: int = LONGEST + 12) -> str:
 
 def wrap(text: str, width: int) -> str:
     """Break a text into lines of at most `width` characters."""
-    return "\n".join(textwrap.wrap(text, width))
+    return "\n".join(textwrap.wrap(printable(text), width))

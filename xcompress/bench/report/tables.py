@@ -7,6 +7,7 @@ from xcompress import console
 from xcompress.bench.report.format import in_megabytes, milliseconds, percent, shape_text, threads_text, times
 from xcompress.bench.results import Accuracy, Figure, Latency, Report, Result
 from xcompress.corpus.graded import BUILTIN
+from xcompress.printable import markdown_text
 
 NONE = "-"
 """For a figure that was not measured."""
@@ -38,10 +39,12 @@ def grids(report: Report) -> list[Grid]:
 
 def markdown(report: Report) -> str:
     """Return the report as Markdown: machine and date, tables, notes."""
-    parts = ["# Bench", measured_on(report)]
+    parts = ["# Bench", markdown_text(measured_on(report))]
     for grid in grids(report):
-        parts += [f"## {grid.title[0].upper()}{grid.title[1:]}", console.markdown_table(grid.head, grid.rows)]
-    parts += [f"* {line}" for line in (*report.device.emulated, *report.notes, *report.warnings)]
+        head, *rows = ([markdown_text(cell) for cell in row] for row in (grid.head, *grid.rows))
+        title = markdown_text(f"{grid.title[0].upper()}{grid.title[1:]}")
+        parts += [f"## {title}", console.markdown_table(head, rows)]
+    parts += [f"* {markdown_text(line)}" for line in (*report.device.emulated, *report.notes, *report.warnings)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from xcompress.bench.report.figures.catalogue import Row, accuracies_of, accuracy_rows, row_height
 from xcompress.bench.report.figures.style import TITLE_WIDTH, Look, Theme, canvas, head, looks
-from xcompress.bench.report.format import label, wrap
+from xcompress.bench.report.format import label, shorten, wrap
 from xcompress.bench.results import Report
 
 
@@ -41,7 +41,7 @@ def draw_rows(
                 axes.errorbar(span.value, y, xerr=reach, color=look[name].colour, elinewidth=1.4, capsize=2, zorder=3)
                 axes.add_line(_marker(look[name], theme, [span.value], [y]))
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_yticks(range(len(rows)), [shorten(row.name) for row in rows])
     for text, row in zip(axes.get_yticklabels(), rows, strict=True):
         text.set_fontweight("bold" if row.strong else "normal")
     axes.grid(visible=False, axis="y")

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, tostring
 
+from xcompress.printable import printable
+
 Node = Element | str
 BLOCKS = {"p", "li", "tr", "table", "section", "figure", "div", "dl", "h1", "h2", "h3", "head", "style", "meta", "img"}
 """Followed by a line break, for readers of the source."""
@@ -40,6 +42,6 @@ def table(caption: str, head: Sequence[str], *bodies: Element, first: str = "sub
 
 
 def document(root: Element) -> str:
-    """Return the whole page; characters that UTF-8 cannot encode become question marks."""
+    """Return the whole page, with control characters as escapes: HTML has no way to write them."""
     text = tostring(root, encoding="unicode", method="html")
-    return f"<!DOCTYPE html>\n{text.strip()}\n".encode("utf-8", "replace").decode()
+    return f"<!DOCTYPE html>\n{printable(text.strip())}\n"

@@ -1,0 +1,49 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers.report import small_report
+from tests.test_printable import HOSTILE
+from xcompress.bench.report.tables import markdown, show
+from xcompress.bench.results import Report
+from xcompress.console import emit
+from xcompress.printable import UNPRINTABLE
+
+
+@pytest.fixture
+def hostile() -> Report:
+    """A report of names that are markup."""
+    report = small_report()
+    results = tuple(
+        replace(
+            one,
+            name=f"{HOSTILE} {one.name}",
+            accuracy=tuple(replace(accuracy, test=f"{HOSTILE}\n{accuracy.test}") for accuracy in one.accuracy),
+        )
+        for one in report.results
+    )
+    return replace(report, results=results, notes=(HOSTILE,), warnings=(HOSTILE,))
+
+
+def test_markdown_of_any_names_keeps_its_tables(hostile: Report) -> None:
+    text = markdown(hostile)
+    assert UNPRINTABLE.search(text) is None
+    assert "\\<b>" in text
+    assert "<b>" not in text.replace("\\<b>", "")
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    clean = [line for line in markdown(small_report()).splitlines() if line.startswith("|")]
+    assert [line.replace("\\|", "").count("|") for line in table] == [line.count("|") for line in clean]
+    assert len(text.splitlines()) == len(markdown(small_report()).splitlines())
+
+
+def test_tables_in_the_terminal_show_any_names(hostile: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    show(hostile)
+    captured = capsys.readouterr()
+    assert UNPRINTABLE.search(captured.out + captured.err) is None
+    assert "[/] [red]b[/red]" in captured.out
+
+
+def test_json_of_any_names_is_json(hostile: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    emit(hostile.to_json())
+    assert json.loads(capsys.readouterr().out)["notes"] == [HOSTILE.replace("\ud800", "\ufffd")]

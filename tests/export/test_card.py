@@ -1,0 +1,76 @@
+import ast
+import re
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from tests.helpers.student import CONFIG, bundle
+from tests.test_printable import HOSTILE
+from xcompress.bundle.manifest import read_manifest
+from xcompress.export.card import ReleaseNotes, model_card
+from xcompress.printable import UNPRINTABLE
+
+PREFIXES = [
+    '"]); import os; os.system("id") #',
+    "\\",
+    "```\nimport os\n```",
+    "a`b|c",
+    "{dimension} {",
+    "Instruct: find it\nQuery: ",
+    HOSTILE,
+]
+
+
+def examples(card: str) -> list[str]:
+    """Return the code of the card's examples."""
+    return re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_prefix_stays_text_in_the_example(prefix: str) -> None:
+    plain, hostile = (read_manifest(bundle()) | {"prefix": text} for text in (CONFIG.prefix, prefix))
+    expected, codes = examples(model_card(plain)), examples(model_card(hostile))
+    assert len(codes) == len(expected) == 3
+    for code, other in zip(codes, expected, strict=True):
+        kinds, others = ([type(node) for node in ast.walk(ast.parse(text))] for text in (code, other))
+        assert kinds == others
+    texts = [node.value for node in ast.walk(ast.parse(codes[2])) if isinstance(node, ast.Constant)]
+    assert prefix.replace("\ud800", "\ufffd") + "A first sentence." in texts
+
+
+@pytest.mark.parametrize("text", PREFIXES)
+def test_a_card_of_any_names_keeps_its_form(text: str) -> None:
+    manifest = read_manifest(bundle())
+    files = dict(manifest["files"])
+    machine = manifest["machine"] | {"processor": text, "cpu_flags": [text]}
+    hostile = manifest | {
+        "source": text,
+        "prefix": text,
+        "languages": ["de", text],
+        "machine": machine,
+        "dev": {text: 1},
+    }
+    card = model_card(hostile | {"files": files | {f"onnx/{text}.onnx": {"bytes": 3}}})
+    assert UNPRINTABLE.search(card) is None
+    header = yaml.safe_load(card.split("---\n")[1])
+    assert header["language"] == ["de", text.replace("\ud800", "\ufffd")]
+    shape = [line.split(" ")[0] for line in card.splitlines()]
+    plain = model_card(manifest | {"dev": {"a": 1}, "languages": ["de"]}).splitlines()
+    assert [word for word in shape if word.startswith("#")] == [
+        word.split(" ")[0] for word in plain if word.startswith("#")
+    ]
+    rows = [line for line in card.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {3}
+
+
+def test_the_norwegian_code_stays_text_in_the_header() -> None:
+    card = model_card(read_manifest(bundle()) | {"languages": ["no", "en"]})
+    assert yaml.safe_load(card.split("---\n")[1])["language"] == ["no", "en"]
+    assert 'language: ["no", en]' in card
+
+
+def test_a_released_name_stays_text() -> None:
+    notes = replace(ReleaseNotes("small", "MIT", "", "", ""), name='x"); import os #')
+    (first, *_) = examples(model_card(read_manifest(bundle()), notes))
+    assert not any(isinstance(node, ast.Import) for node in ast.walk(ast.parse(first)))
