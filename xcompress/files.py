@@ -113,7 +113,8 @@ def check_encoding(path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
-        shown = os.fsencode(path).decode(errors="backslashreplace")
+        # Python keeps such a byte as a surrogate, 0xff as \\udcff.
+        shown = str(path).encode(errors="backslashreplace").decode().replace("\\udc", "\\x")
         raise InputError(f"{shown}: this path is not UTF-8, so no model opens there; rename the folder") from error
 
 
