@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import get_args
 
 from tokenizers import Tokenizer, normalizers
+from torch import Tensor
 
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.modeling.architectures import BERT_NAMES, Architecture, load_state, read_architecture, to_student_names
+from xcompress.modeling.bounds import check_fits
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.st_folder import (
     folders_of,
@@ -62,6 +64,7 @@ def import_encoder(
     config = replace(
         config, prefix=prefix, pooling=chosen_pooling, max_tokens=_choose_max_tokens(config, limit, max_tokens)
     )
+    check_fits(vars(config), sum(map(Tensor.numel, weights.values())), path)
     student = Student(config)
     load_state(student, to_student_names(weights, names, config.unit_layers), path)
     return student.eval(), _open_tokenizer(path, tokenizer)
@@ -129,10 +132,11 @@ def _import_pipeline(
             f"{path}: leaves the tokens of the prompt {config.prefix!r} out of its pooling, which is not supported; "
             "choose another model"
         )
-    student = Student(config)
     state = to_student_names(load_weights(transformer), architecture.names, config.unit_layers)
     if head:
         state |= {"head.weight": head.weight, "head.bias": head.bias}
+    check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
+    student = Student(config)
     load_state(student, state, transformer)
     opened = _open_tokenizer(transformer, tokenizer)
     if is_lowercased(transformer):

@@ -19,8 +19,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_line
 from xcompress.files import read_json
+from xcompress.modeling.bounds import check_fits, check_sizes
 
 MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
@@ -74,6 +75,7 @@ class StudentConfig:
     """Activation of the head. Such a head acts on the pooled vector, as it does not commute with pooling."""
 
     def __post_init__(self) -> None:
+        check_sizes(vars(self))
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}; "
@@ -296,8 +298,10 @@ class Student(nn.Module):
 
         :raises InputError: when the folder does not hold a student.
         """
-        student = cls(read_config(folder))
-        student.load_state_dict(load_file(folder / "model.safetensors"))
+        config, weights = read_config(folder), load_file(folder / "model.safetensors")
+        check_fits(vars(config), sum(map(Tensor.numel, weights.values())), folder / "model.safetensors")
+        student = cls(config)
+        student.load_state_dict(weights)
         return student.eval(), Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
@@ -310,7 +314,10 @@ def read_config(folder: Path) -> StudentConfig:
     if config.get("model_type") != MODEL_TYPE:
         raise InputError(f"{folder}: model_type is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
     known = {field.name for field in fields(StudentConfig)}
-    return StudentConfig(**{name: value for name, value in config.items() if name in known})
+    try:
+        return StudentConfig(**{name: value for name, value in config.items() if name in known})
+    except (InputError, TypeError) as error:  # TypeError: a field is missing
+        raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error
 
 
 def shallower(student: Student, recurrences: int) -> Student:
