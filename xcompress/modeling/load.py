@@ -24,6 +24,7 @@ from xcompress.modeling.st_folder import (
     weights_file,
 )
 from xcompress.modeling.student import MODEL_TYPE, Pooling, Student, StudentConfig
+from xcompress.tokenizer_file import read_tokenizer
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
@@ -176,7 +177,7 @@ def _open_tokenizer(path: Path, named: Path | None) -> Tokenizer:
     """Open tokenizer.json; warn where transformers would override its setting of upper and lower case."""
     file = tokenizer_file(path, named)
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = read_tokenizer(file)
     except Exception as error:
         raise InputError(f"{file}: not a tokenizer.json ({error}); save the tokenizer again") from error
     settings = file.with_name("tokenizer_config.json")

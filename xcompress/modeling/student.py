@@ -22,6 +22,7 @@ from torch.nn import functional
 from xcompress.errors import InputError, first_line
 from xcompress.files import read_json
 from xcompress.modeling.bounds import check_fits, check_sizes
+from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
 
 MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
@@ -302,7 +303,10 @@ class Student(nn.Module):
         check_fits(vars(config), sum(map(Tensor.numel, weights.values())), folder / "model.safetensors")
         student = cls(config)
         student.load_state_dict(weights)
-        return student.eval(), Tokenizer.from_file(str(folder / "tokenizer.json"))
+        try:
+            return student.eval(), read_tokenizer(folder / "tokenizer.json")
+        except ValueError as error:
+            raise InputError(f"{folder / 'tokenizer.json'}: not a tokenizer.json ({error}); fetch it again") from error
 
 
 def read_config(folder: Path) -> StudentConfig:
@@ -355,10 +359,13 @@ def mean_pooling(tokens: Tensor, attention_mask: Tensor) -> Tensor:
 
 
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig) -> list[list[int]]:
-    """Tokenize texts with the model's prefix and special tokens, truncated to `config.max_tokens`."""
+    """Tokenize texts with the model's prefix and special tokens, truncated to `config.max_tokens`.
+
+    Of each text only the first `LONGEST_TEXT` characters are read.
+    """
     tokenizer.no_padding()
     tokenizer.enable_truncation(config.max_tokens)
-    encodings = tokenizer.encode_batch([config.prefix + text for text in texts])
+    encodings = tokenizer.encode_batch([config.prefix + text[:LONGEST_TEXT] for text in texts])
     return [encoding.ids or [config.pad_token_id] for encoding in encodings]
 
 

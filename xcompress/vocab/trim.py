@@ -18,6 +18,7 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
 from xcompress.modeling.student import MODEL_TYPE, Student
 from xcompress.sources import resolve
+from xcompress.tokenizer_file import read_tokenizer
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import TokenCounts, check_languages, count_file, count_words
 from xcompress.vocab.student import id_range, trim_student
@@ -235,7 +236,7 @@ def _open_tokenizer(encoder: Path) -> Tokenizer:
     """Open tokenizer.json, and add the tokens that transformers would add to it on loading."""
     path = encoder / "tokenizer.json"
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = read_tokenizer(path)
     except Exception as error:
         raise InputError(f"{path}: not a tokenizer.json ({error}); give the one that came with the model") from error
     added_tokens = _tokenizer_settings(encoder).get("added_tokens_decoder", {})
