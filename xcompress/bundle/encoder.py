@@ -26,6 +26,7 @@ _SINGLE_THREADED = ("mobile", "wasm")
 """Targets on which an encoder should leave the other cores alone."""
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "sentence_embedding"
+_MOST_THREADS = 1024
 _TEXTS_AT_ONCE = 10_000
 """Number of texts that are tokenized before they are sorted into batches."""
 
@@ -239,8 +240,10 @@ def _open_session(file: Path, manifest: Mapping[str, Any], threads: int | None) 
 
     The options were measured with benchmarks/export_memory.py.
     """
-    if threads is not None and threads < 1:
-        raise InputError(f"Encoder: threads is {threads}; give 1 or more, or None for onnxruntime's own choice")
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise InputError(
+            f"Encoder: threads is {threads}; give 1 to {_MOST_THREADS}, or None for onnxruntime's own choice"
+        )
     target = manifest.get("target", "cpu")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

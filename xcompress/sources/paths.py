@@ -8,16 +8,21 @@ from pathlib import Path, PurePosixPath
 
 import platformdirs
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, short_repr
 
 
 def cache_folder() -> Path:
     """Return the folder for fetched files: $XCOMPRESS_CACHE, or xcompress in the user's cache folder.
 
     That is ~/.cache/xcompress on Linux, where XDG_CACHE_HOME is honoured.
+
+    :raises InputError: when XCOMPRESS_CACHE starts with the home folder of an unknown user.
     """
     chosen = os.environ.get("XCOMPRESS_CACHE")
-    return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
+    try:
+        return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"XCOMPRESS_CACHE: {short_repr(chosen)} is no folder ({error}); set it to another") from error
 
 
 @contextmanager
