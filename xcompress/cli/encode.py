@@ -164,7 +164,9 @@ def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:
     if source is None and sys.stdin.isatty():
         raise InputError("embed: no text; give texts as arguments, or a file with --input")
     if source in (None, "-"):
-        lines = _decode_lines("standard input", sys.stdin.buffer)
+        from xcompress.corpus.lines import bounded_lines
+
+        lines = _decode_lines("standard input", bounded_lines(sys.stdin.buffer))
     else:
         lines = _read_lines(Path(str(source)))
     sentences = [text for _, text in lines]

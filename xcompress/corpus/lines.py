@@ -89,18 +89,23 @@ def read_lines(path: Path, advance: Callable[[int], None] = lambda _: None) -> I
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
 
 
-def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the lines of a stream, cut after `LONGEST` + 1 bytes.
-
-    :param file: the file under the stream, whose position is reported.
-    """
-    reported = count = 0
+def bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream, cut after `LONGEST` + 1 bytes."""
     while line := stream.readline(LONGEST + 1):
         yield line
         if len(line) > LONGEST:
             while line and not line.endswith(b"\n"):  # skip the rest, a bit at a time
                 line = stream.readline(1 << 16)
-        count += 1
+
+
+def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the lines of a stream as `bounded_lines` does, and report progress.
+
+    :param file: the file under the stream, whose position is reported.
+    """
+    reported = 0
+    for count, line in enumerate(bounded_lines(stream), 1):
+        yield line
         if count % _LINES_PER_REPORT == 0:
             reported, before = file.tell(), reported
             advance(reported - before)
