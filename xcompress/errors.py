@@ -1,6 +1,12 @@
 """Errors for users: one line of text each, and an exit code."""
 
+import reprlib
+
 from xcompress.printable import one_line
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlevel = 3
 
 
 class XCompressError(Exception):
@@ -36,3 +42,11 @@ def on_one_line(error: BaseException, limit: int = 300) -> str:
     For errors whose first line does not say the cause.
     """
     return " ".join(str(error).split())[:limit] or type(error).__name__
+
+
+def short_repr(value: object) -> str:
+    """Return the repr of a value that a user wrote, with its middle left out where it is long."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python refuses to write an integer of thousands of digits
+        return f"a {type(value).__name__} of thousands of digits"

@@ -97,7 +97,7 @@ def test_a_model_over_the_memory_ceiling_is_reported_as_failed() -> None:
         (("--device", "watch"), "--device watch: no such device"),
         (("--memory", "100"), "--memory 100: only with --device mobile, not cpu"),
         (("--slow-down", "2"), "--slow-down 2: only with --device wasm, not cpu"),
-        (("--device", "mobile", "--memory", "0"), "--memory 0: give a ceiling in MB"),
+        (("--device", "mobile", "--memory", "0"), "--memory is 0; give a whole number from 1"),
         (("--margin",), "margin: there are no translations to find"),
         (("--grid", "16"), "--grid: '16' is not a shape"),
         (("--threads", "two"), "--threads: 'two' is not a list of thread counts"),

@@ -1,10 +1,13 @@
+import re
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
 import polib
 import pytest
 
-from xcompress.corpus.catalogues import read_catalogues
+from tests.helpers.limits import frugal
+from xcompress.corpus.catalogues import _split_paragraphs, read_catalogues
 from xcompress.corpus.pairs import Pair
 from xcompress.errors import InputError
 
@@ -144,3 +147,75 @@ def test_missing_catalogues_are_refused(tmp_path: Path) -> None:
         list(read_catalogues(tmp_path, ["it", "nl"], "app"))
     with pytest.raises(InputError, match="no such folder"):
         list(read_catalogues(tmp_path / "none", ["it"], "app"))
+
+
+def mo_file(messages: int, length: int) -> bytes:
+    """Return a .mo whose messages all lie in the same bytes."""
+    tables = struct.pack("<2I", length, 28 + 8 * messages) * messages
+    return struct.pack("<7I", 0x950412DE, 0, messages, 28, 28, 0, 0) + tables + b"word " * (length // 5)
+
+
+HOSTILE = {
+    "messages that share their bytes": ("x.mo", mo_file(10_000, 1_000_000)),
+    "countless messages": ("x.mo", struct.pack("<7I", 0x950412DE, 0, 2**32 - 1, 28, 28, 0, 0)),
+    "tables behind the end": ("x.mo", struct.pack("<7I", 0x950412DE, 0, 2, 2**31, 2**31, 0, 0)),
+    "strings behind the end": (
+        "x.mo",
+        struct.pack("<7I", 0x950412DE, 0, 1, 28, 28, 0, 0) + struct.pack("<2I", 9, 2**31),
+    ),
+    "half a header": ("x.mo", b"\xde\x12\x04\x95"),
+    "nothing": ("x.mo", b""),
+    "no magic": ("x.mo", b"x" * 100),
+    "a message of spaces": ("x.po", 'msgid "a{0}b"\nmsgstr "a{0}b"\n'.format(" " * 2_000_000).encode()),
+    "a message of line breaks": ("x.po", 'msgid "a{0}b"\nmsgstr "a{0}b"\n'.format("\\n x" * 500_000).encode()),
+    "a plural of 5,000 digits": ("x.po", f'msgid "a b"\nmsgid_plural "c d"\nmsgstr[{"9" * 5000}] "e"\n'.encode()),
+    "a plural that is no number": ("x.po", b'msgid "a b"\nmsgid_plural "c d"\nmsgstr[x] "e"\n'),
+    "a plural rule that divides by zero": (
+        "x.po",
+        b'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=n%0;\\n"\n\nmsgid "a b"\nmsgstr "c d"\n',
+    ),
+    "a deep plural rule": (
+        "x.po",
+        b'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=' + b"(" * 900 + b'n;\\n"\n\nmsgid "a b"\nmsgstr "c d"\n',
+    ),
+    "an unknown encoding": (
+        "x.po",
+        b'msgid ""\nmsgstr "Content-Type: text/plain; charset=x\\n"\n\nmsgid "a b"\nmsgstr "c d"\n',
+    ),
+    "an encoding that is no text": (
+        "x.po",
+        b'msgid ""\nmsgstr "Content-Type: text/plain; charset=hex\\n"\n\nmsgid "a b"\nmsgstr "c d"\n',
+    ),
+    "a line that is cut off": ("x.po", b'msgid "a'),
+    "bytes that are no text": ("x.po", b"\xff\xfe\x00\x00" * 9),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_catalogue_takes_neither_memory_nor_time(name: str, tmp_path: Path) -> None:
+    file, content = HOSTILE[name]
+    (tmp_path / "de").mkdir()
+    (tmp_path / "de" / file).write_bytes(content)
+    with frugal(300):
+        list(read_catalogues(tmp_path, ["de"], "x"))
+
+
+def test_a_catalogue_of_gigabytes_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("xcompress.console.warn", said.append)
+    for name in ("x.po", "y.mo"):
+        (tmp_path / "de").mkdir(exist_ok=True)
+        with (tmp_path / "de" / name).open("wb") as stream:
+            stream.truncate(2_000_000_000)
+    with frugal(300):
+        assert not list(read_catalogues(tmp_path, ["de"], "x"))
+    assert len(said) == 2
+    assert all("skipped" in line and "\n" not in line for line in said)
+
+
+@pytest.mark.parametrize(
+    "text", ["a b", "a\n\nb", "  a \n \t\n\n b\n c", "a\r\n\r\nb", "a\n\n\n\nb\n", "a \x0b\n\x0c\n b", "a\n b \n\n"]
+)
+def test_paragraphs_end_at_blank_lines(text: str) -> None:
+    parts = re.split(r"\s*\n\s*\n\s*", text.strip())
+    assert _split_paragraphs(text, text) == [(part, part) for part in parts]

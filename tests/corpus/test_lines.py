@@ -1,4 +1,5 @@
 import gzip
+import io
 import lzma
 import re
 import tracemalloc
@@ -7,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.limits import frugal
 from xcompress.corpus import pairs
-from xcompress.corpus.lines import LONGEST, BrokenOffError, Tally, read_lines, text_lines
+from xcompress.corpus.lines import LONGEST, BrokenOffError, Tally, bounded_lines, read_lines, text_lines
 from xcompress.errors import InputError
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -39,6 +41,23 @@ def test_a_line_larger_than_memory_takes_none(tmp_path: Path, suffix: str) -> No
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10_000_000  # of which .xz takes 8 MB for itself
+
+
+def test_a_stream_of_one_endless_line_takes_no_memory() -> None:
+    class Endless(io.RawIOBase):
+        left = 400_000_000
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+            count = min(len(buffer), self.left)
+            buffer[:count] = b"x" * count
+            self.left -= count
+            return count
+
+    with frugal(100):
+        assert [len(line) for line in bounded_lines(io.BufferedReader(Endless()))] == [LONGEST + 1]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])

@@ -4,6 +4,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from tests.helpers.limits import frugal
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.errors import InputError
 
@@ -26,13 +27,29 @@ def test_plain_lists_have_a_word_a_line(tmp_path: Path) -> None:
     [
         ("words.msgpack.gz", b"not gzip"),
         ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "other"}, ["a"]]))),
+        ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "cB"}, ["a"]]))[:-12]),
+        ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "cB"}, ["a"]]))[:-3]),
+        ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "cB"}, ["a"]])[:-1])),
+        ("words.msgpack.gz", gzip.compress(b"\xdd\xff\xff\xff\xff")),
+        ("words.msgpack.gz", gzip.compress(b"\x91" * 100_000)),
+        ("words.msgpack.gz", gzip.compress(b"")),
+        ("words.msgpack.gz", gzip.compress(msgpack.packb([1, ["a"]]))),
+        ("words.msgpack.gz", gzip.compress(msgpack.packb(["cB", 5]))),
+        ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "cB"}, 5]))),
+        ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "cB"}, [5]]))),
+        ("words.msgpack.gz", gzip.compress(bytes(120_000_000), 1)),
         ("words.txt", b"\xff\xfe\xff"),
+        ("words.txt", b"x" * 1_000_000),
+        ("words.txt.gz", gzip.compress(b"x" * 50_000_000, 1)),
     ],
+    ids=range(16),
 )
 def test_other_files_are_refused(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=f"{name}: not a word list"):
+    with frugal(300), pytest.raises(InputError, match=f"{name}: not a word list") as caught:
         read_words(tmp_path / name, 5)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 def test_words_also_stand_at_the_start_of_a_sentence() -> None:

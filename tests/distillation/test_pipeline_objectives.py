@@ -8,7 +8,7 @@ import torch
 
 from tests.helpers.recipe import FROM_SCRATCH, losses, small_recipe, stages_of, write_labelled
 from tests.helpers.student import make_student
-from xcompress.distillation.collapse import CollapseError
+from xcompress.distillation.collapse import CollapseError, DivergenceError
 from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
 from xcompress.distillation.pipeline import distill
 from xcompress.errors import InputError
@@ -65,6 +65,13 @@ def test_a_collapse_stops_the_stage_and_leaves_no_result(tmp_path: Path) -> None
     with pytest.raises(CollapseError, match="collapsed: all sentence vectors"):
         distill(recipe, tmp_path / "run")
     assert not (tmp_path / "run" / "1-align").exists() and not (tmp_path / "run" / "manifest.json").exists()
+
+
+def test_weights_that_are_not_finite_are_not_published(tmp_path: Path) -> None:
+    embedding = stages_of(a="objectives: {assistant: 1}, steps: 2, learning_rate: 1.0e+39")
+    with pytest.raises(DivergenceError, match=r"stages\.a: diverged: \d+ of \d+ weights .* lower learning_rate"):
+        distill(small_recipe(tmp_path, embedding), tmp_path / "run")
+    assert not (tmp_path / "run" / "1-a").exists() and not (tmp_path / "run" / "manifest.json").exists()
 
 
 def test_all_objectives_can_be_combined(tmp_path: Path) -> None:

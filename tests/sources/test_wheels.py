@@ -156,7 +156,7 @@ def test_a_full_disk(pip: FakePip, empty_cache: Path, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(zipfile.ZipFile, "extractall", full)
+    monkeypatch.setattr(zipfile.ZipFile, "open", full)
     with pytest.raises(InputError, match="No space left"):
         resolve("wheel:shop==1.0/shop")
     assert not (empty_cache / "wheels/shop-1.0").exists()

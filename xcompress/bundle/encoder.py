@@ -291,7 +291,7 @@ def _open_session(file: Path, manifest: Mapping[str, Any], threads: int | None) 
 
     The options were measured with benchmarks/export_memory.py.
     """
-    advice = "give 1 or more, or None for onnxruntime's own choice"
+    advice = f"give 1 to {_MOST_THREADS}, or None for onnxruntime's own choice"
     if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= _MOST_THREADS:
         raise InputError(f"Encoder: threads is {threads}; {advice}")
     target = manifest.get("target", "cpu")

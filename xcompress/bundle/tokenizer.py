@@ -8,12 +8,11 @@ from tokenizers import Tokenizer
 
 from xcompress.bundle.manifest import inside
 from xcompress.errors import InputError, first_line
+from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
 
 _BATCH_TOKENS = 32 * 128
 """Maximum number of tokens of a batch, padding included: memory grows with it."""
 _CHARACTERS_PER_TOKEN = 8
-_MAX_CHARACTERS = 100_000
-"""Characters of a text that are read at most."""
 
 
 class BundleTokenizer:
@@ -44,7 +43,7 @@ class BundleTokenizer:
             too_short = []
             for row, head, encoding in zip(pending, heads, encodings, strict=True):
                 sequences[row] = encoding.ids or [self.pad_token_id]
-                if len(sequences[row]) < self._max_tokens and len(head) < min(len(texts[row]), _MAX_CHARACTERS):
+                if len(sequences[row]) < self._max_tokens and len(head) < min(len(texts[row]), LONGEST_TEXT):
                     too_short.append(row)
             pending, width = too_short, 8 * width
         return sequences
@@ -75,8 +74,8 @@ def _head(text: str, width: int) -> str:
     the head fills the sequence, the rest of the text cannot change it. The head ends in a letter or digit, because
     other characters may become spaces, and several spaces one token.
     """
-    if len(text) <= width or width >= _MAX_CHARACTERS:
-        return text[:_MAX_CHARACTERS]
+    if len(text) <= width or width >= LONGEST_TEXT:
+        return text[:LONGEST_TEXT]
     end = text.rfind(" ", 0, width + 1)
     while end > 0 and not text[end - 1].isalnum():
         end = text.rfind(" ", 0, end)
@@ -88,7 +87,7 @@ def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> Tokenizer:
     if not file.is_file():
         raise InputError(f"{file}: no such file; export the bundle again")
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = read_tokenizer(file)
     except Exception as error:  # tokenizers raises nothing more precise
         raise InputError(f"{file}: not a tokenizer ({first_line(error)}); export the bundle again") from error
     max_tokens, cut = manifest["max_tokens"], (tokenizer.truncation or {}).get("max_length")

@@ -1,15 +1,20 @@
 """`xcompress bench`: measure bundles and compare them with a reference."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xcompress.cli.options import AsJson, language_codes
+from xcompress.cli.options import MOST_THREADS, AsJson, language_codes, real_number, whole_number
 from xcompress.errors import InputError
 
 if TYPE_CHECKING:
     from xcompress.recipe.schema import Budgets
+
+
+_THREADS = re.compile("[0-9]{1,4}|all")
+"""A number of threads."""
 
 
 def bench(
@@ -49,8 +54,8 @@ def bench(
     distractors: Annotated[
         int,
         typer.Option(
-            min=0,
-            max=200_000,
+            metavar="INTEGER",
+            parser=whole_number("--distractors", 0, 200_000),
             help="Search translations among this many more sentences per language (plain text in --data).",
         ),
     ] = 0,
@@ -60,11 +65,22 @@ def bench(
     grid: Annotated[str, typer.Option(help="Shapes to time, batch x tokens.")] = "1x16,1x128,32x32",
     threads: Annotated[str, typer.Option(help="Thread counts to time.")] = "1,all",
     memory: Annotated[
-        int | None, typer.Option(help="mobile: memory ceiling in MB; default: 256.", show_default=False)
+        int | None,
+        typer.Option(
+            help="mobile: memory ceiling in MB; default: 256.",
+            show_default=False,
+            metavar="INTEGER",
+            parser=whole_number("--memory", 1, 1_000_000),
+        ),
     ] = None,
     slow_down: Annotated[
         float | None,
-        typer.Option(help="wasm: slow the processor down by this factor; default: 4.", show_default=False),
+        typer.Option(
+            help="wasm: slow the processor down by this factor; default: 4.",
+            show_default=False,
+            metavar="FLOAT",
+            parser=real_number("--slow-down", 1, 100),
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; takes less than a minute.")] = False,
     json: AsJson = False,
@@ -160,8 +176,10 @@ def _thread_counts(text: str) -> tuple[int, ...] | None:
         return None
     from xcompress.machine import available_threads
 
-    numbers = [available_threads() if count == "all" else int(count) if count.isdecimal() else 0 for count in counts]
-    if min(numbers) < 1:
+    numbers = [
+        available_threads() if count == "all" else int(count) if _THREADS.fullmatch(count) else 0 for count in counts
+    ]
+    if not all(1 <= number <= MOST_THREADS for number in numbers):
         raise InputError(f"--threads: {text!r} is not a list of thread counts; write 1,2 or 1,all, for example")
     return tuple(numbers)
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from xcompress.cli.options import whole_number
 from xcompress.errors import InputError
 
 _DEFAULT_MODEL = "tiny"
@@ -30,7 +31,12 @@ def demo(
         Path | None,
         typer.Option(help="Your own sentences: one per line, or language<TAB>sentence; also .gz and .xz."),
     ] = None,
-    port: Annotated[int, typer.Option(help="Local port; 0 picks a free one.")] = 0,
+    port: Annotated[
+        int,
+        typer.Option(
+            help="Local port; 0 picks a free one.", metavar="INTEGER", parser=whole_number("--port", 0, 65_535)
+        ),
+    ] = 0,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
 ) -> None:
     """Write a page that searches sentences by meaning, entirely in the browser, and serve it on this machine.
@@ -48,8 +54,6 @@ def demo(
     from xcompress.demo.folder import served_files, write_demo
     from xcompress.web.server import Server
 
-    if not 0 <= port <= 65535:
-        raise InputError(f"demo: --port is {port}; give 0 to 65535")
     chosen = model or (_DEFAULT_MODEL if _DEFAULT_MODEL in released_names() else None)
     emit(str(write_demo(folder, find_bundle(chosen), text)))
     if not serve:

@@ -13,7 +13,7 @@ import typer
 
 from xcompress.bundle.manifest import newest_bundle
 from xcompress.bundle.released import find_bundle, released_names
-from xcompress.cli.options import AsJson
+from xcompress.cli.options import MOST_THREADS, AsJson, whole_number
 from xcompress.errors import InputError
 from xcompress.printable import one_line
 
@@ -40,7 +40,14 @@ Model = Annotated[
     ),
 ]
 PrecisionName = Annotated[str, typer.Option(help="Graph of the bundle to run: auto, int8, int4, fp16 or fp32.")]
-Threads = Annotated[int | None, typer.Option(help="Number of threads; default: chosen by onnxruntime.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of threads; default: chosen by onnxruntime.",
+        metavar="INTEGER",
+        parser=whole_number("--threads", 1, MOST_THREADS),
+    ),
+]
 
 
 def embed(
@@ -98,9 +105,22 @@ def search(
     file: Annotated[Path, typer.Argument(help="File with one sentence per line, also .gz and .xz.")],
     query: Annotated[str, typer.Argument(help="Text to search for, in any language of the model.")],
     model: Model = None,
-    k: Annotated[int, typer.Option("-k", help="Number of lines to show.")] = 10,
+    k: Annotated[
+        int,
+        typer.Option(
+            "-k",
+            help="Number of lines to show.",
+            metavar="INTEGER",
+            parser=whole_number("-k", 1, 1_000_000),
+        ),
+    ] = 10,
     column: Annotated[
-        int | None, typer.Option(help="Column to search in a tab-separated file, counted from 1.")
+        int | None,
+        typer.Option(
+            help="Column to search in a tab-separated file, counted from 1.",
+            metavar="INTEGER",
+            parser=whole_number("--column", 1, 10_000),
+        ),
     ] = None,
     precision: PrecisionName = "auto",
     threads: Threads = None,
@@ -115,8 +135,6 @@ def search(
     from xcompress.bundle.encoder import top_k
     from xcompress.console import emit, table
 
-    if k < 1:
-        raise InputError(f"search: -k is {k}; it must be 1 or more")
     lines = [line for line in _read_column(file, column) if line[1].strip()]
     if not lines:
         raise InputError(f"{file}: contains no text; give a file with one sentence per line")
@@ -156,7 +174,9 @@ def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:
     if source is None and sys.stdin.isatty():
         raise InputError("embed: no text; give texts as arguments, or a file with --input")
     if source in (None, "-"):
-        lines = _decode_lines("standard input", sys.stdin.buffer)
+        from xcompress.corpus.lines import bounded_lines
+
+        lines = _decode_lines("standard input", bounded_lines(sys.stdin.buffer))
     else:
         lines = _read_lines(Path(str(source)))
     sentences = [text for _, text in lines]
@@ -170,8 +190,6 @@ def _read_column(file: Path, column: int | None) -> Iterator[Line]:
 
     :raises InputError: naming the first line that lacks the column.
     """
-    if column is not None and column < 1:
-        raise InputError(f"search: --column is {column}; columns are counted from 1")
     for number, text in _read_lines(file):
         cells = [text] if column is None else text.split("\t")
         if len(cells) < (column or 1):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xcompress.cli.options import language_codes
+from xcompress.cli.options import language_codes, real_number, whole_number
 from xcompress.errors import InputError
 from xcompress.export.config import Bottleneck, Format, Precision, Recurrence, Shortening, Table, Target
 
@@ -47,12 +47,29 @@ def export(
         str | None, typer.Option(help="Trim the vocabulary to these languages, such as de,en.", show_default=False)
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Maximum size of the trimmed vocabulary; needs --languages or --text.")
+        int | None,
+        typer.Option(
+            help="Maximum size of the trimmed vocabulary; needs --languages or --text.",
+            metavar="INTEGER",
+            parser=whole_number("--vocabulary", 1, 100_000_000),
+        ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Truncate texts at this many tokens, and drop the positions after them.")
+        int | None,
+        typer.Option(
+            help="Truncate texts at this many tokens, and drop the positions after them.",
+            metavar="INTEGER",
+            parser=whole_number("--max-tokens", 1, 1_000_000),
+        ),
     ] = None,
-    dim: Annotated[int | None, typer.Option(help="Reduce the vectors to this many dimensions.")] = None,
+    dim: Annotated[
+        int | None,
+        typer.Option(
+            help="Reduce the vectors to this many dimensions.",
+            metavar="INTEGER",
+            parser=whole_number("--dim", 2, 1_000_000),
+        ),
+    ] = None,
     shorten: Annotated[
         Shortening,
         typer.Option(
@@ -61,7 +78,11 @@ def export(
     ] = "pca",
     gate: Annotated[
         float | None,
-        typer.Option(help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5."),
+        typer.Option(
+            help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5.",
+            metavar="FLOAT",
+            parser=real_number("--gate", 0, 200),
+        ),
     ] = None,
     text: Annotated[
         list[Path] | None,
@@ -75,7 +96,11 @@ def export(
     ] = None,
     recurrences: Annotated[
         int | None,
-        typer.Option(help="Apply the recurrent unit this many times, fewer than in training; writes <run>/bundle-rN."),
+        typer.Option(
+            help="Apply the recurrent unit this many times, fewer than in training; writes <run>/bundle-rN.",
+            metavar="INTEGER",
+            parser=whole_number("--recurrences", 1, 1_000),
+        ),
     ] = None,
     bottleneck: Annotated[
         Bottleneck,

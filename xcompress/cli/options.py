@@ -1,12 +1,57 @@
-"""Options that several commands share."""
+"""Options that several commands share, and numbers within bounds."""
 
+import math
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from xcompress.errors import InputError, short_repr
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+MOST_THREADS = 1024
 
 
 def language_codes(text: str | None) -> tuple[str, ...]:
     """Split `de,en` into language codes; ignore empty parts."""
     return tuple(code.strip() for code in (text or "").split(",") if code.strip())
+
+
+def whole_number(option: str, least: int, most: int) -> Callable[[str | int], int]:
+    """Return the parser of an option that takes a whole number from `least` to `most`.
+
+    :param option: name of the option, for error messages.
+    """
+
+    def parse(text: str | int) -> int:
+        try:
+            number = int(text)
+        except ValueError:  # no number, or one of thousands of digits
+            number = least - 1
+        if not least <= number <= most:
+            raise InputError(f"{option} is {_written(text)}; give a whole number from {least} to {most:,}")
+        return number
+
+    return parse
+
+
+def real_number(option: str, least: float, most: float) -> Callable[[str | float], float]:
+    """Return the parser of an option that takes a number from `least` to `most`, which is neither nan nor infinite.
+
+    :param option: name of the option, for error messages.
+    """
+
+    def parse(text: str | float) -> float:
+        try:
+            number = float(text)
+        except (ValueError, OverflowError):
+            number = math.nan
+        if not least <= number <= most:  # also refuses nan
+            raise InputError(f"{option} is {_written(text)}; give a number from {least:g} to {most:g}")
+        return number
+
+    return parse
+
+
+def _written(value: object) -> str:
+    return short_repr(str(value)).strip("'\"")

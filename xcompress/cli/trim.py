@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from xcompress.cli.options import AsJson, language_codes
+from xcompress.cli.options import AsJson, language_codes, whole_number
 
 
 def trim(
@@ -22,9 +22,21 @@ def trim(
         typer.Option(help="Text to count tokens in: one sentence per line, or TSV; also .gz and .xz; repeatable."),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Keep this many of the most frequent tokens, plus the tokens that they need.")
+        int | None,
+        typer.Option(
+            help="Keep this many of the most frequent tokens, plus the tokens that they need.",
+            metavar="INTEGER",
+            parser=whole_number("--vocabulary", 1, 100_000_000),
+        ),
     ] = None,
-    min_count: Annotated[int, typer.Option(help="Keep tokens that occur at least this often.")] = 1,
+    min_count: Annotated[
+        int,
+        typer.Option(
+            help="Keep tokens that occur at least this often.",
+            metavar="INTEGER",
+            parser=whole_number("--min-count", 1, 10**12),
+        ),
+    ] = 1,
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: <model>-<languages>.")] = None,
     json: AsJson = False,
 ) -> None:

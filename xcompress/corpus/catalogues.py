@@ -11,7 +11,8 @@ from typing import Any
 
 from xcompress import console
 from xcompress.corpus.pairs import Pair
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_line
+from xcompress.files import megabytes
 
 VARIANTS = {  # regional locales that are read where there is no catalogue of the plain language, best first
     "pt": ("pt_br", "pt_pt"),
@@ -22,7 +23,12 @@ VARIANTS = {  # regional locales that are read where there is no catalogue of th
 _LOCALE = re.compile(r"([a-z]{2,3})(_[a-z0-9]{2,8})*(@[a-z]+)?")
 _SPACED_SHARE = 0.2
 _ZOPE_DEFAULT = re.compile(r'Default:\s*"(.*)"\s*$', re.S)
-_BLANK_LINE = re.compile(r"\s*\n\s*\n\s*")
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
+"""Begins at a line break, not at the spaces in front of it: a long run of spaces would take quadratic time."""
+_LARGEST = 100_000_000
+"""Bytes of a catalogue."""
+_SHARED = 10
+"""The messages of a .mo may share their bytes, and so be this many times as long as the file."""
 _MANY = 5
 """A count that takes the plural form in languages with two forms."""
 
@@ -99,10 +105,11 @@ def _read_pairs(path: Path, language: str, origin: str) -> list[Pair]:
     import polib  # part of the extra `train`; `bench` and `export` import this module without it
 
     try:
+        _check_size(path)
         catalogue = polib.pofile(str(path)) if path.suffix == ".po" else polib.mofile(str(path))
         entries = catalogue.translated_entries()
     except (OSError, UnicodeDecodeError, LookupError, ValueError, struct.error) as error:
-        console.warn(f"{path}: skipped, not a readable catalogue ({error})")
+        console.warn(f"{path}: skipped, not a readable catalogue ({first_line(error):.200})")
         return []
     plural_form = _parse_plural_rule(catalogue.metadata.get("Plural-Forms", ""))
     texts = [
@@ -115,6 +122,26 @@ def _read_pairs(path: Path, language: str, origin: str) -> list[Pair]:
     if spaced == 0 or spaced < _SPACED_SHARE * len(texts):
         return []
     return [Pair(source, target, language, origin) for source, target in texts]
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a catalogue that would fill the memory.
+
+    :raises ValueError: when the file is large, or the messages of a .mo are, which may all lie in the same bytes.
+    """
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise ValueError(f"over {megabytes(_LARGEST)}")
+    if path.suffix != ".mo":
+        return
+    data = path.read_bytes()
+    order = ">" if data.startswith(b"\x95\x04\x12\xde") else "<"
+    count, *tables = struct.unpack_from(f"{order}3I", data, 8)
+    if 16 * count > size:
+        raise ValueError(f"its header claims {count:,} messages")
+    lengths = (sum(struct.unpack_from(f"{order}{2 * count}I", data, table)[::2]) for table in tables)
+    if sum(lengths) > _SHARED * size:
+        raise ValueError("its messages are far longer than the file")
 
 
 def _read_entry(entry: Any, plural_form: Callable[[int], int]) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - polib is untyped
@@ -135,7 +162,7 @@ def _read_entry(entry: Any, plural_form: Callable[[int], int]) -> Iterator[tuple
 
 def _split_paragraphs(source: str, target: str) -> list[tuple[str, str]]:
     """Split a long message, such as an e-mail, at blank lines if both sides have the same number of paragraphs."""
-    sources, targets = _BLANK_LINE.split(source.strip()), _BLANK_LINE.split(target.strip())
+    sources, targets = ([part.rstrip() for part in _BLANK_LINE.split(side.strip())] for side in (source, target))
     paragraphs = zip(sources, targets, strict=True) if len(sources) == len(targets) else [(source, target)]
     return [paragraph for paragraph in paragraphs if all(paragraph)]
 

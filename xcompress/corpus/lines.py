@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Literal
 
 from xcompress.errors import InputError
+from xcompress.sources.packed import open_packed
 
 LONGEST = 20_000
 """Bytes of the longest line that is read, its line break included."""
@@ -73,12 +74,12 @@ def read_lines(path: Path, advance: Callable[[int], None] = lambda _: None) -> I
 
     :param advance: called now and then with the number of bytes of the file read since the last call.
     :raises BrokenOffError: where a compressed file is damaged, after all complete lines before the damage.
-    :raises InputError: when the file is missing or cannot be read.
+    :raises InputError: when the file is missing or cannot be read, or unpacks out of proportion to its size.
     """
     number = 0
     try:
         with path.open("rb") as file:
-            for line in _read_bounded(_decompress(file, path.suffix), file, advance):
+            for line in _read_bounded(open_packed(file, path), file, advance):
                 number += 1
                 yield line
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
@@ -88,24 +89,23 @@ def read_lines(path: Path, advance: Callable[[int], None] = lambda _: None) -> I
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
 
 
-def _decompress(file: IO[bytes], suffix: str) -> IO[bytes]:
-    if suffix == ".gz":
-        return cast(IO[bytes], gzip.open(file, "rb"))
-    return cast(IO[bytes], lzma.open(file, "rb")) if suffix == ".xz" else file
-
-
-def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the lines of a stream, cut after `LONGEST` + 1 bytes.
-
-    :param file: the file under the stream, whose position is reported.
-    """
-    reported = count = 0
+def bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream, cut after `LONGEST` + 1 bytes."""
     while line := stream.readline(LONGEST + 1):
         yield line
         if len(line) > LONGEST:
             while line and not line.endswith(b"\n"):  # skip the rest, a bit at a time
                 line = stream.readline(1 << 16)
-        count += 1
+
+
+def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the lines of a stream as `bounded_lines` does, and report progress.
+
+    :param file: the file under the stream, whose position is reported.
+    """
+    reported = 0
+    for count, line in enumerate(bounded_lines(stream), 1):
+        yield line
         if count % _LINES_PER_REPORT == 0:
             reported, before = file.tell(), reported
             advance(reported - before)

@@ -1,10 +1,16 @@
 """Read word lists, most frequent word first: text with one word per line, or msgpack files of the wordfreq package."""
 
-import gzip
+import zlib
 from itertools import chain, islice
 from pathlib import Path
 
-from xcompress.errors import InputError
+from xcompress.corpus.lines import text_lines
+from xcompress.errors import InputError, first_line, short_repr
+from xcompress.files import megabytes
+from xcompress.sources.packed import open_packed
+
+_LARGEST = 30_000_000
+"""Bytes of an unpacked .msgpack file; those of wordfreq have up to 4 MB."""
 
 
 def read_words(path: Path, limit: int) -> list[str]:
@@ -16,18 +22,29 @@ def read_words(path: Path, limit: int) -> list[str]:
     """
     try:
         if path.name.endswith(".msgpack.gz"):
-            import msgpack
-
-            with gzip.open(path, "rb") as stream:
-                header, *frequency_bins = msgpack.load(stream, raw=False)
-            if header.get("format") != "cB":
-                raise ValueError(f"format is {header.get('format')!r}, expected 'cB'")
-            return list(islice(chain.from_iterable(frequency_bins), limit))
-        return path.read_text(encoding="utf-8").split("\n")[:limit]
-    except (OSError, ValueError, TypeError) as error:
+            return _read_bins(path, limit)
+        return [line.rstrip("\r\n") for line in islice(text_lines(path), limit)]
+    except (InputError, OSError, ValueError, TypeError, EOFError, zlib.error) as error:
+        problem = first_line(error).removeprefix(str(path)).lstrip(": ")
         raise InputError(
-            f"{path}: not a word list ({error}); give text with one word per line, or .msgpack.gz"
+            f"{path}: not a word list ({problem}); give text with one word per line, or .msgpack.gz"
         ) from error
+
+
+def _read_bins(path: Path, limit: int) -> list[str]:
+    import msgpack
+
+    with path.open("rb") as file:
+        data = open_packed(file, path).read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise ValueError(f"over {megabytes(_LARGEST)} unpacked")
+    header, *frequency_bins = msgpack.unpackb(data, raw=False)
+    if not isinstance(header, dict) or header.get("format") != "cB":
+        raise ValueError(f"its header is {short_repr(header)}, expected the format 'cB'")
+    words = list(islice(chain.from_iterable(frequency_bins), limit))
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError("a word is no text")
+    return words
 
 
 def with_capitals(words: list[str]) -> list[str]:

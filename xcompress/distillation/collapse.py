@@ -2,7 +2,7 @@
 
 import math
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from xcompress.errors import XCompressError
@@ -24,7 +24,7 @@ class CollapseError(XCompressError):
 
 
 class DivergenceError(XCompressError):
-    """Sentence vectors hold values that are not finite."""
+    """Sentence vectors or weights hold values that are not finite."""
 
 
 class Collapse:
@@ -72,6 +72,20 @@ class Collapse:
                 f"{self.batches} batches, {1 - (self.first or 0):.3f} in the first); lower learning_rate, bring "
                 "ema_decay nearer to 1, or add another objective"
             )
+
+
+def check_weights(model: nn.Module, where: str) -> None:
+    """Check that training has left all weights finite: the last steps, and embeddings alone, show in no batch.
+
+    :param where: start of the error message, such as `stages.align`.
+    :raises DivergenceError: when some are not.
+    """
+    broken = sum(not bool(weight.isfinite().all()) for weight in model.state_dict().values())
+    if broken:
+        raise DivergenceError(
+            f"{where}: diverged: {broken} of {len(model.state_dict())} weights are not finite after training; lower "
+            "learning_rate, or raise warmup"
+        )
 
 
 def spread(vectors: Tensor) -> float:

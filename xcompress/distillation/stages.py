@@ -14,6 +14,7 @@ from transformers import set_seed
 from xcompress import __version__
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import TOKEN_COUNTS
+from xcompress.distillation.collapse import check_weights
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches, draw, write_tokens
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.labelled import Labelled
@@ -176,6 +177,7 @@ def _build_stage(inputs: StageInputs, work: Path, folder: Path) -> Mapping[str, 
         board=inputs.tensorboard / name if inputs.tensorboard else None,
     )
     history = train(job, module, loss, batches, after_step(stage, module))
+    check_weights(model, f"stages.{name}")
     model.eval().save(folder, tokenizer)
 
     # Score the result, with elastic depth also after each smaller number of recurrences.

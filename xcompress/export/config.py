@@ -98,8 +98,9 @@ class ExportConfig:
                 raise InputError(f"{name}: {number} is less than {least}; give at least {least}")
         if self.dimension is None and self.shorten != "pca":
             raise InputError(f"shorten: {self.shorten!r} without a dimension; say how many dimensions to keep")
-        if self.gate is not None and self.gate < 0:
-            raise InputError(f"gate: {self.gate} is negative; give the points that may be lost, such as 0.5")
+        if self.gate is not None and not 0 <= self.gate <= 200:  # also refuses nan
+            problem = "negative" if self.gate < 0 else "no number of points"
+            raise InputError(f"gate: {self.gate} is {problem}; give the points that may be lost, such as 0.5")
         if self.vocabulary is not None and not self.languages and not self.text:
             raise InputError("vocabulary: needs text to count tokens in; add --languages de,en or --text FILE")
 

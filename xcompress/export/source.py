@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tokenizers import Tokenizer
 
 from xcompress.bundle.manifest import MANIFEST, RUNS, is_bundle
@@ -17,6 +16,7 @@ from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
 from xcompress.modeling.st_folder import is_pipeline
 from xcompress.modeling.student import STUDENT_FILES, Student, read_config
+from xcompress.recipe.yaml_text import LARGEST, parse_yaml
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import joined_name
 from xcompress.sources.model_folder import check_model_folder
@@ -110,12 +110,15 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
 
 def card_languages(card: Path) -> list[str]:
     """Return the languages in the header of a model card; none where it has none."""
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    if not card.is_file():
+        return []
+    with card.open(encoding="utf-8", errors="replace") as stream:
+        text = stream.read(LARGEST)
     if not text.startswith("---\n"):
         return []
     try:
-        header = yaml.load(text.split("\n---", 1)[0], Loader=yaml.BaseLoader)  # `no` is Norwegian, not False
-    except yaml.YAMLError:
+        header = parse_yaml(text.split("\n---", 1)[0], str(card), as_text=True)  # `no` is Norwegian, not False
+    except InputError:
         return []
     entry = header.get("language") if isinstance(header, dict) else None
     codes = [entry] if isinstance(entry, str) else entry or []

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from xcompress.errors import InputError
+from xcompress.modeling.bounds import check_sizes
 from xcompress.modeling.student import Student, StudentConfig
 
 RELATIVE_BUCKETS = 32
@@ -186,14 +187,21 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
     padding = architecture.padding_id if padding is None else padding
     # MPNet counts positions from its default padding id, whatever config.json says
     last_unused = architecture.padding_id if architecture.relative_bias else padding
-    return StudentConfig(
+    sizes = {
         **{field: config[name] for field, name in architecture.sizes.items()},
-        type_vocab_size=config.get("type_vocab_size", 2) if architecture.token_types else 0,
-        layer_norm_eps=config.get("layer_norm_eps", 1e-12),
-        pad_token_id=padding,
-        position_offset=last_unused + 1 if architecture.positions_follow_padding else 0,
-        relative_buckets=RELATIVE_BUCKETS if architecture.relative_bias else None,
-    ), architecture
+        "type_vocab_size": config.get("type_vocab_size", 2) if architecture.token_types else 0,
+        "layer_norm_eps": config.get("layer_norm_eps", 1e-12),
+        "pad_token_id": padding,
+    }
+    try:
+        check_sizes(sizes, architecture.sizes)
+        return StudentConfig(
+            **sizes,
+            position_offset=last_unused + 1 if architecture.positions_follow_padding else 0,
+            relative_buckets=RELATIVE_BUCKETS if architecture.relative_bias else None,
+        ), architecture
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
 
 
 def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: int) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from xcompress.modeling.student import StudentConfig
 
 MAGIC = b"E5S1"
 BLOCK = 32
+_WEIGHTS_PER_BYTE = 2
 _Q4_BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", BLOCK // 2)])
 
 
@@ -59,7 +60,7 @@ def read_e5s1(path: Path) -> tuple[StudentConfig, dict[str, Tensor]]:
     try:
         config = _read_config(cursor)
         weights = _read_weights(cursor, config)
-    except (struct.error, ValueError, KeyError, RuntimeError) as error:
+    except (struct.error, ValueError, KeyError, RuntimeError, InputError) as error:
         raise InputError(f"{path}: damaged E5S1 file ({error}); delete it and fetch it again") from error
     return config, weights
 
@@ -94,12 +95,15 @@ def _read_weights(cursor: _Cursor, config: StudentConfig) -> dict[str, Tensor]:
         for student_name, group in e5s1_names.items()
         for e5s1_name, bert_name in zip(group, bert_names[student_name], strict=True)
     }
-    weights = {}
+    weights, expanded = {}, 0
     (tensors,) = cursor.read("i")
     for _ in range(tensors):
         (length,) = cursor.read("H")
         name = cursor.text(length)
         _, count, offset, size = cursor.read("BIQQ")
+        expanded += count
+        if expanded > _WEIGHTS_PER_BYTE * len(cursor.data):  # entries may share their bytes
+            raise ValueError(f"its entries hold {expanded:,} weights or more, too many for {len(cursor.data):,} bytes")
         raw = cursor.data[offset : offset + size]
         values = np.frombuffer(raw, "<f4") if size == 4 * count else dequantize_q4(raw)
         if len(values) != count:

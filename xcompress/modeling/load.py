@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import get_args
 
 from tokenizers import Tokenizer, normalizers
+from torch import Tensor
 
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import read_json, read_mapping
 from xcompress.modeling.architectures import BERT_NAMES, Architecture, load_state, read_architecture, to_student_names
+from xcompress.modeling.bounds import check_fits
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.st_folder import (
     folders_of,
@@ -22,6 +24,7 @@ from xcompress.modeling.st_folder import (
 )
 from xcompress.modeling.student import MODEL_TYPE, Pooling, Student, StudentConfig
 from xcompress.sources.model_folder import check_model_folder
+from xcompress.tokenizer_file import read_tokenizer
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
@@ -64,6 +67,7 @@ def import_encoder(
     config = replace(
         config, prefix=prefix, pooling=chosen_pooling, max_tokens=_choose_max_tokens(config, limit, max_tokens)
     )
+    check_fits(vars(config), sum(map(Tensor.numel, weights.values())), path)
     student = Student(config)
     load_state(student, to_student_names(weights, names, config.unit_layers), path)
     return student.eval(), _open_tokenizer(path, tokenizer)
@@ -131,10 +135,11 @@ def _import_pipeline(
             f"{path}: leaves the tokens of the prompt {config.prefix!r} out of its pooling, which is not supported; "
             "choose another model"
         )
-    student = Student(config)
     state = to_student_names(load_weights(transformer), architecture.names, config.unit_layers)
     if head:
         state |= {"head.weight": head.weight, "head.bias": head.bias}
+    check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
+    student = Student(config)
     load_state(student, state, transformer)
     opened = _open_tokenizer(transformer, tokenizer)
     if is_lowercased(transformer):
@@ -174,7 +179,7 @@ def _open_tokenizer(path: Path, named: Path | None) -> Tokenizer:
     """Open tokenizer.json; warn where transformers would override its setting of upper and lower case."""
     file = tokenizer_file(path, named)
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = read_tokenizer(file)
     except Exception as error:
         raise InputError(f"{file}: not a tokenizer.json ({error}); save the tokenizer again") from error
     settings = file.with_name("tokenizer_config.json")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from xcompress.errors import InputError
 from xcompress.files import path_inside, read_mapping
+from xcompress.modeling.bounds import check_head
 from xcompress.sources.model_folder import MODULES, PROMPTS, read_modules, read_prompts
 
 SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -206,6 +207,7 @@ def _read_head(folders: Sequence[Path]) -> Head:
             raise InputError(
                 f"{folder}: expects {next_weight.shape[1]} dimensions, gets {weight.shape[0]}; save it again"
             )
+        check_head(len(next_weight), weight.shape[1], folder)
         weight, bias = next_weight @ weight, next_weight @ bias + next_bias
     return Head(weight.float(), bias.float(), _read_activation(folders[-1]))
 
@@ -227,4 +229,10 @@ def _read_dense(folder: Path) -> tuple[Tensor, Tensor]:
     if "linear.weight" not in weights:
         raise InputError(f"{folder / 'model.safetensors'}: no linear.weight in it; save the model again")
     weight = weights["linear.weight"].double()
-    return weight, weights.get("linear.bias", torch.zeros(len(weight))).double()
+    bias = weights.get("linear.bias", torch.zeros(len(weight))).double()
+    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        raise InputError(
+            f"{folder / 'model.safetensors'}: linear.weight {tuple(weight.shape)} and linear.bias {tuple(bias.shape)} "
+            "do not fit together; save the model again"
+        )
+    return weight, bias

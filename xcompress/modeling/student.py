@@ -19,8 +19,10 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xcompress.errors import InputError, on_one_line
+from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import path_inside, read_mapping
+from xcompress.modeling.bounds import check_fits, check_sizes
+from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
 
 MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
@@ -74,6 +76,7 @@ class StudentConfig:
     """Activation of the head. Such a head acts on the pooled vector, as it does not commute with pooling."""
 
     def __post_init__(self) -> None:
+        check_sizes(vars(self))
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}; "
@@ -298,17 +301,22 @@ class Student(nn.Module):
 
         :raises InputError: when the folder does not hold a student.
         """
-        student = cls(read_config(folder))
-        weights, tokenizer = path_inside(folder, "model.safetensors"), path_inside(folder, "tokenizer.json")
+        config = read_config(folder)
+        file, tokenizer = path_inside(folder, "model.safetensors"), path_inside(folder, "tokenizer.json")
         try:
-            student.load_state_dict(load_file(weights))
+            weights = load_file(file)
+            check_fits(vars(config), sum(map(Tensor.numel, weights.values())), file)
+            student = cls(config)
+            student.load_state_dict(weights)
+        except InputError:
+            raise
         except Exception as error:  # safetensors' errors have no common base class below Exception
             raise InputError(
-                f"{weights}: not the weights that config.json describes ({on_one_line(error)}); fetch it again"
+                f"{file}: not the weights that config.json describes ({on_one_line(error)}); fetch it again"
             ) from error
         try:
-            return student.eval(), Tokenizer.from_file(str(tokenizer))
-        except Exception as error:
+            return student.eval(), read_tokenizer(tokenizer)
+        except ValueError as error:
             raise InputError(f"{tokenizer}: not a tokenizer.json ({on_one_line(error)}); fetch it again") from error
 
 
@@ -321,7 +329,10 @@ def read_config(folder: Path) -> StudentConfig:
     if config.get("model_type") != MODEL_TYPE:
         raise InputError(f"{folder}: model_type is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
     known = {field.name for field in fields(StudentConfig)}
-    return StudentConfig(**{name: value for name, value in config.items() if name in known})
+    try:
+        return StudentConfig(**{name: value for name, value in config.items() if name in known})
+    except (InputError, TypeError) as error:  # TypeError: a field is missing
+        raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error
 
 
 def shallower(student: Student, recurrences: int) -> Student:
@@ -359,10 +370,13 @@ def mean_pooling(tokens: Tensor, attention_mask: Tensor) -> Tensor:
 
 
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig) -> list[list[int]]:
-    """Tokenize texts with the model's prefix and special tokens, truncated to `config.max_tokens`."""
+    """Tokenize texts with the model's prefix and special tokens, truncated to `config.max_tokens`.
+
+    Of each text only the first `LONGEST_TEXT` characters are read.
+    """
     tokenizer.no_padding()
     tokenizer.enable_truncation(config.max_tokens)
-    encodings = tokenizer.encode_batch([config.prefix + text for text in texts])
+    encodings = tokenizer.encode_batch([config.prefix + text[:LONGEST_TEXT] for text in texts])
     return [encoding.ids or [config.pad_token_id] for encoding in encodings]
 
 

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from xcompress.modeling.bounds import LARGEST
 from xcompress.sources.python_code import PYTHON
 
 OLD_NAMES: Mapping[str, str] = {
@@ -49,6 +50,7 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
+        allow_inf_nan=False,
         alias_generator=AliasGenerator(
             validation_alias=_names_to_read, serialization_alias=lambda name: OLD_NAMES.get(name, name)
         ),
@@ -61,7 +63,15 @@ class Section(BaseModel):
         return {key: value for key, value in values.items() if key not in _ADDED or value != fields[key].default}
 
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=10**9)]
+"""A count; the upper bound catches slips of the keyboard, and numbers that fill the memory."""
+Tokens = Annotated[int, Field(gt=0, le=LARGEST["vocab_size"])]
+Width = Annotated[int, Field(gt=0, le=LARGEST["hidden_size"])]
+InnerWidth = Annotated[int, Field(gt=0, le=LARGEST["intermediate_size"])]
+Heads = Annotated[int, Field(gt=0, le=LARGEST["num_attention_heads"])]
+Layers = Annotated[int, Field(gt=0, le=LARGEST["unit_layers"])]
+Positions = Annotated[int, Field(gt=0, le=LARGEST["max_position_embeddings"])]
+Types = Annotated[int, Field(gt=0, le=LARGEST["type_vocab_size"])]
 
 
 class TokenizerFile(Section):
@@ -76,19 +86,19 @@ class TokenizerFile(Section):
 class EncoderShape(Section):
     """Sizes of a BERT-family encoder. With them, `recipe show` counts parameters without fetching the weights."""
 
-    vocabulary: Positive
+    vocabulary: Tokens
     """V, the number of token embeddings."""
-    hidden: Positive
+    hidden: Width
     """H, the hidden size."""
-    layers: Positive
+    layers: Layers
     """Number of transformer layers."""
-    heads: Positive
+    heads: Heads
     """Number of attention heads."""
-    intermediate: Positive
+    intermediate: InnerWidth
     """Width of the feed-forward layer."""
-    positions: Positive = 512
+    positions: Positions = 512
     """Number of position embeddings."""
-    types: Positive = 2
+    types: Types = 2
     """Number of token type embeddings."""
 
 
@@ -154,7 +164,7 @@ class TeacherSection(EnsembleMember):
 
     ensemble: tuple[EnsembleMember, ...] = ()
     """Further teachers. The student learns the concatenated vectors of all of them."""
-    dimensions: Positive | None = None
+    dimensions: Width | None = None
     """Reduce the vectors to this width before they are learned, by PCA fitted on the training targets; null keeps
     them."""
 

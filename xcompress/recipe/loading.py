@@ -7,14 +7,16 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, short_repr
 from xcompress.recipe.encoders import OLD_NAMES
 from xcompress.recipe.schema import Recipe
 from xcompress.recipe.shipped import EXTENDS, find_base, find_recipe, read_yaml
+from xcompress.recipe.yaml_text import DEEPEST, parse_yaml
 
+MOST_BASES = 20
+"""Recipes that one recipe may extend, directly and through others."""
 Location = tuple[int | str, ...]
 """Where a key stands, such as ("stages", "contrast", "steps")."""
 
@@ -56,7 +58,8 @@ def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe
     """Read a recipe file and what it extends.
 
     :param extended_by: the files whose `extends` led here, outermost first.
-    :raises InputError: when a file cannot be read, or `extends` names no file or leads back to one of these.
+    :raises InputError: when a file cannot be read, or `extends` names no file, leads back to one of these, or through
+        more than `MOST_BASES` files.
     """
     written = read_yaml(path)
     base_file = find_base(path, written.pop(EXTENDS, None))
@@ -65,6 +68,8 @@ def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe
     origins = {location: Origin(path, name) for location, name in names.items()}
     if base_file is None:
         return RawRecipe(values, origins)
+    if len(extended_by) == MOST_BASES:
+        raise InputError(f"{path}: extends {base_file}, which makes more than {MOST_BASES}; merge some of them")
     if base_file.resolve() in {file.resolve() for file in (*extended_by, path)}:
         raise InputError(f"{path}: extends {base_file}, which is circular; remove one `extends`")
     base = read_with_bases(base_file, (*extended_by, path))
@@ -153,15 +158,14 @@ def _type_of(annotation: object, key: int | str) -> object:
 def _apply_override(raw: RawRecipe, override: str, file: Path) -> None:
     """Set one value; unlike `extends`, an override replaces a mapping as a whole."""
     dotted, equals, text = override.partition("=")
-    source = f"override {override!r}"
+    source = f"override {short_repr(override)}"
+    if dotted.count(".") >= DEEPEST:
+        raise InputError(f"{source}: a key of more than {DEEPEST} parts; recipes have no such key")
     if not equals or not dotted:
         raise InputError(f"{source}: write key=value, for example stages.contrast.steps=100")
     if dotted == EXTENDS:
         raise InputError(f"{source}: write `{EXTENDS}` in a recipe file")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{source}: {text!r} is not valid YAML; quote it") from error
+    value = parse_yaml(text, source)
 
     # Nest the value under its keys, so that both get their current names.
     keys = dotted.split(".")
@@ -211,5 +215,5 @@ def _explain(error: ValidationError, raw: RawRecipe, file: Path) -> str:
         advice = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
         return f"unknown key {key}; {advice}{suffix}"
     message = first["msg"].removeprefix("Value error, ")
-    got = "" if isinstance(first["input"], Mapping) else f", got {first['input']!r}"
+    got = "" if isinstance(first["input"], Mapping) else f", got {short_repr(first['input'])}"
     return f"{key or 'recipe'}: {message}{got}".replace("\n", " ") + suffix

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from xcompress.errors import InputError
+from pydantic import ValidationError
+
+from xcompress.errors import InputError, short_repr
 from xcompress.files import as_path, read_json
+from xcompress.modeling.bounds import MOST_PARAMETERS
 from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape
 from xcompress.recipe.schema import Recipe, StudentSection
 
@@ -108,12 +111,13 @@ def count(
     :param layers: M, distinct layers; default: those of the shape.
     :param bottleneck: B, width of the token embeddings before a B x H projection; None for V x H embeddings.
     :param head: D, width of the linear head; 0 for none, None for one of unknown width.
+    :raises InputError: when there are more than `MOST_PARAMETERS`.
     """
     hidden, intermediate = shape.hidden, shape.intermediate
     attention = 4 * (hidden * hidden + hidden)
     feed_forward = 2 * hidden * intermediate + intermediate + hidden
     two_norms = 4 * hidden
-    return Counts(
+    counts = Counts(
         word=shape.vocabulary * (bottleneck or hidden),
         projection=(bottleneck or 0) * hidden,
         position=shape.positions * hidden,
@@ -123,10 +127,16 @@ def count(
         head=head and head * hidden + head,
         recurrences=recurrences,
     )
+    if counts.total > MOST_PARAMETERS:
+        raise InputError(f"its sizes make {counts.total:,} parameters, over {MOST_PARAMETERS:,}; correct the sizes")
+    return counts
 
 
 def shape_of(encoder: EncoderSection) -> EncoderShape | None:
-    """Return an encoder's sizes from the recipe, or from config.json of a local folder; None if neither has them."""
+    """Return an encoder's sizes from the recipe, or from config.json of a local folder; None if neither has them.
+
+    :raises InputError: when a size in config.json is out of bounds.
+    """
     if encoder.shape:
         return encoder.shape
     path = as_path(f"{encoder.source}/config.json")
@@ -135,7 +145,12 @@ def shape_of(encoder: EncoderSection) -> EncoderShape | None:
     config = read_json(path)
     if not isinstance(config, dict) or any(not isinstance(config.get(key), int) for key in CONFIG_KEYS.values()):
         return None
-    return EncoderShape(**{name: config[key] for name, key in CONFIG_KEYS.items()})
+    try:
+        return EncoderShape(**{name: config[key] for name, key in CONFIG_KEYS.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = CONFIG_KEYS[str(first["loc"][0])]
+        raise InputError(f"{path}: {key}: {first['msg']}, got {short_repr(first['input'])}; correct it") from error
 
 
 def check_layers(student: StudentSection, depth: int) -> None:

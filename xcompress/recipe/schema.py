@@ -8,7 +8,20 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from xcompress.files import hash_of
-from xcompress.recipe.encoders import AssistantSection, EncoderSection, Positive, Section, TeacherSection
+from xcompress.modeling.bounds import LARGEST
+from xcompress.recipe.encoders import (
+    AssistantSection,
+    EncoderSection,
+    Heads,
+    InnerWidth,
+    Layers,
+    Positions,
+    Positive,
+    Section,
+    TeacherSection,
+    Tokens,
+    Width,
+)
 
 WordTask = Literal["masked_word", "reconstruction", "unified"]
 ObjectiveName = Literal[
@@ -40,6 +53,12 @@ ON_LABELS = ("entailment", "graded")
 TRAINED_SIZE = 50_000
 """Default size of a trained vocabulary."""
 
+MOST_PAIRS = 10**12
+"""Pairs that a stage may train on, counted once for each time."""
+
+Recurrences = Annotated[int, Field(gt=0, le=LARGEST["recurrences"])]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+"""What NumPy and PyTorch both accept."""
 NotNegative = Annotated[float, Field(ge=0)]
 Weight = Annotated[float, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -98,7 +117,7 @@ class AugmentSection(Section):
     """SHA-256 of files inside, by name; checked before use."""
     trust_remote_code: bool = False
     """Run Python code that the model's folder names, as with a teacher."""
-    epochs: NotNegative = 0.0
+    epochs: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Epochs of training the cross-encoder on the graded pairs first; 0 where it is trained already."""
     neighbours: Positive = 10
     """How many similar sentences are paired with each: the nearest by the teacher's vectors, or by the untrained
@@ -128,7 +147,7 @@ class VocabularySection(Section):
     method: Literal["keep", "trim", "train"] = "trim"
     """keep the assistant's vocabulary; trim it to the tokens that the languages use; or train a new one on the text of
     the recipe. New tokens start as combinations of the assistant's embeddings, where there is an assistant."""
-    size: Positive | None = None
+    size: Tokens | None = None
     """Largest number of tokens. A trained vocabulary has 50,000 when null. A trimmed one keeps the most frequent tokens
     and those of single characters; null keeps all that occur."""
     words: str | None = None
@@ -152,25 +171,25 @@ class VocabularySection(Section):
 class StudentSection(Section):
     """S: the architecture of the student."""
 
-    unit_layers: Positive = 3
+    unit_layers: Layers = 3
     """|RU|: number of distinct layers, which form the recurrent unit. Must divide the assistant's number of layers."""
-    layers: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
+    layers: Annotated[tuple[Layers, ...], Field(min_length=1)] | None = None
     """Which layers of the assistant to copy, counted from 1, in ascending order; null takes the first ones."""
-    recurrences: Positive | None = None
+    recurrences: Recurrences | None = None
     """R: how often the unit is applied. Null: the assistant's layers / unit_layers, or 1 without an assistant."""
-    hidden: Positive | None = None
+    hidden: Width | None = None
     """H: hidden size. Give it, `heads` and `intermediate` only without an assistant."""
-    heads: Positive | None = None
+    heads: Heads | None = None
     """Number of attention heads."""
-    intermediate: Positive | None = None
+    intermediate: InnerWidth | None = None
     """Width of the feed-forward layer."""
     normalize: bool | None = None
     """Whether sentence vectors are scaled to unit length. Null: as the teacher's are, or yes without a teacher."""
-    bottleneck: Positive | None = 128
+    bottleneck: Width | None = 128
     """B: width of the token embeddings in front of a B x H projection; null keeps V x H embeddings."""
     embedding_init: Literal["svd", "random"] = "svd"
     """Initial values of the bottlenecked embeddings: truncated SVD of the assistant's embeddings, or random."""
-    max_tokens: Positive = 128
+    max_tokens: Positions = 128
     """Truncate texts at this many tokens."""
 
     @model_validator(mode="after")
@@ -220,7 +239,7 @@ class Stage(Section):
     """Names of corpus.tsv that the stage trains on; null: all text."""
     steps: Positive | None = None
     """Length of the stage in steps; give either steps or epochs."""
-    epochs: Weight | None = None
+    epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Length of the stage in passes over its training pairs."""
     batch_size: Positive = 64
     """Pairs per step; each pair is two sentences."""
@@ -238,7 +257,7 @@ class Stage(Section):
     """Share of the steps in which the learning rate rises; it then falls on a cosine."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Weight decay."""
-    seed: int | None = None
+    seed: Seed | None = None
     """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""
     checkpoint_steps: Positive = 100
     """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""
@@ -263,6 +282,8 @@ class Stage(Section):
             raise ValueError("has no length; give steps or epochs")
         if self.steps is not None and self.epochs is not None:
             raise ValueError(f"has steps ({self.steps}) and epochs ({self.epochs:g}); set one of them to null")
+        if (self.steps or 0) * self.batch_size > MOST_PAIRS:
+            raise ValueError(f"steps x batch_size are over {MOST_PAIRS:,} pairs; give fewer steps, or a smaller batch")
         return self
 
     @model_validator(mode="after")
@@ -285,8 +306,8 @@ def _check_batch_shape(text: str) -> str:
 
 
 BatchShape = Annotated[str, AfterValidator(_check_batch_shape)]
-Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Points = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Limit = Annotated[float, Field(gt=0)]
+Points = Annotated[float, Field(ge=0)]
 
 
 class MemoryBudget(Section):
@@ -315,7 +336,7 @@ class Budgets(Section):
     """Smallest speedup over the reference from a fresh process to the first vector."""
     speedup: dict[BatchShape, Limit] = Field(default_factory=dict)
     """Smallest speedup over the reference in the same run, by shape, `batch x tokens`."""
-    threads: Annotated[int, Field(gt=0)] = 1
+    threads: Positive = 1
     """Number of threads that `speedup` is measured with."""
     accuracy_drop: dict[str, dict[str, Points]] = Field(default_factory=dict)
     """Largest loss against the reference in points, by test, then by average, language pair, language or direction."""
@@ -339,7 +360,7 @@ class Recipe(Section):
 
     name: Name
     """Name of the run: its folder in runs/."""
-    seed: int = 1
+    seed: Seed = 1
     """Seed of the order of the text, the initial values and the choice of held-out text."""
     precision: Literal["auto", "float32"] = "auto"
     """Arithmetic of training: auto uses bfloat16 matrix products where the machine has them natively."""
@@ -396,6 +417,12 @@ class Recipe(Section):
         """Return the seed of a stage: its own, or one derived from the recipe's."""
         seed = self.stages[name].seed
         return self.seed + list(self.stages).index(name) + 1 if seed is None else seed
+
+    @model_validator(mode="after")
+    def _check_seed(self) -> "Recipe":
+        if self.seed + len(self.stages) >= 2**32:
+            raise ValueError(f"seed: {self.seed} is too large, as the stages count on from it; choose a smaller one")
+        return self
 
     @model_validator(mode="after")
     def _check_languages(self) -> "Recipe":

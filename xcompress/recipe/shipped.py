@@ -4,10 +4,9 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from xcompress.errors import InputError, first_line
+from xcompress.errors import InputError, short_repr
 from xcompress.files import as_path, check_target, whole_file
+from xcompress.recipe.yaml_text import LARGEST, parse_yaml
 
 EXTENDS = "extends"
 """The key of a recipe file that names the recipe it extends."""
@@ -35,12 +34,24 @@ def find_recipe(reference: Path | str) -> Path:
     :raises InputError: when there is neither.
     """
     path = as_path(str(reference))
-    if path.is_file():
+    exists = path_exists(path)
+    if exists and path.is_file():
         return path
     named = shipped().get(path.as_posix())
-    if named is None and not path.exists():
+    if named is None and not exists:
         raise InputError(f"{reference}: no such recipe; {suggest_recipes(path)}")
     return named or path
+
+
+def path_exists(path: Path) -> bool:
+    """Tell whether a path exists.
+
+    :raises InputError: when it cannot be a path, for example because it is too long.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise InputError(f"{short_repr(str(path))}: cannot be read ({error.strerror}); check the path") from error
 
 
 def suggest_recipes(wanted: Path) -> str:
@@ -55,14 +66,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     :raises InputError: when it cannot be read or is not a mapping.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as stream:
+            text = stream.read(LARGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error}); give a UTF-8 YAML file") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"{path}: line {line}: not valid YAML ({error.problem}); correct it") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML ({first_line(error)}); correct it") from error
+    values = parse_yaml(text, str(path))
     if not isinstance(values, dict):
         raise InputError(f"{path}: holds {type(values).__name__}, not keys and values; see recipes/minilm_ru3.yaml")
     return values
@@ -76,9 +84,9 @@ def find_base(path: Path, name: object) -> Path | None:
     if name is None:
         return None
     if not isinstance(name, str):
-        raise InputError(f"{path}: {EXTENDS}: name one recipe file, or one shipped recipe, got {name!r}")
+        raise InputError(f"{path}: {EXTENDS}: name one recipe file, or one shipped recipe, got {short_repr(name)}")
     neighbour = path.parent / name
-    if neighbour.is_file():
+    if path_exists(neighbour) and neighbour.is_file():
         return neighbour
     if name in shipped():
         return shipped()[name]

@@ -1,17 +1,36 @@
 """Unpack zip archives safely, and join files that were split into parts."""
 
+import errno
+import lzma
 import shutil
 import stat
+import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
 from xcompress import console
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_line, short_repr
 from xcompress.files import megabytes, whole_folder
+from xcompress.sources.packed import check_growth
+
+MOST_FILES = 100_000
+"""Entries of an archive that is unpacked."""
+_BLOCK = 1 << 20
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+"""What zipfile raises for damaged, encrypted and unknown content."""
 
 
 def leaves_folder(name: str) -> bool:
@@ -24,20 +43,63 @@ def unpack(archive: Path, target: Path, reference: str, kind: str = "zip archive
 
     :param reference: what the user asked for, for error messages.
     :param kind: what the archive is, for error messages.
-    :raises InputError: when it is damaged, or holds a link or a name that leaves the folder.
+    :raises InputError: when it is damaged, swells out of proportion (see `check_growth`), holds more than `MOST_FILES`,
+        or holds a link, two entries of one name, or a name that leaves the folder.
     """
+    unpacked = 0
+    target.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(archive) as opened:
-            for entry in opened.infolist():
-                if leaves_folder(entry.filename):
-                    raise InputError(
-                        f"{reference}: the {kind} holds {entry.filename!r}, which leaves its folder; do not use it"
-                    )
-                if stat.S_ISLNK(entry.external_attr >> 16):
-                    raise InputError(f"{reference}: the {kind} holds a link, {entry.filename!r}; do not use it")
-            opened.extractall(target)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"{reference}: {archive.name} is not a readable {kind} ({error}); fetch it again") from error
+            entries = opened.infolist()
+            if len(entries) > MOST_FILES:
+                raise InputError(f"{reference}: the {kind} holds over {MOST_FILES:,} files; do not use it")
+            check_growth(archive.stat().st_size, sum(entry.file_size for entry in entries), reference)
+            for entry in entries:
+                _check_entry(entry, reference, kind)
+                for block in _unpack_entry(opened, entry, target, reference, kind):
+                    # what is read may be more than the list at the end of the archive says
+                    unpacked += block
+                    check_growth(archive.stat().st_size, unpacked, reference)
+    except _DAMAGE as error:
+        problem = first_line(error)
+        raise InputError(f"{reference}: {archive.name} is not a readable {kind} ({problem}); fetch it again") from error
+
+
+def _check_entry(entry: zipfile.ZipInfo, reference: str, kind: str) -> None:
+    if not entry.filename:
+        raise InputError(f"{reference}: the {kind} holds an entry without a name; do not use it")
+    if leaves_folder(entry.filename):
+        raise InputError(f"{reference}: the {kind} holds {entry.filename!r}, which leaves its folder; do not use it")
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        raise InputError(f"{reference}: the {kind} holds a link, {entry.filename!r}; do not use it")
+
+
+def _unpack_entry(
+    opened: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, reference: str, kind: str
+) -> Iterator[int]:
+    """Write one entry; yield the sizes of its blocks."""
+    path = target / entry.filename
+    try:
+        if entry.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with opened.open(entry) as source, path.open("xb") as file:
+            while block := source.read(_BLOCK):
+                yield file.write(block)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise InputError(
+            f"{reference}: the {kind} holds a file and another entry of one name, {entry.filename!r}; do not use it"
+        ) from error
+    except OSError as error:
+        if error.errno is None:  # bz2 says so that the data is damaged
+            raise zipfile.BadZipFile(first_line(error)) from error
+        if error.errno not in (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ):
+            raise
+        raise InputError(
+            f"{reference}: the {kind} holds {short_repr(entry.filename)}, which cannot be written "
+            f"({error.strerror}); do not use it"
+        ) from error
 
 
 def join_parts(parts: Sequence[Path], folder: Path, reference: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import platformdirs
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, short_repr
 
 
 def cache_folder() -> Path:
@@ -16,13 +16,13 @@ def cache_folder() -> Path:
 
     That is ~/.cache/xcompress on Linux, where XDG_CACHE_HOME is honoured.
 
-    :raises InputError: when it starts with ~ and there is no such home folder.
+    :raises InputError: when XCOMPRESS_CACHE starts with the home folder of an unknown user.
     """
     chosen = os.environ.get("XCOMPRESS_CACHE")
     try:
         return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
     except RuntimeError as error:
-        raise InputError(f"XCOMPRESS_CACHE: {chosen}: there is no such home folder; give the whole path") from error
+        raise InputError(f"XCOMPRESS_CACHE: {short_repr(chosen)}: no such home folder; give the whole path") from error
 
 
 @contextmanager

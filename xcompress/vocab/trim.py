@@ -20,6 +20,7 @@ from xcompress.modeling.load import is_student
 from xcompress.modeling.student import Student
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts
+from xcompress.tokenizer_file import read_tokenizer
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import TokenCounts, check_languages, count_file, count_words
 from xcompress.vocab.student import id_range, trim_student
@@ -239,7 +240,7 @@ def _open_tokenizer(encoder: Path) -> Tokenizer:
     """Open tokenizer.json, and add the tokens that transformers would add to it on loading."""
     path = encoder / "tokenizer.json"
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = read_tokenizer(path)
     except Exception as error:
         raise InputError(f"{path}: not a tokenizer.json ({error}); give the one that came with the model") from error
     added_tokens = _read_added_tokens(encoder / "tokenizer_config.json")

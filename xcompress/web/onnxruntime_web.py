@@ -28,7 +28,10 @@ def find_package(folder: str | Path | None = None) -> Path:
             "onnxruntime-web: npm install onnxruntime-web here, or elsewhere with the path of its "
             f"node_modules/onnxruntime-web in {ONNXRUNTIME_WEB}"
         )
-    missing = [name for name in RUNTIME if not (package / "dist" / name).is_file()]
+    try:
+        missing = [name for name in RUNTIME if not (package / "dist" / name).is_file()]
+    except OSError as error:
+        raise LookupError(f"onnxruntime-web ({error.strerror}): correct the path in {ONNXRUNTIME_WEB}") from error
     if missing:
         raise LookupError(
             f"onnxruntime-web 1.20 or later ({package} has no dist/{missing[0]}): npm install onnxruntime-web@latest"

@@ -1,9 +1,12 @@
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.limits import frugal
 from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
 from xcompress.recipe import EncoderSection, TeacherSection
@@ -106,3 +109,46 @@ def test_rows_with_nan_are_refused_when_they_are_asked_for(tmp_path: Path) -> No
     assert encoder(["the boat is late"]).tolist() == [[0, 1]]
     with pytest.raises(InputError, match="row 4, of 'der Zug kommt', holds NaN"):
         encoder(["the boat is late", "der Zug kommt"])
+
+
+def npy(descr: str, shape: str, data: bytes = b"") -> bytes:
+    """Return an .npy file whose header claims a type and a shape."""
+    head = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
+
+
+CLAIMS = {
+    "a shape of terabytes": npy("'<f4'", f"({10**12}, 384)"),
+    "a shape beyond 64 bits": npy("'<f4'", f"({2**40}, {2**40})"),
+    "a negative shape": npy("'<f4'", "(-1, 384)", bytes(1536)),
+    "a number of 5,000 digits": npy("'<f4'", f"({'9' * 5000}, 2)"),
+    "a nested shape": npy("'<f4'", "(" * 900 + ")" * 900),
+    "objects": npy("'|O'", "(1,)", b"cos\nsystem\n(S'ls'\ntR."),
+    "an unknown type": npy("'<f99'", "(1, 2)"),
+    "a type that is none": npy("{}", "(1, 2)"),
+    "too little data": npy("'<f4'", "(3, 4)", bytes(10)),
+    "no data": npy("'<f4'", "(0, 384)"),
+    "a header of gigabytes": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31) + b"x",
+    "an unknown version": b"\x93NUMPY\x09\x00" + bytes(100),
+    "half a header": b"\x93NUMPY\x01\x00\xff\xff{",
+    "a header that is no mapping": b"\x93NUMPY\x01\x00\x03\x001+1",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_an_npy_that_claims_more_than_it_has_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(CLAIMS[name])
+    (tmp_path / "x.txt").write_text("one\n")
+    with frugal(300), pytest.raises(InputError, match=r"teacher\.source: ") as caught:
+        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_sentence_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((1, 2), np.float32))
+    with (tmp_path / "x.txt").open("wb") as stream:
+        stream.truncate(2_000_000_000)
+    with frugal(300), pytest.raises(InputError, match=r"teacher\.sentences: .* line 1 "):
+        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")

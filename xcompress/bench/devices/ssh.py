@@ -111,7 +111,10 @@ class SshHost:
             raise InputError(f"--device ssh:{host}: {host!r} is not a host; name one, such as ssh:user@example.org")
         self.host = host
         self._python = shlex.quote(python or os.environ.get(PYTHON) or "python3")
-        self._ssh = shlex.split(os.environ.get(SSH) or "ssh")
+        try:
+            self._ssh = shlex.split(os.environ.get(SSH) or "ssh")
+        except ValueError as error:
+            raise InputError(f"{SSH}: {os.environ[SSH]!r} is no command ({error}); correct it") from error
         self._folder = ""
         self._copied: dict[Path, str] = {}
 

@@ -6,13 +6,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.corpus.lines import LONGEST
 from xcompress.corpus.normalise import normalise
-from xcompress.errors import InputError
+from xcompress.errors import InputError, on_one_line
 from xcompress.files import write_text
 from xcompress.recipe import EncoderSection
 from xcompress.sources import resolve
 
 _ABSENT = -1
+_LONGEST_HEADER = 10_000
+"""Bytes of an .npy's header, as in NumPy, which reads all of it before it checks."""
 _DTYPES = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"))
 
 
@@ -76,9 +79,13 @@ def open_precomputed(section: EncoderSection, key: str, path: Path, missing: Pat
     """
     where = f"{key}.source: {section.source}"
     try:
+        _check_header(path)
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise InputError(f"{where}: not a readable .npy of plain numbers ({error}); save it with numpy.save") from error
+    except (ValueError, EOFError, OSError, OverflowError, TypeError, SyntaxError) as error:
+        problem = on_one_line(error)
+        raise InputError(
+            f"{where}: not a readable .npy of plain numbers ({problem}); save it with numpy.save"
+        ) from error
     if vectors.ndim != 2 or vectors.dtype.newbyteorder("=") not in _DTYPES:
         raise InputError(
             f"{where}: holds {vectors.dtype} of shape {vectors.shape}; it must be float16, float32 or float64 of (N, D)"
@@ -88,7 +95,14 @@ def open_precomputed(section: EncoderSection, key: str, path: Path, missing: Pat
     try:
         # only line ends separate lines, not the other characters at which splitlines splits; blank lines count
         with file.open(encoding="utf-8") as stream:
-            sentences = [line.removesuffix("\n") for line in stream]
+            sentences = []
+            while line := stream.readline(LONGEST + 1):
+                sentences.append(line.removesuffix("\n"))
+                if len(line) > LONGEST:
+                    raise InputError(
+                        f"{key}.sentences: {reference}: line {len(sentences)} is longer than {LONGEST:,} characters; "
+                        "write one sentence per line"
+                    )
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{key}.sentences: {reference}: cannot be read as UTF-8 text ({error}); save it as UTF-8"
@@ -99,3 +113,14 @@ def open_precomputed(section: EncoderSection, key: str, path: Path, missing: Pat
             "there must be a line for every row, in the same order"
         )
     return PrecomputedVectors(vectors, sentences, where, missing or file.with_suffix(".missing.txt"))
+
+
+def _check_header(path: Path) -> None:
+    """Refuse a header that claims to be long: NumPy would take memory for it.
+
+    :raises ValueError: when it does.
+    """
+    with path.open("rb") as stream:
+        start = stream.read(12)
+    if start[6:7] > b"\x01" and int.from_bytes(start[8:12], "little") > _LONGEST_HEADER:
+        raise ValueError(f"its header is longer than {_LONGEST_HEADER:,} bytes")

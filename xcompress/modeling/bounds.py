@@ -1,0 +1,103 @@
+"""Bounds of an encoder's sizes, checked before anything is allocated. Imports no PyTorch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from xcompress.errors import InputError, short_repr
+
+LARGEST: Mapping[str, int] = {
+    "vocab_size": 100_000_000,
+    "hidden_size": 100_000,
+    "num_attention_heads": 10_000,
+    "intermediate_size": 1_000_000,
+    "unit_layers": 1_000,
+    "recurrences": 1_000,
+    "bottleneck": 100_000,
+    "head_size": 1_000_000,
+    "max_position_embeddings": 1_000_000,
+    "position_offset": 1_000_000,
+    "type_vocab_size": 10_000,
+    "pad_token_id": 100_000_000,
+    "max_tokens": 1_000_000,
+    "relative_buckets": 10_000,
+}
+"""The largest value of each size of `StudentConfig`, far above those of real encoders."""
+MOST_PARAMETERS = 10_000_000_000
+"""40 GB in float32."""
+LARGEST_HEAD = 10_000_000
+"""Weights of a head that several dense modules make."""
+_SLACK = 1_000_000
+"""Weights, which take 4 MB."""
+_FROM_ZERO = ("position_offset", "type_vocab_size", "pad_token_id")
+_OPTIONAL = ("bottleneck", "head_size", "relative_buckets")
+
+
+def check_sizes(config: Mapping[str, object], names: Mapping[str, str] | None = None) -> None:
+    """Check the sizes of an encoder, each and together.
+
+    :param config: fields of `StudentConfig`.
+    :param names: what the user's file calls a field, where it has another name.
+    :raises InputError: when one is no number of its type or is out of bounds, or when together they make more than
+        `MOST_PARAMETERS` parameters.
+    """
+    shown, sizes = names or {}, dict[str, int]()
+    for name in LARGEST.keys() & config.keys():
+        value, least = config[name], 0 if name in _FROM_ZERO else 1
+        if value is None and name in _OPTIONAL:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST[name]:
+            raise InputError(
+                f"{shown.get(name, name)} is {short_repr(value)}, expected a whole number from {least} to "
+                f"{LARGEST[name]:,}; correct it"
+            )
+        sizes[name] = value
+    epsilon = config.get("layer_norm_eps", 0)
+    if not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:  # also refuses NaN
+        raise InputError(f"layer_norm_eps is {short_repr(epsilon)}, expected a number from 0 to 1; correct it")
+    if sizes["pad_token_id"] >= sizes["vocab_size"]:
+        raise InputError(
+            f"pad_token_id is {sizes['pad_token_id']}, but {shown.get('vocab_size', 'vocab_size')} is "
+            f"{sizes['vocab_size']}; correct one of them"
+        )
+    parameters = count(sizes)
+    if parameters > MOST_PARAMETERS:
+        raise InputError(f"the sizes make {parameters:,} parameters, over {MOST_PARAMETERS:,}; correct them")
+
+
+def count(sizes: Mapping[str, int | None]) -> int:
+    """Count the entries of an encoder's matrices; biases, norms and relative biases are left out."""
+    size = {name: sizes.get(name) or 0 for name in LARGEST}
+    hidden, bottleneck = size["hidden_size"], size["bottleneck"]
+    layer = 4 * hidden * hidden + 2 * hidden * size["intermediate_size"]
+    rows = size["max_position_embeddings"] + size["type_vocab_size"] + bottleneck + size["head_size"]
+    return size["vocab_size"] * (bottleneck or hidden) + rows * hidden + size["unit_layers"] * layer
+
+
+def check_fits(sizes: Mapping[str, int | None], weights: int, file: Path) -> None:
+    """Check that there are about as many weights as an encoder's sizes say, before memory is taken for them.
+
+    A few that are missing are for the caller to name.
+
+    :param sizes: fields of `StudentConfig`.
+    :param weights: number of weights in its files.
+    :param file: for error messages.
+    :raises InputError: when there are far fewer.
+    """
+    parameters = count(sizes)
+    if parameters > 2 * weights + _SLACK:
+        raise InputError(
+            f"{file}: {weights:,} weights, but the configuration describes {parameters:,} or more; give a complete "
+            "encoder"
+        )
+
+
+def check_head(rows: int, columns: int, folder: Path) -> None:
+    """Check the size of a product of dense modules: two thin matrices can make a huge one.
+
+    :param folder: folder of the last module, for error messages.
+    :raises InputError: when it has more than `LARGEST_HEAD` entries.
+    """
+    if rows * columns > LARGEST_HEAD:
+        raise InputError(
+            f"{folder}: makes a head of {rows:,} x {columns:,} weights, over {LARGEST_HEAD:,}; choose another model"
+        )
