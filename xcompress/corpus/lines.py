@@ -97,19 +97,21 @@ def _decompress(file: IO[bytes], suffix: str) -> IO[bytes]:
 def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the lines of a stream, cut after `LONGEST` + 1 bytes.
 
-    :param file: the file under the stream, whose position is reported.
+    :param file: the file under the stream, whose position is reported; a pipe has none.
     """
     reported = count = 0
+    has_position = file.seekable()
     while line := stream.readline(LONGEST + 1):
         yield line
         if len(line) > LONGEST:
             while line and not line.endswith(b"\n"):  # skip the rest, a bit at a time
                 line = stream.readline(1 << 16)
         count += 1
-        if count % _LINES_PER_REPORT == 0:
+        if has_position and count % _LINES_PER_REPORT == 0:
             reported, before = file.tell(), reported
             advance(reported - before)
-    advance(file.tell() - reported)
+    if has_position:
+        advance(file.tell() - reported)
 
 
 def text_lines(path: Path) -> Iterator[str]:
