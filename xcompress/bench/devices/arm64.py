@@ -115,7 +115,7 @@ def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], root: Pa
         with Worker(worker_command, timeout) as worker:
             source = {"kind": "onnx", "source": str(bundle.resolve()), "precision": precision}
             worker.ask("load", **source, sentence=sentences[0], input_ids=None)
-            vectors.append(decode_vectors(worker.ask("encode", texts=list(sentences))))
+            vectors.append(decode_vectors(worker.ask("encode", texts=list(sentences)), len(sentences)))
     return compare(*vectors)
 
 
