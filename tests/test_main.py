@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.student import SENTENCES
 from xcompress.cli.main import main
 
 PROGRAM = [sys.executable, "-m", "xcompress"]
@@ -27,7 +27,7 @@ def lines(working_folder: Path) -> Path:
 
 def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a line of sh in which $X is the program."""
-    environment = os.environ | variables | {"X": " ".join(PROGRAM), "B": str(bundle())}
+    environment = os.environ | variables | {"X": " ".join(PROGRAM), "B": "tiny"}
     return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, env=environment)
 
 
@@ -65,7 +65,7 @@ def test_characters_that_a_terminal_lacks_are_escaped(
     def printed(*options: str) -> str:
         stream = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stream, encoding=encoding))
-        command = ["xcompress", "search", "lines.txt", ODD, "-k", "1", "--model", str(bundle()), *options]
+        command = ["xcompress", "search", "lines.txt", ODD, "-k", "1", "--model", "tiny", *options]
         monkeypatch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as stopped:
             main()
@@ -96,7 +96,7 @@ def interruptible(*arguments: str, **variables: str) -> subprocess.Popen[str]:
 
 def test_ctrl_c_in_a_command_prints_one_line(working_folder: Path) -> None:
     os.mkfifo("texts")
-    process = interruptible("embed", "--input", "texts", "--model", str(bundle()))
+    process = interruptible("embed", "--input", "texts", "--model", "tiny")
     with Path("texts").open("w"):  # waits until the command opens it, too
         process.send_signal(signal.SIGINT)
         printed, errors = process.communicate(timeout=30)

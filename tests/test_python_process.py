@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
-from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.student import SENTENCES
 from xcompress.bench import memory
 from xcompress.bench.workers.client import Worker
+from xcompress.bundle.released import find_bundle
 from xcompress.sources import Wheel, wheels
 
 MODULES = {"subprocess", "multiprocessing", "concurrent.futures.ProcessPoolExecutor", "pty"}
@@ -51,7 +52,9 @@ def test_a_worker_does_not_import_from_the_current_folder(ran: Path) -> None:
     )
     (ran.parent / "beside.py").write_text("VALUE = 0.5\n")
     with Worker() as worker:
-        worker.ask("load", kind="onnx", source=str(bundle()), precision="int8", sentence="rain", input_ids=None)
+        worker.ask(
+            "load", kind="onnx", source=str(find_bundle("tiny")), precision="auto", sentence="rain", input_ids=None
+        )
         # The user's own code may live in the current folder, and import what lies beside it when it is called.
         worker.ask("load", kind="python", source="python:own:encode", precision="", sentence="rain", input_ids=None)
         assert worker.ask("encode", texts=SENTENCES)["shape"] == [len(SENTENCES), 2]
