@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from xcompress.python_process import python_command
+
 SHAPES = {(1, 16): 30, (1, 128): 8, (32, 32): 3}
 """(batch, tokens) and the number of timed calls."""
 OUTPUT = "sentence_embedding"
@@ -150,7 +152,7 @@ def open_graph(onnxruntime: Any, graph: str, setting: Mapping[str, Any]) -> Any:
 def measure(graph: Path, setting: Setting) -> dict[str, float]:
     """Open and run a graph in a fresh process."""
     request = json.dumps({"graph": str(graph), "setting": asdict(setting)})
-    command = [sys.executable, str(Path(__file__)), SERVE, request]
+    command = python_command(str(Path(__file__)), SERVE, request)
     result = subprocess.run(command, env=os.environ | setting.environment, capture_output=True, text=True, check=False)
     if result.returncode:
         raise SystemExit(f"{graph}, {setting.name}: exit code {result.returncode} {result.stderr.strip()[-300:]}")

@@ -26,6 +26,7 @@ from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.verify import open_session
 from xcompress.files import read_json
+from xcompress.python_process import python_command
 
 KINDS = {
     "int8": ExportConfig(),
@@ -95,7 +96,7 @@ def _time_in_turn(graphs: Sequence[Path]) -> list[float]:
 
 def _open(graph: Path) -> tuple[float, float]:
     """Open a graph in a new process; return the seconds, and the growth of peak memory in KiB."""
-    result = subprocess.run([sys.executable, "-c", _OPEN, str(graph)], capture_output=True, text=True, check=True)
+    result = subprocess.run(python_command("-c", _OPEN, str(graph)), capture_output=True, text=True, check=True)
     seconds, memory = json.loads(result.stdout)
     return seconds, memory
 

@@ -9,9 +9,9 @@ minima in seconds, without the start of the interpreter.
 import argparse
 import statistics
 import subprocess
-import sys
 
 from xcompress.console import emit, markdown_table
+from xcompress.python_process import python_command
 
 IMPORTS = {
     "numpy, tokenizers and onnxruntime": "numpy, tokenizers, onnxruntime",
@@ -28,7 +28,7 @@ def main() -> None:
     for _ in range(rounds + 1):
         for name, modules in IMPORTS.items():
             code = f"import time\nstart = time.perf_counter()\nimport {modules}\nprint(time.perf_counter() - start)"
-            result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            result = subprocess.run(python_command("-c", code), capture_output=True, text=True, check=True)
             seconds[name].append(float(result.stdout))
     rows = [[name, f"{statistics.median(times[1:]):.3f}", f"{min(times[1:]):.3f}"] for name, times in seconds.items()]
     emit(markdown_table(["import of", "median, s", "least, s"], rows))

@@ -11,8 +11,9 @@
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
+"""Type checkers take it for true. Importing it from `typing` would take longer than all else here."""
 if TYPE_CHECKING:
     from xcompress.api import Bundle as Bundle
     from xcompress.api import Run as Run

@@ -1,11 +1,13 @@
 """All printing: results on standard output; messages and progress bars on standard error."""
 
+import codecs
 import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from typing import IO, Any, Protocol, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -49,8 +51,45 @@ class PlainConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-_out = PlainConsole(quiet=_QUIET, width=None if sys.stdout.isatty() else _LOG_WIDTH)
-_err = PlainConsole(quiet=_QUIET, stderr=True, soft_wrap=not sys.stderr.isatty())
+def _is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()  # None: a program without a console
+
+
+_out = PlainConsole(quiet=_QUIET, width=None if _is_terminal(sys.stdout) else _LOG_WIDTH)
+_err = PlainConsole(quiet=_QUIET, stderr=True, soft_wrap=not _is_terminal(sys.stderr))
+
+
+def escape_unprintable() -> None:
+    r"""Print characters that the encoding of standard output lacks as \uXXXX, as JSON does."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        codecs.register_error("xcompress.escape", _escape_for_json)
+        sys.stdout.reconfigure(errors="xcompress.escape")
+
+
+def _escape_for_json(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end
+
+
+def flush_output() -> int:
+    """Write what is still in the buffers of the standard streams, before the program ends.
+
+    :returns: the exit code if that failed, else 0. A reader that has enough, such as `head`, is no failure.
+    """
+    code = 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError) as error:  # ValueError: it was closed
+            # Python flushes again at its end: let that go nowhere.
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if not isinstance(error, BrokenPipeError):
+                fail(f"the output cannot be written ({error}); free space or choose another place")
+                code = 1
+    return code
 
 
 def say(text: str) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,16 @@ def test_a_file_becomes_vectors(working_folder: Path, expected: np.ndarray, name
     assert (vectors.shape, vectors.dtype) == ((7, 24), np.float32)
     np.testing.assert_allclose(vectors[[0, 1, 2, 3, 4, 6]], expected[[0, 1, 2, 3, 4, 0]], atol=1e-5)
     assert [file.name for file in (working_folder / "out").iterdir()] == ["vectors.npy"]
+
+
+def test_texts_and_lines_may_come_through_pipes(working_folder: Path, expected: np.ndarray) -> None:
+    os.mkfifo("pipe")
+    writers = ThreadPoolExecutor()
+    writers.submit(Path("pipe").write_text, "\n".join(SENTENCES))
+    lines = run("embed", "--input", "pipe", "--json").stdout.splitlines()
+    np.testing.assert_allclose([json.loads(line)["vector"] for line in lines], expected, atol=1e-5)
+    writers.submit(Path("pipe").write_text, "\n".join(SENTENCES))
+    assert json.loads(run("search", "pipe", SENTENCES[4], "--json").stdout)[0]["text"] == SENTENCES[4]
 
 
 @pytest.mark.parametrize("arguments", [["--input", "-"], []])

@@ -1,10 +1,12 @@
 import gzip
 import io
 import lzma
+import os
 import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -101,6 +103,17 @@ def test_progress_adds_up_to_the_size_of_the_file(tmp_path: Path, suffix: str) -
     told: list[int] = []
     list(read_lines(path, told.append))
     assert sum(told) == path.stat().st_size and len(told) == 16
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+def test_lines_come_through_a_pipe(tmp_path: Path, suffix: str) -> None:
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    content = PACK[suffix](b"one\n" * 3000)
+    writer = Thread(target=pipe.write_bytes, args=(content,))
+    writer.start()
+    assert list(read_lines(pipe)) == [b"one\n"] * 3000
+    writer.join()
 
 
 def test_missing_files(tmp_path: Path) -> None:

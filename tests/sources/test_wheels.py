@@ -214,6 +214,6 @@ def test_pip_of_this_environment_downloads(monkeypatch: pytest.MonkeyPatch, tmp_
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     assert wheels._run_pip(Wheel("shop", "1.0", ""), tmp_path, ["--platform", "p"]) == "Downloading shop (1 kB)"
-    assert seen[0][:4] == [sys.executable, "-m", "pip", "download"]
+    assert seen[0][:5] == [sys.executable, "-P", "-m", "pip", "download"]
     assert seen[0][-5:] == ["--platform", "p", "-d", str(tmp_path), "shop==1.0"]
     assert "--no-deps" in seen[0]

@@ -104,9 +104,12 @@ class Measurement:
         """Encode texts to vectors (n, D), `chunk` at a time; return None when the worker fails."""
         vectors = []
         for start in range(0, len(texts), chunk):
-            reply = self.ask("encode", texts=list(texts[start : start + chunk]))
-            if reply:
-                vectors.append(decode_vectors(reply))
+            batch = list(texts[start : start + chunk])
+            if reply := self.ask("encode", texts=batch):
+                try:
+                    vectors.append(decode_vectors(reply, len(batch)))
+                except WorkerFailed as error:
+                    self.fail(error)
             advance()
         return None if self.failed else np.concatenate(vectors)
 

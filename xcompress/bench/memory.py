@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xcompress.errors import InputError
+from xcompress.python_process import python_command
 
 STATUS = Path("/proc/self/status")
 
@@ -103,7 +104,7 @@ def reserved(environment: Mapping[str, str] | None = None) -> int:
     :returns: 0 without numpy.
     """
     done = subprocess.run(
-        [sys.executable, "-c", _PROBE],
+        python_command("-c", _PROBE),
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,

@@ -2,11 +2,12 @@
 
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from xcompress import __version__
+from xcompress.cli import INTERRUPT_CODE, INTERRUPTED
 from xcompress.cli.bench import bench
 from xcompress.cli.demo import demo
 from xcompress.cli.distill import distill
@@ -16,6 +17,8 @@ from xcompress.cli.models import models
 from xcompress.cli.recipe import app as recipe_commands
 from xcompress.cli.trim import trim
 from xcompress.cli.usage import CommandGroup
+from xcompress.console import escape_unprintable, fail, flush_output
+from xcompress.errors import InputError, XCompressError, first_line
 
 EXAMPLES = """
 Three commands make a small encoder and show what was lost:
@@ -27,8 +30,26 @@ Three commands make a small encoder and show what was lost:
     xcompress bench --device cpu
 """
 
+
+class _Program(CommandGroup):
+    """All commands. Ctrl-C and the end of a file inside a command come out of it as they are.
+
+    Typer would exit without a word, or say that the command was aborted.
+    """
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a Context of Click or of its copy in typer
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            fail(INTERRUPTED)
+            raise typer.Exit(INTERRUPT_CODE) from None
+        except EOFError as error:
+            raise RuntimeError(f"a file ends early ({first_line(error)})") from error
+
+
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=_Program,
     help=f"Compress a multilingual sentence encoder for CPUs and phones, and measure what was lost.\n\n{EXAMPLES}",
     no_args_is_help=True,
     add_completion=False,
@@ -44,30 +65,37 @@ def main() -> None:
 
     Exit codes: 2 for bad input or a missing optional package, 3 for refused quality, 130 for Ctrl-C, else 1.
     """
-    from xcompress.cli.extras import missing_extra
-    from xcompress.console import fail
-    from xcompress.errors import InputError, XCompressError, first_line
-
     debug = "--debug" in sys.argv
     if not debug:
         warnings.simplefilter("ignore")  # warnings of libraries, addressed to developers
+    escape_unprintable()
     try:
         app(standalone_mode=True)
     except KeyboardInterrupt:
-        fail("interrupted; run the same command again to continue")
-        sys.exit(130)
-    except Exception as error:
+        fail(INTERRUPTED)
+        code: object = INTERRUPT_CODE
+    except SystemExit as error:
+        code = error.code
+    except BaseException as error:  # a panic of the tokenizers library is no Exception
         if debug:
             raise
-        if isinstance(error, XCompressError):
-            message, code = str(error), error.exit_code
-        elif isinstance(error, ModuleNotFoundError) and (advice := missing_extra(sys.argv[1:], error)):
-            message, code = advice, InputError.exit_code
-        else:
-            message = f"unexpected {type(error).__name__}: {first_line(error)}"
-            message, code = f"{message}; add --debug in front of the command for the traceback", 1
-        fail(message)
-        sys.exit(code)
+        code = _explain(error)
+    sys.exit(flush_output() or code)  # type: ignore[arg-type]
+
+
+def _explain(error: BaseException) -> int:
+    """Print an error as one line; return its exit code."""
+    from xcompress.cli.extras import missing_extra
+
+    if isinstance(error, XCompressError):
+        fail(str(error))
+        return error.exit_code
+    if isinstance(error, ModuleNotFoundError) and (advice := missing_extra(sys.argv[1:], error)):
+        fail(advice)
+        return InputError.exit_code
+    message = f"unexpected {type(error).__name__}: {first_line(error)}"
+    fail(f"{message}; add --debug in front of the command for the traceback")
+    return XCompressError.exit_code
 
 
 def _print_version(is_requested: bool) -> None:

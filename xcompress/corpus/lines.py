@@ -101,15 +101,16 @@ def bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
 def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the lines of a stream as `bounded_lines` does, and report progress.
 
-    :param file: the file under the stream, whose position is reported.
+    :param file: the file under the stream, whose position is reported; a pipe has none.
     """
-    reported = 0
+    reported, has_position = 0, file.seekable()
     for count, line in enumerate(bounded_lines(stream), 1):
         yield line
-        if count % _LINES_PER_REPORT == 0:
+        if has_position and count % _LINES_PER_REPORT == 0:
             reported, before = file.tell(), reported
             advance(reported - before)
-    advance(file.tell() - reported)
+    if has_position:
+        advance(file.tell() - reported)
 
 
 def text_lines(path: Path) -> Iterator[str]:

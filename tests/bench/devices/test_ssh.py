@@ -47,10 +47,11 @@ def make_keys(folder: Path) -> None:
 
 def write_configs(folder: Path, port: int) -> None:
     (folder / "home of others").mkdir()
+    (folder / "tools").mkdir()
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\nStrictModes no\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
-        f'SetEnv "TMPDIR={folder}/home of others"\n'
+        f'SetEnv "TMPDIR={folder}/home of others" "PATH={folder}/tools:/usr/bin:/bin"\n'
     )
     key = " ".join((folder / "host_key.pub").read_text().split()[:2])
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {key}\n")
@@ -104,11 +105,34 @@ def left(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return server / "home of others"
 
 
-def fake_python(folder: Path, answer: str) -> str:
-    file = folder / "python there"
-    file.write_text(f"#!/bin/sh\necho '{answer}'\n")
+@pytest.fixture
+def tools(server: Path) -> Iterator[Path]:
+    """Return the folder that comes first on the server's search path; empty it after the test."""
+    yield server / "tools"
+    for file in (server / "tools").iterdir():
+        file.unlink()
+
+
+@pytest.fixture
+def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replace ssh by a script that runs the command here, which is faster; return the folder for temporary files."""
+    for name in ("tools", "home of others"):
+        (tmp_path / name).mkdir()
+    setting = f"export TMPDIR='{tmp_path}/home of others' PATH={tmp_path}/tools:/usr/bin:/bin"
+    ssh = script(tmp_path / "ssh", f'{setting}\nfor last; do :; done\nexec sh -c "$last"')
+    monkeypatch.setenv(SSH, shlex.quote(ssh))
+    monkeypatch.setenv(PYTHON, sys.executable)
+    return tmp_path / "home of others"
+
+
+def script(file: Path, lines: str) -> str:
+    file.write_text(f"#!/bin/sh\n{lines}\n")
     file.chmod(0o755)
     return str(file)
+
+
+def fake_python(folder: Path, answer: str) -> str:
+    return script(folder / "python there", f"echo '{answer}'")
 
 
 def test_a_bundle_is_encoded_there_and_nothing_stays(left: Path) -> None:
@@ -169,6 +193,98 @@ def test_a_host_without_python_is_refused(left: Path) -> None:
     with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), SshHost(ALIAS, "no-python"):
         pass
     assert not list(left.iterdir())
+
+
+def refuse(victim: Path) -> None:
+    """Open the host, which names the victim or something else as its new folder; see that nothing is removed."""
+    victim.mkdir()
+    (victim / "passwd").write_text("root")
+    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: (mktemp there|printed)") as caught, SshHost(ALIAS):
+        pass
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+    assert [file.name for file in victim.iterdir()] == ["passwd"]
+
+
+def test_a_folder_of_another_name_than_the_requested_one_is_not_removed(
+    left: Path, tools: Path, tmp_path: Path
+) -> None:
+    script(tools / "mktemp", f"echo '{tmp_path}/etc'")
+    refuse(tmp_path / "etc")
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "echo '{victim}/xcompress.'",
+        "echo '{victim}/../xcompress.abc/..'",
+        "echo '{victim}/xcompress.abcdefghij/'",
+        "echo xcompress.abcdefghij",
+        "echo",
+        "true",
+        r"printf '{victim}/\377\200/xcompress.abcdefghij'",
+        r"printf '{victim}/\033[2J/xcompress.abcdefghij'",
+        "head -c 3000000 /dev/zero",
+    ],
+)
+def test_only_a_folder_of_the_requested_name_is_removed(near: Path, tmp_path: Path, printed: str) -> None:
+    script(tmp_path / "tools/mktemp", printed.format(victim=tmp_path / "etc"))
+    refuse(tmp_path / "etc")
+
+
+def test_a_greeting_of_the_hosts_shell_is_passed_over(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeting = r"printf 'Welcome!\n42\n{\377 Have a nice day: '"
+    ssh = script(tmp_path / "ssh", f'{greeting}; exec {os.environ[SSH]} "$@"')
+    monkeypatch.setenv(SSH, shlex.quote(ssh))
+    with SshHost(ALIAS) as host:
+        assert host.machine().cpu == describe().cpu
+    assert not list(left.iterdir())
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "[", "[" * 50_000, "null", '[[3, "x"], []]', "[[3, 12], [5]]", "[[3, 12]]", "{}", "\x1b[2J\udcff"]
+)
+def test_a_python_that_answers_garbage_is_reported(near: Path, tmp_path: Path, answer: str) -> None:
+    (tmp_path / "answer").write_text(answer, errors="surrogateescape")
+    python = script(tmp_path / "python there", f"cat '{tmp_path}/answer'")
+    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*is not a Python") as caught, SshHost(ALIAS, python):
+        pass
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+    assert not list(near.iterdir())
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        "yes garbage",
+        "exec cat /dev/zero",
+        "head -c 100000 /dev/urandom",
+        "yes '{}'",
+        """echo '{"cpu": 5}'""",
+        """echo '{"error": ["a\\nb"]}'""",
+        "echo '[[[['",
+        """yes '' | head -c 100000 >&2; echo gone >&2; exit 3""",
+    ],
+)
+def test_a_worker_that_replies_garbage_is_reported(near: Path, tmp_path: Path, replies: str) -> None:
+    # This Python has all libraries, but its worker prints something else than replies.
+    python = script(tmp_path / "python there", f'case "$*" in *worker*) {replies};; *) echo "[[3, 12], []]";; esac')
+    with SshHost(ALIAS, python) as host, pytest.raises(InputError, match="cannot be described") as caught:
+        host.machine()
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+    assert not list(near.iterdir())
+
+
+@pytest.mark.parametrize("flood", ["exec yes", "exec yes >&2"])
+def test_a_host_that_prints_without_end_is_left(left: Path, tools: Path, flood: str) -> None:
+    script(tools / "mktemp", flood)
+    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: printed more than") as caught, SshHost(ALIAS):
+        pass
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("host", "said"), [("nobody", "Connection refused"), ("stranger", "Host key verification")])

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import xcompress
 from xcompress.bench.workers import client
 from xcompress.bench.workers.client import Worker, decode_vectors
 from xcompress.errors import InputError
+from xcompress.python_process import module_arguments
 
 VARIABLE = "XCOMPRESS_ARM64"
 """Environment variable with the folder's path."""
@@ -64,12 +64,10 @@ class Arm64:
 
     def command(self) -> list[str]:
         """Return the command of a worker; the arm64 libraries come first on the path and hide this machine's."""
-        home = Path(xcompress.__file__).parent.parent
-        paths = os.pathsep.join([str(self.root / "site"), str(home)])
         cleared = [f"-u{name}" for name in ("PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD")]
-        variables = [f"PYTHONPATH={paths}", "PYTHONDONTWRITEBYTECODE=1"]
+        variables = [f"PYTHONPATH={self.root / 'site'}", "PYTHONDONTWRITEBYTECODE=1"]
         emulated = [self.qemu, "-cpu", CPU, "-L", str(self.root), str(self.python)]
-        return ["env", *cleared, *variables, *emulated, "-s", "-P", "-m", "xcompress.bench.workers.worker"]
+        return ["env", *cleared, *variables, *emulated, "-s", "-P", *module_arguments("xcompress.bench.workers.worker")]
 
 
 def find_arm64(root: Path | None = None) -> Arm64:
@@ -117,7 +115,7 @@ def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], root: Pa
         with Worker(worker_command, timeout) as worker:
             source = {"kind": "onnx", "source": str(bundle.resolve()), "precision": precision}
             worker.ask("load", **source, sentence=sentences[0], input_ids=None)
-            vectors.append(decode_vectors(worker.ask("encode", texts=list(sentences))))
+            vectors.append(decode_vectors(worker.ask("encode", texts=list(sentences)), len(sentences)))
     return compare(*vectors)
 
 

@@ -1,16 +1,19 @@
 """Another Linux host, reached by ssh. Bundles and a small runner are copied there and removed afterwards."""
 
 import os
+import re
 import shlex
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from json import loads
 from pathlib import Path
-from typing import Any, Self
+from time import monotonic
+from typing import IO, Any, Self
+
+from pydantic import TypeAdapter, ValidationError
 
 import xcompress
 from xcompress import console
@@ -35,6 +38,7 @@ RUNNER = (
     "machine.py",
     "metrics.py",
     "printable.py",
+    "python_process.py",
     "bundle/__init__.py",
     "bundle/encoder.py",
     "bundle/external_data.py",
@@ -55,10 +59,20 @@ LIBRARIES = ("numpy", "onnxruntime", "tokenizers")
 LEAST_PYTHON = (3, 11)
 TIMEOUT = 600.0
 """Seconds that one command may take, copying included."""
+MAX_PRINTED = 1 << 20
+"""Bytes that one command may print."""
+_MAKE_FOLDER = 'printf "\\n"; mktemp -d "${TMPDIR:-/tmp}/xcompress.XXXXXXXXXX"'
+_FOLDER = re.compile(r"/(?:[^\n]*/)?xcompress\.[A-Za-z0-9]{10}")
+"""What mktemp prints. Nothing else is ever removed."""
 _CHECK = (
     "import json, sys; from importlib.util import find_spec; "
-    f"print(json.dumps([sys.version_info[:2], [name for name in {LIBRARIES} if find_spec(name) is None]]))"
+    f"print(); print(json.dumps([sys.version_info[:2], [name for name in {LIBRARIES} if find_spec(name) is None]]))"
 )
+_CHECKED = TypeAdapter(tuple[tuple[int, int], list[str]])
+"""What `_CHECK` prints: the version, and the libraries that are missing."""
+_SECONDS_BETWEEN_CHECKS = 0.1
+_SHOWN = 80
+"""Characters of a host's output in an error."""
 _SSH_FAILED, _NOT_EXECUTABLE, _NOT_FOUND = 255, 126, 127
 
 
@@ -123,10 +137,14 @@ class SshHost:
 
         :raises InputError: when the host cannot be reached or lacks something.
         """
-        printed = self._run('mktemp -d "${TMPDIR:-/tmp}/xcompress.XXXXXXXXXX"').decode(errors="replace")
-        self._folder = printed.strip().rpartition("\n")[2]  # a shell's greeting comes before it
-        if not self._folder.startswith("/"):
-            raise InputError(f"ssh:{self.host}: mktemp printed {self._folder!r}; set up a temporary folder there")
+        printed = _last_line(self._run(_MAKE_FOLDER))
+        # Everything below writes to this folder, and at the end it is removed.
+        if not (_FOLDER.fullmatch(printed) and printed.isprintable()):
+            raise InputError(
+                f"ssh:{self.host}: mktemp there printed {printed[:_SHOWN]!a}, which is not the new folder "
+                "xcompress.XXXXXXXXXX; correct its TMPDIR"
+            )
+        self._folder = printed
         try:
             package = Path(xcompress.__file__).parent
             self._send({f"xcompress/{name}": package / name for name in RUNNER}, self._folder)
@@ -157,7 +175,7 @@ class SshHost:
 
     def worker_command(self) -> list[str]:
         """Return the command that starts a worker on the host."""
-        return self._command(f"{self._start_python()} -m xcompress.bench.workers.worker")
+        return self._command(f"printf '\\n'; {self._start_python()} -m xcompress.bench.workers.worker")
 
     def machine(self) -> Machine:
         """Let a worker describe the host.
@@ -173,22 +191,30 @@ class SshHost:
 
     def _check_python(self) -> None:
         """Refuse a Python that is too old or lacks a library."""
-        version, missing = loads(self._run(f"{self._start_python()} -c {shlex.quote(_CHECK)}").splitlines()[-1])
         where = f"ssh:{self.host}: {self._python} there"
-        if tuple(version) < LEAST_PYTHON:
+        printed = _last_line(self._run(f"{self._start_python()} -c {shlex.quote(_CHECK)}"))
+        try:
+            version, lacking = _CHECKED.validate_json(os.fsencode(printed))
+        except ValidationError as error:
+            raise InputError(
+                f"{where} printed {printed[:_SHOWN]!a}, so it is not a Python; name another one with {PYTHON}"
+            ) from error
+        if version < LEAST_PYTHON:
             old, least = (".".join(map(str, numbers)) for numbers in (version, LEAST_PYTHON))
             raise InputError(f"{where} is Python {old}, not {least} or newer; name another one with {PYTHON}")
-        if missing:
-            names = " ".join(missing)
+        if names := " ".join(name for name in LIBRARIES if name in lacking):
             raise InputError(f"{where} lacks {names}; run there: {self._python} -m pip install {names}")
 
     def _start_python(self) -> str:
-        """Return the start of a shell command that runs the host's Python in the runner's folder.
+        """Return the start of a shell command that runs the host's Python with the runner.
 
-        Libraries such as onnxruntime leave files in the temporary folder; with TMPDIR they leave them in ours.
+        Libraries such as onnxruntime leave files in the temporary folder; with TMPDIR they leave them in ours. The
+        runner is on PYTHONPATH, and PYTHONSAFEPATH keeps the current folder from the search path; unlike -P, a Python
+        that is too old ignores it.
         """
         folder = shlex.quote(self._folder)
-        return f"cd {folder} && TMPDIR={folder} exec {self._python}"
+        variables = f"TMPDIR={folder} PYTHONSAFEPATH=1 PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}}"
+        return f"cd {folder} && {variables} exec {self._python}"
 
     def _send(self, files: Mapping[str, Path], folder: str) -> None:
         """Copy files, by their new names, into a folder on the host."""
@@ -199,7 +225,7 @@ class SshHost:
         if not self._folder:
             return
         try:
-            self._run(f"rm -rf {shlex.quote(self._folder)}")
+            self._run(f"rm -rf -- {shlex.quote(self._folder)}")
             self._folder = ""
         except InputError as error:
             console.warn(f"{error}; {self._folder} was left there")
@@ -214,7 +240,6 @@ class SshHost:
         :param files: sent as a tar archive on standard input, without owners and times.
         :raises InputError: when ssh or the line fails.
         """
-        command = self._command(script)
         with tempfile.TemporaryFile() as stream:
             with tarfile.open(fileobj=stream, mode="w") as archive:
                 for name, path in (files or {}).items():
@@ -223,21 +248,55 @@ class SshHost:
                     with path.open("rb") as content:
                         archive.addfile(entry, content)
             stream.seek(0)
-            try:
-                done = subprocess.run(command, stdin=stream, capture_output=True, timeout=TIMEOUT, check=False)
-            except FileNotFoundError as error:
-                raise InputError(f"ssh:{self.host}: {command[0]} not found; install the OpenSSH client") from error
-            except subprocess.TimeoutExpired as error:
-                raise InputError(f"ssh:{self.host}: timed out after {TIMEOUT:g} s ({script}); try again") from error
-        if done.returncode:
-            raise InputError(self._explain_failure(done.returncode, done.stderr.decode(errors="replace")))
-        return done.stdout
+            code, printed, errors = self._execute(self._command(script), stream)
+        if code:
+            raise InputError(self._explain_failure(code, errors))
+        return printed
 
-    def _explain_failure(self, code: int, stderr: str) -> str:
+    def _execute(self, command: list[str], stream: IO[bytes]) -> tuple[int, bytes, bytes]:
+        """Run a command; return its exit code, output and standard error.
+
+        :param stream: its standard input.
+        :raises InputError: when it cannot be started, takes too long or prints too much.
+        """
+        # Files, not pipes: a process that ssh started may hold a pipe after ssh was killed.
+        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
+            try:
+                process = subprocess.Popen(command, stdin=stream, stdout=printed, stderr=errors)
+            except OSError as error:
+                why = "not found" if isinstance(error, FileNotFoundError) else f"cannot be run ({error.strerror})"
+                raise InputError(f"ssh:{self.host}: {command[0]} {why}; install the OpenSSH client") from error
+            outputs, deadline = (printed, errors), monotonic() + TIMEOUT
+            with process:
+                while process.returncode is None and monotonic() < deadline and not _too_long(outputs):
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_SECONDS_BETWEEN_CHECKS)
+                is_late = process.returncode is None and not _too_long(outputs)
+                process.kill()
+            if _too_long(outputs):
+                raise InputError(f"ssh:{self.host}: printed more than {MAX_PRINTED:,} bytes; check its shell's startup")
+            if is_late:
+                raise InputError(f"ssh:{self.host}: timed out after {TIMEOUT:g} s; try again")
+            printed.seek(0)
+            errors.seek(0)
+            return process.returncode, printed.read(), errors.read()
+
+    def _explain_failure(self, code: int, errors: bytes) -> str:
         """Say in one line why a command failed."""
-        last = (stderr.strip().splitlines() or [f"exit code {code}"])[-1].strip()
+        last = _last_line(errors) or f"exit code {code}"
+        last = "".join(letter if letter.isprintable() else " " for letter in last[: 4 * _SHOWN])
         if code == _SSH_FAILED:
             return f"ssh:{self.host}: cannot be reached ({last}); check that `ssh {self.host}` works without a password"
         if code in (_NOT_FOUND, _NOT_EXECUTABLE) and self._folder:
             return f"ssh:{self.host}: {last}; install Python 3.11 or newer there, or name it with {PYTHON}"
         return f"ssh:{self.host}: a command failed there ({last}); correct that and run again"
+
+
+def _too_long(outputs: Iterable[IO[bytes]]) -> bool:
+    return any(os.fstat(output.fileno()).st_size > MAX_PRINTED for output in outputs)
+
+
+def _last_line(printed: bytes) -> str:
+    """Return the last line that is not empty; a shell's greeting comes before it. Bytes that are not UTF-8 stay."""
+    lines = printed.decode(errors="surrogateescape").strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -4,21 +4,28 @@ import base64
 import json
 import os
 import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
-from threading import Timer
-from typing import Any, Protocol, Self
+from contextlib import suppress
+from threading import Thread, Timer
+from typing import IO, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-import xcompress
+from xcompress.bench.workers.replies import find_mistake
 from xcompress.errors import XCompressError
+from xcompress.python_process import module_command
 
 TIMEOUT = 300.0
 """Seconds that a single request may take before the worker is killed."""
+_SECONDS_TO_END = 5.0
+"""Seconds that a worker may take to end once it has closed its output."""
+_LONGEST_REPLY = 1 << 26
+"""Bytes of the longest reply that is read: vectors of a few hundred texts take some megabytes."""
+_LONGEST_ERROR = 1000
+_LINES_OF_GREETING = 100
+_LINE_SHOWN = 60
+_LOG_BYTES = 1 << 14
 _MAX_LOG_LINE = 200
 
 
@@ -65,19 +72,16 @@ class Worker(WorkerClient):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._timeout = timeout
-        self._timed_out = False
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        # The worker must import this very package, wherever the parent found it.
-        home = str(Path(xcompress.__file__).parent.parent)
-        python_path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")]))
+        self._timed_out = self._has_replied = False
         self._process = subprocess.Popen(
-            command or [sys.executable, "-m", "xcompress.bench.workers.worker"],
+            command or module_command("xcompress.bench.workers.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,
-            encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": python_path, **(environment or {})},
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(environment or {})},
         )
+        assert self._process.stderr
+        self._log = _LogTail(self._process.stderr)
 
     @property
     def pid(self) -> int:
@@ -87,46 +91,111 @@ class Worker(WorkerClient):
     def ask(self, do: str, **request: object) -> dict[str, Any]:
         """Send one request and wait for its reply.
 
-        :raises WorkerFailed: when the worker died, took too long or reports an error.
+        :raises WorkerFailed: when the worker died, took too long, or sends an error or something else than a reply.
         """
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
         timer = Timer(self._timeout, self._kill_late)
         timer.start()
         try:
-            self._process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+            self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
             self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            reply = self._read_reply()
         except OSError:
-            line = ""
+            reply = None
         finally:
             timer.cancel()
-        reply: dict[str, Any] = json.loads(line) if line.endswith("\n") else {"error": self._explain_death()}
+        if reply is None:
+            raise WorkerFailed(self._explain_death())
         if "error" in reply:
-            raise WorkerFailed(reply["error"])
+            raise WorkerFailed(" ".join(str(reply["error"]).split())[:_LONGEST_ERROR])
+        if mistake := find_mistake(do, reply):
+            raise WorkerFailed(f"its reply to {do!r} is wrong ({mistake})")
         return reply
 
     def close(self) -> None:
         """Stop the process."""
+        assert self._process.stdin and self._process.stdout
         self._process.kill()
-        self._process.communicate()
-        self._log.close()
+        with suppress(OSError):  # what was not sent is lost with the process
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def _read_reply(self) -> dict[str, Any] | None:
+        """Return the next reply, or None at the end of the output.
+
+        A host's login shell may print a greeting: lines before the first reply are passed over.
+        """
+        assert self._process.stdout
+        for _ in range(1 if self._has_replied else 1 + _LINES_OF_GREETING):
+            line = self._process.stdout.readline(_LONGEST_REPLY)
+            if not line:
+                return None
+            try:
+                reply = json.loads(line) if line.endswith(b"\n") else None
+            except (ValueError, RecursionError):
+                reply = None
+            if isinstance(reply, dict):
+                self._has_replied = True
+                return reply
+            if len(line) == _LONGEST_REPLY:
+                break
+        start = line[:_LINE_SHOWN].decode(errors="replace")
+        raise WorkerFailed(f"sent {start!r} instead of a reply; check what its Python and its shell print")
 
     def _kill_late(self) -> None:
         self._timed_out = True
         self._process.kill()
 
     def _explain_death(self) -> str:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(_SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return "closed its output"
         if self._timed_out:
             return f"no answer within {self._timeout:g} s"
         if code == -9:
             return "killed by the system (signal 9), most likely out of memory"
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        last = self._log.last_line()
         ended = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"{ended}: {lines[-1][:_MAX_LOG_LINE]}" if lines else ended
+        return f"{ended}: {last}" if last else ended
 
 
-def decode_vectors(reply: Mapping[str, Any]) -> NDArray[np.float32]:
-    """Return the vectors (n, D) in a reply to `encode`."""
-    return np.frombuffer(base64.b64decode(reply["vectors"]), dtype="<f4").reshape(reply["shape"])
+class _LogTail:
+    """The end of a process's standard error, read by a thread: another host could write without end.
+
+    :param stream: a pipe; it is closed at its end.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._end = stream, b""
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._stream:
+            while block := os.read(self._stream.fileno(), 1 << 16):
+                self._end = (self._end + block)[-_LOG_BYTES:]
+
+    def last_line(self) -> str:
+        """Return the start of the last line that is not empty; call it when the process has ended."""
+        self._thread.join(_SECONDS_TO_END)  # a child of the process may still hold the pipe
+        lines = self._end.decode(errors="replace").strip().splitlines()
+        return lines[-1][:_MAX_LOG_LINE] if lines else ""
+
+
+def decode_vectors(reply: Mapping[str, Any], count: int | None = None) -> NDArray[np.float32]:
+    """Return the vectors (n, D) in a reply to `encode`.
+
+    :param count: the number of texts that were sent; None accepts any.
+    :raises WorkerFailed: when the reply does not hold such vectors.
+    """
+    rows, dimension = reply["shape"]
+    try:
+        vectors = np.frombuffer(base64.b64decode(reply["vectors"]), dtype="<f4").reshape(rows, dimension)
+    except ValueError as error:
+        raise WorkerFailed(f"its vectors cannot be read ({error})") from error
+    if count is not None and len(vectors) != count:
+        raise WorkerFailed(f"sent {len(vectors)} vectors for {count} texts")
+    return vectors

@@ -1,5 +1,6 @@
 """Python code that maps sentences to vectors, for a worker."""
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ class PythonModel:
 
     def __init__(self, source: str, precision: str, device: str) -> None:
         self.code = open_code(source, source)
+        # The code may import what lies beside it when it is called; installed packages come first.
+        sys.path.append(str(Path.cwd()))
 
     @property
     def bytes_on_disk(self) -> int:

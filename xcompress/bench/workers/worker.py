@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -161,7 +160,6 @@ def _time(run: Callable[[], object]) -> float:
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    sys.path.insert(0, str(Path.cwd()))  # `python:module:name` may name a file in the current folder
     session = Session()
     # Keep standard output for replies; send what libraries print to standard error.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -140,7 +140,7 @@ class BrowserWorker(WorkerClient):
         # Serve the graph and its external data.
         check_bundle(self.bundle, self._manifest, self._graph)
         external = sorted(external_files(self.bundle, self._graph))
-        self._server.files |= {_url(name): self.bundle / name for name in (self._graph, *external)}
+        self._server.files |= {f"/bundle/{name}": self.bundle / name for name in (self._graph, *external)}
         self._tokenizer = BundleTokenizer(self.bundle, self._manifest)
         # Refuse a browser without SIMD, or with a coarse clock.
         page = self._page

@@ -1,0 +1,127 @@
+"""The program as a process: its standard streams and Ctrl-C."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.student import SENTENCES
+from xcompress.cli.main import main
+
+PROGRAM = [sys.executable, "-m", "xcompress"]
+LINE = "error: interrupted; run the same command again to continue"
+ODD = 'Zürich “liegt” in 瑞士 😀 "\\'
+
+
+@pytest.fixture
+def lines(working_folder: Path) -> Path:
+    file = working_folder / "lines.txt"
+    file.write_text("\n".join([ODD, *SENTENCES]), encoding="utf-8")
+    return file
+
+
+def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of sh in which $X is the program."""
+    environment = os.environ | variables | {"X": " ".join(PROGRAM), "B": "tiny"}
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("$X search lines.txt rain --model $B >&-", 0, ""),
+        ("$X search absent.txt rain 2>&-", 2, ""),
+        ("$X embed --model $B <&-", 2, "error: standard input: contains no text; give one text per line\n"),
+        ("$X search lines.txt rain --model $B --json <&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_standard_streams_may_be_closed(lines: Path, command: str, code: int, said: str) -> None:
+    done = shell(command)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
+    assert [file.name for file in lines.parent.iterdir()] == ["lines.txt"]
+
+
+def test_a_reader_that_has_enough_gives_no_message() -> None:
+    done = shell("(sleep 0.2; $X models) | true")  # the pause lets the reader end before anything is printed
+    assert done.stderr == ""
+
+
+def test_output_on_a_full_disk_is_one_line() -> None:
+    done = shell("$X models > /dev/full")
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
+def test_characters_that_a_terminal_lacks_are_escaped(
+    lines: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    def printed(*options: str) -> str:
+        stream = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stream, encoding=encoding))
+        command = ["xcompress", "search", "lines.txt", ODD, "-k", "1", "--model", "tiny", *options]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert not stopped.value.code
+        return stream.getvalue().decode(encoding)
+
+    assert json.loads(printed("--json"))[0]["text"] == ODD
+    table = printed()
+    assert ("\\ud83d\\ude00" in table) == (encoding != "utf-8")
+    assert ("Zürich" in table) == (encoding != "ascii")
+
+
+def test_every_command_can_show_its_help_on_any_terminal() -> None:
+    done = shell("$X bench --help", PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def interruptible(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Start the program; a process in the background may ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    environment = os.environ | variables
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    signal.signal(signal.SIGINT, before)
+    return process
+
+
+def test_ctrl_c_in_a_command_prints_one_line(working_folder: Path) -> None:
+    os.mkfifo("texts")
+    process = interruptible("embed", "--input", "texts", "--model", "tiny")
+    with Path("texts").open("w"):  # waits until the command opens it, too
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=30)
+    assert (process.returncode, printed, errors.strip()) == (130, "", LINE)
+
+
+def test_ctrl_c_during_an_import_prints_one_line(working_folder: Path) -> None:
+    (working_folder / "typer.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    path = os.pathsep.join([str(working_folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = interruptible("models", PYTHONPATH=path)
+    assert process.stdout
+    assert process.stdout.readline() == "here\n"
+    process.send_signal(signal.SIGINT)
+    assert (process.communicate(timeout=30)[1].strip(), process.returncode) == (LINE, 130)
+
+
+def test_the_end_of_a_file_inside_a_command_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise EOFError("no data left in file")
+
+    monkeypatch.setattr("xcompress.recipe.load_recipe", broken)
+    monkeypatch.setattr(sys, "argv", ["xcompress", "distill", "recipe.yaml"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 1
+    assert "no data left in file" in " ".join(capsys.readouterr().err.split())
