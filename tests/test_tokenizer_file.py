@@ -15,9 +15,12 @@ from tests.helpers.limits import frugal
 from tests.helpers.odd_texts import ODD
 from tests.helpers.student import CONFIG, SENTENCES, bundle, make_tokenizer, save_student
 from xcompress.bundle.encoder import Encoder
+from xcompress.distillation.data.augment import cross_encoder
+from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.errors import InputError
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, token_ids
+from xcompress.recipe import TeacherSection
 from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
 from xcompress.vocab.trim import trim_model
 
@@ -96,6 +99,14 @@ OPENERS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = 
     "bundle": (lambda folder: shutil.copytree(bundle(), folder), lambda folder: Encoder(folder, check=False)),
     "student": (lambda folder: save_student(folder), Student.load),
     "encoder": (lambda folder: shutil.copytree(encoder("bert"), folder), import_encoder),
+    "teacher": (
+        lambda folder: shutil.copytree(encoder("bert"), folder),
+        lambda folder: open_encoder(TeacherSection(source=str(folder), pooling="mean"), "teacher"),
+    ),
+    "cross-encoder": (
+        lambda folder: shutil.copytree(encoder("bert"), folder),
+        lambda folder: cross_encoder(folder, [], 0, seed=0),
+    ),
     "trim": (
         lambda folder: shutil.copytree(encoder("bert"), folder),
         lambda folder: trim_model(str(folder), None, languages=["de"], texts=[], size=None, min_count=1),

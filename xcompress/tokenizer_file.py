@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from xcompress.errors import first_line
+from xcompress.errors import InputError, first_line
 
 MOST_GROWTH = 100
 """How many characters a normalizer may make of one. SentencePiece's make 18 of a ligature."""
@@ -39,6 +39,18 @@ def read_tokenizer(file: Path) -> Tokenizer:
     except BaseException as error:  # a panic of the tokenizers library is no Exception
         raise ValueError(first_line(error)) from error
     return tokenizer
+
+
+def check_tokenizers(folder: Path) -> None:
+    """Check each tokenizer.json of a model that another library opens.
+
+    :raises InputError: when `read_tokenizer` refuses one.
+    """
+    for file in sorted(folder.rglob("tokenizer.json")):
+        try:
+            read_tokenizer(file)
+        except ValueError as error:
+            raise InputError(f"{file}: not a tokenizer.json ({error}); fetch it again") from error
 
 
 def _check_growth(tokenizer: Tokenizer) -> None:

@@ -30,6 +30,7 @@ from xcompress.errors import InputError, on_one_line
 from xcompress.files import read_mapping
 from xcompress.metrics import Vectors
 from xcompress.sources.model_folder import check_model_folder
+from xcompress.tokenizer_file import check_tokenizers
 
 KEY = "labelled.augment.cross_encoder"
 NEIGHBOURS = 10
@@ -114,6 +115,7 @@ def cross_encoder(
         )
     if source.is_dir():
         check_model_folder(source, "labelled.augment", trust_remote_code=trust_remote_code)
+        check_tokenizers(source)
     torch.manual_seed(seed)  # a missing output layer is initialised at random
     try:
         with _without_warnings():

@@ -28,6 +28,7 @@ from xcompress.recipe.encoders import CONFIG_KEYS
 from xcompress.sources import check, fingerprint, resolve
 from xcompress.sources.model_folder import check_model_folder
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
+from xcompress.tokenizer_file import check_tokenizers
 
 
 def open_encoder(section: EncoderSection, key: str, missing: Path | None = None) -> VectorsOf:
@@ -221,6 +222,7 @@ def _open_model(section: EncoderSection, key: str) -> VectorsOf:
 
 def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) -> VectorsOf:
     """Open a folder with sentence-transformers; the recipe's prefix replaces the model's default prompt."""
+    check_tokenizers(path)
     trust = {"trust_remote_code": section.trust_remote_code}
     # code that the recipe allows may name further files on the hub
     options: dict[str, Any] = {"device": str(device()), "local_files_only": not section.trust_remote_code}
