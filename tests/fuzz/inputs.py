@@ -168,15 +168,15 @@ def run_command_lines(folder: Path, count: int) -> Tally:
 
 def _run_in_process(arguments: list[str]) -> str:
     """Run one command line in this process; return its end."""
-    output, errors, argv = io.StringIO(), io.StringIO(), sys.argv
-    sys.argv = ["xcompress", *arguments]
+    output, errors, argv, stdin = io.StringIO(), io.StringIO(), sys.argv, sys.stdin
+    sys.argv, sys.stdin = ["xcompress", *arguments], io.TextIOWrapper(io.BytesIO(b"one line\n"))
     try:
         with redirect_stdout(output), redirect_stderr(errors):
             main()
     except SystemExit as stopped:
         code = stopped.code or 0
     finally:
-        sys.argv = argv
+        sys.argv, sys.stdin = argv, stdin
     said = errors.getvalue()
     assert code in (0, 1, 2, 3), f"exit code {code}"
     assert "Traceback" not in said and "error: unexpected" not in said, said

@@ -33,5 +33,5 @@ def test_xcompress_cache_takes_precedence(home: Path, monkeypatch: pytest.Monkey
 
 def test_a_cache_in_the_home_of_nobody_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XCOMPRESS_CACHE", "~nosuchuser/cache")
-    with pytest.raises(InputError, match="XCOMPRESS_CACHE: ~nosuchuser/cache: there is no such home folder"):
+    with pytest.raises(InputError, match="XCOMPRESS_CACHE: '~nosuchuser/cache': no such home folder"):
         cache_folder()

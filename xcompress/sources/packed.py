@@ -4,13 +4,10 @@ import gzip
 import io
 import lzma
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, Any
 
 from xcompress.errors import InputError
 from xcompress.files import megabytes
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 ALWAYS = 100_000_000
 """Bytes that any file may unpack to."""
@@ -44,53 +41,67 @@ def open_packed(file: IO[bytes], path: Path) -> IO[bytes]:
     """
     if path.suffix not in (".gz", ".xz"):
         return file
-    unpacked = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else io.BufferedReader(_XzStream(file), _BLOCK)
-    return io.BufferedReader(_Bounded(unpacked, file, str(path)), _BLOCK)
+    packed = _Packed(file)
+    unpacked = gzip.GzipFile(fileobj=packed) if path.suffix == ".gz" else io.BufferedReader(_XzStream(packed), _BLOCK)
+    return io.BufferedReader(_Bounded(unpacked, packed, str(path)), _BLOCK)
+
+
+class _Packed(io.BufferedIOBase):
+    """Counts the bytes read of a file; a pipe has no position that would tell."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.count = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        block = self._file.read(-1 if size is None else size)
+        self.count += len(block)
+        return block
 
 
 class _Bounded(io.RawIOBase):
-    """Counts what becomes of the bytes of a file."""
+    """Compares what comes out with what went in."""
 
-    def __init__(self, stream: io.BufferedIOBase, file: IO[bytes], where: str) -> None:
-        self._stream, self._file, self._where = stream, file, where
+    def __init__(self, stream: io.BufferedIOBase, packed: _Packed, where: str) -> None:
+        self._stream, self._packed, self._where = stream, packed, where
         self._unpacked = 0
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - Python 3.11 has no type for it
         view = memoryview(buffer).cast("B")
         # read1 stops at a fault without losing what came before it
         data = self._stream.read1(len(view))
         view[: len(data)] = data
         self._unpacked += len(data)
-        check_growth(self._file.tell(), self._unpacked, self._where)
+        check_growth(self._packed.count, self._unpacked, self._where)
         return len(data)
 
 
 class _XzStream(io.RawIOBase):
     """Unpacks .xz with a bound on memory, which `lzma.open` lacks: a header may ask for 4 GB."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
+    def __init__(self, packed: _Packed) -> None:
+        self._packed = packed
         self._decompressor = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - Python 3.11 has no type for it
         view = memoryview(buffer).cast("B")
         while True:
             packed = b""
             if self._decompressor.eof:  # another stream may follow, after padding
                 packed = self._decompressor.unused_data.lstrip(b"\0")
-                while not packed and (block := self._file.read(_BLOCK)):
+                while not packed and (block := self._packed.read(_BLOCK)):
                     packed = block.lstrip(b"\0")
                 if not packed:
                     return 0
                 self._decompressor = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
             elif self._decompressor.needs_input:
-                packed = self._file.read(_BLOCK)
+                packed = self._packed.read(_BLOCK)
                 if not packed:
                     raise EOFError("it ends before its end marker")
             data = self._decompressor.decompress(packed, len(view))

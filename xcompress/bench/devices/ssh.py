@@ -39,6 +39,7 @@ RUNNER = (
     "metrics.py",
     "printable.py",
     "python_process.py",
+    "tokenizer_file.py",
     "bundle/__init__.py",
     "bundle/encoder.py",
     "bundle/external_data.py",
