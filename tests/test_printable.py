@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from xcompress.errors import InputError
 from xcompress.printable import code_span, markdown_text, one_line, printable
 
 HOSTILE = "a [/] [red]b[/red] \x1b[31m\x9b31m \x07\r\u202eevil\u2066 \ud800 :smile: $x$ | `c` <b> \x7f"
@@ -53,3 +54,10 @@ def test_markup_in_text_is_escaped_in_markdown(text: str, written: str) -> None:
 )
 def test_code_in_markdown_has_more_backticks_than_the_text(text: str, written: str) -> None:
     assert code_span(text) == written
+
+
+def test_a_very_long_message_keeps_its_start_and_its_end() -> None:
+    message = str(InputError(f"model/config.json: prefix is {'x' * 5000}; correct it"))
+    assert message.startswith("model/config.json: prefix is xxx")
+    assert message.endswith("xxx; correct it")
+    assert len(message) < 1600

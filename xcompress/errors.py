@@ -7,6 +7,8 @@ from xcompress.printable import one_line
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 3
+_LONGEST = 1500
+"""Characters of a message."""
 
 
 class XCompressError(Exception):
@@ -15,8 +17,12 @@ class XCompressError(Exception):
     exit_code = 1
 
     def __init__(self, message: object = "") -> None:
-        """Keep the message as one line without control characters, as it may quote names and texts of others."""
-        super().__init__(one_line(str(message)))
+        """Keep the message as one line without control characters, as it may quote names and texts of others.
+
+        The middle of a very long one is left out: its start says where, its end what to do.
+        """
+        line = one_line(str(message))
+        super().__init__(line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}")
 
 
 class InputError(XCompressError):

@@ -1,6 +1,5 @@
 """Count how attempts end, and keep those that end badly."""
 
-import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from xcompress.errors import XCompressError
+from xcompress.printable import UNPRINTABLE
 
 SEED = 20261123
 LONGEST_MESSAGE = 2000
@@ -40,9 +40,10 @@ class Tally:
         try:
             end = job()
         except XCompressError as error:
-            self.counts[REFUSED] += count
             if problem := problem_of(str(error)):
                 self.fail(case, f"{problem}: {str(error)[:200]!r}")
+            else:
+                self.counts[REFUSED] += count
         except Exception as error:
             self.fail(case, f"{type(error).__name__}: {str(error)[:300]}")
         else:
@@ -61,7 +62,7 @@ def problem_of(message: str) -> str:
         return "an empty message"
     if len(message) > LONGEST_MESSAGE:
         return f"a message of {len(message)} characters"
-    strange = {unicodedata.name(character, hex(ord(character))) for character in message if not character.isprintable()}
+    strange = {hex(ord(character)) for character in message if UNPRINTABLE.match(character) or character in "\t\n"}
     return f"a message with {', '.join(sorted(strange))}" if strange else ""
 
 
