@@ -97,7 +97,7 @@ def main() -> None:
         sys.stdout.flush()
     if not sys.argv[1:]:
         PAGE.write_text(HEAD + "".join(rows), encoding="utf-8")
-    sys.exit("\n".join(failures))
+    sys.exit("\n".join(failures) or 0)
 
 
 if __name__ == "__main__":
