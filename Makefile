@@ -3,16 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := runs/minilm_ru3
-# One more process than cores: many tests wait for processes that they started.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile \
-  --numprocesses $$($(PYTHON) -c 'import os; print(1 + os.cpu_count())')
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 .PHONY: demo test test-quick lint readme fuzz test-next clean
 
 demo: $(VENV)/demo.installed  ## distil, export and measure the demo student; a second call reuses what is finished
 	$(BIN)/python benchmarks/demo.py
 
-test: $(VENV)/test.installed lint  ## style, types, layers and tests, in several processes
+test: $(VENV)/test.installed lint  ## style, types, layers and tests, in as many processes as there are cores
 	$(PYTEST)
 
 test-quick: $(VENV)/test.installed  ## the tests without those marked slow, browser or network

@@ -82,7 +82,9 @@ def run(arguments: Sequence[str], folder: Path, seconds: float) -> "subprocess.P
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(folder.rglob("*.npy"))}
+    """Read the files of vectors that are in place; a killed process may leave another one in a hidden folder."""
+    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.npy"))
+    return {name: (folder / name).read_bytes() for name in names if "/." not in f"/{name}"}
 
 
 def uninterrupted(folder: Path) -> dict[str, bytes]:
