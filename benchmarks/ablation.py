@@ -40,6 +40,8 @@ DEV_STEPS = 50
 DRAWN = ("multi-stage", "single-stage", "none", "bool", "ce")
 """Variants in the figure. They are scored during training."""
 DEV_EVERY = 6
+WIDTH = 384
+"""Of the vectors. As a weight it makes a mean over the width a sum."""
 
 Stages = dict[str, dict[str, Any]]
 
@@ -49,7 +51,7 @@ def stages(final: Mapping[str, float], seed: int, **changes: object) -> Stages:
     return {
         "assistant": {
             "train": "assistant",
-            "objectives": {"teacher": 1, "contrast": 10},
+            "objectives": {"teacher": WIDTH, "contrast": 10},
             "steps": STEPS["assistant"],
             "batch_size": 32,
             "seed": 1,
@@ -57,13 +59,13 @@ def stages(final: Mapping[str, float], seed: int, **changes: object) -> Stages:
         },
         "embedding": {
             "train": "embeddings",
-            "objectives": {"embedding": 1},
+            "objectives": {"embedding": WIDTH},
             "steps": STEPS["embedding"],
             "batch_size": 64,
             "seed": 1,
             **RATES,
         },
-        "imitation": _student_stage({"assistant": 1}, STEPS["imitation"], seed, **changes),
+        "imitation": _student_stage({"assistant": WIDTH}, STEPS["imitation"], seed, **changes),
         "contrast": _student_stage(final, STEPS["contrast"], seed, **changes),
     }
 
@@ -80,12 +82,12 @@ def _student_stage(objectives: Mapping[str, float], steps: int, seed: int, **cha
     }
 
 
-FULL = {"teacher": 1, "contrast": 1}
+FULL = {"teacher": WIDTH, "contrast": 1}
 FINAL: Mapping[str, Mapping[str, float]] = {
     "contrast": FULL,
-    "none": {"teacher": 1},
-    "bool": {"teacher": 1, "contrast_bool": 1},
-    "ce": {"teacher": 1, "contrast_ce": 1 / 32},
+    "none": {"teacher": WIDTH},
+    "bool": {"teacher": WIDTH, "contrast_bool": 1},
+    "ce": {"teacher": WIDTH, "contrast_ce": 1 / 32},
 }
 
 

@@ -125,12 +125,12 @@ def dual(data: Path) -> Iterator[Variant]:
 
 STEPS = {"assistant": 250, "embedding": 60, "imitation": 120, "contrast": 150}
 LAST = {
-    "mcl": {"teacher": 1, "contrast": 1},
-    "teacher-alone": {"teacher": 1},
-    "moving-beside": {"teacher": 1, "moving_teacher": 384},
+    "mcl": {"teacher": 384, "contrast": 1},
+    "teacher-alone": {"teacher": 384},
+    "moving-beside": {"teacher": 384, "moving_teacher": 384},
     "moving-alone": {"moving_teacher": 384},
 }
-"""Objectives of stage 4. moving_teacher is a mean over 384 components, the others are sums."""
+"""Objectives of stage 4. A weight of 384, the width of the vectors, makes a mean over the components a sum."""
 
 
 def together(data: Path) -> Iterator[Variant]:
@@ -145,7 +145,7 @@ def together(data: Path) -> Iterator[Variant]:
             **common,
             "vocabulary.method": "train",
             "vocabulary.size": 30_000,
-            "stages.imitation.objectives": {"assistant": 1, **more},
+            "stages.imitation.objectives": {"assistant": 384, **more},
         }
         yield Variant(f"together-{name}", "minilm_ru3.yaml", changes, base="together-vocabulary")
 

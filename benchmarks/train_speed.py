@@ -33,13 +33,14 @@ from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches, write_tokens
 from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import VectorTargets
 from xcompress.distillation.hardware import has_bf16
 from xcompress.distillation.initialization import initial_student
 from xcompress.distillation.losses.multi_stage import teacher_loss
 from xcompress.distillation.losses.stage import SentenceVectors, sentence_loss
 from xcompress.distillation.run_folder import open_run
-from xcompress.distillation.stages import plan_translation_stages
+from xcompress.distillation.stages import plan_text_stages
 from xcompress.distillation.teachers.ensemble import find_encoders
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import Job, train
@@ -97,7 +98,8 @@ def prepare(run_folder: Path, steps: int, folder: Path) -> Task:
         data = prepare_training_data(
             recipe,
             corpus,
-            plan_translation_stages(recipe, corpus),
+            Monolingual(),
+            plan_text_stages(recipe, corpus, Monolingual()),
             find_encoders(recipe),
             VectorStore(run.vectors),
             read_config(run_folder / "reference").hidden_size,

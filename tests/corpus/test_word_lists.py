@@ -1,11 +1,13 @@
 import gzip
+from collections import Counter
 from pathlib import Path
 
 import msgpack
+import numpy as np
 import pytest
 
 from tests.helpers.limits import frugal
-from xcompress.corpus.word_lists import read_words, with_capitals
+from xcompress.corpus.word_lists import read_words, with_capitals, word_sequences
 from xcompress.errors import InputError
 
 
@@ -54,3 +56,13 @@ def test_other_files_are_refused(name: str, content: bytes, tmp_path: Path) -> N
 
 def test_words_also_stand_at_the_start_of_a_sentence() -> None:
     assert with_capitals(["haus", "Berlin", "élan"]) == ["haus", "Berlin", "élan", "Haus", "Élan"]
+
+
+def test_word_sequences_have_two_to_eight_words_and_prefer_frequent_ones() -> None:
+    words = [f"w{row}" for row in range(1000)]
+    sequences = word_sequences(words, 3000, np.random.default_rng(1))
+    assert {len(sequence.split()) for sequence in sequences} == {*range(2, 9)}
+    counts = Counter(word for sequence in sequences for word in sequence.split())
+    first, last = (sum(counts[word] for word in part) for part in (words[:100], words[-100:]))
+    assert first > 3 * last > 0
+    assert sequences == word_sequences(words, 3000, np.random.default_rng(1))

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from tests.helpers.recipe import FROM_SCRATCH, losses, small_recipe, stages_of, write_labelled
+from tests.helpers.recipe import FROM_SCRATCH, losses, small_recipe, stages_of, write_labelled, write_monolingual
 from tests.helpers.student import make_student
 from xcompress.distillation.collapse import CollapseError, DivergenceError
 from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
@@ -83,6 +83,23 @@ def test_all_objectives_can_be_combined(tmp_path: Path) -> None:
     run = distill(small_recipe(tmp_path, *from_scratch, *labelled, stage), tmp_path / "run")
     student, _ = Student.load(run / "student")
     assert student.config.head_size == 32 and losses(run, "1-all")[-1] > 0
+
+
+@pytest.mark.parametrize(
+    ("objectives", "length"),
+    [
+        ("teacher: 32, contrast: 1, monolingual: 32, monolingual_contrast: 1", "steps: 6"),
+        ("monolingual: 32", "epochs: 2"),
+    ],
+    ids=["beside translations", "alone"],
+)
+def test_a_stage_may_learn_from_sentences_without_translations(objectives: str, length: str, tmp_path: Path) -> None:
+    monolingual = write_monolingual(tmp_path / "text")
+    stage = stages_of(a=f"objectives: {{{objectives}}}, {length}, learning_rate: 1.0e-3")
+    run = distill(small_recipe(tmp_path, *monolingual, stage), tmp_path / "run")
+    assert losses(run, "1-a")[-1] > 0
+    facts = read_json(run / "manifest.json")["steps"]["monolingual"]["facts"]
+    assert facts == {"en": 60, "de": 64, "fr": 60}
 
 
 def test_the_moving_teacher_has_no_gradient_and_follows_slowly() -> None:

@@ -212,6 +212,26 @@ def test_recurrences_may_differ_from_the_assistants_depth(recipe_file: Path, tmp
     assert (load_finite(finished).config.unit_layers, load_finite(finished).config.recurrences) == (3, 1)
 
 
+@pytest.mark.parametrize(
+    ("layers", "kept"),
+    [
+        ("student.unit_layers=4", True),
+        ("student.unit_layers=2", False),
+        ("student={unit_layers: 2, bottleneck: 16, recurrences: 1}", False),
+        ("student={unit_layers: 4, bottleneck: 16, recurrences: 2}", False),
+    ],
+    ids=["the assistant's own", "as deep, but recurrent", "less deep", "deeper"],
+)
+def test_the_head_is_fitted_anew_for_another_stack_than_the_assistants(
+    layers: str, kept: bool, recipe_file: Path, tmp_path: Path
+) -> None:
+    still = f"stages={{still: {{train: student, objectives: {{teacher: 1}}, {TRAINING.replace('0.001', '1.0e-20')}}}}}"
+    finished, _ = run(recipe_file, tmp_path, layers, still)
+    before = Student.load(finished / "assistant")[0].state_dict()["head.weight"]
+    after = Student.load(finished / "student")[0].state_dict()["head.weight"]
+    assert torch.allclose(before, after, atol=1e-6) is kept
+
+
 def test_a_stage_may_read_named_text_in_epochs(recipe_file: Path, tmp_path: Path) -> None:
     texts = load_recipe(recipe_file).corpus.tsv
     named = [f"{{source: {text.source}, language: {text.language}, name: {text.language}}}" for text in texts]

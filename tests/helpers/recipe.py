@@ -71,6 +71,19 @@ def write_labelled(folder: Path) -> tuple[str, str]:
     return f"labelled.graded=[{graded}]", f"labelled.entailment=[{relations}]"
 
 
+def write_monolingual(folder: Path) -> tuple[str, str]:
+    """Write word lists and a file of German sentences; returns the changes to the recipe."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for language in ("en", *LANGUAGES):
+        (folder / f"{language}.txt").write_text("".join(f"{language}{row}\n" for row in range(200)))
+    (folder / "sentences.txt").write_text("Der Zug ist weg.\nEs regnet.\n\nEs regnet.\nWer klopft da?\nIch nicht.\n")
+    text = f"[{{source: {folder / 'sentences.txt'}, language: de}}]"
+    return (
+        f"vocabulary={{method: keep, words: '{folder}/{{language}}.txt', words_per_language: 100}}",
+        f"monolingual={{text: {text}, word_sequences: 60}}",
+    )
+
+
 def write_recipe(folder: Path) -> Path:
     """Write models, text and recipe into the folder; return the path of the recipe."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,10 +103,10 @@ def write_recipe(folder: Path) -> Path:
         "vocabulary": {"method": "keep"},
         "student": {"unit_layers": 2, "bottleneck": 16, "max_tokens": 40},
         "stages": {
-            "assistant": {"train": "assistant", "objectives": {"teacher": 1, "contrast": 10}, **training},
-            "embedding": {"train": "embeddings", "objectives": {"embedding": 1}, **training},
-            "imitation": {"train": "student", "objectives": {"assistant": 1}, **training},
-            "contrast": {"train": "student", "objectives": {"teacher": 1, "contrast": 1}, **training},
+            "assistant": {"train": "assistant", "objectives": {"teacher": 32, "contrast": 10}, **training},
+            "embedding": {"train": "embeddings", "objectives": {"embedding": 32}, **training},
+            "imitation": {"train": "student", "objectives": {"assistant": 32}, **training},
+            "contrast": {"train": "student", "objectives": {"teacher": 32, "contrast": 1}, **training},
         },
     }
     path = folder / "small.yaml"

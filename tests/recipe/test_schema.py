@@ -60,6 +60,9 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("languages=[de, en]", "name each target language once"),
         ("languages=[de, de]", "name each target language once"),
         ("languages=[no]", "languages.0: Input should be a valid string, got False"),
+        ("stages.contrast.objectives={monolingual: 1}", "monolingual has no text to learn from; give monolingual"),
+        ("monolingual={}", "monolingual: names no text; give text or word_sequences"),
+        ("monolingual={text: [{source: a.txt, language: ja}]}", "monolingual.text.0.language: ja is not in languages"),
         ("stages={a/b: {train: student, objectives: {teacher: 1}, steps: 1}}", "stages.a/b"),
     ],
 )

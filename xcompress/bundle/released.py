@@ -10,6 +10,8 @@ from xcompress.files import as_path, size_of
 MODELS = Path(__file__).parents[1] / "models"
 """Each subfolder that holds a bundle is a released model."""
 DEFAULT = "small"
+RELEASED = "released:"
+"""In front of the name of a released model, where a recipe names an encoder: released:small."""
 
 
 def released_names() -> tuple[str, ...]:

@@ -1,8 +1,11 @@
 """Read word lists, most frequent word first: text with one word per line, or msgpack files of the wordfreq package."""
 
 import zlib
+from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
+
+import numpy as np
 
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError, first_line, short_repr
@@ -45,6 +48,21 @@ def _read_bins(path: Path, limit: int) -> list[str]:
     if not all(isinstance(word, str) for word in words):
         raise ValueError("a word is no text")
     return words
+
+
+def word_sequences(words: Sequence[str], count: int, generator: np.random.Generator) -> list[str]:
+    """Return random sequences of 2 to 8 words.
+
+    The word of rank k, from 1, is drawn with a probability proportional to (k + 2)^-0.75: frequent words are drawn more
+    often, but less so than in text.
+
+    :param words: most frequent word first.
+    """
+    weights = (np.arange(len(words)) + 3.0) ** -0.75
+    lengths = generator.integers(2, 9, size=count)
+    drawn = generator.choice(len(words), size=int(lengths.sum()), p=weights / weights.sum()).tolist()
+    ends = np.cumsum(lengths).tolist()
+    return [" ".join(words[row] for row in drawn[end - size : end]) for end, size in zip(ends, lengths, strict=True)]
 
 
 def with_capitals(words: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from transformers import set_seed
 
 from xcompress import __version__
+from xcompress.bundle.released import RELEASED
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.distillation.data.corpus import Corpus
@@ -162,7 +163,7 @@ def _build_assistant(
         }
         facts["held_out_cosine_to_teacher"] = cosine
     facts["as_it_comes"] = asdict(original_scores)
-    if data.assistant and recipe.assistant and recipe.assistant.source.startswith(PYTHON):
+    if data.assistant and recipe.assistant and recipe.assistant.source.startswith((PYTHON, RELEASED)):
         facts["assistant"] = asdict(dev_scores(data.assistant().by_text(SCORED), data.dev))
     return facts | {"dev": asdict(dev_scores(encode, data.dev))}
 

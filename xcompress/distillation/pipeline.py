@@ -19,13 +19,14 @@ from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.labelled import labelled_step
+from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
 from xcompress.distillation.file_records import check_files, describe
 from xcompress.distillation.hardware import device, has_bf16
 from xcompress.distillation.initialization import scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
-from xcompress.distillation.stages import StageInputs, plan_stages, plan_translation_stages, stage_step
+from xcompress.distillation.stages import StageInputs, plan_stages, plan_text_stages, stage_step
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import pairs_per_worker
@@ -64,14 +65,17 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
             check_depths(name, stage, config)
             pairs_per_worker(name, stage)
 
-        # 2. Gather the text, and plan the stages that read translations.
+        # 2. Gather the text, and plan the stages that read it.
         corpus = corpus_step(recipe, run, reference)
-        translation_stages = plan_translation_stages(recipe, corpus)
+        monolingual = monolingual_step(recipe, run, corpus)
+        text_stages = plan_text_stages(recipe, corpus, monolingual)
 
         # 3. Pairs and teacher vectors, prepared when the first step is built: a finished run reads and loads nothing.
         store = VectorStore(run.vectors)
         data = cache(
-            partial(prepare_training_data, recipe, corpus, translation_stages, encoders, store, config.hidden_size)
+            partial(
+                prepare_training_data, recipe, corpus, monolingual, text_stages, encoders, store, config.hidden_size
+            )
         )
 
         # 4. Give the assistant the student's vocabulary and a head, then read the labelled pairs.
@@ -80,13 +84,14 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
 
         # 5. Train the stages, each on the models that the ones before it leave.
         assistant, student = (start, None) if recipe.assistant else (None, start)
-        for number, (name, stage) in enumerate(plan_stages(recipe, translation_stages, labelled).items(), 1):
+        for number, (name, stage) in enumerate(plan_stages(recipe, text_stages, labelled).items(), 1):
             inputs = StageInputs(
                 recipe=recipe,
                 name=name,
                 stage=stage,
                 corpus=corpus,
                 labelled=labelled,
+                monolingual=monolingual,
                 data=data,
                 encoders=encoders,
                 store=store,

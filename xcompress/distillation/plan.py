@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from xcompress.bundle.released import RELEASED
 from xcompress.console import say, table
 from xcompress.corpus.build import TRAIN, corpus_file
 from xcompress.corpus.lines import BrokenOffError, read_lines
@@ -112,7 +113,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         folder=str(folder),
         device=f"{device()}, {'bfloat16' if has_bf16() else 'float32'}",
         teraflops=round(flops / 1e12, 2),
-        sources={source: is_here(source) for source in references if not source.startswith(PYTHON)},
+        sources={source: is_here(source) for source in references if not source.startswith((PYTHON, RELEASED))},
         pairs=pairs,
         lines=dict(lines),
         assistant=asdict(counts.assistant) if counts.assistant else None,

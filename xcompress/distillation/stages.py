@@ -18,6 +18,7 @@ from xcompress.distillation.collapse import check_weights
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches, draw, write_tokens
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.labelled import Labelled
+from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import SIDES, ScalarTargets, VectorTable, VectorTargets
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.hardware import fast_inference, has_bf16
@@ -44,22 +45,28 @@ from xcompress.distillation.teachers.vectors import VectorStore, vectors_of
 from xcompress.distillation.trainer import Job, Loss, Scoring, train
 from xcompress.distillation.training_data import TrainingData
 from xcompress.modeling.student import Student, encode, set_dropout, shallower
-from xcompress.recipe import ON_LABELS, Recipe, Stage
+from xcompress.recipe import ON_LABELS, ON_SENTENCES, Recipe, Stage
 
 
-def plan_translation_stages(recipe: Recipe, corpus: Corpus) -> dict[str, Stage]:
-    """Return the stages that read translations, with epochs turned into steps."""
-    return {
-        name: _in_steps(stage, sum(map(len, corpus.rows_by_language(stage.text))))
-        for name, stage in recipe.stages.items()
-        if "translations" in pair_kinds(stage)
-    }
+def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -> dict[str, Stage]:
+    """Return the stages that read translations or monolingual sentences, with epochs turned into steps.
+
+    Epochs count translations, where the stage reads any.
+    """
+    planned = {}
+    for name, stage in recipe.stages.items():
+        kinds = pair_kinds(stage)
+        if "translations" in kinds:
+            planned[name] = _in_steps(stage, sum(map(len, corpus.rows_by_language(stage.text))))
+        elif "monolingual" in kinds:
+            planned[name] = _in_steps(stage, len(monolingual.pairs))
+    return planned
 
 
 def plan_stages(recipe: Recipe, planned: Mapping[str, Stage], labelled: Labelled) -> dict[str, Stage]:
     """Return all stages in order, with epochs turned into steps.
 
-    :param planned: the stages that read translations. The others count epochs in labelled pairs.
+    :param planned: the stages that read translations or sentences. The others count epochs in labelled pairs.
     """
     return {
         name: planned[name]
@@ -83,6 +90,7 @@ class StageInputs:
     """With its length in steps."""
     corpus: Corpus
     labelled: Labelled
+    monolingual: Monolingual
     data: Callable[[], TrainingData]
     """Called when the stage is built."""
     encoders: Encoders
@@ -127,10 +135,12 @@ def stage_step(run: Run, number: int, inputs: StageInputs) -> Step:
         "assistant": inputs.assistant.key if inputs.assistant else None,
         "advice": encoders.assistant.fingerprint if encoders.assistant and inputs.frozen_assistant else None,
         "labelled": inputs.labelled.key if set(ON_LABELS) & set(stage.objectives) else None,
+        "monolingual": inputs.monolingual.key if set(ON_SENTENCES) & set(stage.objectives) else None,
         "student": student,
         "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}, by_alias=True),
         "seed": inputs.seed,
         "precision": recipe.precision,
+        "distances": "means over the width",  # they were sums: a stage trained so is not reused
     }
     name = f"{number}-{inputs.name}"
     return run.step(name, key, partial(_build_stage, inputs, run.work(name, key)))
@@ -200,8 +210,10 @@ def _load_model(inputs: StageInputs, data: TrainingData) -> tuple[Student, Token
         return Student.load(inputs.student.folder)
     assistant, tokenizer = inputs.load_assistant()
     student = initial_student(assistant, inputs.recipe.student, np.load(inputs.start.folder / TOKEN_COUNTS))
-    if student.head and student.config.depth < assistant.config.depth and data.teacher:
-        # The assistant's head is made for its last layer, which a student with fewer layers does not reach.
+    section = inputs.recipe.student
+    stack = [*(section.layers or range(1, section.unit_layers + 1))] * student.config.recurrences
+    if student.head and stack != [*range(1, assistant.config.depth + 1)] and data.teacher:
+        # The assistant's head is fitted to the output of its own layers, one after the other.
         texts = [getattr(pair, side) for side in SIDES for pair in data.fit_pairs]
         targets = np.tile(data.teacher.of_text([pair.source for pair in data.fit_pairs]), (len(SIDES), 1))
         headless = without_head(student)
@@ -221,6 +233,11 @@ def _open_batches(
         pairs, rows = data.train, data.rows[name]
         targets = _vector_targets(inputs, data)
         words = word_targets(name, stage, tokenizer, inputs.seed)
+    elif kind == "monolingual":
+        assert data.teacher is not None  # checked when the recipe was loaded
+        pairs, rows, words = inputs.monolingual.pairs, data.monolingual_rows[name], None
+        table = data.teacher.monolingual()
+        targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
     else:
         labelled = inputs.labelled.kinds[kind]
         pairs, words = labelled.pairs, None

@@ -192,6 +192,8 @@ class _PairTrainer(Trainer):
         self.loss = loss
         self.stage = stage
         self.lengths = batches.lengths
+        self.losses: list[Tensor] = []
+        """Of the steps since the last entry of the log."""
 
     def compute_loss(
         self,
@@ -200,7 +202,17 @@ class _PairTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | None = None,
     ) -> Tensor:
-        return self.loss(model, inputs)
+        loss = self.loss(model, inputs)
+        self.losses.append(loss.detach())
+        return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "loss" in logs:
+            # The Trainer rounds to four decimals, which leaves little of a mean of squares.
+            mean = torch.stack(self.losses).mean()
+            logs["loss"] = self._nested_gather(mean).mean().item()  # type: ignore[no-untyped-call]
+            self.losses.clear()
+        super().log(logs, start_time)
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         if self.optimizer is None:

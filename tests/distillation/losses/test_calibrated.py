@@ -5,7 +5,6 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from xcompress.distillation.losses.calibrated import entailment_features, entailment_loss, graded_loss, moving_loss
-from xcompress.distillation.losses.multi_stage import squared_distance
 
 N, D = 5, 7
 LABELS = torch.tensor([0, 1, 2, 0, 2])
@@ -25,13 +24,6 @@ def test_equation_1_is_the_mean_over_pairs_and_components() -> None:
     teacher, targets = given = arrays(2)
     expected = sum((targets[i, d] - teacher[i, d]) ** 2 for i in range(N) for d in range(D)) / (N * D)
     assert moving_loss(*tensors(given)).item() == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_weight_of_d_makes_equation_1_a_sum_over_components() -> None:
-    teacher, targets = tensors(arrays(2))
-    assert D * moving_loss(teacher, targets).item() == pytest.approx(
-        squared_distance(teacher, targets).item(), rel=1e-12
-    )
 
 
 def test_the_classifier_sees_both_vectors_and_their_distance_in_each_component() -> None:

@@ -14,6 +14,8 @@ from xcompress.distillation.losses.multi_stage import (
     contrast_ce_loss,
     contrast_loss,
     embedding_loss,
+    monolingual_contrast_loss,
+    monolingual_loss,
     teacher_loss,
     teacher_targets_loss,
 )
@@ -32,8 +34,8 @@ def tensors(given: list[np.ndarray]) -> list[Tensor]:
     return [torch.tensor(array, dtype=torch.float64, requires_grad=True) for array in given]
 
 
-def squared(left: np.ndarray, right: np.ndarray) -> float:
-    return sum((a - b) ** 2 for a, b in zip(left, right, strict=True))
+def mse(left: np.ndarray, right: np.ndarray) -> float:
+    return sum((a - b) ** 2 for a, b in zip(left, right, strict=True)) / len(left)
 
 
 def cosine(left: np.ndarray, right: np.ndarray) -> float:
@@ -42,20 +44,35 @@ def cosine(left: np.ndarray, right: np.ndarray) -> float:
 
 def test_equation_2_regresses_both_sides_on_the_teachers_source() -> None:
     teacher, sources, targets = given = arrays(3)
-    expected = sum(squared(teacher[i], sources[i]) + squared(teacher[i], targets[i]) for i in range(N)) / N
+    expected = sum(mse(teacher[i], sources[i]) + mse(teacher[i], targets[i]) for i in range(N)) / N
     assert teacher_loss(*tensors(given)).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_equation_4_regresses_each_side_on_the_assistant() -> None:
     a_sources, a_targets, sources, targets = given = arrays(4)
-    expected = sum(squared(a_sources[i], sources[i]) + squared(a_targets[i], targets[i]) for i in range(N)) / N
+    expected = sum(mse(a_sources[i], sources[i]) + mse(a_targets[i], targets[i]) for i in range(N)) / N
     assert assistant_loss(*tensors(given)).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_teacher_targets_regresses_targets_on_the_teachers_targets() -> None:
     teacher, targets = given = arrays(2)
-    expected = sum(squared(teacher[i], targets[i]) for i in range(N)) / N
+    expected = sum(mse(teacher[i], targets[i]) for i in range(N)) / N
     assert teacher_targets_loss(*tensors(given)).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_monolingual_regresses_each_sentence_on_its_own_vector() -> None:
+    teacher, sentences = given = arrays(2)
+    expected = sum(mse(teacher[i], sentences[i]) for i in range(N)) / N
+    assert monolingual_loss(*tensors(given)).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_monolingual_contrast_compares_cosines_within_the_sentences() -> None:
+    teacher, sentences = given = arrays(2)
+    expected = 0.0
+    for i in range(N):
+        for j in range(N):
+            expected += (cosine(teacher[i], teacher[j]) - cosine(sentences[i], sentences[j])) ** 2
+    assert monolingual_contrast_loss(*tensors(given)).item() == pytest.approx(expected / N**2, rel=1e-12)
 
 
 def test_equation_5_compares_source_target_cosines_with_the_teachers() -> None:
@@ -103,13 +120,21 @@ def test_equation_3_averages_over_tokens_and_leaves_padding_out() -> None:
     given = arrays(2, 2, 3, D)
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
     visible = [(0, 0), (0, 1), (0, 2), (1, 0)]
-    expected = sum(squared(given[0][place], given[1][place]) for place in visible) / len(visible)
+    expected = sum(mse(given[0][place], given[1][place]) for place in visible) / len(visible)
     assert embedding_loss(*tensors(given), mask).item() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("loss", "count"),
-    [(teacher_loss, 3), (teacher_targets_loss, 2), (assistant_loss, 4), (contrast_loss, 3), (contrast_ce_loss, 3)],
+    [
+        (teacher_loss, 3),
+        (teacher_targets_loss, 2),
+        (assistant_loss, 4),
+        (contrast_loss, 3),
+        (contrast_ce_loss, 3),
+        (monolingual_loss, 2),
+        (monolingual_contrast_loss, 2),
+    ],
 )
 def test_gradients_are_right(loss: Callable[..., Tensor], count: int) -> None:
     assert gradcheck(loss, tuple(tensors(arrays(count))))

@@ -6,11 +6,12 @@ import pytest
 
 from tests.helpers.recipe import small_recipe
 from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import VectorTable
 from xcompress.distillation.initialization import axes_of_targets
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.run_folder import open_run
-from xcompress.distillation.stages import plan_translation_stages
+from xcompress.distillation.stages import plan_text_stages
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder, unit_length
 from xcompress.distillation.teachers.ensemble import ConcatVectors, TeacherEnsemble, find_encoders
 from xcompress.distillation.teachers.vectors import Vectors, VectorStore
@@ -96,8 +97,8 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: R
     with open_run(folder) as run:
         again = load_recipe(folder / "recipe.yaml")
         encoders, corpus, store = find_encoders(again), corpus_step(again, run, None), VectorStore(run.vectors)
-        stages = plan_translation_stages(again, corpus)
-        data = prepare_training_data(again, corpus, stages, encoders, store, width=32)
+        stages = plan_text_stages(again, corpus, Monolingual())
+        data = prepare_training_data(again, corpus, Monolingual(), stages, encoders, store, width=32)
         targets = list(data.sentences("contrast", "target"))
         assert data.teacher and encoders.teacher
         goals = data.teacher.targets().targets("contrast").take(range(len(targets)))

@@ -10,11 +10,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
 
 
 def moving_loss(teacher_sources: Tensor, targets: Tensor) -> Tensor:
-    """Eq. 1: MSE(S(t), T(s)), the mean over pairs and components of (S(t) - T(s))^2.
-
-    It is a mean over components, as printed, where the objectives of multi-stage distillation are sums: a weight of D
-    makes it comparable to them.
-    """
+    """Eq. 1: MSE(S(t), T(s)), the mean over pairs and components of (S(t) - T(s))^2."""
     return mse_loss(targets, teacher_sources)
 
 

@@ -1,43 +1,54 @@
 """The training objectives of multi-stage distillation (Ding et al., 2022), as functions of tensors.
 
 Each is named after its label. Sentence vectors are (N, D): row i of the sources and row i of the targets are
-translations. All return a scalar. Squared differences are summed over the width and averaged over the batch.
+translations. All return a scalar. MSE is the mean over rows and components, as in figure 2 of the paper and in the
+authors' code.
 """
 
 from torch import Tensor
-from torch.nn.functional import log_softmax, normalize
+from torch.nn.functional import log_softmax, mse_loss, normalize
 
 TEMPERATURE = 0.05
 """tau of eq. 9, as printed."""
 
 
 def teacher_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
-    """Eq. 2 and 6: mean |T(s) - X(s)|^2 + mean |T(s) - X(t)|^2, for X the assistant or the student.
+    """Eq. 2 and 6: MSE(T(s), X(s)) + MSE(T(s), X(t)), for X the assistant or the student.
 
     T is monolingual, so both sides regress on T of the source sentence (Reimers and Gurevych, 2020).
     """
-    return squared_distance(teacher_sources, sources) + squared_distance(teacher_sources, targets)
+    return mse_loss(sources, teacher_sources) + mse_loss(targets, teacher_sources)
 
 
 def teacher_targets_loss(teacher_targets: Tensor, targets: Tensor) -> Tensor:
-    """Mean |T(t) - X(t)|^2, half of eq. 4 with T instead of A: for a teacher that knows the target languages."""
-    return squared_distance(teacher_targets, targets)
+    """MSE(T(t), X(t)), half of eq. 4 with T instead of A: for a teacher that knows the target languages."""
+    return mse_loss(targets, teacher_targets)
 
 
 def assistant_loss(assistant_sources: Tensor, assistant_targets: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
-    """Eq. 4: mean |A(s) - S(s)|^2 + mean |A(t) - S(t)|^2."""
-    return squared_distance(assistant_sources, sources) + squared_distance(assistant_targets, targets)
+    """Eq. 4: MSE(A(s), S(s)) + MSE(A(t), S(t))."""
+    return mse_loss(sources, assistant_sources) + mse_loss(targets, assistant_targets)
+
+
+def monolingual_loss(teacher: Tensor, sentences: Tensor) -> Tensor:
+    """MSE(T(x), X(x)): a sentence of any language learns the teacher's own vector."""
+    return mse_loss(sentences, teacher)
+
+
+def monolingual_contrast_loss(teacher: Tensor, sentences: Tensor) -> Tensor:
+    """Eq. 5 with the same sentences on both sides: mean over i, j of (cos(T(x_i), T(x_j)) - cos(X(x_i), X(x_j)))^2."""
+    return (cosine_matrix(teacher, teacher) - cosine_matrix(sentences, sentences)).square().mean()
 
 
 def embedding_loss(assistant_tokens: Tensor, student_tokens: Tensor, attention_mask: Tensor) -> Tensor:
-    """Eq. 3: mean over tokens of |Ae(x) - Be(x)|^2.
+    """Eq. 3: MSE(Ae(x), Be(x)), the mean over tokens x and components.
 
     :param assistant_tokens: output of the assistant's embedding layer for sources and targets, (N, L, H).
     :param student_tokens: output of the student's bottlenecked embedding layer, (N, L, H).
     :param attention_mask: 1 for tokens, 0 for padding, (N, L).
     """
     weights = attention_mask.to(student_tokens.dtype)
-    distances = (assistant_tokens - student_tokens).square().sum(-1)
+    distances = (assistant_tokens - student_tokens).square().mean(-1)
     return (distances * weights).sum() / weights.sum()
 
 
@@ -59,11 +70,6 @@ def contrast_ce_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) 
     """
     labels = cosine_matrix(teacher_sources, teacher_sources)
     return -(labels * log_softmax(cosine_matrix(sources, targets) / TEMPERATURE, dim=1)).sum()
-
-
-def squared_distance(left: Tensor, right: Tensor) -> Tensor:
-    """Return the mean over rows of |left_i - right_i|^2; both (N, D)."""
-    return (left - right).square().sum(-1).mean()
 
 
 def cosine_matrix(left: Tensor, right: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from xcompress.distillation.optim.ema import MovingTeacher, decay_at
 from xcompress.distillation.trainer import AfterStep, Batch, Loss
 from xcompress.errors import InputError
 from xcompress.modeling.student import Embeddings, Student, StudentConfig
-from xcompress.recipe import ON_LABELS, ON_WORDS, ObjectiveName, Stage
+from xcompress.recipe import ON_LABELS, ON_SENTENCES, ON_WORDS, ObjectiveName, Stage
 
-PairKind = Literal["translations", "entailment", "graded"]
+PairKind = Literal["translations", "monolingual", "entailment", "graded"]
 """A kind of sentence pairs. Each step has one batch of every kind that its stage reads."""
 GATHERED = (
     "teacher_sources",
@@ -41,6 +41,8 @@ MASK_TOKENS = ("<mask>", "[MASK]")
 
 def kind_of(objective: ObjectiveName) -> PairKind:
     """Return the kind of pairs that an objective learns from."""
+    if objective in ON_SENTENCES:
+        return "monolingual"
     return objective if objective in ON_LABELS else "translations"  # type: ignore[return-value]
 
 
@@ -146,6 +148,14 @@ def _teacher_objective(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Obje
     return lambda step: loss(step.targets["teacher_sources"], step.source_vectors, step.target_vectors)
 
 
+def _monolingual_objective(loss: Callable[[Tensor, Tensor], Tensor]) -> Objective:
+    """Return an objective on both sides of the pairs, each sentence with the teacher's vector of it."""
+    return lambda step: loss(
+        torch.cat([step.targets["teacher_sources"], step.targets["teacher_targets"]]),
+        torch.cat([step.source_vectors, step.target_vectors]),
+    )
+
+
 def _word_objective(task: str) -> Objective:
     """Return an objective on this worker's sentences alone: the number of labels depends on their words."""
 
@@ -181,6 +191,8 @@ OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "reconstruction": _word_objective("reconstruction"),
     "unified": _word_objective("unified"),
     "alignment": lambda step: dual.alignment_loss(step.source_vectors, step.target_vectors),
+    "monolingual": _monolingual_objective(multi_stage.monolingual_loss),
+    "monolingual_contrast": _monolingual_objective(multi_stage.monolingual_contrast_loss),
     "similarity": lambda step: dual.similarity_loss(step.source_vectors, step.target_vectors),
 }
 

@@ -5,6 +5,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tokenizers import Tokenizer
 
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.manifest import MANIFEST
+from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import Mapped, VectorsOf, in_batches, vectors_of
@@ -41,7 +45,7 @@ def open_encoder(section: EncoderSection, key: str, missing: Path | None = None)
     """
     if section.gives_only_vectors:
         is_function = section.source.startswith(PYTHON)
-        for name in ("tokenizer", "pooling", "shape", *(["sha256"] if is_function else [])):
+        for name in ("tokenizer", "pooling", "shape", *([] if section.sentences_source else ["sha256"])):
             if getattr(section, name) is not None:
                 raise InputError(
                     f"{key}.{name}: {section.source} gives only vectors, so this key does not apply; remove it"
@@ -49,6 +53,9 @@ def open_encoder(section: EncoderSection, key: str, missing: Path | None = None)
         encoder: VectorsOf
         if is_function:
             encoder = _open_function(section, key)
+        elif section.source.startswith(RELEASED):
+            model = Encoder(released_folder(section.source.removeprefix(RELEASED)))
+            encoder = partial(in_batches, key, lambda texts: model.encode([section.prefix + text for text in texts]))
         else:
             encoder = open_precomputed(section, key, locate(section, key), missing)
     else:
@@ -60,6 +67,8 @@ def encoder_fingerprint(section: EncoderSection) -> str:
     """Hash everything that the encoder's vectors depend on: its content, and its settings in the recipe."""
     if section.source.startswith(PYTHON):
         content = _function_fingerprint(section.source)
+    elif section.source.startswith(RELEASED):
+        content = [sha256_of(released_folder(section.source.removeprefix(RELEASED)) / MANIFEST)]
     elif section.sentences_source:
         content = [fingerprint(section.source), fingerprint(section.sentences_source)]
     else:

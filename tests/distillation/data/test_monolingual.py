@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.recipe import small_recipe, write_monolingual
+from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.monolingual import Monolingual, monolingual_step
+from xcompress.distillation.run_folder import open_run
+from xcompress.errors import InputError
+from xcompress.recipe import Recipe
+
+
+def step(recipe: Recipe, folder: Path) -> Monolingual:
+    with open_run(folder / "run") as run:
+        return monolingual_step(recipe, run, corpus_step(recipe, run, None))
+
+
+def sentences(found: Monolingual, language: str) -> list[str]:
+    return [side for pair in found.pairs if pair.language == language for side in (pair.source, pair.target)]
+
+
+def test_a_recipe_without_such_text_has_no_step(tmp_path: Path) -> None:
+    assert step(small_recipe(tmp_path), tmp_path) == Monolingual()
+
+
+def test_sentences_of_files_and_sequences_of_words_are_mixed_by_language(tmp_path: Path) -> None:
+    found = step(small_recipe(tmp_path, *write_monolingual(tmp_path / "text")), tmp_path)
+    german = sentences(found, "de")
+    of_files = [text for text in german if not text.startswith("de")]
+    assert sorted(of_files) == ["Der Zug ist weg.", "Es regnet.", "Ich nicht.", "Wer klopft da?"], "each once"
+    assert len(german) == 64 and german[:4] != of_files
+    assert all(word.startswith("fr") for text in sentences(found, "fr") for word in text.split())
+    assert [len(rows) for rows in found.rows_by_language] == [30, 32, 30]
+
+
+def test_held_out_sentences_are_left_out(tmp_path: Path) -> None:
+    recipe = small_recipe(tmp_path, *write_monolingual(tmp_path / "text"))
+    with open_run(tmp_path / "run") as run:
+        corpus = corpus_step(recipe, run, None)
+        held_out = next(pair.target for pair in corpus.read_held_out() if pair.language == "de")
+        (tmp_path / "text" / "sentences.txt").write_text(f"{held_out.upper()}\nEs regnet.\nIch nicht.\n")
+        found = monolingual_step(recipe, run, corpus)
+    german = sentences(found, "de")
+    assert "Es regnet." in german and held_out.upper() not in german
+
+
+def test_no_sentence_left_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("Allein.\n")
+    recipe = small_recipe(tmp_path, f"monolingual={{text: [{{source: {tmp_path / 'one.txt'}, language: de}}]}}")
+    with pytest.raises(InputError, match="monolingual: no sentence is left"):
+        step(recipe, tmp_path)

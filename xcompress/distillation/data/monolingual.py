@@ -1,0 +1,101 @@
+"""The monolingual step: sentences without translations, read from files or made of frequent words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from xcompress import __version__
+from xcompress.corpus.graded import PIVOT
+from xcompress.corpus.lines import text_lines
+from xcompress.corpus.normalise import is_visible, normalise, one_sign
+from xcompress.corpus.pairs import Pair, as_line
+from xcompress.corpus.sequences import ConcatSequence
+from xcompress.corpus.split import sentence_key
+from xcompress.corpus.store import PairFile, write_lines
+from xcompress.corpus.word_lists import read_words, word_sequences
+from xcompress.distillation.data.corpus import Corpus
+from xcompress.distillation.data.targets import Rows
+from xcompress.distillation.run_folder import Run
+from xcompress.errors import InputError
+from xcompress.recipe import MonolingualSection, Recipe
+from xcompress.sources import fingerprint, resolve
+
+
+@dataclass(frozen=True)
+class Monolingual:
+    """Sentences without translations, two by two: the sides of a pair are different sentences of one language."""
+
+    key: str | None = None
+    """Key of the step; None where the recipe has no such text."""
+    pairs: Sequence[Pair] = ()
+    rows_by_language: Sequence[Rows] = field(default_factory=list)
+    """Rows of `pairs` that each language has."""
+
+
+def monolingual_step(recipe: Recipe, run: Run, corpus: Corpus) -> Monolingual:
+    """Write the sentences of a recipe, without those that are held out, or reuse them.
+
+    :raises InputError: when a file cannot be read, or a language has fewer than two sentences.
+    """
+    section = recipe.monolingual
+    if section is None:
+        return Monolingual()
+    languages = {PIVOT: None, **dict.fromkeys(recipe.languages)}
+    key = {
+        "version": __version__,
+        "corpus": corpus.step.key,
+        "monolingual": section.model_dump(by_alias=True),
+        "files": [fingerprint(file.source) for file in section.text],
+        "words": [fingerprint(source) for source in recipe.vocabulary.word_lists(recipe.languages)],
+        "words_per_language": recipe.vocabulary.words_per_language,
+        "unicode_form": recipe.corpus.unicode_form,
+    }
+    step = run.step("monolingual", key, partial(_build, recipe, section, corpus), together=False)
+    files = [PairFile(_file(step.folder, language), language) for language in languages if step.facts[language]]
+    ends = np.cumsum([0, *map(len, files)])
+    rows = [np.arange(start, end) for start, end in pairwise(ends)]
+    return Monolingual(step.key, ConcatSequence(files), rows)
+
+
+def _file(folder: Path, language: str) -> Path:
+    return folder / f"{language}.tsv"
+
+
+def _build(recipe: Recipe, section: MonolingualSection, corpus: Corpus, folder: Path) -> Mapping[str, object]:
+    held_out = {sentence_key(text) for pair in corpus.read_held_out() for text in (pair.source, pair.target)}
+    words = recipe.vocabulary.word_lists(recipe.languages)
+    counts = {}
+    for number, language in enumerate([PIVOT, *recipe.languages]):
+        # Read the files of the language, each sentence once.
+        texts = [text for file in section.text if file.language == language for text in _sentences(recipe, file.source)]
+        sentences = [text for text in dict.fromkeys(texts) if sentence_key(text) not in held_out]
+
+        # Add sequences of frequent words, and mix.
+        generator = np.random.default_rng([recipe.seed, number])
+        if section.word_sequences:
+            frequent = read_words(resolve(words[number]), recipe.vocabulary.words_per_language)
+            sentences += word_sequences(frequent, section.word_sequences, generator)
+        generator.shuffle(sentences)
+
+        # Write them two by two.
+        pairs = zip(sentences[::2], sentences[1::2], strict=False)
+        write_lines(
+            _file(folder, language), (as_line(Pair(*pair, language=language, origin=language)) for pair in pairs)
+        )
+        counts[language] = 2 * (len(sentences) // 2)
+    if not any(counts.values()):
+        raise InputError("monolingual: no sentence is left after those that are held out; name more text")
+    return counts
+
+
+def _sentences(recipe: Recipe, source: str) -> Iterator[str]:
+    """Yield the sentences of a file, as the parallel text is normalised, up to `corpus.max_words` words."""
+    form = one_sign if recipe.corpus.unicode_form == "nfkc" else str
+    for line in text_lines(resolve(source)):
+        text = form(normalise(line)).replace("\t", " ").strip()
+        if is_visible(text) and len(text.split()) <= recipe.corpus.max_words:
+            yield text
