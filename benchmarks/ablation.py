@@ -25,7 +25,7 @@ from xcompress.modeling.student import Student, encode, shallower
 from xcompress.recipe import load_recipe
 
 DEPTHS = "depths.json"
-BASE = Path(__file__).parent.parent / "recipes" / "minilm_ru3.yaml"
+BASE = Path(__file__).parent.parent / "recipes" / "four_stages.yaml"
 CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "wmt-news", "tico19", "desktop")
 LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
 MAX_PAIRS = 20_000

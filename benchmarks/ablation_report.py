@@ -184,7 +184,7 @@ def page(results: Mapping[str, VariantResult], depth_table: str) -> str:
 
     python benchmarks/ablation.py DATA && python benchmarks/ablation_report.py
 
-The second command writes this page. Every variant is recipes/minilm_ru3.yaml with the overrides in
+The second command writes this page. Every variant is recipes/four_stages.yaml with the overrides in
 benchmarks/ablation.py. The teacher is all-MiniLM-L6-v2, the assistant multilingual-e5-small. The text is English with
 {len(LANGUAGES)} languages, at most {MAX_PAIRS:,} pairs each, of everyday sentences, news and software messages. All
 variants share one assistant (stage 1, {STEPS["assistant"]} steps), and variants of the same shape share stage 2

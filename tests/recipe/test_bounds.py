@@ -52,14 +52,14 @@ def test_the_keys_of_numbers_are_found() -> None:
 def test_every_float_must_be_finite(key: str) -> None:
     for value in (".inf", "-.inf", ".nan", "1.0e+400"):
         with pytest.raises(InputError, match=key.split(".")[-1]):
-            load_recipe("minilm_ru3", [f"{key}={value}"])
+            load_recipe("four_stages", [f"{key}={value}"])
 
 
 @pytest.mark.parametrize("key", [key for key, kind in NUMBERS if kind is int])
 def test_every_integer_has_bounds(key: str) -> None:
     for value in (-1, 10**15, 10**30, ".inf", ".nan"):
         with frugal(), pytest.raises(InputError) as caught:
-            load_recipe("minilm_ru3", [f"{key}={value}"])
+            load_recipe("four_stages", [f"{key}={value}"])
         assert key.split(".")[-1] in str(caught.value) or "too large a number" in str(caught.value)
         assert "\n" not in str(caught.value)
 
@@ -68,23 +68,23 @@ def test_every_integer_has_bounds(key: str) -> None:
 def test_weights_of_objectives_and_depths_must_be_finite(weight: str) -> None:
     for override in (f"stages.contrast.objectives.teacher={weight}", f"stages.contrast.depth_weights=[1, {weight}]"):
         with pytest.raises(InputError, match="finite"):
-            load_recipe("minilm_ru3", [override])
+            load_recipe("four_stages", [override])
 
 
 def test_a_seed_must_fit_the_generators() -> None:
     for override in ("seed=-5", f"seed={2**32}", "stages.contrast.seed=-5", f"stages.contrast.seed={2**32}"):
         with pytest.raises(InputError, match=r"seed"):
-            load_recipe("minilm_ru3", [override])
+            load_recipe("four_stages", [override])
 
 
 def test_the_seeds_of_all_stages_fit_the_generators() -> None:
     with pytest.raises(InputError, match="seed"):
-        load_recipe("minilm_ru3", [f"seed={2**32 - 1}"])
+        load_recipe("four_stages", [f"seed={2**32 - 1}"])
 
 
 def test_a_stage_of_countless_steps_is_refused() -> None:
     with pytest.raises(InputError, match=r"epochs"):
-        load_recipe("minilm_ru3", ["stages.contrast.steps=null", "stages.contrast.epochs=1.0e+300"])
+        load_recipe("four_stages", ["stages.contrast.steps=null", "stages.contrast.epochs=1.0e+300"])
 
 
 SHAPE = "{vocabulary: 250037, hidden: 384, layers: 12, heads: 12, intermediate: 1536}"
@@ -94,7 +94,7 @@ SHAPE = "{vocabulary: 250037, hidden: 384, layers: 12, heads: 12, intermediate: 
 def test_the_shape_of_an_encoder_has_bounds(key: str) -> None:
     overrides = [f"assistant.shape={SHAPE}", f"assistant.shape.{key}={HUGE}"]
     with frugal(), pytest.raises(InputError, match=key):
-        load_recipe("minilm_ru3", overrides)
+        load_recipe("four_stages", overrides)
 
 
 FROM_SCRATCH = ["assistant=null", "teacher=null", "vocabulary={method: train, size: 400}", "corpus.max_tokens=null"]
@@ -113,14 +113,14 @@ STAGES = "stages={words: {train: student, objectives: {unified: 1}, steps: 2}}"
 )
 def test_a_student_too_large_for_any_machine_is_refused(student: str) -> None:
     with frugal(), pytest.raises(InputError, match=r"student|unit_layers|intermediate|max_tokens|recurrences"):
-        load_recipe("minilm_ru3", [*FROM_SCRATCH, STAGES, f"student={student}"])
+        load_recipe("four_stages", [*FROM_SCRATCH, STAGES, f"student={student}"])
 
 
 def test_a_config_file_with_huge_sizes_is_refused_by_validate(tmp_path: Path) -> None:
     config = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
     config |= {"num_hidden_layers": HUGE, "max_position_embeddings": 9, "type_vocab_size": 2}
     (tmp_path / "config.json").write_text(str(config).replace("'", '"'))
-    recipe = load_recipe("minilm_ru3", [f"assistant={{source: {tmp_path}}}"])
+    recipe = load_recipe("four_stages", [f"assistant={{source: {tmp_path}}}"])
     with frugal():
         assert any("num_hidden_layers" in problem or "layers" in problem for problem in problems(recipe))
     (tmp_path / "config.json").write_text(str(config | {"num_hidden_layers": -3}).replace("'", '"'))
@@ -130,7 +130,7 @@ def test_a_config_file_with_huge_sizes_is_refused_by_validate(tmp_path: Path) ->
 
 def test_sizes_that_are_too_many_together_are_refused() -> None:
     student = "{unit_layers: 1000, hidden: 100000, heads: 4, intermediate: 1000000, bottleneck: null}"
-    recipe = load_recipe("minilm_ru3", [*FROM_SCRATCH, STAGES, f"student={student}"])
+    recipe = load_recipe("four_stages", [*FROM_SCRATCH, STAGES, f"student={student}"])
     with frugal(), pytest.raises(InputError, match="parameters"):
         count_parameters(recipe)
     with frugal(), pytest.raises(InputError, match="parameters"):

@@ -18,8 +18,9 @@ from xcompress.recipe.text import recipe_text, resolved
 HASHES = {
     "calibrated_similarity": "61d19099dd03aa16",
     "calibrated_similarity_from_labels": "71b82404e6333735",
+    "four_stages": "4fa7686a5efb184b",
     "lightweight_dual": "8d1015a18141a7be",
-    "minilm_ru3": "8fe4de7aa683ec6f",
+    "minilm_ru3": "93d07ed0bfea481d",
     "paper/calibrated_similarity_xlmr": "d6a1d220434a41f4",
     "paper/lightweight_dual_de": "f0c84c5f4b041cb3",
     "paper/lightweight_dual_es": "7d21be158a63beb1",

@@ -7,7 +7,7 @@ from xcompress.recipe import load_recipe
 from xcompress.recipe.shipped import shipped
 
 SHIPPED = sorted(shipped().values())
-MINILM = next(path for path in SHIPPED if path.name == "minilm_ru3.yaml")
+MINILM = next(path for path in SHIPPED if path.name == "four_stages.yaml")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -99,6 +99,14 @@ def test_a_long_name_keeps_both_ends_and_one_line() -> None:
     assert name.startswith("runs/some") and name.endswith("bundle int8")
 
 
+def test_a_set_of_the_users_comes_before_the_built_in_one_however_small() -> None:
+    report = small_report()
+    own = next(accuracy for accuracy in report.results[0].accuracy if accuracy.kind == "similarity")
+    tests = (replace(own, test="built-in", rows=5000), replace(own, test="mine", rows=10))
+    results = tuple(replace(one, accuracy=tests) for one in report.results)
+    assert headlines(replace(report, results=results))[0].test == "mine"
+
+
 def test_headlines_are_one_for_each_kind() -> None:
     assert [one.label for one in headlines(small_report())] == [
         "stsb-multi-mt, average",

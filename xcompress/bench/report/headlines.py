@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from xcompress.bench.eval.collect import HOLDOUTS
 from xcompress.bench.results import Accuracy, Figure, Report, Result, Size
+from xcompress.corpus.graded import BUILTIN
 
 KINDS = ("similarity", "retrieval", "classification")
 FALLBACK = "agreement"
@@ -42,7 +44,11 @@ class Headline:
 
 
 def headlines(report: Report) -> list[Headline]:
-    """Choose one figure for each kind of test: from the test that most subjects have, then the one with most rows."""
+    """Choose one figure for each kind of test.
+
+    Tests of the user's come before those of the package and of the run; then the one that most subjects have, then the
+    one with most rows.
+    """
     chosen = [headline for kind in KINDS if (headline := _headline(report, kind))]
     return chosen or [headline for headline in [_headline(report, FALLBACK)] if headline]
 
@@ -55,7 +61,7 @@ def _headline(report: Report, kind: str) -> Headline | None:
     def subjects(name: str) -> int:
         return sum(any(accuracy.test == name for accuracy in result.accuracy) for result in report.results)
 
-    test = max(tests, key=lambda test: (subjects(test.test), test.rows))
+    test = max(tests, key=lambda test: (test.test not in (BUILTIN, HOLDOUTS), subjects(test.test), test.rows))
     names = list(test.averages) or list(test.figures)[:1]
     average = next((name for name in PREFERRED if name in names), names[-1])
     return Headline(test.test, kind, test.metric, average)
