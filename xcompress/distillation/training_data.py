@@ -91,6 +91,7 @@ def prepare_training_data(
         if "translations" in kinds:
             rows[name] = draw(corpus.rows_by_language(stage.text), count, recipe.seed_of(name))
         if "monolingual" in kinds:
+            count *= stage.monolingual_pairs if "translations" in kinds else 1
             monolingual_rows[name] = draw(monolingual.rows_by_language, count, recipe.seed_of(name))
     held_out = corpus.read_held_out()
     fit_pairs = [corpus.train[row] for row in draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed)]

@@ -273,6 +273,8 @@ class Stage(Section):
     """Length of the stage in passes over its training pairs."""
     batch_size: Positive = 64
     """Pairs per step; each pair is two sentences."""
+    monolingual_pairs: Annotated[int, Field(gt=0, le=100)] = 1
+    """Two by two, monolingual sentences make pairs, too: this many pairs of them for each translation."""
     optimizer: Literal["adamw", "lars"] = "adamw"
     """lars scales the step of each matrix by |weight| / |gradient|; use learning rates of about 0.02 to 2."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9

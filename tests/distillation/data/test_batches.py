@@ -6,7 +6,14 @@ import torch
 
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.corpus.pairs import Pair
-from xcompress.distillation.data.batches import LengthGroupedSampler, PairBatches, TokenFile, draw, write_tokens
+from xcompress.distillation.data.batches import (
+    BatchesByKind,
+    LengthGroupedSampler,
+    PairBatches,
+    TokenFile,
+    draw,
+    write_tokens,
+)
 from xcompress.distillation.data.targets import VectorTargets
 from xcompress.distillation.teachers.vectors import Vectors, vectors_of
 from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
@@ -26,6 +33,27 @@ def batches(folder: Path, rows: list[int]) -> PairBatches:
     vectors = Vectors([np.arange(6, dtype=np.float16).reshape(2, 3)])
     goals = {"teacher_sources": VectorTargets(vectors, np.array([1, 0, 1]))}
     return PairBatches(folder / "tokens", goals, pad_token_id=1)
+
+
+class Lengths:
+    """Batches that return their row numbers."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = np.array(lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __call__(self, rows: list[int]) -> list[int]:
+        return rows
+
+
+def test_pairs_of_other_kinds_come_with_those_of_similar_length() -> None:
+    kinds = {"translations": Lengths([9, 3, 5]), "monolingual": Lengths([4, 30, 8, 31, 9, 2])}
+    both = BatchesByKind(kinds)
+    assert len(both) == 3
+    assert both([1]) == {"translations": [1], "monolingual": [5, 0]}
+    assert both([2, 0]) == {"translations": [2, 0], "monolingual": [2, 4, 1, 3]}
 
 
 def test_every_language_is_drawn_equally_often() -> None:

@@ -166,24 +166,34 @@ class PairBatches:
 
 
 class BatchesByKind:
-    """Batches of several kinds of pairs side by side: a step sees one of each."""
+    """Batches of several kinds of pairs side by side: a step sees one of each.
+
+    Each pair of the first kind has one pair or more of every other kind, of a length that is as far up among those of
+    its kind: where the pairs of a batch have similar lengths in the first kind, they do in all.
+    """
 
     def __init__(self, by_kind: Mapping[str, PairBatches]) -> None:
         self.by_kind = by_kind
         self._first = next(iter(by_kind.values()))
+        order = np.argsort(self._first.lengths, kind="stable")
+        self._rows = {}
+        for kind, batches in by_kind.items():
+            rows = np.empty((len(order), len(batches) // len(order)), dtype=np.int64)
+            rows[order] = np.argsort(batches.lengths, kind="stable").reshape(rows.shape)
+            self._rows[kind] = rows
 
     def __len__(self) -> int:
-        """Return the number of pairs, which is the same for all kinds."""
+        """Return the number of pairs of the first kind."""
         return len(self._first)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Lengths of the pairs of the first kind; batches are of similar length for this kind alone."""
+        """Lengths of the pairs of the first kind, (N,)."""
         return self._first.lengths
 
     def __call__(self, rows: Sequence[int]) -> dict[str, dict[str, Tensor]]:
-        """Return the batch of each kind, by its name."""
-        return {kind: batches(rows) for kind, batches in self.by_kind.items()}
+        """Return the batch of each kind for some pairs of the first kind, by its name."""
+        return {kind: batches(self._rows[kind][list(rows)].ravel().tolist()) for kind, batches in self.by_kind.items()}
 
 
 class LengthGroupedSampler(Sampler[int]):
