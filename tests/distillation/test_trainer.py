@@ -1,12 +1,28 @@
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
+import torch
+import yaml
+from torch import nn
 
-from xcompress.distillation.trainer import COMPLETE, _MarkComplete, newest_checkpoint, remove_damaged_checkpoints
+from xcompress.distillation.trainer import (
+    COMPLETE,
+    Job,
+    _MarkComplete,
+    _optimizer,
+    newest_checkpoint,
+    remove_damaged_checkpoints,
+    train,
+)
 from xcompress.files import read_json
+from xcompress.recipe import Stage
+
+STEPS = 10
 
 
 @pytest.fixture
@@ -67,3 +83,47 @@ def test_checkpoints_of_an_earlier_version_are_taken(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-4" / COMPLETE).write_text("12.5")
     remove_damaged_checkpoints("contrast", tmp_path)
     assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+class Rows:
+    """Batches of two numbers, one for each pair."""
+
+    lengths = np.ones(2 * STEPS, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __call__(self, rows: Sequence[int]) -> dict[str, dict[str, torch.Tensor]]:
+        return {"translations": {"numbers": torch.ones(len(rows), 1)}}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "falls"),
+    [
+        ("schedule: cosine, ", [(1 + math.cos(math.pi * step / 8)) / 2 for step in range(8)]),
+        ("", [(1 + math.cos(math.pi * step / 8)) / 2 for step in range(8)]),
+        ("schedule: linear, ", [1 - step / 8 for step in range(8)]),
+        ("schedule: constant, ", [1.0] * 8),
+    ],
+    ids=["cosine", "default", "linear", "constant"],
+)
+@pytest.mark.parametrize("optimizer", ["adamw", "lars"])
+def test_the_learning_rate_rises_over_the_warmup_and_then_follows_the_schedule(
+    schedule: str, falls: list[float], optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[torch.optim.Optimizer] = []
+    rates: list[float] = []
+
+    def optimizer_kept(model: nn.Module, stage: Stage) -> torch.optim.Optimizer:
+        made.append(_optimizer(model, stage))
+        return made[0]
+
+    def loss(model: nn.Module, batches: Mapping[str, Mapping[str, torch.Tensor]]) -> torch.Tensor:
+        rates.append(made[0].param_groups[-1]["lr"])
+        return cast(torch.Tensor, model(batches["translations"]["numbers"]).mean())
+
+    monkeypatch.setattr("xcompress.distillation.trainer._optimizer", optimizer_kept)
+    text = f"{{train: student, objectives: {{teacher: 1}}, steps: {STEPS}, batch_size: 2, warmup: 0.2, {schedule}"
+    stage = Stage.model_validate(yaml.safe_load(f"{text}optimizer: {optimizer}, learning_rate: 0.5}}"))
+    train(Job("stage", stage, tmp_path / "work", seed=1, bf16=False), nn.Linear(1, 1), loss, Rows())
+    assert rates == pytest.approx([0.0, 0.25, *(0.5 * share for share in falls)])

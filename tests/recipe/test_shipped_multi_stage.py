@@ -67,7 +67,15 @@ def test_the_bases_have_the_printed_settings(name: str) -> None:
     assert [stage.objectives for stage in stages] == objectives
     assert [stage.epochs for stage in stages] == [20, 20, 20, 60]
     assert [stage.text for stage in stages] == [EVERYTHING] * 3 + [("ted2020",)]
-    assert {(stage.batch_size, stage.learning_rate, stage.warmup) for stage in stages} == {(64, 2e-5, 0.1)}
+    assert {(stage.batch_size, stage.warmup, stage.optimizer) for stage in stages} == {(64, 0.1, "adamw")}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_every_stage_has_the_optimizer_of_the_authors_configurations(name: str) -> None:
+    stages = load_recipe(name).stages.values()
+    settings = {(stage.learning_rate, stage.schedule, stage.weight_decay, stage.dropout) for stage in stages}
+    assert settings == {(1.6e-4, "linear", 0.01, 0.1)}
+    assert {stage.embedding_learning_rate for stage in stages} == {None}
 
 
 @pytest.mark.parametrize("name", sorted(BASES))

@@ -88,7 +88,10 @@ def test_calibrated_similarity_at_full_scale_has_the_printed_settings() -> None:
     ]
     assert (align.steps, align.batch_size, align.ema_decay) == (105_000, 256, 0.99999)
     assert (align.optimizer, align.learning_rate, align.momentum, align.weight_decay) == ("lars", 0.02, 0.9, 1e-6)
-    assert round(align.warmup * (align.steps or 0)) == 54_000
+    assert (round(align.warmup * (align.steps or 0)), align.schedule, align.dropout) == (54_000, "cosine", 0)
+    phase_1 = [recipe.stages[name] for name in ("entail", "grade")]
+    assert {(stage.batch_size, stage.learning_rate, stage.warmup) for stage in phase_1} == {(16, 2e-5, 0.1)}
+    assert {(stage.schedule, stage.dropout) for stage in phase_1} == {("linear", 0.1)}
     assert recipe.labelled.augment is not None and recipe.labelled.augment.neighbours == 10
     assert (recipe.teacher, recipe.normalizes, recipe.vocabulary.method) == (None, False, "keep")
     assert (recipe.student.unit_layers, recipe.student.recurrences, recipe.student.bottleneck) == (12, 1, None)

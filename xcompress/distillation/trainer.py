@@ -42,6 +42,8 @@ COMPLETE = "complete"
 CHECKPOINTS_KEPT = 2
 LOG_ENTRIES = 40
 """Entries of the loss log of a stage."""
+SCHEDULERS = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
+"""The names that transformers has for the schedules of a recipe; all begin with the warm-up."""
 
 Batch = Mapping[str, Tensor]
 Loss = Callable[[nn.Module, Mapping[str, Batch]], Tensor]
@@ -323,7 +325,7 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
         max_steps=steps,
         per_device_train_batch_size=pairs_per_worker(job.name, stage),
         learning_rate=stage.learning_rate,
-        lr_scheduler_type="cosine",
+        lr_scheduler_type=SCHEDULERS[stage.schedule],
         warmup_steps=round(stage.warmup * steps),
         max_grad_norm=1.0,
         bf16=job.bf16,

@@ -286,7 +286,9 @@ class Stage(Section):
     embedding_learning_rate: Weight | None = None
     """Learning rate of the token embeddings; a higher one helps, as each token is seen rarely. Null: learning_rate."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the steps in which the learning rate rises; it then falls on a cosine."""
+    """Share of the steps in which the learning rate rises from 0 to its peak; `schedule` continues from there."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """The learning rate after the warm-up: it falls to 0 on a cosine or on a line, or stays at its peak."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Weight decay."""
     seed: Seed | None = None
