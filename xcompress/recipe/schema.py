@@ -126,7 +126,7 @@ class MonolingualSection(Section):
 
     text: tuple[TextFile, ...] = ()
     """Files with one sentence per line."""
-    word_sequences: Annotated[int, Field(ge=0, le=10**8)] = 0
+    word_sequences: Annotated[int, Field(ge=0, le=10**7)] = 0
     """For each language, this many sequences of 2 to 8 frequent words, drawn at random from `vocabulary.words`. They
     teach words that the parallel text lacks: the teacher's vectors of such text need no translations."""
 

@@ -39,12 +39,11 @@ class Monolingual:
 def monolingual_step(recipe: Recipe, run: Run, corpus: Corpus) -> Monolingual:
     """Write the sentences of a recipe, without those that are held out, or reuse them.
 
-    :raises InputError: when a file cannot be read, or a language has fewer than two sentences.
+    :raises InputError: when a file cannot be read, or no language has two sentences.
     """
     section = recipe.monolingual
     if section is None:
         return Monolingual()
-    languages = {PIVOT: None, **dict.fromkeys(recipe.languages)}
     key = {
         "version": __version__,
         "corpus": corpus.step.key,
@@ -55,7 +54,8 @@ def monolingual_step(recipe: Recipe, run: Run, corpus: Corpus) -> Monolingual:
         "unicode_form": recipe.corpus.unicode_form,
     }
     step = run.step("monolingual", key, partial(_build, recipe, section, corpus), together=False)
-    files = [PairFile(_file(step.folder, language), language) for language in languages if step.facts[language]]
+    files = [PairFile(_file(step.folder, language), language) for language in (PIVOT, *recipe.languages)]
+    files = [file for file in files if len(file)]
     ends = np.cumsum([0, *map(len, files)])
     rows = [np.arange(start, end) for start, end in pairwise(ends)]
     return Monolingual(step.key, ConcatSequence(files), rows)
@@ -96,6 +96,6 @@ def _sentences(recipe: Recipe, source: str) -> Iterator[str]:
     """Yield the sentences of a file, as the parallel text is normalised, up to `corpus.max_words` words."""
     form = one_sign if recipe.corpus.unicode_form == "nfkc" else str
     for line in text_lines(resolve(source)):
-        text = form(normalise(line)).replace("\t", " ").strip()
+        text = form(normalise(line))
         if is_visible(text) and len(text.split()) <= recipe.corpus.max_words:
             yield text
