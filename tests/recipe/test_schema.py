@@ -45,6 +45,7 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("student.layers=[4, 1, 2]", r"student: layers: \[4, 1, 2\] are not in ascending order; sort them, each once"),
         ("student.bottleneck=wide", "student.bottleneck: Input should be a valid integer.* got 'wide'"),
         ("stages.assistant.objectives={}", "stages.assistant: objectives is empty; name at least one"),
+        ("stages.contrast.word_head=transform", "stages.contrast: word_head is transform, but no objective predicts"),
         ("stages.imitation.objectives={teachr: 1}", "stages.imitation.objectives.teachr"),
         ("stages.assistant.objectives={assistant: 1}", "cannot be its own teacher"),
         ("stages.embedding.objectives={teacher: 1}", "train: embeddings.* needs the objective embedding alone"),

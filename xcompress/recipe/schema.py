@@ -260,6 +260,10 @@ class Stage(Section):
     (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6). On sentences without translations, for teachers that know
     all languages: monolingual, monolingual_contrast.
     """
+    word_head: Literal["linear", "transform"] = "linear"
+    """What masked_word, reconstruction and unified predict words with. linear: a linear layer on the sentence vector,
+    then inner products with the token embeddings. transform: as BERT's head, with an activation (SiLU) and a LayerNorm
+    after the layer, and a trained bias for each token. The student is saved without it."""
     ema_decay: Annotated[float, Field(ge=0, le=1)] = 0.99999
     """tau, the decay of the exponential moving average that is the teacher of moving_teacher, at the first step. It
     rises to 1 on a cosine. The default is the paper's, for 105,000 steps; for fewer, start with 1 - 1 / steps."""
@@ -327,6 +331,11 @@ class Stage(Section):
         if (self.train == "embeddings") != (tuple(self.objectives) == ("embedding",)):
             raise ValueError(
                 "`train: embeddings` needs the objective embedding alone, and embedding needs `train: embeddings`"
+            )
+        if self.word_head != "linear" and not set(ON_WORDS) & set(self.objectives):
+            raise ValueError(
+                f"word_head is {self.word_head}, but no objective predicts words; leave it out, or add one of "
+                f"{', '.join(ON_WORDS)}"
             )
         if self.train == "assistant" and "assistant" in self.objectives:
             raise ValueError("the assistant cannot be its own teacher; use the objective teacher")

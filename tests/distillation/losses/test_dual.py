@@ -4,17 +4,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import gradcheck
-from torch.nn.functional import softmax
+from torch.nn.functional import layer_norm, silu, softmax
 
+from tests.helpers.student import make_student
 from xcompress.distillation.losses import dual
 from xcompress.distillation.losses.dual import alignment_loss, inner_products, log_partition, similarity_loss, word_loss
+from xcompress.distillation.losses.stage import SentenceVectors
+from xcompress.recipe import Stage
 
 N, D, V, K = 4, 6, 11, 3
 Array = NDArray[np.float64]
@@ -96,6 +100,31 @@ def test_words_are_predicted_in_float32_under_bfloat16() -> None:
     expected = torch.autograd.grad(word_loss(hidden.float(), table, ids, shares), table)[0]
     assert mixed.dtype == torch.float32 and mixed.item() == pytest.approx(whole.item(), rel=1e-6)
     torch.testing.assert_close(table.grad, expected)
+
+
+def test_a_head_with_a_transform_adds_a_bias_to_the_inner_products_with_the_embeddings() -> None:
+    stage = Stage(train="student", objectives={"unified": 1}, steps=1, word_head="transform")
+    model = SentenceVectors(make_student(), stage)
+    assert isinstance(model.words, nn.Sequential) and model.word_bias is not None
+    nn.init.normal_(model.word_bias)
+    sentences = torch.randn(3, model.student.config.dimension)
+    layer = model.student.embeddings
+    expected = layer_norm(silu(model.words[0](sentences)), (model.student.config.hidden_size,))
+    if layer.projection is not None:
+        expected = expected @ layer.projection.weight
+    logits = expected @ layer.word.weight.T + model.word_bias
+    hidden, embeddings = model.word_factors(sentences)
+    torch.testing.assert_close(hidden @ embeddings.T, logits)
+
+
+@pytest.mark.parametrize("head", ["linear", "transform"])
+def test_every_part_of_the_head_learns(head: Literal["linear", "transform"]) -> None:
+    model = SentenceVectors(make_student(), Stage(train="student", objectives={"unified": 1}, steps=1, word_head=head))
+    hidden, embeddings = model.word_factors(torch.randn(2, model.student.config.dimension))
+    word_loss(hidden, embeddings, torch.tensor([[1], [2]]), torch.ones(2, 1)).backward()
+    parts = [parameter for name, parameter in model.named_parameters() if name.startswith("word")]
+    assert len(parts) == (5 if head == "transform" else 2)
+    assert all(part.grad is not None and part.grad.abs().sum() > 0 for part in parts)
 
 
 def test_the_partition_is_finite_for_large_logits(cells: int) -> None:

@@ -90,8 +90,8 @@ def check_depths(name: str, stage: Stage, student: StudentConfig) -> None:
 class SentenceVectors(nn.Module):
     """A student in training: maps a batch to sentence vectors, after every recurrence or after the last alone.
 
-    Holds what only the stage needs: the linear layer in front of predicted words, the entailment classifier and the
-    moving teacher. They are saved in checkpoints, but not with the trained student.
+    Holds what only the stage needs: the head that predicts words, the entailment classifier and the moving teacher.
+    They are saved in checkpoints, but not with the trained student.
     """
 
     def __init__(self, student: Student, stage: Stage) -> None:
@@ -99,7 +99,13 @@ class SentenceVectors(nn.Module):
         dimension, hidden_size = student.config.dimension, student.config.hidden_size
         self.student = student
         self.every_depth = stage.depth_weights is not None
-        self.words = nn.Linear(dimension, hidden_size) if set(ON_WORDS) & set(stage.objectives) else None
+        self.words: nn.Module | None = None
+        self.word_bias: nn.Parameter | None = None
+        if set(ON_WORDS) & set(stage.objectives):
+            self.words = nn.Linear(dimension, hidden_size)
+            if stage.word_head == "transform":
+                self.words = nn.Sequential(self.words, nn.SiLU(), nn.LayerNorm(hidden_size))
+                self.word_bias = nn.Parameter(torch.zeros(student.config.vocab_size))
         self.relations = nn.Linear(3 * dimension, len(RELATIONS)) if "entailment" in stage.objectives else None
         self.moving = MovingTeacher(student) if "moving_teacher" in stage.objectives else None
 
@@ -109,12 +115,23 @@ class SentenceVectors(nn.Module):
             return self.student.at_depths(input_ids, attention_mask)
         return [self.student(input_ids, attention_mask)[1]]
 
-    def to_embedding_space(self, sentences: Tensor) -> Tensor:
-        """Map sentence vectors (2N, D) to the space of the token embeddings, (2N, B) or (2N, H)."""
-        assert self.words is not None  # a stage that predicts words has the layer
-        projection = self.student.embeddings.projection
-        hidden: Tensor = self.words(sentences)
-        return hidden @ projection.weight if projection is not None else hidden
+    def word_factors(self, sentences: Tensor) -> tuple[Tensor, Tensor]:
+        """Return h (2N, W) and E (V, W), whose inner products are the logits of all words for each sentence.
+
+        E are the token embeddings, and h is in their space: W is B or H. A bias of the words is one more column of E,
+        beside ones in h.
+
+        :param sentences: sentence vectors (2N, D).
+        """
+        assert self.words is not None  # a stage that predicts words has the head
+        layer = self.student.embeddings
+        hidden, embeddings = self.words(sentences), layer.word.weight
+        if layer.projection is not None:
+            hidden = hidden @ layer.projection.weight
+        if self.word_bias is None:
+            return hidden, embeddings
+        ones = hidden.new_ones(len(hidden), 1)
+        return torch.cat([hidden, ones], 1), torch.cat([embeddings, self.word_bias[:, None]], 1)
 
 
 def unwrap(model: nn.Module) -> SentenceVectors:
@@ -160,8 +177,7 @@ def _word_objective(task: str) -> Objective:
     """Return an objective on this worker's sentences alone: the number of labels depends on their words."""
 
     def loss(step: StepOutput) -> Tensor:
-        embeddings = step.model.student.embeddings.word.weight
-        hidden = step.model.to_embedding_space(step.sentences)
+        hidden, embeddings = step.model.word_factors(step.sentences)
         return dual.word_loss(hidden, embeddings, step.batch[f"{task}_ids"], step.batch[f"{task}_weights"])
 
     return loss
