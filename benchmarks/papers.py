@@ -190,12 +190,12 @@ def _distilled(data: Path, language: str, seed: int) -> Variant:
 
 STEPS = {"assistant": 250, "embedding": 60, "imitation": 120, "contrast": 150}
 LAST = {
-    "mcl": {"teacher": 1, "contrast": 1},
-    "teacher-alone": {"teacher": 1},
-    "moving-beside": {"teacher": 1, "moving_teacher": 1},
-    "moving-alone": {"moving_teacher": 1},
+    "mcl": {"teacher": 384, "contrast": 10},
+    "teacher-alone": {"teacher": 384},
+    "moving-beside": {"teacher": 384, "moving_teacher": 384},
+    "moving-alone": {"moving_teacher": 384},
 }
-"""Objectives of stage 4."""
+"""Objectives of stage 4. A weight of 384, the width of the vectors, makes a mean over the components a sum."""
 
 
 def together(data: Path) -> Iterator[Variant]:

@@ -32,6 +32,7 @@ from provenance import (
 )
 
 from xcompress.bench.eval import collect
+from xcompress.bench.eval.task import EvalSuite
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import MANIFEST, graphs_of, list_files, read_manifest, write_manifest
@@ -131,6 +132,11 @@ def score_bundle(bundle: Path, run: Path, data: Path, table: Table) -> list[dict
     evaluation = collect(data, list(read_manifest(bundle)["languages"]), run=run, split="dev")
     for note in evaluation.notes:
         warn(note)
+    return add_origins(score_on(bundle, evaluation), table)
+
+
+def score_on(bundle: Path, evaluation: EvalSuite) -> list[dict[str, Any]]:
+    """Score the graph that a bundle opens by default; return a mapping for each test, as the manifest has it."""
     sentences = evaluation.sentences()
     encoder = Encoder(bundle)
     vectors = []
@@ -138,7 +144,7 @@ def score_bundle(bundle: Path, run: Path, data: Path, table: Table) -> list[dict
         for start in range(0, len(sentences), ENCODED_AT_ONCE):
             vectors.append(encoder.encode(sentences[start : start + ENCODED_AT_ONCE]))
             ticker.advance(len(vectors[-1]))
-    scores = [
+    return [
         {
             "test": accuracy.test,
             "metric": accuracy.metric,
@@ -148,7 +154,6 @@ def score_bundle(bundle: Path, run: Path, data: Path, table: Table) -> list[dict
         }
         for accuracy in evaluation.evaluate(sentences, np.concatenate(vectors))
     ]
-    return add_origins(scores, table)
 
 
 def add_origins(scores: Sequence[Mapping[str, Any]], table: Table) -> list[dict[str, Any]]:

@@ -13,12 +13,13 @@ import yaml
 from tokenizers import Tokenizer
 
 from tests.helpers import ROOT
-from tests.helpers.release import card, provenance, release
+from tests.helpers.release import card, provenance, release, rescore
 from tests.helpers.student import SENTENCES, bundle, change_manifest
 from tests.helpers.vocabularies import MAKERS, make, sentences
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import read_manifest
+from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
 from xcompress.export.config import ExportConfig
 from xcompress.recipe import Recipe, load_recipe
@@ -78,6 +79,19 @@ def test_one_graph_and_its_card_are_released(run: Path, table: provenance.Table)
     np.testing.assert_array_equal(Encoder(folder).encode(SENTENCES), Encoder(bundle()).encode(SENTENCES))
     assert (folder / "tokenizer.json").stat().st_size < 0.8 * (bundle() / "tokenizer.json").stat().st_size
     assert (folder / "README.md").read_text() == card.released_card(manifest)
+
+
+def test_a_released_model_is_scored_again_on_the_built_in_pairs_alone(run: Path, table: provenance.Table) -> None:
+    folder = released(run, table)
+    before = read_manifest(folder)
+    graph = (folder / "onnx" / "model_quantized.onnx").read_bytes()
+    (built_in,) = rescore.rescore(folder, table)
+    after = read_manifest(folder)
+    assert built_in["rows"] == len(builtin().language_pairs["en-en"]) != SCORES[0]["rows"]
+    assert after["release"]["scores"] == [built_in, before["release"]["scores"][1]]
+    assert {key for key in before | after if before.get(key) != after.get(key)} == {"release", "files", "sha256"}
+    assert (folder / "onnx" / "model_quantized.onnx").read_bytes() == graph
+    assert (folder / "README.md").read_text() == card.released_card(after)
 
 
 @pytest.mark.parametrize("student", ["student", "1-contrast"])

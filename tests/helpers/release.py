@@ -9,5 +9,6 @@ sys.path.append(str(ROOT / "benchmarks" / "release"))
 import card
 import provenance
 import release
+import rescore
 
-__all__ = ["card", "provenance", "release"]
+__all__ = ["card", "provenance", "release", "rescore"]

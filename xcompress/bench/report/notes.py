@@ -43,7 +43,7 @@ def notes_of(results: Sequence[Result], reference: str | None, quick: bool) -> l
         notes.append("no reference: name a model with --reference to compare with it")
     if quick:
         notes.append(
-            f"quick: every {QUICK_STEP}rd row of the graded sets, few rounds, no models between reference and bundle; "
+            f"quick: every {QUICK_STEP}th row of the graded sets, few rounds, no models between reference and bundle; "
             "run without --quick for final figures"
         )
     calls = [latency.calls for result in results for latency in result.latency]
