@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
+from xcompress.recipe import load_recipe
 
 TEXT = (ROOT / "benchmarks" / "papers.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`([\w/]+\.py)`((?:,? `\w+`)+)")
@@ -49,3 +50,27 @@ def test_the_recipe_of_every_variant_loads(monkeypatch: pytest.MonkeyPatch, tmp_
     for variant in variants:
         assert papers.recipe_of(variant).name == variant.name
         assert variant.base is None or variant.base in {other.name for other in variants}
+
+
+def test_every_variant_of_the_ablation_has_a_label_and_a_recipe_that_loads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    ablation, report = import_module("ablation"), import_module("ablation_report")
+    (tmp_path / "parallel").mkdir()
+    (tmp_path / "parallel" / "anki.en-de.tsv.xz").touch()
+    for seed in ablation.SEEDS:
+        variants = list(ablation.variants(seed))
+        assert {variant.name for variant in variants} == set(report.LABELS)
+        for variant in variants:
+            recipe = load_recipe(ablation.BASE, ablation.overrides(variant, tmp_path))
+            assert recipe.name == variant.folder
+    assert {name for _, *pair in report.CLAIMS for name in pair} <= set(report.LABELS)
+
+
+def test_a_mean_has_its_confidence_interval_of_95_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    report = import_module("ablation_report")
+    quantile = 4.302653  # of Student's t with two degrees of freedom, at 0.975
+    assert report.interval([1, 2, 3]) == pytest.approx((2, quantile / 3**0.5), rel=1e-5)
+    assert (report.cell([1, 2, 3]), report.cell([2.0, 2.0]), report.cell([2.0])) == ("2.0 ± 2.5", "2.0", "2.0")
