@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.corpus.graded import Encode, GradedSet, averages, read_folder, score
+from xcompress.distillation.collapse import CollapseError
 from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.teachers.encoder import open_encoder
@@ -190,7 +191,7 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
     """Train a variant, reusing the finished steps and teacher vectors of the base variant, and score it.
 
     scores.json holds STS by language pair after the last stage, for the base variant after each one that trains the
-    student, and the dev scores on held-out pairs.
+    student, and the dev scores on held-out pairs; or the message of a training that collapsed.
     """
     folder = runs / variant.folder
     if (folder / SCORES).exists():
@@ -199,7 +200,11 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
         base = runs / f"multi-stage-s{seed}"
         if base.exists() and not folder.exists():
             shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
-    distill(load_recipe(BASE, overrides(variant, data)), folder)
+    try:
+        distill(load_recipe(BASE, overrides(variant, data)), folder)
+    except CollapseError as error:
+        write_json(folder / SCORES, {"collapsed": str(error)})
+        return
     numbered = enumerate(variant.stages.items(), 1)
     after = {name: folder / f"{number}-{name}" for number, (name, stage) in numbered if stage["train"] != "assistant"}
     scored = list(after) if variant.name == "multi-stage" else list(after)[-1:]

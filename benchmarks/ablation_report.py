@@ -3,7 +3,8 @@
     python benchmarks/ablation_report.py [--runs runs/ablation]
 
 Every figure is a mean over seeds with its 95 % confidence interval (Student's t). Variants are compared seed by seed: a
-claim holds if the interval of the mean difference is above 0. Variants that miss a seed are left out, and named.
+claim holds if the interval of the mean difference is above 0. Variants that miss a seed are left out, and named; seeds
+whose training collapsed are counted in the label.
 """
 
 import argparse
@@ -89,11 +90,11 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)))
 
 @dataclass(frozen=True)
 class VariantResult:
-    """A variant's scores, one for each seed, and what it costs."""
+    """A variant's scores by seed, without seeds whose training collapsed, and what it costs."""
 
-    sts: Mapping[str, Sequence[Mapping[str, float]]]
-    """After each stage that trains the student: averages and language pairs, by seed."""
-    held_out: Sequence[Mapping[str, float]]
+    sts: Mapping[str, Mapping[int, Mapping[str, float]]]
+    """After each stage that was scored: averages and language pairs, by seed."""
+    held_out: Mapping[int, Mapping[str, float]]
     """Agreement with the teacher and translations found, by seed."""
     parameters: int
     compute: float
@@ -101,28 +102,34 @@ class VariantResult:
     history: Sequence[tuple[int, float]]
     """(steps, score) while the first seed trained; empty if it was not scored."""
 
-    def final(self, name: str) -> list[float]:
+    def final(self, name: str) -> dict[int, float]:
         """Return an average or a language pair after the last stage, by seed."""
-        return [scores[name] for scores in list(self.sts.values())[-1]]
+        return {seed: scores[name] for seed, scores in list(self.sts.values())[-1].items()}
 
 
 def read(runs: Path) -> dict[str, VariantResult]:
-    """Read every variant that has finished with all seeds."""
+    """Read every variant that has finished with all seeds, and did not collapse with each of them."""
     results = {}
     for name in LABELS:
-        folders = [runs / f"{name}-s{seed}" for seed in SEEDS]
-        if not all((folder / SCORES).is_file() for folder in folders):
+        folders = {seed: runs / f"{name}-s{seed}" for seed in SEEDS}
+        if not all((folder / SCORES).is_file() for folder in folders.values()):
             say(f"{name}: not finished with every seed, left out")
             continue
-        scores = [read_json(folder / SCORES) for folder in folders]
+        every = {seed: read_json(folder / SCORES) for seed, folder in folders.items()}
+        scores = {seed: found for seed, found in every.items() if "collapsed" not in found}
+        if not scores:
+            say(f"{name}: collapsed with every seed, left out")
+            continue
         by_stage = {
-            stage: [by_seed["sts"][stage] | averages(by_seed["sts"][stage]) for by_seed in scores]
-            for stage in scores[0]["sts"]
+            stage: {seed: found["sts"][stage] | averages(found["sts"][stage]) for seed, found in scores.items()}
+            for stage in next(iter(scores.values()))["sts"]
         }
-        manifest = read_json(folders[0] / "manifest.json")
+        manifests = {seed: read_json(folders[seed] / "manifest.json") for seed in scores}
+        manifest = next(iter(manifests.values()))
         parameters = sum(list(manifest["steps"].values())[-1]["facts"]["sizes"].values())
-        held_out = [by_seed["held_out"] for by_seed in scores]
-        results[name] = VariantResult(by_stage, held_out, parameters, _compute(manifest), _history(manifest))
+        held_out = {seed: found["held_out"] for seed, found in scores.items()}
+        history = max((_history(manifest) for manifest in manifests.values()), key=len)
+        results[name] = VariantResult(by_stage, held_out, parameters, _compute(manifest), history)
     return results
 
 
@@ -168,9 +175,11 @@ def table(results: Mapping[str, VariantResult], starts: Mapping[str, Mapping[str
     for name, scores in starts.items():
         rows.append([STARTS_LABELS[name], "", "", *(f"{averages(scores)[average]:.1f}" for average in STS), "", ""])
     for name, result in results.items():
-        row = [LABELS[name], f"{result.parameters / 1e6:.2f} M", f"{result.compute:.2f}"]
-        row += [cell(result.final(average)) for average in STS]
-        row += [cell([scores[figure] for scores in result.held_out]) for figure in HELD_OUT]
+        collapsed = len(SEEDS) - len(result.held_out)
+        label = LABELS[name] + (f"; {collapsed} of {len(SEEDS)} seeds collapsed" if collapsed else "")
+        row = [label, f"{result.parameters / 1e6:.2f} M", f"{result.compute:.2f}"]
+        row += [cell(list(result.final(average).values())) for average in STS]
+        row += [cell([scores[figure] for scores in result.held_out.values()]) for figure in HELD_OUT]
         rows.append(row)
     return markdown_table(("variant", "parameters", "compute", *STS.values(), *HELD_OUT.values()), rows)
 
@@ -181,7 +190,7 @@ def by_language(results: Mapping[str, VariantResult], starts: Mapping[str, Mappi
     rows = [[STARTS_LABELS["start"], *(f"{starts['start'][pair]:.1f}" for pair in pairs)]]
     for name in SIZES:
         if name in results:
-            rows.append([LABELS[name], *(f"{np.mean(results[name].final(pair)):.1f}" for pair in pairs)])
+            rows.append([LABELS[name], *(f"{np.mean(list(results[name].final(pair).values())):.1f}" for pair in pairs)])
     return markdown_table(("student", *pairs), rows)
 
 
@@ -189,7 +198,7 @@ def by_stage(result: VariantResult) -> str:
     """Return the counterpart of table 6: scores of the base variant after each stage."""
     names = list(STEPS)
     rows = [
-        [f"stages 1 to {names.index(stage) + 1}", *(cell([row[average] for row in scores]) for average in STS)]
+        [f"stages 1 to {names.index(stage) + 1}", *(cell([row[average] for row in scores.values()]) for average in STS)]
         for stage, scores in result.sts.items()
     ]
     return markdown_table(("after", *STS.values()), rows)
@@ -199,8 +208,8 @@ def verdicts(results: Mapping[str, VariantResult]) -> Iterator[str]:
     """Yield a verdict on each claim, by STS between English and the other languages."""
     for claim, better, worse in CLAIMS:
         if better in results and worse in results:
-            pairs = zip(results[better].final(CROSS_LINGUAL), results[worse].final(CROSS_LINGUAL), strict=True)
-            mean, half = interval([first - second for first, second in pairs])
+            left, right = results[better].final(CROSS_LINGUAL), results[worse].final(CROSS_LINGUAL)
+            mean, half = interval([left[seed] - right[seed] for seed in SEEDS if seed in left and seed in right])
             verdict = "holds here" if mean > half else "does not hold here" if mean < -half else "undecided here"
             yield f"- **{claim}:** {verdict}, {mean:+.1f} ± {half:.1f}"
         else:
