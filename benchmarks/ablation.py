@@ -263,11 +263,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for variant in with_each_seed:
             if not options.only or variant.name in options.only:
                 run(variant, options.data, options.runs)
-    if all(
-        (options.runs / f"{name}-s{seed}" / SCORES).exists() for name in ("multi-stage", "elastic") for seed in SEEDS
-    ):
+    finished = {name for name in ("multi-stage", "elastic") if _is_finished(name, options.runs)}
+    if "multi-stage" in finished:
         score_starts(options.data, options.runs)
+    if len(finished) == 2:
         score_depths(options.data, options.runs)
+
+
+def _is_finished(name: str, runs: Path) -> bool:
+    return all((runs / f"{name}-s{seed}" / SCORES).exists() for seed in SEEDS)
 
 
 if __name__ == "__main__":

@@ -218,6 +218,8 @@ def verdicts(results: Mapping[str, VariantResult]) -> Iterator[str]:
 
 def depths(runs: Path) -> str:
     """Return the table of scores after each recurrence."""
+    if not (runs / DEPTHS).is_file():
+        return "Not measured."
     scores: dict[str, list[list[dict[str, float]]]] = read_json(runs / DEPTHS)
     last = len(scores["elastic"][0])
     rows = []
