@@ -269,8 +269,9 @@ def page(results: Mapping[str, VariantResult], starts: Mapping[str, Mapping[str,
 
 The second command writes this page. Every variant is recipes/four_stages.yaml with the overrides in
 benchmarks/ablation.py. The teacher is all-MiniLM-L6-v2, the assistant multilingual-e5-small. The text is English with
-{len(LANGUAGES)} languages, at most {MAX_PAIRS:,} pairs each, of everyday sentences, news and software messages. All
-variants with a stage 1 share it ({STEPS["assistant"]} steps), and variants of the same shape share stage 2
+{len(LANGUAGES)} languages, at most {MAX_PAIRS:,} pairs each, of everyday sentences, news and software messages.
+
+All variants with a stage 1 share it ({STEPS["assistant"]} steps), and variants of the same shape share stage 2
 ({STEPS["embedding"]} steps). Stage 3 has {STEPS["imitation"]} steps and stage 4 {STEPS["contrast"]}, of {BATCH_SIZE}
 pairs each. A single stage has {STUDENT_STEPS} steps, as many as both, and the objective of stage 4. There `contrast`
 (MCL) has the weight 10 and `teacher` {WIDTH}, as in recipes/minilm_ru3.yaml. One row has 1 and 1, as in print: with

@@ -12,15 +12,14 @@ import argparse
 import os
 import resource
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import yaml
@@ -37,6 +36,7 @@ from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student, encode
+from xcompress.python_process import python_command
 from xcompress.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -319,26 +319,27 @@ def _pairs(path: Path) -> Iterable[tuple[str, str]]:
 
 def measure_cost(data: Path, runs: Path) -> None:
     """Train the dual transformer with each number of layers in a fresh process; write cost.json (table 5)."""
-    costs: dict[str, Any] = {}
+    costs = {}
     for layers in LAYERS:
-        variant = _dual(data, DUAL_LANGUAGES[0], "full", SEEDS[0], ())
-        short = {"student.unit_layers": layers, f"{STAGE}.steps": COST_STEPS}
-        variant = replace(variant, name=f"cost-layers{layers}", overrides={**variant.overrides, **short})
-        shutil.rmtree(runs / variant.name, ignore_errors=True)
-        with get_context("spawn").Pool(1) as pool:
-            costs[str(layers)] = pool.apply(_cost, (variant, runs))
+        command = python_command(str(Path(__file__)), str(data), "--runs", str(runs), "--layers", str(layers))
+        subprocess.run(command, check=True)
+        costs[layers] = read_json(runs / f"cost-layers{layers}" / COST)
     write_json(runs / COST, costs)
 
 
-def _cost(variant: Variant, runs: Path) -> dict[str, float]:
-    """Train a variant; return the seconds of its stage and by how much it raised the peak of this process's memory."""
+def measure_layers(data: Path, runs: Path, layers: int) -> None:
+    """Train briefly with a number of layers; write the seconds of training and the memory that this process gained."""
+    variant = _dual(data, DUAL_LANGUAGES[0], "full", SEEDS[0], ())
+    short = {"student.unit_layers": layers, f"{STAGE}.steps": COST_STEPS}
+    variant = replace(variant, name=f"cost-layers{layers}", overrides={**variant.overrides, **short})
     folder, base = runs / variant.name, runs / str(variant.base)
+    shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     distill(recipe_of(variant), folder)
-    steps = read_json(folder / "manifest.json")["steps"]
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": list(steps.values())[-1]["seconds"], "megabytes": (after - before) * 1024 / 1e6}
+    *_, training = read_json(folder / "manifest.json")["steps"].values()
+    write_json(folder / COST, {"seconds": training["seconds"], "megabytes": (after - before) * 1024 / 1e6})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -348,7 +349,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--part", nargs="*", choices=[*PARTS, "cost"], default=list(PARTS))
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
     parser.add_argument("--only", nargs="*", help="names of variants")
+    parser.add_argument("--layers", type=int, help="only measure this many layers; the part `cost` calls this")
     options = parser.parse_args(arguments)
+    if options.layers:
+        measure_layers(options.data, options.runs, options.layers)
+        return
     for part in options.part:
         for variant in PARTS[part](options.data) if part != "cost" else ():
             if not options.only or variant.name in options.only:

@@ -27,6 +27,7 @@ ALLOWED = {
     "benchmarks/export_memory.py": "python_command",
     "benchmarks/four_bits.py": "python_command",
     "benchmarks/import_time.py": "python_command",
+    "benchmarks/papers.py": "python_command",
     "benchmarks/export_speed.py": "optimum-cli",
     "benchmarks/peers.py": "optimum-cli",
     "benchmarks/demo.py": "xcompress",

@@ -5,8 +5,9 @@ from pathlib import Path
 import torch
 import yaml
 
+from tests.helpers import GRADED
 from tests.helpers.student import make_tokenizer
-from xcompress.corpus.graded import builtin
+from xcompress.corpus.graded import read_folder
 from xcompress.files import read_json
 from xcompress.recipe import Recipe, load_recipe
 
@@ -51,7 +52,7 @@ def _write_bert(folder: Path, layers: int, seed: int) -> None:
 
 
 def write_corpus(folder: Path) -> None:
-    graded = builtin().language_pairs
+    graded = read_folder(GRADED).language_pairs
     for language in LANGUAGES:
         both = graded["en-en"], graded[f"{language}-{language}"]
         english, other = ([*pairs.first, *pairs.second] for pairs in both)
@@ -61,7 +62,7 @@ def write_corpus(folder: Path) -> None:
 
 def write_labelled(folder: Path) -> tuple[str, str]:
     """Write graded pairs, and entailment pairs made from their scores; returns the changes to the recipe."""
-    rows = builtin().language_pairs["en-en"]
+    rows = read_folder(GRADED).language_pairs["en-en"]
     folder.mkdir(parents=True, exist_ok=True)
     graded, relations = folder / "graded.tsv", folder / "relations.tsv"
     pairs = list(zip(rows.first, rows.second, rows.scores, strict=True))

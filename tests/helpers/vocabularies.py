@@ -1,4 +1,4 @@
-"""Small tokenizers of every kind that can be trimmed, trained on the text that ships with the package."""
+"""Small tokenizers of every kind that can be trimmed, trained on graded sentences."""
 
 import gzip
 import json
@@ -9,15 +9,16 @@ from pathlib import Path
 import msgpack
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-TEXT = Path(__file__).with_name("sentences.txt")
-"""Sentences in eight languages, written for this project; the vocabularies that tests train depend on each of them."""
+from tests.helpers import GRADED
+from xcompress.corpus.graded import read_folder
+
 GERMAN = ["Der Zug kommt heute nicht.", "Im Hafen liegt ein rotes Boot.", "Es regnet seit gestern ohne Pause."]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def sentences() -> list[str]:
-    return [*TEXT.read_text(encoding="utf-8").splitlines(), *GERMAN]
+    return [*read_folder(GRADED).sentences(), *GERMAN]
 
 
 @cache
