@@ -132,10 +132,7 @@ def test_a_trained_vocabulary_keeps_most_of_the_meaning_before_any_training() ->
     texts = builtin().sentences()
     changed, trained = retrain(model, tokenizer, texts[::2], 5000)
     assert changed.config.vocab_size == trained.get_vocab_size() <= 5000
-    letters = set("".join(texts[::2]))
-    known = [text for text in texts[1::2] if letters.issuperset(text)]
-    assert len(known) > 0.95 * len(texts[1::2])
-    assert not any(trained.token_to_id("<unk>") in trained.encode(text).ids for text in known)
+    assert not any(trained.token_to_id("<unk>") in trained.encode(text).ids for text in texts[1::2])
     sample = list(dict.fromkeys(texts[1::80]))
     old, new = encode(model, tokenizer, sample), encode(changed, trained, sample)
     assert cosines(old, new).mean() > cosines(old, np.roll(old, 1, axis=0)).mean() + 0.06
