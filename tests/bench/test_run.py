@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from tests.helpers.student import bundle, save_student
 from xcompress.bench import run
@@ -23,6 +24,7 @@ from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student
+from xcompress.recipe import load_recipe
 
 HOLDOUT = "\n".join(f"sentence number {n}\tSatz Nummer {n}" for n in range(30)) + "\n"
 QUICK = BenchConfig(quick=True)
@@ -94,6 +96,15 @@ def test_a_bench_of_a_run_measures_every_subject(
     shown = capsys.readouterr()
     assert "runs/tiny/bundle (the newest)" in shown.err
     assert "small, ONNX int8" in shown.out
+
+
+@pytest.mark.parametrize(("recipe", "trains"), [("four_stages", True), ("minilm_ru3", False)])
+def test_the_assistant_has_a_row_of_its_own_where_a_stage_trains_it(recipe: str, trains: bool, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(load_recipe(recipe).model_dump(mode="json")))
+    names = [subject.name for subject in find_subjects([folder / "bundle"]).subjects]
+    assert ("assistant after stage 1, PyTorch" in names) == trains
+    assert {RUN_REFERENCE, "student, PyTorch"} <= set(names)
 
 
 def break_file(file: Path) -> None:

@@ -12,6 +12,7 @@ from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, newest_bundle
 from xcompress.bundle.released import released_folder, released_names
 from xcompress.errors import InputError
 from xcompress.files import as_path
+from xcompress.recipe import load_recipe
 from xcompress.sources.python_code import PYTHON
 
 RUN_REFERENCE = "assistant as it comes, PyTorch"
@@ -96,7 +97,8 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     if run:
         first = first or _run_student(RUN_REFERENCE, run / "reference")
         if is_single and steps:
-            others += _run_student("assistant after stage 1, PyTorch", run / "assistant")
+            if _trains_assistant(run):
+                others += _run_student("assistant after stage 1, PyTorch", run / "assistant")
             others += _run_student("student, PyTorch", run / "student")
     subjects = []
     for name in names:
@@ -178,6 +180,12 @@ def _bundle_subjects(bundle: Bundle, *, every_graph: bool) -> list[Subject]:
             name, tokenizer = f"{source}, ONNX {precision}", inside(folder, "tokenizer.json")
             subjects.append(Subject(name, "onnx", str(folder), precision, tokenizer, (graph, *external)))
     return subjects
+
+
+def _trains_assistant(run: Path) -> bool:
+    """Tell whether a stage of a run trains its assistant; without its recipe, suppose so."""
+    file = run / "recipe.yaml"
+    return not file.is_file() or any(stage.train == "assistant" for stage in load_recipe(file).stages.values())
 
 
 def _run_student(name: str, folder: Path) -> list[Subject]:
