@@ -18,12 +18,13 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from tests.helpers import GRADED
 from tests.helpers.export import use_little_text
 from tests.helpers.student import make_student
 from xcompress.bundle.encoder import Encoder
+from xcompress.corpus.graded import read_folder
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.text import real_sentences
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, encode
 
@@ -54,8 +55,11 @@ Vectors = np.ndarray
 
 
 def make_tokenizer() -> Tokenizer:
-    """Make pieces of words, as XLM-R has them, in small: letters and frequent words, the same ones in every process."""
-    words = [f"▁{word}" for text in [*real_sentences(), *TEXTS[:7]] for word in text.split()]
+    """Make pieces of words, as XLM-R has them, in small: letters and frequent words, the same ones in every process.
+
+    The words of `TEXTS` are among the frequent ones, so that the texts differ in more than their letters.
+    """
+    words = [f"▁{word}" for text in [*read_folder(GRADED).sentences(), *TEXTS[:7] * 9] for word in text.split()]
     letters = Counter("".join(words))
     frequent = [pair for pair in Counter(words).most_common() if len(pair[0]) > 1]
     pieces = [*letters.most_common(250), *frequent][: 390 - len(SPECIAL)]
