@@ -209,11 +209,23 @@ def verdicts(results: Mapping[str, VariantResult]) -> Iterator[str]:
     for claim, better, worse in CLAIMS:
         if better in results and worse in results:
             left, right = results[better].final(CROSS_LINGUAL), results[worse].final(CROSS_LINGUAL)
-            mean, half = interval([left[seed] - right[seed] for seed in SEEDS if seed in left and seed in right])
-            verdict = "holds here" if mean > half else "does not hold here" if mean < -half else "undecided here"
-            yield f"- **{claim}:** {verdict}, {mean:+.1f} ± {half:.1f}"
+            yield f"- **{claim}:** {verdict(left, right)}"
         else:
             yield f"- **{claim}:** not measured"
+
+
+def verdict(better: Mapping[int, float], worse: Mapping[int, float]) -> str:
+    """Say whether figures are higher than others, by the mean difference of seeds and its interval.
+
+    :param better: by seed, the figures that a claim says are higher.
+    :param worse: by seed, those that it says are lower.
+    """
+    differences = [figure - worse[seed] for seed, figure in better.items() if seed in worse]
+    if len(differences) < 2:
+        return "not measured"
+    mean, half = interval(differences)
+    holds = "holds here" if mean > half else "does not hold here" if mean < -half else "undecided here"
+    return f"{holds}, {mean:+.1f} ± {half:.1f}"
 
 
 def depths(runs: Path) -> str:

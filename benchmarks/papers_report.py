@@ -3,14 +3,16 @@
     python benchmarks/papers_report.py [--runs runs/papers]
 
 Every figure is a mean over training seeds, with half the width of its 95 % confidence interval (Student's t). Variants
-without results are named and left out, and figures of a single seed have no interval.
+without results are named and left out, and figures of a single seed have no interval. A claim compares two variants
+seed by seed: it holds if the interval of the mean difference is above 0.
 """
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
-from ablation_report import cell
+from ablation_report import cell, verdict
 from papers import COST, COST_STEPS, DECAYS, DUAL_LANGUAGES, LANGUAGES, LAST, ONE_LANGUAGE, SCORES, SEEDS, TASKS
 
 from xcompress.console import markdown_table, say
@@ -20,6 +22,8 @@ PAGE = Path(__file__).parent / "papers.md"
 NONE = "–"
 Column = tuple[str, str]
 """A test and one of its figures."""
+Claim = tuple[str, str, str, str, Sequence[str]]
+"""What is claimed, the variant that is said to be better, the other one, a test, and its figures to average."""
 
 STS_COLUMNS: Mapping[str, Column] = {
     "STS, one language": ("sts", "monolingual"),
@@ -49,6 +53,52 @@ AUGMENTED = {
     "right": "after phase 2",
     "augmented": "after phase 2, with augmented pairs",
 }
+MOVING_CLAIMS: Sequence[Claim] = (
+    ("Phase 1 raises similarity within one language", "before", "start", "sts", ("monolingual",)),
+    ("Phase 2 raises similarity across languages (table 1)", "right", "before", "sts", ("en-xx",)),
+    ("Phase 2 raises it within one language (table 2)", "right", "before", "sts", ("monolingual",)),
+    ("Phase 2 finds more translations (table 3)", "right", "before", "tatoeba", ("average",)),
+    (
+        "Both phases raise similarity across languages above the start",
+        "right",
+        "start",
+        "sts",
+        ("en-xx",),
+    ),
+    ("Both phases find more translations than the start", "right", "start", "tatoeba", ("average",)),
+    ("Too small a tau costs similarity across languages (table 4)", "right", "small", "sts", ("en-xx",)),
+    (
+        "Too small a tau costs it within one language (table 4)",
+        "right",
+        "small",
+        "sts",
+        ("monolingual",),
+    ),
+    ("Too large a tau costs similarity across languages (table 4)", "right", "large", "sts", ("en-xx",)),
+    ("A frozen teacher costs similarity across languages (table 4)", "right", "frozen", "sts", ("en-xx",)),
+    (
+        f"Aligning with {ONE_LANGUAGE} alone raises the similarity of English with other languages",
+        "one-language",
+        "before",
+        "sts",
+        [f"en-{language}" for language in LANGUAGES if language not in ("ar", ONE_LANGUAGE)],
+    ),
+    (
+        f"Aligning with all languages raises it more than with {ONE_LANGUAGE} alone",
+        "right",
+        "one-language",
+        "sts",
+        [f"en-{language}" for language in LANGUAGES if language not in ("ar", ONE_LANGUAGE)],
+    ),
+    (
+        "Augmented pairs raise similarity within one language",
+        "augmented",
+        "right",
+        "sts",
+        ("monolingual",),
+    ),
+    ("Augmented pairs raise it across languages", "augmented", "right", "sts", ("en-xx",)),
+)
 SHIPPED = {
     "start": "multilingual-e5-small, before training",
     "calibrated_similarity": "recipes/calibrated_similarity.yaml",
@@ -73,6 +123,27 @@ DUAL_NAMES = {
     "start": "multilingual-e5-small, before training",
     "distilled": "the same after distillation (Reimers and Gurevych, 2020)",
 }
+DOCUMENTS, RETRIEVED = (f"en>{DUAL_LANGUAGES[0]}", f"{DUAL_LANGUAGES[0]}>en"), ("average",)
+DUAL_CLAIMS: Sequence[Claim] = (
+    ("Two layers find more translations than one (table 5)", "full", "layers1", "tatoeba", RETRIEVED),
+    ("Four layers find more than two (table 5)", "layers4", "full", "tatoeba", RETRIEVED),
+    ("Six layers find more than four (table 5)", "layers6", "layers4", "tatoeba", RETRIEVED),
+    ("The unified task finds more than a masked word (table 6)", "unified", "masked", "tatoeba", RETRIEVED),
+    ("The unified task finds more than reconstruction (table 6)", "unified", "reconstruction", "tatoeba", RETRIEVED),
+    ("Alignment raises retrieval (table 7)", "unified-align", "unified", "tatoeba", RETRIEVED),
+    ("Similarity raises it further (table 7)", "full", "unified-align", "tatoeba", RETRIEVED),
+    ("The unified task alone is best at documents (table 7)", "unified", "full", "sib200", DOCUMENTS),
+    (
+        "The head of the authors' code helps the unified task",
+        "unified-transform",
+        "unified",
+        "tatoeba",
+        RETRIEVED,
+    ),
+    ("It helps all objectives together", "transform", "full", "tatoeba", RETRIEVED),
+    ("More text helps, 100 % against 12.5 % (table 10, retrieval)", "full", "corpus12", "tatoeba", RETRIEVED),
+    ("Larger batches help, 96 against 24 (table 9, retrieval)", "batch96", "batch24", "tatoeba", RETRIEVED),
+)
 PRINTED_DUAL = {
     "layers1": (81.7, 79.4, 89.4, 90.0),
     "full": (82.3, 80.3, 90.2, 90.8),
@@ -148,6 +219,8 @@ def moving_tables(runs: Path) -> str:
             table(runs, "moving", AUGMENTED, STS_COLUMNS),
             "The shipped recipe for users without labelled text, as it is:",
             table(runs, "shipped", SHIPPED, STS_COLUMNS),
+            "Which claims hold, by the difference of seeds:",
+            claims(runs, "moving", MOVING_CLAIMS),
         ]
     )
 
@@ -186,7 +259,16 @@ def dual_tables(runs: Path) -> str:
     ]
     if (runs / COST).is_file():
         parts += ["Time and memory of training (table 5):", _cost_table(runs)]
-    return "\n\n".join(parts)
+    parts += ["Which claims hold, English with French, by the difference of seeds:"]
+    return "\n\n".join([*parts, claims(runs, "dual-fr", DUAL_CLAIMS)])
+
+
+def claims(runs: Path, part: str, compared: Sequence[Claim]) -> str:
+    """Return a list with a verdict on each claim."""
+    return "\n".join(
+        f"- **{claim}:** {verdict(*(_by_seed(runs, f'{part}-{name}', test, figures) for name in (better, worse)))}"
+        for claim, better, worse, test, figures in compared
+    )
 
 
 def _cost_table(runs: Path) -> str:
@@ -230,12 +312,18 @@ def table(
 def _mean(runs: Path, name: str, column: Column) -> str:
     """Return the mean over seeds of one figure, with its interval where there are several seeds."""
     test, figure = column
-    values = []
-    for folder in (runs / name, *(runs / f"{name}-s{seed}" for seed in SEEDS)):
-        scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else {}
-        if figure in scores.get(test, {}):
-            values.append(scores[test][figure])
+    values = list(_by_seed(runs, name, test, [figure]).values())
     return cell(values) if values else NONE
+
+
+def _by_seed(runs: Path, name: str, test: str, figures: Sequence[str]) -> dict[int, float]:
+    """Return the mean of the figures of each seed that has them all; a run without a seed counts as seed 0."""
+    found = {}
+    for seed, folder in ((0, runs / name), *((seed, runs / f"{name}-s{seed}") for seed in SEEDS)):
+        scores = read_json(folder / SCORES).get(test, {}) if (folder / SCORES).is_file() else {}
+        if set(figures) <= set(scores):
+            found[seed] = fmean(scores[figure] for figure in figures)
+    return found
 
 
 if __name__ == "__main__":

@@ -74,3 +74,24 @@ def test_a_mean_has_its_confidence_interval_of_95_percent(monkeypatch: pytest.Mo
     quantile = 4.302653  # of Student's t with two degrees of freedom, at 0.975
     assert report.interval([1, 2, 3]) == pytest.approx((2, quantile / 3**0.5), rel=1e-5)
     assert (report.cell([1, 2, 3]), report.cell([2.0, 2.0]), report.cell([2.0])) == ("2.0 ± 2.5", "2.0", "2.0")
+
+
+def test_a_claim_holds_only_where_the_interval_of_the_differences_is_above_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    verdict = import_module("ablation_report").verdict
+    worse = {1: 0.0, 2: 1.0, 3: 2.0}
+    assert verdict({1: 10.0, 2: 11.5, 3: 12.5}, worse).startswith("holds here, +10.3 ± ")
+    assert verdict({1: 10.0, 2: -5.0, 3: 2.0}, worse).startswith("undecided here, ")
+    assert verdict(worse, {1: 10.0, 2: 11.5, 3: 12.5}).startswith("does not hold here, -10.3 ± ")
+    assert verdict({1: 10.0}, worse) == "not measured"
+
+
+def test_every_claim_names_variants_that_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    report = import_module("papers_report")
+    assert {name for _, *pair, _, _ in report.MOVING_CLAIMS for name in pair} <= {
+        *report.MOVING_NAMES,
+        *report.AUGMENTED,
+        *report.BY_LANGUAGE,
+    }
+    assert {name for _, *pair, _, _ in report.DUAL_CLAIMS for name in pair} <= set(report.DUAL_NAMES)
