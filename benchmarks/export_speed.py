@@ -77,6 +77,7 @@ def write_graphs(run: Path, folder: Path) -> Iterator[tuple[str, Path]]:
     forms = {
         "float32": options_for("fp32", "unroll", False, ranges),
         INT8: options_for("int8", "unroll", False, ranges),
+        "int8, standard operators": options_for("int8", "unroll", False, ranges, operators="standard"),
         "int8, loop": options_for("int8", "loop", False, ranges),
         "int4 table": options_for("int8", "unroll", False, ranges, "int4"),
         "int4": options_for("int4", "unroll", False, ranges),

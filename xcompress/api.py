@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xcompress.bench.results import Report
     from xcompress.bundle.encoder import Encoder
     from xcompress.bundle.encoder import Precision as GraphPrecision
-    from xcompress.export.config import Bottleneck, Precision, Recurrence, Shortening, Table, Target
+    from xcompress.export.config import Bottleneck, Operators, Precision, Recurrence, Shortening, Table, Target
     from xcompress.recipe.schema import Recipe
 
 
@@ -31,6 +31,7 @@ class ExportOptions(TypedDict, total=False):
 
     precision: "Precision"
     table: "Table"
+    operators: "Operators"
     target: "Target"
     recurrence: "Recurrence | None"
     recurrences: int | None

@@ -8,7 +8,7 @@ import typer
 
 from xcompress.cli.options import language_codes, real_number, whole_number
 from xcompress.errors import InputError
-from xcompress.export.config import Bottleneck, Format, Precision, Recurrence, Shortening, Table, Target
+from xcompress.export.config import Bottleneck, Format, Operators, Precision, Recurrence, Shortening, Table, Target
 
 if TYPE_CHECKING:
     from xcompress.export.config import ExportConfig
@@ -36,6 +36,13 @@ def export(
     table: Annotated[
         Table, typer.Option(help="Precision of the token embeddings: int8, int4, or auto, which follows --precision.")
     ] = "auto",
+    operators: Annotated[
+        Operators,
+        typer.Option(
+            help="Operators of int8: onnxruntime (its own fused ones), or standard (of ONNX alone, for OpenVINO and "
+            "other engines; onnxruntime is a little slower)."
+        ),
+    ] = "onnxruntime",
     target: Annotated[
         Target,
         typer.Option(
@@ -157,6 +164,7 @@ def export(
     options = ExportOptions(
         precision=_resolve_precision(quantize, precision),
         table=table,
+        operators=operators,
         target=target,
         recurrence=recurrence,
         recurrences=recurrences,

@@ -13,6 +13,7 @@ Target = Literal["cpu", "mobile", "wasm"]
 Recurrence = Literal["unroll", "loop"]
 Bottleneck = Literal["auto", "keep", "fold"]
 Shortening = Literal["pca", "slice"]
+Operators = Literal["onnxruntime", "standard"]
 Format = Literal["onnx", "hf"]
 
 
@@ -54,6 +55,8 @@ class ExportConfig:
     int8; auto: int8, with single matrix products in higher precision where the gate needs it."""
     table: Table = "auto"
     """Store the token embeddings in int8 or 4 bits; auto: in the precision of the weights."""
+    operators: Operators = "onnxruntime"
+    """Write int8 with fused operators of onnxruntime, or with those of the ONNX standard alone, for other engines."""
     target: Target = "cpu"
     recurrence: Recurrence | None = None
     """Unroll the recurrent unit or write a Loop; None: the target decides."""
@@ -84,6 +87,7 @@ class ExportConfig:
     def __post_init__(self) -> None:
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("table", self.table, get_args(Table))
+        _check_choice("operators", self.operators, get_args(Operators))
         _check_choice("target", self.target, get_args(Target))
         _check_choice("bottleneck", self.bottleneck, get_args(Bottleneck))
         _check_choice("shorten", self.shorten, get_args(Shortening))
@@ -93,6 +97,8 @@ class ExportConfig:
             raise InputError(
                 f"table: {self.table} needs precision int8 or int4, not {self.precision}; change one of them"
             )
+        if self.operators == "standard" and self.precision == "int4":
+            raise InputError("operators: standard needs precision int8, not int4; for a smaller file add --table int4")
         for name, least in (("vocabulary", 1), ("dimension", 2)):
             if (number := getattr(self, name)) is not None and number < least:
                 raise InputError(f"{name}: {number} is less than {least}; give at least {least}")

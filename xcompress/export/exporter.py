@@ -220,7 +220,9 @@ class _Job:
         ranges = {}
         if sentences:
             ranges = calibrate(prepared.student, prepared.tokenizer, sentences, moments=self.precision == "int4")
-        options = options_for(self.precision, config.settings().recurrence, fold, ranges, config.table)
+        options = options_for(
+            self.precision, config.settings().recurrence, fold, ranges, config.table, config.operators
+        )
         candidate = Candidate(prepared, options)
         entries: dict[str, Any] = {"calibrated_on": len(sentences)}
         if config.precision == "auto":

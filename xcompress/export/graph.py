@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from torch import nn
 
 from xcompress.errors import InputError
-from xcompress.export.config import Bottleneck, Recurrence, Table
+from xcompress.export.config import Bottleneck, Operators, Recurrence, Table
 from xcompress.export.int4 import Floats, block_size_for, pack_int4, quantize_rows
 from xcompress.export.matmul import Level, MatMul, MatMulWriter, Range, floats, matmuls
 from xcompress.export.writer import CONTRIB, Writer
@@ -55,12 +56,18 @@ class GraphOptions:
 
 
 def options_for(
-    precision: str, recurrence: Recurrence, fold: bool, ranges: Mapping[str, Range], table: Table = "auto"
+    precision: str,
+    recurrence: Recurrence,
+    fold: bool,
+    ranges: Mapping[str, Range],
+    table: Table = "auto",
+    operators: Operators = "onnxruntime",
 ) -> GraphOptions:
     """Return the options of a graph in a precision: fp32, fp16, int8 or int4.
 
     :param ranges: input ranges of the products, for int8 and int4.
     :param table: how to store the token embeddings beside int8 products.
+    :param operators: those of int8; fp32 and fp16 have standard ones in any case, int4 has not.
     """
     if precision == "fp32":
         return GraphOptions(recurrence, fold)
@@ -68,7 +75,8 @@ def options_for(
         return GraphOptions(recurrence, fold, "fp16", MatMulWriter(half=True))
     bits: Literal[4, 8] = 4 if precision == "int4" else 8
     kind: Literal["int4", "int8"] = table if table != "auto" else "int4" if bits == 4 else "int8"
-    return GraphOptions(recurrence, fold, kind, MatMulWriter(None, ranges=ranges, bits=bits))
+    products = MatMulWriter(None, ranges=ranges, bits=bits, standard=operators == "standard")
+    return GraphOptions(recurrence, fold, kind, products)
 
 
 def decide_folding(config: StudentConfig, bottleneck: Bottleneck) -> tuple[bool, str]:
@@ -209,7 +217,7 @@ class _GraphBuilder:
         table, projection = floats(embeddings.word.weight), self.matmuls.get("embeddings.projection")
         if projection is not None and self.options.fold:
             table, projection = table @ projection.weight, None
-        tokens = write_lookup(writer, "word", table, INPUTS[0], table_kind)
+        tokens = write_lookup(writer, "word", table, INPUTS[0], table_kind, standard=self.matmul_writer.standard)
         if projection is not None:
             tokens = self.matmul_writer.write(writer, tokens, projection)
         positions = floats(embeddings.position.weight[embeddings.offset :])
@@ -253,7 +261,8 @@ class _GraphBuilder:
 
     def _write_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, mask: _Mask) -> str:
         """Write attention up to the context (N, L, H); one MatMul gives queries, keys and values."""
-        if self.matmul_writer.level(matmul) == "static" and mask.visible is not None:
+        fused = self.matmul_writer.level(matmul) == "static" and not self.matmul_writer.standard
+        if fused and mask.visible is not None:
             return self._write_int8_attention(writer, matmul, heads, tokens, mask.visible)
         width = matmul.weight.shape[0]
         joint = self.matmul_writer.write(writer, tokens, matmul)
@@ -306,11 +315,12 @@ class _GraphBuilder:
         return writer.node("Div", vectors, writer.node("Max", norm, writer.number(_LEAST_NORM)))
 
 
-def write_lookup(writer: Writer, name: str, table: Floats, ids: str, kind: TableKind) -> str:
+def write_lookup(writer: Writer, name: str, table: Floats, ids: str, kind: TableKind, *, standard: bool = False) -> str:
     """Store a table and write the lookup of its rows; only the rows looked up become float32.
 
     :param table: (V, W); a table for int4 whose width no block size divides is stored in int8.
-    :param ids: name of int64 row numbers, of any shape.
+    :param ids: name of int64 row numbers, of any shape; for int4 with standard operators (N, L).
+    :param standard: look up int4 rows with operators of the ONNX standard alone.
     :returns: name of the float32 rows, the shape of ids followed by W.
     """
     if kind == "fp32":
@@ -327,9 +337,33 @@ def write_lookup(writer: Writer, name: str, table: Floats, ids: str, kind: Table
         return writer.node("Mul", writer.node("Cast", rows, to=TensorProto.FLOAT), row_scales)
     # q = round(row / s) in -8 ... 7 with one float16 scale per block of a row; the sign of s is such that -8 is used
     values, block_scales = quantize_rows(table, block)
+    if standard:
+        return _write_int4_lookup(writer, name, values, block_scales, ids)
     packed = writer.constant(f"{name}.rows", pack_int4(values[:, 0::2], values[:, 1::2]))
     inputs = (packed, ids, writer.constant(f"{name}.scales", block_scales))
     half = writer.node(
         "GatherBlockQuantized", *inputs, domain=CONTRIB, gather_axis=0, quantize_axis=1, bits=4, block_size=block
     )
     return writer.node("Cast", half, to=TensorProto.FLOAT)
+
+
+def _write_int4_lookup(
+    writer: Writer, name: str, values: NDArray[np.int8], scales: NDArray[np.float16], ids: str
+) -> str:
+    """Look up the bytes of rows, two values each, unpack them, and multiply each block by its scale.
+
+    :param values: (V, W), in -8 ... 7.
+    :param scales: (V, W / block).
+    :param ids: name of row numbers (N, L).
+    :returns: name of the rows (N, L, W).
+    """
+    (rows, width), blocks = values.shape, scales.shape[1]
+    halves = np.split(values.reshape(rows, blocks, -1), 2, axis=2)  # the first half of a block is in the low bits
+    packed = writer.node("Gather", writer.constant(f"{name}.rows", pack_int4(*halves)), ids)
+    low = writer.node("BitwiseAnd", packed, writer.constant("uint8_15", np.uint8(15)))
+    high = writer.node("BitShift", packed, writer.constant("uint8_4", np.uint8(4)), direction="RIGHT")
+    raised = writer.node("Cast", writer.node("Concat", low, high, axis=-1), to=TensorProto.FLOAT)
+    steps = writer.node("Gather", writer.constant(f"{name}.scales", scales[..., None]), ids)
+    steps = writer.node("Cast", steps, to=TensorProto.FLOAT)
+    numbers = writer.node("Mul", writer.node("Sub", raised, writer.number(8)), steps)
+    return writer.node("Reshape", numbers, writer.integers(0, 0, width))

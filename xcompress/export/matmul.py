@@ -103,6 +103,9 @@ class MatMulWriter:
     """Store float32 weights as float16."""
     bits: Literal[4, 8] = 8
     """Bits per int8 weight in the file. Weights whose shape does not allow 4 take 8."""
+    standard: bool = False
+    """Use operators of the ONNX standard alone: an int8 product is a MatMul of DequantizeLinear nodes, which engines
+    fuse."""
 
     def level(self, matmul: MatMul) -> Level:
         """Return the level of a MatMul."""
@@ -132,8 +135,8 @@ class MatMulWriter:
         """Write x W + b with the measured input range, as one operator."""
         quantized, scale, zero = self.quantize_input(writer, inputs, matmul)
         values, scales = self.store_int8(writer, matmul)
-        bias = [] if matmul.bias is None else ["", writer.constant(f"{matmul.name}.bias", matmul.bias)]
-        return writer.node("MatMulIntegerToFloat", quantized, values, scale, scales, zero, *bias, domain=CONTRIB)
+        bias = [] if matmul.bias is None else [writer.constant(f"{matmul.name}.bias", matmul.bias)]
+        return self._write_product(writer, (quantized, scale, zero), (values, scales), *bias)
 
     def _write_by_token(self, writer: Writer, inputs: str, matmul: MatMul) -> str:
         """Write x W with a scale per token: its largest value if there is a lower bound, else its largest magnitude."""
@@ -147,8 +150,20 @@ class MatMulWriter:
         zero_point = writer.constant(f"uint8_{zero}", np.uint8(zero))
         quantized = writer.node("QuantizeLinear", scaled, writer.number(1), zero_point)
         values, scales = self.store_int8(writer, matmul, 1 / steps)
-        operands = (quantized, values, writer.number(1), scales, zero_point)
-        return writer.node("Mul", writer.node("MatMulIntegerToFloat", *operands, domain=CONTRIB), largest)
+        product = self._write_product(writer, (quantized, writer.number(1), zero_point), (values, scales))
+        return writer.node("Mul", product, largest)
+
+    def _write_product(self, writer: Writer, inputs: tuple[str, str, str], weights: tuple[str, str], *bias: str) -> str:
+        """Write the product of uint8 inputs (values, scale, zero point) and int8 weights (values, scales)."""
+        quantized, scale, zero = inputs
+        if not self.standard:
+            values, scales = weights
+            optional = ("", *bias) if bias else ()
+            operands = (quantized, values, scale, scales, zero, *optional)
+            return writer.node("MatMulIntegerToFloat", *operands, domain=CONTRIB)
+        left = writer.node("DequantizeLinear", quantized, scale, zero)
+        product = writer.node("MatMul", left, writer.node("DequantizeLinear", *weights, axis=1))
+        return writer.node("Add", product, *bias) if bias else product
 
     def quantize_input(self, writer: Writer, inputs: str, matmul: MatMul) -> tuple[str, str, str]:
         """Quantize inputs with the measured range; return the names of the uint8 inputs, their scale and zero point."""
