@@ -1,15 +1,19 @@
-"""Measure the speed of exported graphs against PyTorch, Optimum's export and the machine's peak.
+"""Measure the speed of exported graphs in onnxruntime and OpenVINO, beside PyTorch, Optimum and NNCF.
 
-    python benchmarks/export_speed.py RUN [--seconds 20] > benchmarks/export_speed.md
+    python benchmarks/export_speed.py MODEL ... [--rounds 5] [--seconds 0.5] > benchmarks/export_speed.md
 
-RUN is a run folder of `xcompress distill`, or the folder of a student. All models have the same weights and take turns
-in one process: the student in PyTorch (eager, float32), our graphs, and, if Optimum is installed, the graph that
-`optimum-cli export onnx` makes from `xcompress export --format hf`, in float32 and after `optimum-cli onnxruntime
-quantize --avx512_vnni`. Batches have no padding. Times are medians over all calls, in milliseconds.
+MODEL is a run folder of `xcompress distill`, or any encoder that `xcompress export` reads; `label=MODEL` names it in
+the page. `small` and `tiny` are students of the shapes of the released models with random weights: their PyTorch
+weights are not published, and speed does not depend on them.
 
-The floor is the time of the matrix products alone at the machine's int8 peak, measured with one large MatMulInteger. A
-profile of the int8 graph shows where the rest goes. Prints a page of Markdown; takes --seconds for each of three
-shapes, and the exports.
+All graphs of a model have the same weights. Each figure comes from a process of its own, as the thread pools of two
+engines in one process disturb each other; the processes take turns, round after round. Times are the medians of the
+rounds' medians. Batches have no padding. What is compared, if its package is installed: our graphs in onnxruntime and
+OpenVINO (openvino), the float32 graph quantized by NNCF with text to calibrate (nncf), and Optimum's export after
+`optimum-cli onnxruntime quantize --avx512_vnni` (optimum[onnxruntime]).
+
+The peak is one large int8 product (MatMulInteger) in onnxruntime. Prints a page of Markdown; four models take about
+half an hour.
 """
 
 import argparse
@@ -18,157 +22,225 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
+from statistics import median
 
 import numpy as np
 import onnxruntime
-import torch
 
-from xcompress.bench.latency import Effort, Shape, summarise, take_turns
+from xcompress.bench.latency import Shape
 from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
-from xcompress.bench.results import Latency
-from xcompress.bench.workers.onnx_model import prepared
-from xcompress.console import emit, markdown_table
+from xcompress.bundle.engines import OpenVinoSession
+from xcompress.console import emit, markdown_table, say
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import options_for, write_graph
 from xcompress.export.hf import export_hf
 from xcompress.export.matmul import matmuls
-from xcompress.export.source import find_source
-from xcompress.export.text import calibration_text
-from xcompress.files import megabytes
-from xcompress.machine import available_threads
-from xcompress.modeling.student import Student
+from xcompress.export.source import Source, find_source
+from xcompress.export.text import calibration_text, verification_text
+from xcompress.export.verify import Reference, encode_with, make_reference, open_session
+from xcompress.files import megabytes, read_json
+from xcompress.metrics import cosines
+from xcompress.modeling.student import Student, StudentConfig, token_ids
+from xcompress.python_process import python_command
 
-SHAPES = ((Shape(1, 16), 1), (Shape(1, 128), None), (Shape(32, 32), None))
-"""Shapes and numbers of threads; None takes all."""
-TORCH = "PyTorch, float32, eager"
-INT8 = "int8"
-OPTIMUM = "Optimum, avx512_vnni"
+CALLS = ((Shape(1, 16), 1), (Shape(1, 128), 1), (Shape(32, 32), 1), (Shape(1, 128), 2), (Shape(32, 32), 2))
+"""Shapes and numbers of threads."""
+PROFILED = ((Shape(1, 16), 1), (Shape(32, 32), 1))
 PROFILED_CALLS = 40
-Feeds = Mapping[str, np.ndarray]
-Model = Callable[[Feeds], object]
+NNCF_SENTENCES = 336
+"""Sentences to calibrate NNCF on; ours is calibrated on the same."""
+COMPARED = 512
+"""Sentences whose vectors are compared with PyTorch's."""
+MODELS = Path(__file__).parent.parent / "xcompress" / "models"
+INT8, STANDARD, NNCF = "int8, onnxruntime", "int8 standard, OpenVINO", "int8 by NNCF, OpenVINO"
+
+
+@dataclass(frozen=True)
+class Form:
+    """One graph in one engine."""
+
+    engine: str
+    """As engine_calls.py names it."""
+    file: str
+    is_int8: bool = True
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model in all forms, and what was measured."""
+
+    name: str
+    student: Student
+    forms: dict[str, Form]
+    cosines: dict[str, float]
+    """Mean cosine to PyTorch by form; empty for random weights."""
+    profiles: list[dict[str, float]]
 
 
 def main() -> None:
     """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--seconds", type=float, default=20.0, help="for each shape")
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each figure and round")
     options = parser.parse_args()
-    source = find_source(options.run)
-    student, _ = source.open()
-    with tempfile.TemporaryDirectory() as folder:
-        graphs = dict(write_graphs(options.run, Path(folder)))
-        latencies = [measure(student, graphs, shape, threads, options.seconds) for shape, threads in SHAPES]
-        peaks = {threads: (peak(threads, "int8"), peak(threads, "fp32")) for threads in (1, None)}
-        profiles = [profile(graphs[INT8], shape, threads) for shape, threads in SHAPES]
-        sizes = {name: file.stat().st_size for name, file in graphs.items()}
-    emit(page(student, latencies, peaks, profiles, sizes))
+    with tempfile.TemporaryDirectory() as place:
+        models = [prepare(named, Path(place) / str(number)) for number, named in enumerate(options.models)]
+        peak, graph = Path(place) / "peak.onnx", peak_graph("int8")
+        assert graph is not None
+        peak.write_bytes(graph)
+        times = measure(models, peak, options.rounds, options.seconds)
+        emit(page(models, times))
 
 
-def write_graphs(run: Path, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Export the student to each graph that is compared; yield names and files."""
-    source = find_source(run)
+def prepare(named: str, folder: Path) -> Model:
+    """Export a model to every form, and compare the vectors of each with PyTorch's."""
+    folder.mkdir(parents=True)
+    label, _, reference = named.rpartition("=")
+    is_released = reference in ("small", "tiny")
+    if is_released:
+        reference = str(random_student(MODELS / reference, folder / "student"))
+    source = find_source(reference)
     student, tokenizer = source.open()
-    ranges = calibrate(student, tokenizer, calibration_text(source, source.languages), moments=True)
-    forms = {
+    texts = calibration_text(source, source.languages)[:NNCF_SENTENCES]
+    say(f"{label or reference}: exporting")
+    forms = dict(write_forms(source, folder, texts))
+    text = verification_text(source, source.languages, ())
+    few = {
+        language: sentences[:: max(1, len(sentences) * len(text) // COMPARED)] for language, sentences in text.items()
+    }
+    compared = {} if is_released else compare(forms, make_reference(student, tokenizer, few))
+    profiles = [profile(Path(forms[INT8].file), shape, threads) for shape, threads in PROFILED]
+    return Model(label or Path(reference).name, student, forms, compared, profiles)
+
+
+def random_student(bundle: Path, folder: Path) -> Path:
+    """Save a student of the shape of a released model, with random weights and its tokenizer."""
+    from tokenizers import Tokenizer
+
+    manifest, config = read_json(bundle / "manifest.json"), read_json(bundle / "config.json")
+    shape = {
+        "vocab_size": config["vocab_size"],
+        "hidden_size": config["hidden_size"],
+        "unit_layers": manifest["unit_layers"],
+        "recurrences": manifest["recurrences"],
+        "num_attention_heads": config["num_attention_heads"],
+        "intermediate_size": config["intermediate_size"],
+        "bottleneck": manifest["bottleneck"]["width"],
+        "max_position_embeddings": config["max_position_embeddings"],
+        "pad_token_id": config["pad_token_id"],
+        "max_tokens": manifest["max_tokens"],
+    }
+    folder.mkdir()
+    Student(StudentConfig(**shape)).save(folder, Tokenizer.from_file(str(bundle / "tokenizer.json")))
+    return folder
+
+
+def write_forms(source: Source, folder: Path, texts: Sequence[str]) -> Iterator[tuple[str, Form]]:
+    """Write every form of a model; yield names and forms."""
+    student, tokenizer = source.open()
+    ranges = calibrate(student, tokenizer, texts, moments=True)
+    graphs = {
         "float32": options_for("fp32", "unroll", False, ranges),
-        INT8: options_for("int8", "unroll", False, ranges),
-        "int8, standard operators": options_for("int8", "unroll", False, ranges, operators="standard"),
-        "int8, loop": options_for("int8", "loop", False, ranges),
-        "int4 table": options_for("int8", "unroll", False, ranges, "int4"),
+        "int8": options_for("int8", "unroll", False, ranges),
+        "standard": options_for("int8", "unroll", False, ranges, operators="standard"),
         "int4": options_for("int4", "unroll", False, ranges),
     }
-    for name, form in forms.items():
-        file = folder / name.replace(", ", "_").replace(" ", "_") / "model.onnx"
-        write_graph(student, form, file, external=False)
-        yield name, file
-    yield from optimum_graphs(run, folder)
+    for name, form in graphs.items():
+        write_graph(student, form, folder / name / "model.onnx", external=False)
+    files = {name: str(folder / name / "model.onnx") for name in graphs}
+    yield "float32, PyTorch", Form("pytorch", str(source.student), is_int8=False)
+    yield "float32, onnxruntime", Form("onnxruntime", files["float32"], is_int8=False)
+    yield INT8, Form("onnxruntime", files["int8"])
+    yield "int4, onnxruntime", Form("onnxruntime", files["int4"])
+    yield "int8 standard, onnxruntime", Form("onnxruntime", files["standard"])
+    if find_spec("openvino"):
+        yield STANDARD, Form("openvino", files["standard"])
+        yield "float32, OpenVINO", Form("openvino-float32", files["float32"], is_int8=False)
+        yield "its own choice of bfloat16, OpenVINO", Form("openvino", files["float32"], is_int8=False)
+    if find_spec("nncf"):
+        rows = [ids for ids in token_ids(tokenizer, texts, student.config) if ids]
+        yield NNCF, Form("openvino", str(quantize_with_nncf(files["float32"], rows, folder / "nncf.xml")))
+    if (program := Path(sys.executable).with_name("optimum-cli")).is_file():
+        yield "int8 by Optimum, onnxruntime", Form("onnxruntime", str(quantize_with_optimum(program, source, folder)))
 
 
-def optimum_graphs(run: Path, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Export the same weights with Optimum, in float32 and int8."""
-    program = Path(sys.executable).with_name("optimum-cli")
-    if not program.is_file():
-        sys.stderr.write("Optimum is not installed, so its rows are left out\n")
-        return
-    checkpoint = export_hf(run, folder / "hf")
+def quantize_with_nncf(graph: str, rows: Sequence[Sequence[int]], file: Path) -> Path:
+    """Quantize the float32 graph as NNCF's documentation says for transformers, calibrated on rows of token ids."""
+    import nncf
+    import openvino
+
+    feeds = [{"input_ids": np.array([row]), "attention_mask": np.ones((1, len(row)), dtype=np.int64)} for row in rows]
+    model = openvino.Core().read_model(graph)
+    transformer = nncf.ModelType.TRANSFORMER
+    quantized = nncf.quantize(model, nncf.Dataset(feeds), model_type=transformer, subset_size=len(feeds))
+    openvino.save_model(quantized, str(file))
+    return file
+
+
+def quantize_with_optimum(program: Path, source: Source, folder: Path) -> Path:
+    """Export the same weights with Optimum, and quantize them dynamically."""
+    checkpoint = export_hf(str(source.student), folder / "hf")
     float32, int8 = folder / "optimum", folder / "optimum_int8"
     task = ["--task", "feature-extraction", "--library", "transformers"]
-    _run([str(program), "export", "onnx", "--model", str(checkpoint), *task, str(float32)])
-    _run([str(program), "onnxruntime", "quantize", "--onnx_model", str(float32), "--avx512_vnni", "-o", str(int8)])
-    yield "Optimum, float32", float32 / "model.onnx"
-    yield OPTIMUM, int8 / "model_quantized.onnx"
+    commands = [
+        ["export", "onnx", "--model", str(checkpoint), *task, str(float32)],
+        ["onnxruntime", "quantize", "--onnx_model", str(float32), "--avx512_vnni", "-o", str(int8)],
+    ]
+    for command in commands:
+        result = subprocess.run([str(program), *command], capture_output=True, text=True, check=False)
+        if result.returncode:
+            sys.exit(f"{program.name} {' '.join(command)}\n{result.stderr[-2000:]}")
+    return int8 / "model_quantized.onnx"
 
 
-def _run(command: Sequence[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        sys.exit(f"{' '.join(command)}\n{result.stderr[-2000:]}")
+def compare(forms: Mapping[str, Form], reference: Reference) -> dict[str, float]:
+    """Return the mean cosine to PyTorch's vectors, for forms with sentence vectors of their own."""
+    found = {}
+    for name, form in forms.items():
+        if form.engine != "pytorch" and "Optimum" not in name:
+            exact = form.engine == "openvino-float32"
+            is_openvino = form.engine.startswith("openvino")
+            file = Path(form.file)
+            session = OpenVinoSession(file, 0, exact=exact) if is_openvino else open_session(file)
+            vectors = encode_with(session, reference.all_sentences, reference.pad_token_id)
+            found[name] = float(cosines(vectors, reference.all_vectors).mean())
+    return found
 
 
-def measure(
-    student: Student, graphs: Mapping[str, Path], shape: Shape, threads: int | None, seconds: float
-) -> dict[str, Latency]:
-    """Time PyTorch and the graphs in turn at one shape."""
-    count = threads or available_threads()
-    torch.set_num_threads(count)
-    models = {TORCH: _torch(student)} | {name: _graph(file, count) for name, file in graphs.items()}
-    feeds = _feeds(shape, student.config.vocab_size)
-    turns = {name: _timer(model, feeds) for name, model in models.items()}
-    rounds = take_turns(turns, Effort(seconds, 10), lambda name, error: sys.exit(f"{name}: {error}"))
-    return {name: summarise(shape, count, seconds_taken, rounds[TORCH]) for name, seconds_taken in rounds.items()}
+Times = dict[tuple[str, str, Shape, int], list[float]]
+"""Median seconds of each round, by model, form, shape and threads; the peak's model is empty."""
 
 
-def _timer(model: Model, feeds: Feeds) -> Callable[[int, bool], list[float]]:
-    """Return a function that calls the model and returns the seconds of each call, after an untimed call if `warm`."""
+def measure(models: Sequence[Model], peak: Path, rounds: int, seconds: float) -> Times:
+    """Time every form at every shape, each in a fresh process, in turns."""
+    times: Times = {}
 
-    def time_calls(calls: int, warm: bool) -> list[float]:
-        if warm:
-            model(feeds)
-        return [_seconds(model, feeds) for _ in range(calls)]
+    def time_once(model: str, name: str, shape: Shape, threads: int, engine: str, file: str, vocabulary: int) -> None:
+        numbers = (shape.batch, shape.tokens, threads, vocabulary, seconds)
+        script = Path(__file__).with_name("engine_calls.py")
+        command = python_command(str(script), engine, file, *map(str, numbers))
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            sys.exit(f"{model}, {name}: {result.stderr[-1000:]}")
+        reply = json.loads(result.stdout)
+        times.setdefault((model, name, shape, threads), []).append(reply["least" if not model else "median"])
 
-    return time_calls
-
-
-def _seconds(model: Model, feeds: Feeds) -> float:
-    start = perf_counter()
-    model(feeds)
-    return perf_counter() - start
-
-
-def _feeds(shape: Shape, vocabulary: int) -> Feeds:
-    ids = np.random.default_rng(0).integers(5, vocabulary, (shape.batch, shape.tokens))
-    return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-
-
-def _torch(student: Student) -> Model:
-    def run(feeds: Feeds) -> object:
-        with torch.inference_mode():
-            return student(torch.from_numpy(feeds["input_ids"]), torch.from_numpy(feeds["attention_mask"]))
-
-    return run
-
-
-def _session(graph: Path | bytes, threads: int, *, profiled: bool = False) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    options.enable_profiling = profiled
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # or they take each other's cores
-    given = str(graph) if isinstance(graph, Path) else graph
-    return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-
-
-def _graph(file: Path, threads: int) -> Model:
-    session = _session(file, threads)
-    inputs = [value.name for value in session.get_inputs()]
-    outputs = [value.name for value in session.get_outputs()]
-    wanted = "sentence_embedding" if "sentence_embedding" in outputs else outputs[0]
-    return lambda feeds: session.run([wanted], {name: feeds[name] for name in inputs})
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
+        for threads in (1, 2):
+            time_once("", "peak", Shape(0, 0), threads, "onnxruntime", str(peak), 0)
+        for shape, threads in CALLS:
+            for model in models:
+                for name, form in model.forms.items():
+                    vocabulary = model.student.config.vocab_size
+                    time_once(model.name, name, shape, threads, form.engine, form.file, vocabulary)
+    return times
 
 
 def multiply_adds(student: Student, shape: Shape) -> int:
@@ -177,20 +249,14 @@ def multiply_adds(student: Student, shape: Shape) -> int:
     return shape.batch * shape.tokens * sum(site.weight.size * uses[name] for name, site in matmuls(student).items())
 
 
-def peak(threads: int | None, kind: str) -> float:
-    """Return the multiply-adds per second of one large product, int8 or fp32, the best of 50 calls."""
-    graph = peak_graph(kind)
-    assert graph is not None
-    run = prepared(graph, threads or available_threads())
-    return SIDE**3 / min(_seconds(lambda _: run(), {}) for _ in range(50))
-
-
-def profile(graph: Path, shape: Shape, threads: int | None) -> dict[str, float]:
+def profile(graph: Path, shape: Shape, threads: int) -> dict[str, float]:
     """Return the milliseconds of a call by operator: the sum over its nodes of the median time."""
-    session = _session(graph, threads or available_threads(), profiled=True)
-    feeds = {name: value for name, value in _feeds(shape, 1000).items() if name != "token_type_ids"}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level, options.enable_profiling = threads, 3, True
+    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    ids = np.random.default_rng(0).integers(5, 1000, (shape.batch, shape.tokens))
     for _ in range(PROFILED_CALLS):
-        session.run(["sentence_embedding"], feeds)
+        session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})
     file = Path(session.end_profiling())
     events = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()
@@ -204,86 +270,83 @@ def profile(graph: Path, shape: Shape, threads: int | None) -> dict[str, float]:
     return {operator: total / 1000 for operator, total in totals.most_common()}
 
 
-def page(
-    student: Student,
-    latencies: Sequence[Mapping[str, Latency]],
-    peaks: Mapping[int | None, tuple[float, float]],
-    profiles: Sequence[Mapping[str, float]],
-    sizes: Mapping[str, int],
-) -> str:
+def page(models: Sequence[Model], times: Times) -> str:
     """Return the results as a page of Markdown."""
-    machine, threads = describe(), [by_name[TORCH].threads for by_name in latencies]
-    heads = [
-        f"{shape}, {count} thread{'' if count == 1 else 's'}" for (shape, _), count in zip(SHAPES, threads, strict=True)
+    machine = describe()
+    peaks = {threads: SIDE**3 / min(times["", "peak", Shape(0, 0), threads]) for threads in (1, 2)}
+    rounds = len(times["", "peak", Shape(0, 0), 1])
+    sections = [
+        "# Speed of the exported graphs",
+        "    python benchmarks/export_speed.py MODEL ... > benchmarks/export_speed.md",
+        f"This command wrote the page on {machine.cpu} ({', '.join(machine.flags)}), {machine.threads} threads, with "
+        f"{_versions()}. Times are milliseconds a call: the median over {rounds} fresh processes, each with its own "
+        "median. `share` is the share of the machine's int8 peak that an int8 graph reaches: multiply-adds of the "
+        f"products with weights, over {peaks[1] / 1e9:.0f} G/s with one thread and {peaks[2] / 1e9:.0f} G/s with two. "
+        "`cosine` is the mean cosine to PyTorch's vectors on sentences that none was calibrated on.",
     ]
-    times = [[name, *(_cell(name, by_name) for by_name in latencies)] for name in latencies[0]]
-    files = [[name, megabytes(size)] for name, size in sizes.items()]
-    return "\n\n".join(
-        [
-            "# Speed of the exported graphs",
-            "    python benchmarks/export_speed.py RUN > benchmarks/export_speed.md",
-            f"This command wrote the page on {machine.cpu} ({', '.join(machine.flags)}), {machine.threads} threads. "
-            "Times are medians in milliseconds, with the interquartile range over the median in parentheses and the "
-            "speedup over PyTorch, compared round by round.",
-            markdown_table(["", *heads], times),
-            _compare_with_optimum(latencies, heads),
-            markdown_table(["file", ""], files),
-            "## The floor",
-            _floor(student, latencies, peaks, heads),
-            "## Where the time of the int8 graph goes",
-            "Milliseconds of one call by operator. Profiling itself slows small operators down.",
-            _profile_table(profiles, heads),
-        ]
-    )
+    for model in models:
+        sections += [f"## {model.name}", _describe(model), _table(model, times, peaks), _ratios(model, times)]
+    sections += [
+        "## Where the time of the int8 graph goes",
+        "Milliseconds of one call by operator in onnxruntime, one thread. Profiling slows small operators down.",
+    ]
+    sections += [f"{model.name}:\n\n{_profiles(model)}" for model in models]
+    return "\n\n".join(sections)
 
 
-def _cell(name: str, by_name: Mapping[str, Latency]) -> str:
-    latency = by_name[name]
-    speedup = "" if name == TORCH else f", {latency.speedup:.1f}x"
-    return f"{1000 * latency.p50:.2f} ({100 * latency.spread:.0f} %){speedup}"
+def _versions() -> str:
+    from importlib.metadata import version
+
+    packages = [name for name in ("onnxruntime", "openvino", "nncf", "optimum", "torch") if find_spec(name)]
+    return ", ".join(f"{name} {version(name)}" for name in packages)
 
 
-def _compare_with_optimum(latencies: Sequence[Mapping[str, Latency]], heads: Sequence[str]) -> str:
-    if OPTIMUM not in latencies[0]:
-        return "Optimum was not installed."
-    ratios = [by_name[OPTIMUM].p50 / by_name[INT8].p50 for by_name in latencies]
-    return "Speedup of int8 over Optimum's int8: " + ", ".join(
-        f"{ratio:.2f}x at {head}" for ratio, head in zip(ratios, heads, strict=True)
-    )
+def _describe(model: Model) -> str:
+    config = model.student.config
+    depth = f"{config.unit_layers} layers"
+    depth += f", applied {config.recurrences} times" if config.recurrences > 1 else ""
+    weights = "" if model.cosines else " Random weights."
+    return f"{depth}, width {config.hidden_size}, {config.vocab_size:,} tokens.{weights}"
 
 
-def _floor(
-    student: Student,
-    latencies: Sequence[Mapping[str, Latency]],
-    peaks: Mapping[int | None, tuple[float, float]],
-    heads: Sequence[str],
-) -> str:
+def _heads() -> list[str]:
+    return [f"{shape}, {threads} thread{'s' * (threads > 1)}" for shape, threads in CALLS]
+
+
+def _table(model: Model, times: Times, peaks: Mapping[int, float]) -> str:
     rows = []
-    for (shape, threads), by_name, head in zip(SHAPES, latencies, heads, strict=True):
-        int8, float32 = peaks[threads]
-        work = multiply_adds(student, shape)
-        floor, measured = work / int8, by_name[INT8].p50
-        rows.append(
-            [
-                head,
-                f"{work / 1e6:,.0f} M",
-                f"{int8 / 1e9:.0f} G/s",
-                f"{float32 / 1e9:.0f} G/s",
-                f"{1000 * floor:.2f} ms",
-                f"{measured / floor:.2f}x",
-                f"{by_name[TORCH].p50 / floor:.1f}x",
-            ]
-        )
-    columns = ["", "multiply-adds", "int8 peak", "float32 peak", "floor", "int8 / floor", "PyTorch / floor"]
-    return markdown_table(columns, rows) + (
-        "\n\nThe last column bounds the speedup of an int8 graph over PyTorch on this machine: it counts only products."
-    )
+    for name, form in model.forms.items():
+        cells = [name]
+        for shape, threads in CALLS:
+            seconds = median(times[model.name, name, shape, threads])
+            share = multiply_adds(model.student, shape) / seconds / peaks[threads]
+            cells.append(f"{1000 * seconds:.2f}" + (f" ({share:.0%})" if form.is_int8 else ""))
+        cosine = model.cosines.get(name)
+        cells.append("" if cosine is None else f"{cosine:.4f}")
+        file = Path(form.file)
+        weights = file.with_suffix(".bin") if file.suffix == ".xml" else file
+        rows.append([*cells, megabytes(weights.stat().st_size) if weights.is_file() else ""])
+    return markdown_table(["ms (share)", *_heads(), "cosine", "file"], rows)
 
 
-def _profile_table(profiles: Sequence[Mapping[str, float]], heads: Sequence[str]) -> str:
-    operators = list(dict.fromkeys(operator for times in profiles for operator in list(times)[:10]))
-    rows = [[operator, *(f"{times.get(operator, 0):.2f}" for times in profiles)] for operator in operators]
-    return markdown_table(["", *heads], rows)
+def _ratios(model: Model, times: Times) -> str:
+    """Compare with NNCF's int8 in OpenVINO round by round."""
+    if NNCF not in model.forms:
+        return "NNCF is not installed."
+    lines = []
+    for ours in (STANDARD, INT8):
+        ratios = []
+        for shape, threads in CALLS:
+            pairs = zip(times[model.name, NNCF, shape, threads], times[model.name, ours, shape, threads], strict=True)
+            ratios.append(f"{median(theirs / own for theirs, own in pairs):.2f}")
+        lines.append([ours, *ratios])
+    return "Times as fast as NNCF's int8 in OpenVINO:\n\n" + markdown_table(["", *_heads()], lines)
+
+
+def _profiles(model: Model) -> str:
+    operators = list(dict.fromkeys(operator for times in model.profiles for operator in list(times)[:8]))
+    rows = [[operator, *(f"{times.get(operator, 0):.2f}" for times in model.profiles)] for operator in operators]
+    return markdown_table(["", *(str(shape) for shape, _ in PROFILED)], rows)
 
 
 if __name__ == "__main__":

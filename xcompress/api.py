@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xcompress.bench.results import Report
     from xcompress.bundle.encoder import Encoder
     from xcompress.bundle.encoder import Precision as GraphPrecision
+    from xcompress.bundle.engines import Engine
     from xcompress.export.config import Bottleneck, Operators, Precision, Recurrence, Shortening, Table, Target
     from xcompress.recipe.schema import Recipe
 
@@ -31,7 +32,7 @@ class ExportOptions(TypedDict, total=False):
 
     precision: "Precision"
     table: "Table"
-    operators: "Operators"
+    operators: "Operators | None"
     target: "Target"
     recurrence: "Recurrence | None"
     recurrences: int | None
@@ -130,15 +131,18 @@ class Bundle:
 
         return read_manifest(self.folder)
 
-    def encoder(self, *, precision: "GraphPrecision" = "auto", threads: int | None = None) -> "Encoder":
+    def encoder(
+        self, *, precision: "GraphPrecision" = "auto", engine: "Engine" = "auto", threads: int | None = None
+    ) -> "Encoder":
         """Open the bundle for encoding.
 
         :param precision: which graph to open; `auto` takes the smallest.
-        :param threads: threads of onnxruntime; None leaves the number to it.
+        :param engine: what runs the graph: auto, onnxruntime or openvino, as for `Encoder`.
+        :param threads: threads of the engine; None leaves the number to it.
         """
         from xcompress.bundle.encoder import Encoder
 
-        return Encoder(self.folder, precision=precision, threads=threads)
+        return Encoder(self.folder, precision=precision, engine=engine, threads=threads)
 
     def bench(self, reference: "str | Path | Bundle | None" = None, **options: Unpack[BenchOptions]) -> "Report":
         """Measure the bundle and compare it with a reference. See `bench_models`."""

@@ -1,4 +1,4 @@
-"""Encode text with a bundle; needs numpy, tokenizers and onnxruntime only."""
+"""Encode text with a bundle; needs numpy, tokenizers and onnxruntime only, or OpenVINO as well if asked for."""
 
 import ctypes
 import os
@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
+from xcompress.bundle.engines import INPUTS, OUTPUT, Engine, Session, choose_engine, open_session
 from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
-from xcompress.errors import InputError, first_line
+from xcompress.errors import InputError
 from xcompress.files import as_path
 from xcompress.metrics import Vectors
 
@@ -26,17 +26,13 @@ Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
 
 _PREFERRED = ("int8", "int4", "fp16", "fp32")
 """Order in which `auto` chooses where the manifest names no precision."""
-_SINGLE_THREADED = ("mobile", "wasm")
-"""Targets on which an encoder should leave the other cores alone."""
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_OUTPUT = "sentence_embedding"
 _MOST_THREADS = 1024
 _TEXTS_AT_ONCE = 10_000
 """Number of texts that are tokenized before they are sorted into batches."""
 
 
 class Encoder:
-    """A sentence encoder: an exported bundle, opened with onnxruntime.
+    """A sentence encoder: an exported bundle, opened with onnxruntime or OpenVINO.
 
         >>> from xcompress import Encoder
         >>> encoder = Encoder.from_pretrained("tiny")
@@ -53,30 +49,48 @@ class Encoder:
 
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
+    :param engine: onnxruntime; openvino, which needs the extra of that name and a bundle exported with `--target
+        openvino` or a graph in float32; or auto: OpenVINO for bundles exported for it where it is installed, else
+        onnxruntime.
     :param threads: threads within an operator. None is 1 for bundles exported for phones or browsers, else the choice
-        of onnxruntime.
+        of the engine.
     :param check: compare the files with the hashes in the manifest first. No file outside the folder is read in either
         case.
-    :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when threads is below 1.
+    :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when the engine is not
+        installed or cannot read the graph; when threads is below 1.
     """
 
     precision: str
     """Precision of the open graph: int8, int4, fp16 or fp32."""
-    session: onnxruntime.InferenceSession
-    """The open graph."""
+    engine: str
+    """What runs the graph: onnxruntime or openvino."""
+    engine_reason: str
+    """Why it was chosen, in a few words."""
+    session: Session
+    """The open graph: an `onnxruntime.InferenceSession`, or an object with its method `run`."""
 
     def __init__(
-        self, path: str | Path, *, precision: Precision = "auto", threads: int | None = None, check: bool = True
+        self,
+        path: str | Path,
+        *,
+        precision: Precision = "auto",
+        engine: Engine = "auto",
+        threads: int | None = None,
+        check: bool = True,
     ) -> None:
+        advice = f"give 1 to {_MOST_THREADS}, or None for the engine's own choice"
+        if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= _MOST_THREADS:
+            raise InputError(f"Encoder: threads is {threads}; {advice}")
         folder = Path(_name_or_path(path))
         self._manifest = read_manifest(folder)
         self.precision, graph = _choose_graph(folder, self._manifest, precision)
+        self.engine, self.engine_reason = choose_engine(folder, self._manifest, self.precision, graph, engine)
         if check:
             check_bundle(folder, self._manifest, graph)
         else:
             external_files(folder, graph)
         self._tokenizer = BundleTokenizer(folder, self._manifest)
-        self.session = _open_session(folder / graph, self._manifest, threads)
+        self.session = open_session(folder / graph, self._manifest, self.engine, threads)
         self._inputs = {entry.name for entry in self.session.get_inputs()}
         # Return the memory that opening the graph took for a while, if the C library can (glibc).
         malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
@@ -89,6 +103,7 @@ class Encoder:
         name_or_path: str | Path = DEFAULT,
         *,
         precision: Precision = "auto",
+        engine: Engine = "auto",
         threads: int | None = None,
         check: bool = True,
     ) -> Self:
@@ -101,6 +116,7 @@ class Encoder:
             `org/name[@revision]`. An existing folder wins over a hub id. A hub repository is downloaded once; later
             calls use the local copy and need no network.
         :param precision: the graph to open, as for `Encoder`.
+        :param engine: what runs the graph, as for `Encoder`.
         :param threads: threads within an operator, as for `Encoder`.
         :param check: compare the files with the hashes in the manifest first.
         :raises InputError: when there is no such model, the hub cannot be reached, or the bundle cannot be opened.
@@ -109,17 +125,24 @@ class Encoder:
         if isinstance(name_or_path, str):
             is_local = "/" not in name_or_path or folder.exists() or folder.parent.is_dir()
             folder = find_bundle(name_or_path) if is_local else _find_on_hub(name_or_path)
-        return cls(folder, precision=precision, threads=threads, check=check)
+        return cls(folder, precision=precision, engine=engine, threads=threads, check=check)
 
     @classmethod
     def released(
-        cls, name: str = DEFAULT, *, precision: Precision = "auto", threads: int | None = None, check: bool = True
+        cls,
+        name: str = DEFAULT,
+        *,
+        precision: Precision = "auto",
+        engine: Engine = "auto",
+        threads: int | None = None,
+        check: bool = True,
     ) -> Self:
         """Open a released model: `from_pretrained` for these names only.
 
         :raises InputError: when there is no released model of this name; the message lists those that exist.
         """
-        return cls(released_folder(str(_name_or_path(name))), precision=precision, threads=threads, check=check)
+        folder = released_folder(str(_name_or_path(name)))
+        return cls(folder, precision=precision, engine=engine, threads=threads, check=check)
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -171,8 +194,8 @@ class Encoder:
                 for place, row in enumerate(rows):
                     input_ids[place, : len(sequences[row])] = sequences[row]
                     attention_mask[place, : len(sequences[row])] = 1
-                feeds = dict(zip(_INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
-                outputs = self.session.run([_OUTPUT], {name: feeds[name] for name in self._inputs})
+                feeds = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
+                outputs = self.session.run([OUTPUT], {name: feeds[name] for name in self._inputs})
                 vectors[[start + row for row in rows]] = outputs[0]
         return vectors[0] if isinstance(texts, str) else vectors
 
@@ -276,46 +299,6 @@ def _choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> 
     order = (manifest.get("precision"), *_PREFERRED, *graphs) if precision == "auto" else (precision,)
     chosen = next(name for name in order if name in graphs)
     return chosen, graphs[chosen]
-
-
-def _open_session(file: Path, manifest: Mapping[str, Any], threads: int | None) -> onnxruntime.InferenceSession:
-    """Open a graph with the cheapest options of its target, and refuse one that does not fit the manifest.
-
-    The options were measured with benchmarks/export_memory.py.
-    """
-    advice = f"give 1 to {_MOST_THREADS}, or None for onnxruntime's own choice"
-    if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= _MOST_THREADS:
-        raise InputError(f"Encoder: threads is {threads}; {advice}")
-    target = manifest.get("target", "cpu")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = threads or (1 if target in _SINGLE_THREADED else 0)
-    # The arena keeps the memory of the largest batch; on a phone other apps need it.
-    options.enable_cpu_mem_arena = target != "mobile"
-    # A memory pattern is kept for every shape seen, and batches of text have a new shape nearly every time.
-    options.enable_mem_pattern = False
-    # Threads that spin after a call take the core from the caller: twice the time at batch 1, 16 tokens.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    try:
-        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors have no common base class below Exception
-        raise InputError(
-            f"{file}: onnxruntime cannot open it ({first_line(error)}); export the bundle again"
-        ) from error
-    unknown = [entry.name for entry in session.get_inputs() if entry.name not in _INPUTS]
-    if unknown:
-        raise InputError(
-            f"{file}: has an input {unknown[0]!r}, so it is not a sentence encoder; export the bundle again"
-        )
-    widths = [entry.shape[-1] for entry in session.get_outputs() if entry.name == _OUTPUT and entry.shape]
-    if not widths:
-        raise InputError(f"{file}: has no output {_OUTPUT!r}, so it is not a sentence encoder; export the bundle again")
-    dimension = manifest["dimension"]
-    if isinstance(widths[0], int) and widths[0] != dimension:
-        raise InputError(
-            f"{file}: outputs {widths[0]} dimensions, manifest.json says dimension {dimension}; export the bundle again"
-        )
-    return session
 
 
 def _unit(name: str, vectors: Vectors) -> Vectors:

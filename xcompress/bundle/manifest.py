@@ -23,7 +23,7 @@ GRAPHS = {
     "int4": "onnx/model_q4.onnx",
 }
 """File of each precision, named as transformers.js and Optimum look for them."""
-TARGETS = ("cpu", "mobile", "wasm")
+TARGETS = ("cpu", "mobile", "wasm", "openvino")
 """What a bundle may be exported for."""
 HASH = "sha256"
 """Key of the hash of the manifest's own content; bundles of earlier versions lack it."""
@@ -34,11 +34,14 @@ PUBLISHED = {
 """By `made_from`, the hash of the content of manifests that were released before manifests held it themselves."""
 EXPORT_AGAIN = "export the bundle again, or copy it again"
 
+OPENVINO = "openvino/openvino_model.xml"
+"""The graph in OpenVINO's format, named as sentence-transformers and optimum-intel look for it; weights are in .bin."""
+
 _UNNAMED_GRAPHS = ("int8", "fp32")
 """Precisions that a manifest without `graphs` may have."""
 _REQUIRED = {"format": int, "dimension": int, "prefix": str, "max_tokens": int, "pad_token_id": int}
 _OPTIONAL: dict[str, type] = {"files": dict, "graphs": dict, "languages": list, "precision": str}
-_OPTIONAL |= {"release": dict, "target": str, "vocab_size": int}
+_OPTIONAL |= {"release": dict, "target": str, "operators": str, "vocab_size": int}
 _TYPE_NAMES = {int: "a whole number", str: "text", dict: "a mapping", list: "a list"}
 _MINIMUM = {"format": 1, "dimension": 1, "max_tokens": 1, "pad_token_id": 0, "vocab_size": 1}
 _MAXIMUM = 2**31 - 1

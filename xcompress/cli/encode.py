@@ -19,6 +19,7 @@ from xcompress.printable import one_line
 
 if TYPE_CHECKING:
     from xcompress.bundle.encoder import Encoder, Precision
+    from xcompress.bundle.engines import Engine
     from xcompress.metrics import Vectors
 
 _TEXTS_PER_STEP = 1024
@@ -40,10 +41,16 @@ Model = Annotated[
     ),
 ]
 PrecisionName = Annotated[str, typer.Option(help="Graph of the bundle to run: auto, int8, int4, fp16 or fp32.")]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        help="What runs the graph: onnxruntime, openvino (an extra), or auto: openvino for bundles exported for it."
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(
-        help="Number of threads; default: chosen by onnxruntime.",
+        help="Number of threads; default: chosen by the engine.",
         metavar="INTEGER",
         parser=whole_number("--threads", 1, MOST_THREADS),
     ),
@@ -59,6 +66,7 @@ def embed(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the vectors to this .npy file.")] = None,
     precision: PrecisionName = "auto",
+    engine: EngineName = "auto",
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
@@ -76,7 +84,7 @@ def embed(
     if output is not None and output.suffix != ".npy":
         raise InputError(f"{output}: vectors are written as .npy; give a name that ends in .npy")
     sentences = _read_texts(texts or [], source)
-    encoder = _open_encoder(model, precision, threads)
+    encoder = _open_encoder(model, precision, engine, threads)
     if output is None:
         vectors = _encode(encoder, sentences)
     else:
@@ -123,6 +131,7 @@ def search(
         ),
     ] = None,
     precision: PrecisionName = "auto",
+    engine: EngineName = "auto",
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
@@ -138,7 +147,7 @@ def search(
     lines = [line for line in _read_column(file, column) if line[1].strip()]
     if not lines:
         raise InputError(f"{file}: contains no text; give a file with one sentence per line")
-    encoder = _open_encoder(model, precision, threads)
+    encoder = _open_encoder(model, precision, engine, threads)
     vectors = _encode(encoder, [text for _, text in lines])
     cosines = encoder.similarity(encoder.encode(query), vectors)[0]
     nearest = [(rank, float(cosines[row]), *lines[row]) for rank, row in enumerate(top_k(cosines, k), 1)]
@@ -153,7 +162,7 @@ def search(
     table(one_line(f"{file}: nearest to {query[:_CHARACTERS_SHOWN]}"), ["text", "cosine", "line"], rows)
 
 
-def _open_encoder(model: str | None, precision: str, threads: int | None) -> "Encoder":
+def _open_encoder(model: str | None, precision: str, engine: str, threads: int | None) -> "Encoder":
     from xcompress.bundle.encoder import Encoder
 
     # The default is a released model: mention the user's own bundle, which may be meant.
@@ -162,7 +171,8 @@ def _open_encoder(model: str | None, precision: str, threads: int | None) -> "En
         from xcompress.console import say
 
         say(f"model: {names[0]}, which ships with xcompress; to use your newest bundle, add --model {newest}")
-    return Encoder(find_bundle(model), precision=cast("Precision", precision), threads=threads)
+    folder = find_bundle(model)
+    return Encoder(folder, precision=cast("Precision", precision), engine=cast("Engine", engine), threads=threads)
 
 
 def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:

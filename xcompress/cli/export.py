@@ -37,17 +37,17 @@ def export(
         Table, typer.Option(help="Precision of the token embeddings: int8, int4, or auto, which follows --precision.")
     ] = "auto",
     operators: Annotated[
-        Operators,
+        Operators | None,
         typer.Option(
-            help="Operators of int8: onnxruntime (its own fused ones), or standard (of ONNX alone, for OpenVINO and "
-            "other engines; onnxruntime is a little slower)."
+            help="Operators of int8: onnxruntime (its own fused ones), or standard (of ONNX alone, for other engines; "
+            "onnxruntime is a little slower). Default: set by --target."
         ),
-    ] = "onnxruntime",
+    ] = None,
     target: Annotated[
         Target,
         typer.Option(
             help="cpu: unrolled, with a float32 graph. mobile: loop, ORT format, no float32 graph. wasm: loop, no "
-            "float32 graph."
+            "float32 graph. openvino: standard operators, OpenVINO's format beside ONNX, no float32 graph."
         ),
     ] = "cpu",
     languages: Annotated[

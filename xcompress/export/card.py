@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from xcompress.bundle.manifest import OPENVINO
 from xcompress.files import megabytes
 from xcompress.printable import code_span, markdown_text, printable, table_cell
 
@@ -75,7 +76,7 @@ feeds = {{
 vectors = session.run(["sentence_embedding"], feeds)[0]
 ```
 
-## Limits
+{openvino}## Limits
 
 - Texts beyond {max_tokens} tokens are cut. Other languages than those it was trained for may work badly or not at all.
 - The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
@@ -84,6 +85,14 @@ vectors = session.run(["sentence_embedding"], feeds)[0]
 ## Checked at export
 
 {checks}
+"""
+
+_OPENVINO_SECTION = """With OpenVINO, through sentence-transformers (needs optimum-intel):
+
+```python
+model = SentenceTransformer("path/to/this/folder", backend="openvino")
+```
+
 """
 
 
@@ -139,6 +148,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         limits=release.limits if release else "",
         graph=_quoted(max(graphs, key=len)),
         graph_path=_quoted(f"path/to/this/folder/{max(graphs, key=len)}"),
+        openvino=_OPENVINO_SECTION if OPENVINO in files else "",
         checks=_checks(manifest),
     )
 

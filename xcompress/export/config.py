@@ -9,7 +9,7 @@ from xcompress.errors import InputError
 
 Precision = Literal["fp32", "fp16", "int8", "int4", "auto"]
 Table = Literal["auto", "int8", "int4"]
-Target = Literal["cpu", "mobile", "wasm"]
+Target = Literal["cpu", "mobile", "wasm", "openvino"]
 Recurrence = Literal["unroll", "loop"]
 Bottleneck = Literal["auto", "keep", "fold"]
 Shortening = Literal["pca", "slice"]
@@ -27,11 +27,17 @@ class TargetSettings:
     """Also write onnxruntime's own format, which opens without optimising the graph first."""
     float32: bool = True
     """Keep the float32 graph in the bundle beside the smaller one."""
+    operators: Operators = "onnxruntime"
+    """Write int8 with fused operators of onnxruntime, or with those of the ONNX standard alone, for other engines."""
+    openvino: bool = False
+    """Also write OpenVINO's own format."""
 
     def summary(self) -> str:
         """Describe the settings in one line."""
         settings = ["unit unrolled" if self.recurrence == "unroll" else "unit in a loop"]
         settings += ["ORT format"] if self.ort else []
+        settings += ["standard operators"] if self.operators == "standard" else []
+        settings += ["OpenVINO's format"] if self.openvino else []
         settings.append("float32 graph kept" if self.float32 else "float32 graph left out")
         return ", ".join(settings)
 
@@ -40,7 +46,20 @@ TARGETS: dict[Target, TargetSettings] = {
     "cpu": TargetSettings(),
     "mobile": TargetSettings(recurrence="loop", ort=True, float32=False),
     "wasm": TargetSettings(recurrence="loop", float32=False),
+    "openvino": TargetSettings(float32=False, operators="standard", openvino=True),
 }
+
+
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "precision": get_args(Precision),
+    "table": get_args(Table),
+    "target": get_args(Target),
+    "bottleneck": get_args(Bottleneck),
+    "shorten": get_args(Shortening),
+    "recurrence": (*get_args(Recurrence), None),
+    "operators": (*get_args(Operators), None),
+}
+"""Values of the options that have few; None lets the target decide."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +74,8 @@ class ExportConfig:
     int8; auto: int8, with single matrix products in higher precision where the gate needs it."""
     table: Table = "auto"
     """Store the token embeddings in int8 or 4 bits; auto: in the precision of the weights."""
-    operators: Operators = "onnxruntime"
-    """Write int8 with fused operators of onnxruntime, or with those of the ONNX standard alone, for other engines."""
+    operators: Operators | None = None
+    """Operators of int8: those of onnxruntime, or those of the ONNX standard alone; None: the target decides."""
     target: Target = "cpu"
     recurrence: Recurrence | None = None
     """Unroll the recurrent unit or write a Loop; None: the target decides."""
@@ -85,20 +104,20 @@ class ExportConfig:
     """Files of sentences to calibrate, verify and count tokens on."""
 
     def __post_init__(self) -> None:
-        _check_choice("precision", self.precision, get_args(Precision))
-        _check_choice("table", self.table, get_args(Table))
-        _check_choice("operators", self.operators, get_args(Operators))
-        _check_choice("target", self.target, get_args(Target))
-        _check_choice("bottleneck", self.bottleneck, get_args(Bottleneck))
-        _check_choice("shorten", self.shorten, get_args(Shortening))
-        if self.recurrence is not None:
-            _check_choice("recurrence", self.recurrence, get_args(Recurrence))
+        for name, choices in _CHOICES.items():
+            _check_choice(name, getattr(self, name), choices)
         if self.table != "auto" and self.precision in ("fp32", "fp16"):
             raise InputError(
                 f"table: {self.table} needs precision int8 or int4, not {self.precision}; change one of them"
             )
-        if self.operators == "standard" and self.precision == "int4":
-            raise InputError("operators: standard needs precision int8, not int4; for a smaller file add --table int4")
+        settings = self.settings()
+        if settings.operators == "standard" and self.precision == "int4":
+            cause = "operators: standard" if self.operators else f"target: {self.target}"
+            raise InputError(f"{cause} needs precision int8, not int4; for a smaller file add --table int4")
+        if settings.openvino and settings.operators != "standard":
+            raise InputError(
+                "operators: OpenVINO does not read those of onnxruntime; leave out operators or the target"
+            )
         for name, least in (("vocabulary", 1), ("dimension", 2)):
             if (number := getattr(self, name)) is not None and number < least:
                 raise InputError(f"{name}: {number} is less than {least}; give at least {least}")
@@ -114,7 +133,8 @@ class ExportConfig:
         """Return the target's settings, with the options that are set in their place."""
         defaults = TARGETS[self.target]
         ort = defaults.ort and self.precision != "int4" if self.ort is None else self.ort
-        return replace(defaults, recurrence=self.recurrence or defaults.recurrence, ort=ort)
+        recurrence, operators = self.recurrence or defaults.recurrence, self.operators or defaults.operators
+        return replace(defaults, recurrence=recurrence, ort=ort, operators=operators)
 
     def to_dict(self) -> dict[str, object]:
         """Return the options as values that JSON can hold."""
@@ -122,6 +142,7 @@ class ExportConfig:
         return values | {"languages": list(self.languages), "text": [str(path) for path in self.text]}
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     if value not in choices:
-        raise InputError(f"{name}: {value!r} is unknown; choose {', '.join(choices[:-1])} or {choices[-1]}")
+        names = [str(choice) for choice in choices if choice]
+        raise InputError(f"{name}: {value!r} is unknown; choose {', '.join(names[:-1])} or {names[-1]}")

@@ -9,13 +9,14 @@ from typing import Any
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.manifest import GRAPHS, MANIFEST, is_bundle, is_unchanged
+from xcompress.bundle.engines import INSTALL_OPENVINO, OpenVinoSession, has_openvino
+from xcompress.bundle.manifest import GRAPHS, MANIFEST, OPENVINO, is_bundle, is_unchanged
 from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
 from xcompress.export.folder import write_bundle
-from xcompress.export.graph import decide_folding, options_for, write_graph, write_ort
+from xcompress.export.graph import decide_folding, options_for, write_graph, write_openvino, write_ort
 from xcompress.export.prepare import Prepared, prepare
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
@@ -60,6 +61,8 @@ def export(
             f"recurrences: {recurrences} requested, but the student has {model.recurrences}; choose 1 to "
             f"{model.recurrences}"
         )
+    if config.settings().openvino and not has_openvino():
+        raise InputError(f"target: {config.target} needs OpenVINO to verify the graph in it; {INSTALL_OPENVINO}")
     target = model.bundle_folder(recurrences) if output is None else output
     prepare_target(target)
     texts = [sha256_of(path) for path in config.text if path.is_file()]
@@ -147,6 +150,7 @@ def make_bundle(
         **prepared.changes,
         "options": config.to_dict(),
         "target": config.target,
+        "operators": config.settings().operators,
         "recurrence": recurrence,
         "languages": languages,
         "unverified_languages": unverified_languages(text, languages),
@@ -167,6 +171,8 @@ def make_bundle(
         if not config.settings().float32:
             for file in folder.glob(f"{GRAPHS['fp32']}*"):
                 file.unlink()
+    if config.settings().openvino:
+        parity["openvino"] = job.write_and_verify_openvino()
 
     # the accuracy gate
     after = graded_scores(candidate.open(), languages)
@@ -202,6 +208,18 @@ class _Job:
                 return verify_fp32(file, self.reference, self.bounds, ticker.advance)
             return verify_quantized(file, self.reference, self.bounds, precision, ticker.advance)
 
+    def write_and_verify_openvino(self) -> dict[str, Any]:
+        """Write the default graph in OpenVINO's format, and compare it there with PyTorch; return the measurements.
+
+        It is opened as other clients open it: what is not quantized is in bfloat16 where the processor has that.
+        """
+        file = write_openvino(self.folder / GRAPHS[self.precision], self.folder / OPENVINO)
+        session = OpenVinoSession(file, 0, exact=self.precision in ("fp32", "fp16"))
+        with console.bar("checked in OpenVINO", len(self.reference.all_sentences)) as ticker:
+            if self.precision == "fp32":
+                return verify_fp32(session, self.reference, self.bounds, ticker.advance)
+            return verify_quantized(session, self.reference, self.bounds, self.precision, ticker.advance)
+
     def quantize(
         self,
         prepared: Prepared,
@@ -221,7 +239,7 @@ class _Job:
         if sentences:
             ranges = calibrate(prepared.student, prepared.tokenizer, sentences, moments=self.precision == "int4")
         options = options_for(
-            self.precision, config.settings().recurrence, fold, ranges, config.table, config.operators
+            self.precision, config.settings().recurrence, fold, ranges, config.table, config.settings().operators
         )
         candidate = Candidate(prepared, options)
         entries: dict[str, Any] = {"calibrated_on": len(sentences)}

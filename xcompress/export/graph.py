@@ -122,6 +122,23 @@ def write_ort(graph: Path) -> Path:
     return file
 
 
+def write_openvino(graph: Path, file: Path) -> Path:
+    """Write a graph in OpenVINO's own format; return the .xml file. Its weights are in the .bin beside it.
+
+    The outputs are `sentence_embedding` and `last_hidden_state`: optimum-intel refuses to open a graph that also has
+    `token_embeddings` as a feature extractor, which is how sentence-transformers opens it.
+    """
+    import openvino
+
+    model = openvino.Core().read_model(str(graph))
+    for name in OUTPUTS[1:]:
+        model.output(name).get_tensor().set_names({name})
+    outputs = [model.output(name).get_node() for name in OUTPUTS[1:]]
+    file.parent.mkdir(exist_ok=True)
+    openvino.save_model(openvino.Model(outputs, model.get_parameters()), str(file), compress_to_fp16=False)
+    return file
+
+
 def build(student: Student, options: GraphOptions | None = None) -> onnx.ModelProto:
     """Build a student's graph, for any batch size and length.
 

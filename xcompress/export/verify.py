@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from xcompress.bundle.engines import OpenVinoSession, Session
 from xcompress.errors import GateError, InputError
 from xcompress.export.text import interleave, packaged_text, take_evenly
 from xcompress.metrics import Vectors, cosine_matrix, cosines
@@ -37,7 +38,7 @@ Batch = list[list[int]]
 """Rows of token ids."""
 Advance = Callable[[int], None]
 """Called after each batch with the number of sentences done."""
-Graph: TypeAlias = Path | onnxruntime.InferenceSession
+Graph: TypeAlias = Path | Session
 
 
 @dataclass(frozen=True)
@@ -240,9 +241,7 @@ def verify_quantized(
     return {**measured, "bounds": {key: bound for key, bound in asdict(bounds).items() if key in measured}}
 
 
-def find_violations(
-    session: onnxruntime.InferenceSession, reference: Reference, bounds: Bounds
-) -> list[tuple[str, float, float]]:
+def find_violations(session: Session, reference: Reference, bounds: Bounds) -> list[tuple[str, float, float]]:
     """List where a graph's cosines to PyTorch are beyond their bounds: (measurement and place, bound, cosine)."""
     measured = _compare(*_encode_reference(session, reference, None), reference)
     means = [
@@ -256,7 +255,7 @@ def find_violations(
 
 
 def _encode_reference(
-    session: onnxruntime.InferenceSession, reference: Reference, advance: Advance | None
+    session: Session, reference: Reference, advance: Advance | None
 ) -> tuple[Vectors, dict[str, Vectors]]:
     """Encode all sentences, and the batches of each shape."""
     pad_token_id = reference.pad_token_id
@@ -300,12 +299,14 @@ def _check(what: str, measured: float, bound: float, advice: str) -> None:
         raise GateError(f"export: {what} is {measured:.{digits}f}, bound {bound}; {advice}")
 
 
-def _session(graph: Graph) -> onnxruntime.InferenceSession:
+def _session(graph: Graph) -> Session:
     return open_session(graph) if isinstance(graph, Path) else graph
 
 
 def _name(graph: Graph) -> str:
-    return f"{graph.parent.name}/{graph.name}" if isinstance(graph, Path) else "the graph"
+    if isinstance(graph, Path):
+        return f"{graph.parent.name}/{graph.name}"
+    return "the graph in OpenVINO" if isinstance(graph, OpenVinoSession) else "the graph"
 
 
 def encode_in_batches(
@@ -325,7 +326,7 @@ def encode_in_batches(
 
 
 def encode_with(
-    session: onnxruntime.InferenceSession,
+    session: Session,
     sequences: Batch,
     pad_token_id: int,
     batch_size: int = BATCH,
@@ -335,7 +336,7 @@ def encode_with(
     return encode_in_batches(lambda batch: run_graph(session, batch, pad_token_id), sequences, batch_size, advance)
 
 
-def run_graph(session: onnxruntime.InferenceSession, batch: Batch, pad_token_id: int) -> Vectors:
+def run_graph(session: Session, batch: Batch, pad_token_id: int) -> Vectors:
     """Return a graph's sentence vectors (N, D) of one batch, N rows of token ids."""
     input_ids, attention_mask = pad(batch, pad_token_id)
     inputs = {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}

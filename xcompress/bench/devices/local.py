@@ -1,11 +1,20 @@
 """This machine: its processors, or its CUDA device."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 from xcompress.bench.devices.device import Device
 from xcompress.bench.machine import describe
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.engines import has_openvino, openvino_reads
+from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.machine import available_threads
+from xcompress.metrics import cosines
 
 
 class LocalDevice(Device):
@@ -16,6 +25,34 @@ class LocalDevice(Device):
 
     def __init__(self, name: str) -> None:
         self.info, self.machine, self.max_threads = DeviceInfo(name), describe(), available_threads()
+
+    def prepare(self, subjects: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
+        """Add a subject in OpenVINO for every graph of standard operators, where OpenVINO is installed."""
+        prepared = []
+        for subject in subjects:
+            prepared.append(subject)
+            if self.info.name == "cpu" and subject.kind == "onnx" and not subject.broken and has_openvino():
+                folder = Path(subject.source)
+                manifest = read_manifest(folder)
+                graph = graphs_of(folder, manifest)[subject.precision]
+                if manifest.get("operators") == "standard" and openvino_reads(manifest, subject.precision, graph):
+                    prepared.append(replace(subject, name=f"{subject.name} in OpenVINO", kind="openvino"))
+        return prepared, reference
+
+    def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
+        """Compare OpenVINO's vectors with onnxruntime's, and say which engine `Encoder` chooses."""
+        for subject in subjects:
+            if subject.kind == "openvino":
+                precision: Any = subject.precision
+                vectors = [
+                    Encoder(subject.source, precision=precision, engine=engine).encode(sentences)
+                    for engine in ("openvino", "onnxruntime")
+                ]
+                chosen = Encoder(subject.source, precision=precision)
+                yield (
+                    f"{subject.name}: cosine to onnxruntime's vectors {cosines(*vectors).min():.4f} at worst; Encoder "
+                    f"opens {chosen.engine} by default: {chosen.engine_reason}"
+                )
 
     def load_request(self, subject: Subject) -> dict[str, object]:
         """Return the part of the request `load` that names the model and the device."""

@@ -42,6 +42,7 @@ RUNNER = (
     "tokenizer_file.py",
     "bundle/__init__.py",
     "bundle/encoder.py",
+    "bundle/engines.py",
     "bundle/external_data.py",
     "bundle/integrity.py",
     "bundle/manifest.py",

@@ -1,4 +1,4 @@
-"""A bundle in ONNX Runtime, for a worker."""
+"""A bundle in onnxruntime or OpenVINO, for a worker."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,19 +10,22 @@ from numpy.typing import NDArray
 
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.engines import Engine
 from xcompress.errors import InputError
 
 _CUDA = "CUDAExecutionProvider"
 
 
 class OnnxModel:
-    """One graph of a bundle.
+    """One graph of a bundle, in onnxruntime.
 
     :param source: the bundle's folder.
     :param precision: which graph to open, as in `Encoder`.
     :param device: cpu or cuda.
     :raises InputError: when the bundle cannot be opened, or onnxruntime does not support the device.
     """
+
+    engine: Engine = "onnxruntime"
 
     def __init__(self, source: str, precision: str, device: str) -> None:
         if device == "cuda" and _CUDA not in onnxruntime.get_available_providers():
@@ -36,8 +39,9 @@ class OnnxModel:
         """Set the number of threads inside an operator; another number opens the session anew."""
         if threads != self.threads:
             self.threads = threads
-            self.encoder = Encoder(self.folder, precision=self.precision, threads=threads)  # type: ignore[arg-type]
-            if self.device == "cuda":
+            precision: Any = self.precision
+            self.encoder = Encoder(self.folder, precision=precision, engine=self.engine, threads=threads)
+            if self.device == "cuda" and isinstance(self.encoder.session, onnxruntime.InferenceSession):
                 self.encoder.session.set_providers([_CUDA, "CPUExecutionProvider"])
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -59,6 +63,12 @@ class OnnxModel:
         """Return the multiply-adds for each token and for each pair of tokens."""
         counted = bundle_multiply_adds(self.folder)
         return [counted.token, counted.pair] if counted else None
+
+
+class OpenVinoModel(OnnxModel):
+    """One graph of a bundle, in OpenVINO."""
+
+    engine: Engine = "openvino"
 
 
 def prepared(graph: bytes, threads: int) -> Callable[[], object]:

@@ -20,6 +20,7 @@ Reply = dict[str, Any]
 MODELS = {
     "pytorch": ("xcompress.bench.workers.torch_model", "TorchModel"),
     "onnx": ("xcompress.bench.workers.onnx_model", "OnnxModel"),
+    "openvino": ("xcompress.bench.workers.onnx_model", "OpenVinoModel"),
     "python": ("xcompress.bench.workers.python_model", "PythonModel"),
 }
 SINGLE = 16

@@ -1,0 +1,190 @@
+"""`--target openvino`: OpenVINO opens the bundle, in `Encoder`, in a bench and in other libraries."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from tests.helpers.export import manifest_of, use_little_text
+from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
+from xcompress.bench.devices.local import LocalDevice
+from xcompress.bench.subjects import find_subjects
+from xcompress.bench.workers.client import Worker
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.engines import has_openvino
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import read_manifest
+from xcompress.errors import GateError, InputError
+from xcompress.export.config import ExportConfig
+from xcompress.export.exporter import export
+from xcompress.export.verify import Bounds
+from xcompress.metrics import cosines
+
+NEEDED = pytest.mark.skipif(not has_openvino(), reason="openvino is not installed")
+XML, GRAPH = "openvino/openvino_model.xml", "onnx/model_quantized.onnx"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a student, and its bundle in the folder `bundle` inside."""
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    folder = tmp_path_factory.mktemp("openvino") / "student"
+    folder.mkdir()
+    make_student().save(folder, make_tokenizer())
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use_little_text(monkeypatch)
+        return export(folder, folder.with_name("bundle"), options=ExportConfig(target="openvino"))
+
+
+def test_the_bundle_holds_both_formats_and_what_was_measured(made: Path) -> None:
+    manifest = manifest_of(made)
+    assert {XML, "openvino/openvino_model.bin", GRAPH} <= set(manifest["files"])
+    assert "onnx/model.onnx" not in manifest["files"]
+    assert (manifest["target"], manifest["operators"]) == ("openvino", "standard")
+    assert manifest["parity"]["openvino"]["mean_cosine"] > 0.99
+    assert 'backend="openvino"' in (made / "README.md").read_text(encoding="utf-8")
+    check_bundle(made, read_manifest(made), everything=True)
+
+
+def test_no_path_of_this_machine_is_in_the_file(made: Path) -> None:
+    assert str(made.parent) not in (made / XML).read_text(encoding="utf-8")
+
+
+def test_auto_takes_openvino_and_gives_the_same_vectors(made: Path) -> None:
+    encoder = Encoder(made)
+    assert (encoder.engine, encoder.engine_reason) == (
+        "openvino",
+        "the bundle was exported for OpenVINO, and it is installed",
+    )
+    expected = Encoder(made, engine="onnxruntime").encode(SENTENCES)
+    assert cosines(encoder.encode(SENTENCES), expected).min() > 0.995
+    alone = np.stack([encoder.encode(text) for text in SENTENCES])
+    np.testing.assert_allclose(encoder.encode(SENTENCES), alone, atol=1e-6)
+
+
+def test_threads_share_an_encoder(made: Path) -> None:
+    encoder = Encoder(made, threads=1)
+    expected = [encoder.encode(text) for text in SENTENCES]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(encoder.encode, SENTENCES * 20))
+    assert cosines(np.stack(found), np.stack(expected * 20)).min() > 0.9999
+
+
+def test_without_openvino_onnxruntime_opens_the_bundle(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.bundle.engines.has_openvino", lambda: False)
+    encoder = Encoder(made)
+    assert encoder.engine == "onnxruntime"
+    assert encoder.engine_reason.endswith("which is not installed; pip install 'xcompress[openvino]'")
+    with pytest.raises(InputError, match=r"^engine: openvino is not installed; pip install 'xcompress\[openvino\]'"):
+        Encoder(made, engine="openvino")
+
+
+def test_without_openvino_the_export_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student = save_student(tmp_path / "student")
+    monkeypatch.setattr("xcompress.export.exporter.has_openvino", lambda: False)
+    with pytest.raises(InputError, match=r"^target: openvino needs OpenVINO .* pip install 'xcompress\[openvino\]'$"):
+        export(student, options=ExportConfig(target="openvino"))
+
+
+@NEEDED
+def test_a_float32_graph_of_any_bundle_opens_in_openvino() -> None:
+    encoder = Encoder(bundle(), precision="fp32", engine="openvino")
+    expected = Encoder(bundle(), precision="fp32").encode(SENTENCES)
+    np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-4)
+    assert Encoder(bundle(), precision="fp32").engine_reason == "the bundle was not exported for OpenVINO"
+
+
+@NEEDED
+def test_operators_of_onnxruntime_are_refused() -> None:
+    with pytest.raises(InputError, match=r"model_quantized.onnx: has operators of onnxruntime alone; export it with"):
+        Encoder(bundle(), engine="openvino")
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^engine: 'tensorrt' is unknown; choose auto, onnxruntime or openvino$"):
+        Encoder(bundle(), engine="tensorrt")  # type: ignore[arg-type]
+
+
+def test_a_damaged_graph_gives_one_line(made: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in made.rglob("*"):
+        if file.is_file():
+            (copy / file.relative_to(made)).parent.mkdir(exist_ok=True)
+            (copy / file.relative_to(made)).write_bytes(file.read_bytes())
+    content = (made / GRAPH).read_bytes()
+    (copy / GRAPH).write_bytes(content[:-4000])
+    with pytest.raises(InputError, match=r"bytes, manifest\.json says") as refused:
+        Encoder(copy)
+    (copy / GRAPH).write_bytes(content.replace(b"MatMul", b"MatMil"))
+    with pytest.raises(InputError, match="openvino cannot open it") as unchecked:
+        Encoder(copy, check=False)
+    assert "\n" not in str(refused.value) + str(unchecked.value)
+    (copy / GRAPH).write_bytes(content)
+    (copy / "openvino" / "openvino_tokenizer.xml").write_text("<net/>")
+    with pytest.raises(InputError, match=r"is not listed in manifest\.json"):
+        Encoder(copy)
+
+
+def test_a_graph_that_differs_in_openvino_is_refused(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_little_text(monkeypatch)
+
+    def run(session: object, batch: list[list[int]], pad_token_id: int) -> np.ndarray:
+        return np.random.default_rng(0).normal(size=(len(batch), 24)).astype(np.float32)
+
+    def verify(graph: object, *others: object) -> dict[str, object]:
+        if not isinstance(graph, Path):
+            monkeypatch.setattr("xcompress.export.verify.run_graph", run)
+        return quantized(graph, *others)
+
+    from xcompress.export import exporter
+
+    quantized = exporter.verify_quantized
+    monkeypatch.setattr(exporter, "verify_quantized", verify)
+    with pytest.raises(GateError, match=r"^export: the graph in OpenVINO: mean cosine"):
+        export(made.with_name("student"), tmp_path / "bundle", options=ExportConfig(target="openvino"), bounds=Bounds())
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_bench_has_a_row_for_each_engine(made: Path) -> None:
+    found = find_subjects([made])
+    subjects, _ = LocalDevice("cpu").prepare(found.subjects, found.reference)
+    assert [(subject.kind, subject.name) for subject in subjects] == [
+        ("onnx", "student, ONNX int8"),
+        ("openvino", "student, ONNX int8 in OpenVINO"),
+    ]
+    (note,) = LocalDevice("cpu").check_vectors(subjects, SENTENCES)
+    assert "Encoder opens openvino by default: the bundle was exported for OpenVINO, and it is installed" in note
+    request = LocalDevice("cpu").load_request(subjects[1])
+    with Worker() as worker:
+        loaded = worker.ask("load", **request, sentence="rain", input_ids=[[0, 5, 6, 2]])
+        worker.ask("threads", count=2)
+        assert len(worker.ask("time", input_ids=[[0, 5, 6, 2]], calls=2, warm=True)["seconds"]) == 2
+    assert loaded["dimension"] == 24
+
+
+def test_contradictions_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^target: openvino needs precision int8, not int4; .* --table int4$"):
+        ExportConfig(precision="int4", target="openvino")
+    with pytest.raises(InputError, match=r"^operators: OpenVINO does not read those of onnxruntime"):
+        ExportConfig(operators="onnxruntime", target="openvino")
+
+
+@pytest.mark.slow
+def test_sentence_transformers_and_optimum_intel(made: Path) -> None:
+    pytest.importorskip("optimum.intel", reason="optimum-intel is not installed")
+    package = pytest.importorskip("sentence_transformers")
+    model = package.SentenceTransformer(str(made), backend="openvino")
+    tokenizer = Tokenizer.from_file(str(made / "tokenizer.json"))
+    texts = [text for text in SENTENCES if len(tokenizer.encode(text).ids) > 2]
+    assert cosines(model.encode(texts, batch_size=1), Encoder(made).encode(texts, batch_size=1)).min() > 0.995
+    listed = json.loads((made / "manifest.json").read_text())["files"]
+    found = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
+    assert found == {*listed, "manifest.json"}

@@ -1,0 +1,165 @@
+"""Open a graph of a bundle with an engine: onnxruntime, or OpenVINO where it is installed."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from xcompress.errors import InputError, first_line
+from xcompress.metrics import Vectors
+
+Engine = Literal["auto", "onnxruntime", "openvino"]
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+"""Inputs that a sentence encoder may have, int64 (N, L)."""
+OUTPUT = "sentence_embedding"
+"""The output with the vectors, float32 (N, D)."""
+INSTALL_OPENVINO = "pip install 'xcompress[openvino]'"
+_SINGLE_THREADED = ("mobile", "wasm")
+"""Targets on which an encoder should leave the other cores alone."""
+_PLAIN = ("fp32", "fp16")
+"""Precisions whose graphs have standard operators in every bundle."""
+
+
+class Port(NamedTuple):
+    """An input or output of a graph."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    """Sizes; text where any size will do."""
+
+
+class OpenVinoSession:
+    """A graph that is open in OpenVINO, with the methods of `onnxruntime.InferenceSession` that xcompress calls.
+
+    Threads may share it: each has an inference request of its own.
+
+    :param file: an ONNX graph, or an openvino_model.xml.
+    :param threads: threads within an operator; 0 leaves the number to OpenVINO.
+    :param exact: compute in float32 whatever is not quantized; otherwise, OpenVINO takes bfloat16 where the processor
+        has it, and a sentence has a slightly different vector among others.
+    """
+
+    def __init__(self, file: Path, threads: int, *, exact: bool) -> None:
+        import openvino
+
+        settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+        if exact:
+            settings["INFERENCE_PRECISION_HINT"] = "f32"
+        self.model: Any = openvino.Core().compile_model(str(file), "CPU", settings)
+        self._requests = threading.local()
+
+    def get_inputs(self) -> Sequence[Port]:
+        """Return the inputs of the graph."""
+        return [port for inputs in self.model.inputs for port in _ports(inputs)]
+
+    def get_outputs(self) -> Sequence[Port]:
+        """Return the outputs of the graph."""
+        return [port for outputs in self.model.outputs for port in _ports(outputs)]
+
+    def run(self, outputs: Sequence[str], feeds: Mapping[str, NDArray[np.int64]]) -> list[Vectors]:
+        """Run the graph; return the outputs of these names."""
+        if not hasattr(self._requests, "request"):
+            self._requests.request = self.model.create_infer_request()
+        request = self._requests.request
+        request.infer(dict(feeds), share_inputs=True)
+        return [request.get_tensor(name).data.copy() for name in outputs]  # the next call overwrites the data
+
+
+Session: TypeAlias = onnxruntime.InferenceSession | OpenVinoSession
+
+
+def has_openvino() -> bool:
+    """Tell whether OpenVINO is installed."""
+    try:
+        return find_spec("openvino") is not None
+    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
+        return False
+
+
+def choose_engine(
+    folder: Path, manifest: Mapping[str, Any], precision: str, graph: str, engine: str
+) -> tuple[str, str]:
+    """Return the engine to open a graph with, and the reason in a few words.
+
+    :param graph: path of the graph inside the folder.
+    :raises InputError: when the engine is unknown, not installed, or cannot read the graph.
+    """
+    if engine == "auto":
+        if manifest.get("target") != "openvino":
+            return "onnxruntime", "the bundle was not exported for OpenVINO"
+        if not has_openvino():
+            return "onnxruntime", f"the bundle was exported for OpenVINO, which is not installed; {INSTALL_OPENVINO}"
+        return "openvino", "the bundle was exported for OpenVINO, and it is installed"
+    if engine not in get_args(Engine):
+        raise InputError(f"engine: {str(engine)[:40]!r} is unknown; choose auto, onnxruntime or openvino")
+    if engine == "openvino" and not has_openvino():
+        raise InputError(f"engine: openvino is not installed; {INSTALL_OPENVINO}, or choose onnxruntime")
+    if engine == "openvino" and not openvino_reads(manifest, precision, graph):
+        raise InputError(
+            f"{folder / graph}: has operators of onnxruntime alone; export it with --target openvino, or choose the "
+            "engine onnxruntime"
+        )
+    return engine, "asked for"
+
+
+def openvino_reads(manifest: Mapping[str, Any], precision: str, graph: str) -> bool:
+    """Tell whether OpenVINO can open a graph: an ONNX file with operators of the standard alone."""
+    return graph.endswith(".onnx") and (precision in _PLAIN or manifest.get("operators") == "standard")
+
+
+def open_session(file: Path, manifest: Mapping[str, Any], engine: str, threads: int | None) -> Session:
+    """Open a graph with the cheapest options of its target, and refuse one that does not fit the manifest.
+
+    :param engine: onnxruntime or openvino.
+    :param threads: threads within an operator; None is 1 for phones and browsers, else the engine's choice.
+    :raises InputError: when the engine cannot open the file, or it is no sentence encoder of this dimension.
+    """
+    target = manifest.get("target", "cpu")
+    count = threads or (1 if target in _SINGLE_THREADED else 0)
+    try:
+        if engine == "openvino":
+            session: Session = OpenVinoSession(file, count, exact=True)
+        else:
+            session = _open_in_onnxruntime(file, target, count)
+    except Exception as error:  # neither engine's errors have a common base class below Exception
+        raise InputError(f"{file}: {engine} cannot open it ({first_line(error)}); export the bundle again") from error
+    unknown = [entry.name for entry in session.get_inputs() if entry.name not in INPUTS]
+    if unknown:
+        raise InputError(
+            f"{file}: has an input {unknown[0]!r}, so it is not a sentence encoder; export the bundle again"
+        )
+    widths = [entry.shape[-1] for entry in session.get_outputs() if entry.name == OUTPUT and entry.shape]
+    if not widths:
+        raise InputError(f"{file}: has no output {OUTPUT!r}, so it is not a sentence encoder; export the bundle again")
+    dimension = manifest["dimension"]
+    if isinstance(widths[0], int) and widths[0] != dimension:
+        raise InputError(
+            f"{file}: outputs {widths[0]} dimensions, manifest.json says dimension {dimension}; export the bundle again"
+        )
+    return session
+
+
+def _open_in_onnxruntime(file: Path, target: str, threads: int) -> onnxruntime.InferenceSession:
+    """Open a graph with options that were measured with benchmarks/export_memory.py."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    # The arena keeps the memory of the largest batch; on a phone other apps need it.
+    options.enable_cpu_mem_arena = target != "mobile"
+    # A memory pattern is kept for every shape seen, and batches of text have a new shape nearly every time.
+    options.enable_mem_pattern = False
+    # Threads that spin after a call take the core from the caller: twice the time at batch 1, 16 tokens.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def _ports(port: Any) -> list[Port]:  # noqa: ANN401 - openvino.ConstOutput; the package may be missing
+    """Return a port of OpenVINO under each of its names."""
+    shape = tuple(size.get_length() if size.is_static else str(size) for size in port.partial_shape)
+    return [Port(name, shape) for name in sorted(port.names)]
