@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +35,7 @@ import onnxruntime
 from xcompress.bench.latency import Shape
 from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
+from xcompress.bench.subjects import LABELLED
 from xcompress.bundle.engines import OpenVinoSession
 from xcompress.console import emit, markdown_table, say
 from xcompress.export.calibrate import calibrate
@@ -101,14 +103,15 @@ def main() -> None:
 def prepare(named: str, folder: Path) -> Model:
     """Export a model to every form, and compare the vectors of each with PyTorch's."""
     folder.mkdir(parents=True)
-    label, _, reference = named.rpartition("=")
+    labelled = LABELLED.fullmatch(named)
+    label, reference = labelled.groups() if labelled else (Path(named).name, named)
     is_released = reference in ("small", "tiny")
     if is_released:
         reference = str(random_student(MODELS / reference, folder / "student"))
     source = find_source(reference)
     student, tokenizer = source.open()
     texts = calibration_text(source, source.languages)[:NNCF_SENTENCES]
-    say(f"{label or reference}: exporting")
+    say(f"{label}: exporting")
     forms = dict(write_forms(source, folder, texts))
     text = verification_text(source, source.languages, ())
     few = {
@@ -116,7 +119,7 @@ def prepare(named: str, folder: Path) -> Model:
     }
     compared = {} if is_released else compare(forms, make_reference(student, tokenizer, few))
     profiles = [profile(Path(forms[INT8].file), shape, threads) for shape, threads in PROFILED]
-    return Model(label or Path(reference).name, student, forms, compared, profiles)
+    return Model(label, student, forms, compared, profiles)
 
 
 def random_student(bundle: Path, folder: Path) -> Path:
@@ -162,7 +165,7 @@ def write_forms(source: Source, folder: Path, texts: Sequence[str]) -> Iterator[
     if find_spec("openvino"):
         yield STANDARD, Form("openvino", files["standard"])
         yield "float32, OpenVINO", Form("openvino-float32", files["float32"], is_int8=False)
-        yield "its own choice of bfloat16, OpenVINO", Form("openvino", files["float32"], is_int8=False)
+        yield "bfloat16 by OpenVINO's choice", Form("openvino", files["float32"], is_int8=False)
     if find_spec("nncf"):
         rows = [ids for ids in token_ids(tokenizer, texts, student.config) if ids]
         yield NNCF, Form("openvino", str(quantize_with_nncf(files["float32"], rows, folder / "nncf.xml")))
@@ -178,7 +181,8 @@ def quantize_with_nncf(graph: str, rows: Sequence[Sequence[int]], file: Path) ->
     feeds = [{"input_ids": np.array([row]), "attention_mask": np.ones((1, len(row)), dtype=np.int64)} for row in rows]
     model = openvino.Core().read_model(graph)
     transformer = nncf.ModelType.TRANSFORMER
-    quantized = nncf.quantize(model, nncf.Dataset(feeds), model_type=transformer, subset_size=len(feeds))
+    with redirect_stdout(sys.stderr):  # it prints its progress
+        quantized = nncf.quantize(model, nncf.Dataset(feeds), model_type=transformer, subset_size=len(feeds))
     openvino.save_model(quantized, str(file))
     return file
 
@@ -279,7 +283,7 @@ def page(models: Sequence[Model], times: Times) -> str:
         "# Speed of the exported graphs",
         "    python benchmarks/export_speed.py MODEL ... > benchmarks/export_speed.md",
         f"This command wrote the page on {machine.cpu} ({', '.join(machine.flags)}), {machine.threads} threads, with "
-        f"{_versions()}. Times are milliseconds a call: the median over {rounds} fresh processes, each with its own "
+        f"{_versions()}. Times are milliseconds a call: the median of {rounds} fresh processes, each with its own "
         "median. `share` is the share of the machine's int8 peak that an int8 graph reaches: multiply-adds of the "
         f"products with weights, over {peaks[1] / 1e9:.0f} G/s with one thread and {peaks[2] / 1e9:.0f} G/s with two. "
         "`cosine` is the mean cosine to PyTorch's vectors on sentences that none was calibrated on.",

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from xcompress.errors import InputError, first_line
+from xcompress.errors import InputError, first_line, short_repr
 
 _NOT_WRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
@@ -35,6 +35,22 @@ _FILE_PATIENCE = 10.0
 
 _open_scratch: set[Path] = set()
 """Scratch folders of this process; what is written inside is locked and synced together with them."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of what can be fetched or made again: $XCOMPRESS_CACHE, or xcompress in the user's cache.
+
+    That is ~/.cache/xcompress on Linux, where XDG_CACHE_HOME is honoured.
+
+    :raises InputError: when XCOMPRESS_CACHE starts with the home folder of an unknown user.
+    """
+    import platformdirs  # a worker on another host may lack it
+
+    chosen = os.environ.get("XCOMPRESS_CACHE")
+    try:
+        return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"XCOMPRESS_CACHE: {short_repr(chosen)}: no such home folder; give the whole path") from error
 
 
 def sha256_of(path: Path) -> str:

@@ -18,6 +18,7 @@ from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
+from xcompress.bundle.unpacked import unpacked_copy
 from xcompress.errors import InputError
 from xcompress.files import as_path
 from xcompress.metrics import Vectors
@@ -90,7 +91,10 @@ class Encoder:
         else:
             external_files(folder, graph)
         self._tokenizer = BundleTokenizer(folder, self._manifest)
-        self.session = open_session(folder / graph, self._manifest, self.engine, threads)
+        file = folder / graph
+        if self.precision == "int4" and self.engine == "onnxruntime":
+            file = unpacked_copy(file, self._manifest["files"][graph]["sha256"] if check else None) or file
+        self.session = open_session(file, self._manifest, self.precision, self.engine, threads)
         self._inputs = {entry.name for entry in self.session.get_inputs()}
         # Return the memory that opening the graph took for a while, if the C library can (glibc).
         malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
@@ -169,7 +173,8 @@ class Encoder:
             (1, 384)
 
         A sentence has the same vector alone and among others, to within 1e-7 per element: pooling adds up tokens in an
-        order that depends on the longest sentence of the batch.
+        order that depends on the longest sentence of the batch. OpenVINO computes partly in bfloat16 on processors that
+        have it; `manifest["parity"]["openvino"]["invariance_cosine"]` says how far the two are apart there.
 
         Any text is accepted: empty, long, in any script. Lone surrogates count as `?`. Texts longer than
         `manifest["max_tokens"]` tokens are truncated.

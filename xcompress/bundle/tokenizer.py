@@ -10,8 +10,9 @@ from xcompress.bundle.manifest import inside
 from xcompress.errors import InputError, first_line
 from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
 
-_BATCH_TOKENS = 32 * 128
-"""Maximum number of tokens of a batch, padding included: memory grows with it."""
+_BATCH_TOKENS = 1024
+"""Maximum number of tokens of a batch, padding included: memory grows with it, and onnxruntime is fastest at 500 to
+1,000 (benchmarks/text_speed.md)."""
 _CHARACTERS_PER_TOKEN = 8
 
 

@@ -209,10 +209,7 @@ class _Job:
             return verify_quantized(file, self.reference, self.bounds, precision, ticker.advance)
 
     def write_and_verify_openvino(self) -> dict[str, Any]:
-        """Write the default graph in OpenVINO's format, and compare it there with PyTorch; return the measurements.
-
-        It is opened as other clients open it: what is not quantized is in bfloat16 where the processor has that.
-        """
+        """Write the default graph in OpenVINO's format, and compare it there with PyTorch; return the measurements."""
         file = write_openvino(self.folder / GRAPHS[self.precision], self.folder / OPENVINO)
         session = OpenVinoSession(file, 0, exact=self.precision in ("fp32", "fp16"))
         with console.bar("checked in OpenVINO", len(self.reference.all_sentences)) as ticker:

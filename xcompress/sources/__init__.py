@@ -1,6 +1,6 @@
 """References to models and text, as recipes and commands name them, and the local paths they resolve to."""
 
-from xcompress.sources.paths import cache_folder
+from xcompress.files import cache_folder
 from xcompress.sources.resolve import (
     can_be_fetched,
     check,

@@ -1,28 +1,12 @@
-"""The cache folder, and suggestions for names that do not exist."""
+"""Errors of the cache folder, and suggestions for names that do not exist."""
 
 import difflib
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-import platformdirs
-
-from xcompress.errors import InputError, short_repr
-
-
-def cache_folder() -> Path:
-    """Return the folder for fetched files: $XCOMPRESS_CACHE, or xcompress in the user's cache folder.
-
-    That is ~/.cache/xcompress on Linux, where XDG_CACHE_HOME is honoured.
-
-    :raises InputError: when XCOMPRESS_CACHE starts with the home folder of an unknown user.
-    """
-    chosen = os.environ.get("XCOMPRESS_CACHE")
-    try:
-        return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
-    except RuntimeError as error:
-        raise InputError(f"XCOMPRESS_CACHE: {short_repr(chosen)}: no such home folder; give the whole path") from error
+from xcompress.errors import InputError
+from xcompress.files import cache_folder
 
 
 @contextmanager

@@ -48,6 +48,7 @@ RUNNER = (
     "bundle/manifest.py",
     "bundle/released.py",
     "bundle/tokenizer.py",
+    "bundle/unpacked.py",
     "bench/__init__.py",
     "bench/machine.py",
     "bench/memory.py",

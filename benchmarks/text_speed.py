@@ -1,0 +1,209 @@
+"""Measure sentences a second from text to vectors, beside sentence-transformers and fastembed with the same graph.
+
+    python benchmarks/text_speed.py MODEL [--rounds 5] > benchmarks/text_speed.md
+
+MODEL is a run, a student or any encoder that `xcompress export` reads. It is exported once for onnxruntime and once for
+OpenVINO, both in int8. Every client opens these graphs: `Encoder` in each engine, sentence-transformers in each engine
+(optimum[onnxruntime]; optimum-intel), and fastembed. The text is that of the package in eight languages, one to eight
+sentences joined, so that lengths differ. Each client runs in a process of its own with as many cores as threads; they
+take turns, and figures are medians of the rounds. Clients whose package is missing are left out. Prints a page of
+Markdown.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from xcompress.bench.machine import describe
+from xcompress.console import emit, markdown_table, say
+from xcompress.corpus.graded import builtin
+from xcompress.export.config import ExportConfig
+from xcompress.export.exporter import export
+from xcompress.python_process import python_command
+
+TEXTS = 1500
+MOST_JOINED = 8
+WARM_UP = 64
+GRAPH = "onnx/model_quantized.onnx"
+CLIENTS = {
+    "Encoder, onnxruntime": "onnxruntime",
+    "Encoder, OpenVINO": "openvino",
+    "sentence-transformers, onnxruntime": "onnxruntime",
+    "sentence-transformers, OpenVINO": "openvino",
+    "fastembed, onnxruntime": "onnxruntime",
+}
+"""Clients, and the bundle that each opens."""
+NEEDED = {
+    "Encoder, OpenVINO": "openvino",
+    "sentence-transformers, onnxruntime": "optimum.onnxruntime",
+    "sentence-transformers, OpenVINO": "optimum.intel",
+    "fastembed, onnxruntime": "fastembed",
+}
+Encode = Callable[[list[str]], object]
+
+
+def main() -> None:
+    """Print the page; with --client, time one client in this process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--client", choices=CLIENTS, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:
+        emit(json.dumps(time_client(options.client, Path(options.model), options.threads)))
+        return
+    with tempfile.TemporaryDirectory() as place:
+        bundles = {"onnxruntime": export(options.model, Path(place) / "onnxruntime")}
+        if find_spec("openvino"):
+            target = ExportConfig(target="openvino")
+            bundles["openvino"] = export(options.model, Path(place) / "openvino", options=target)
+        clients = [name for name in CLIENTS if CLIENTS[name] in bundles and is_installed(name)]
+        emit(page(options.model, measure(clients, bundles, options.rounds)))
+
+
+def is_installed(client: str) -> bool:
+    """Tell whether a client's package is installed."""
+    try:
+        return client not in NEEDED or find_spec(NEEDED[client]) is not None
+    except ModuleNotFoundError:  # the package that the module belongs to is missing
+        return False
+
+
+def make_texts() -> list[str]:
+    """Join one to eight of the package's sentences to a text, with a fixed seed."""
+    sentences, chance = builtin().sentences(), random.Random(0)
+    return [" ".join(chance.sample(sentences, chance.randint(1, MOST_JOINED))) for _ in range(TEXTS)]
+
+
+Times = dict[tuple[str, int], list[dict[str, float]]]
+"""Replies of each round, by client and threads."""
+
+
+def measure(clients: Sequence[str], bundles: Mapping[str, Path], rounds: int) -> Times:
+    """Time every client with one thread and two, each in a fresh process, in turns."""
+    times: Times = {}
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
+        for threads in (1, 2):
+            for client in clients:
+                arguments = (str(bundles[CLIENTS[client]]), "--client", client, "--threads", str(threads))
+                environment = os.environ | {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
+                command = python_command(__file__, *arguments)
+                done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+                if done.returncode:
+                    sys.exit(f"{client}: {done.stderr[-1000:]}")
+                times.setdefault((client, threads), []).append(json.loads(done.stdout.splitlines()[-1]))
+    return times
+
+
+def time_client(client: str, bundle: Path, threads: int) -> dict[str, float]:
+    """Return the seconds that a client takes for all texts, and those of its tokenizer alone if it is ours."""
+    os.sched_setaffinity(0, range(threads))
+    texts = make_texts()
+    encode, tokenize = open_client(client, bundle, threads)
+    encode(texts[:WARM_UP])
+    start = perf_counter()
+    encode(texts)
+    seconds = perf_counter() - start
+    if tokenize is None:
+        return {"seconds": seconds}
+    start = perf_counter()
+    tokenize(texts)
+    return {"seconds": seconds, "tokenizer": perf_counter() - start}
+
+
+def open_client(client: str, bundle: Path, threads: int) -> tuple[Encode, Encode | None]:
+    """Open a bundle in a client; return its function for texts, and its tokenizer where that can be called alone."""
+    engine: Any = CLIENTS[client]
+    if client.startswith("Encoder"):
+        from xcompress import Encoder
+
+        encoder = Encoder(bundle, engine=engine, threads=threads)
+        return encoder.encode, encoder.token_ids
+    if client.startswith("fastembed"):
+        return _open_fastembed(bundle, threads), None
+    from sentence_transformers import SentenceTransformer
+
+    options: dict[str, Any] = {"ov_config": {"INFERENCE_NUM_THREADS": threads}}
+    if engine == "onnxruntime":
+        import onnxruntime
+
+        session_options = onnxruntime.SessionOptions()
+        session_options.intra_op_num_threads = threads
+        options = {"file_name": GRAPH, "provider": "CPUExecutionProvider", "session_options": session_options}
+    model = SentenceTransformer(
+        str(bundle), backend="onnx" if engine == "onnxruntime" else engine, model_kwargs=options
+    )
+    return lambda texts: model.encode(texts, batch_size=32), None
+
+
+def _open_fastembed(bundle: Path, threads: int) -> Encode:
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    TextEmbedding.add_custom_model(
+        model="bundle",
+        pooling=PoolingType.MEAN,
+        normalization=True,
+        sources=ModelSource(hf="not/asked"),
+        dim=384,
+        model_file=GRAPH,
+    )
+    options: dict[str, Any] = {"providers": ["CPUExecutionProvider"], "threads": threads}
+    model = TextEmbedding("bundle", specific_model_path=str(bundle), **options)
+    return lambda texts: list(model.embed(texts, batch_size=32))
+
+
+def page(model: str, times: Times) -> str:
+    """Return the results as a page of Markdown."""
+    machine, texts = describe(), make_texts()
+    clients = list(dict.fromkeys(client for client, _ in times))
+    rows = []
+    for client in clients:
+        cells = [client]
+        for threads in (1, 2):
+            replies = times[client, threads]
+            rate = f"{TEXTS / median(reply['seconds'] for reply in replies):,.0f}"
+            if "tokenizer" in replies[0]:
+                rate += f" ({median(reply['tokenizer'] / reply['seconds'] for reply in replies):.0%})"
+            cells.append(rate)
+        rows.append(cells)
+    others = [client for client in clients if not client.startswith("Encoder")]
+    ratios = []
+    for client in clients:
+        if client.startswith("Encoder") and others:
+            line = [client]
+            for threads in (1, 2):
+                best = min(others, key=lambda other: median(reply["seconds"] for reply in times[other, threads]))
+                pairs = zip(times[best, threads], times[client, threads], strict=True)
+                line.append(f"{median(theirs['seconds'] / own['seconds'] for theirs, own in pairs):.2f} ({best})")
+            ratios.append(line)
+    words = sorted(len(text.split()) for text in texts)
+    heads = ["1 thread", "2 threads"]
+    return "\n\n".join(
+        [
+            "# From text to vectors",
+            "    python benchmarks/text_speed.py MODEL > benchmarks/text_speed.md",
+            f"Written with {Path(model).name} on {machine.cpu}, {machine.threads} threads: {TEXTS:,}"
+            f" texts of {words[0]} to {words[-1]} words (median {words[len(words) // 2]}), in batches of at most 32 "
+            "texts. The tokenizer's share of the time is in parentheses. All clients run the same int8 weights.",
+            markdown_table(["texts a second", *heads], rows),
+            "Times as fast as the best of the other clients:",
+            markdown_table(["", *heads], ratios),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
