@@ -53,14 +53,9 @@ def open_model(engine: str, file: str, threads: int, shape: tuple[int, int], voc
 
         session = OpenVinoSession(Path(file), threads, exact=engine == "openvino-float32")
     else:
-        import onnxruntime
+        from xcompress.bundle.engines import open_in_onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        options.enable_mem_pattern = False
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        session = open_in_onnxruntime(Path(file), "cpu", threads)
     outputs = [port.name for port in session.get_outputs()]
     wanted = ["sentence_embedding" if "sentence_embedding" in outputs else outputs[0]]
     inputs = {port.name: feeds[port.name] for port in session.get_inputs()}

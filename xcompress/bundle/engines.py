@@ -127,7 +127,7 @@ def open_session(file: Path, manifest: Mapping[str, Any], precision: str, engine
         if engine == "openvino":
             session: Session = OpenVinoSession(file, count, exact=precision in _PLAIN)
         else:
-            session = _open_in_onnxruntime(file, target, count)
+            session = open_in_onnxruntime(file, target, count)
     except Exception as error:  # neither engine's errors have a common base class below Exception
         raise InputError(f"{file}: {engine} cannot open it ({first_line(error)}); export the bundle again") from error
     unknown = [entry.name for entry in session.get_inputs() if entry.name not in INPUTS]
@@ -146,8 +146,12 @@ def open_session(file: Path, manifest: Mapping[str, Any], precision: str, engine
     return session
 
 
-def _open_in_onnxruntime(file: Path, target: str, threads: int) -> onnxruntime.InferenceSession:
-    """Open a graph with options that were measured with benchmarks/export_memory.py."""
+def open_in_onnxruntime(file: Path, target: str, threads: int) -> onnxruntime.InferenceSession:
+    """Open a graph with options that were measured with benchmarks/export_memory.py.
+
+    :param target: what the bundle was exported for.
+    :param threads: threads within an operator; 0 leaves the number to onnxruntime.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
