@@ -221,8 +221,10 @@ def verdict(better: Mapping[int, float], worse: Mapping[int, float]) -> str:
     :param worse: by seed, those that it says are lower.
     """
     differences = [figure - worse[seed] for seed, figure in better.items() if seed in worse]
-    if len(differences) < 2:
+    if not differences:
         return "not measured"
+    if len(differences) == 1:
+        return f"one seed, no verdict: {differences[0]:+.1f}"
     mean, half = interval(differences)
     holds = "holds here" if mean > half else "does not hold here" if mean < -half else "undecided here"
     return f"{holds}, {mean:+.1f} ± {half:.1f}"

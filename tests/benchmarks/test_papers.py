@@ -83,7 +83,8 @@ def test_a_claim_holds_only_where_the_interval_of_the_differences_is_above_0(mon
     assert verdict({1: 10.0, 2: 11.5, 3: 12.5}, worse).startswith("holds here, +10.3 ± ")
     assert verdict({1: 10.0, 2: -5.0, 3: 2.0}, worse).startswith("undecided here, ")
     assert verdict(worse, {1: 10.0, 2: 11.5, 3: 12.5}).startswith("does not hold here, -10.3 ± ")
-    assert verdict({1: 10.0}, worse) == "not measured"
+    assert verdict({1: 10.0}, worse) == "one seed, no verdict: +10.0"
+    assert verdict({4: 10.0}, worse) == "not measured"
 
 
 def test_every_claim_names_variants_that_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
