@@ -29,6 +29,7 @@ ALLOWED = {
     "benchmarks/import_time.py": "python_command",
     "benchmarks/papers.py": "python_command",
     "benchmarks/export_speed.py": "optimum-cli",
+    "benchmarks/text_speed.py": "python_command",
     "benchmarks/peers.py": "optimum-cli",
     "benchmarks/demo.py": "xcompress",
 }
