@@ -7,13 +7,12 @@ from itertools import product
 
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import WorkerClient, WorkerFailed
+from xcompress.bundle.manifest import FLOAT
 
 SIDE = 1024
 """Rows, columns and depth of the product."""
 CALLS, PASSES = 30, 2
 """The first calls with several threads may be slow."""
-FLOAT = ("fp32", "fp16")
-"""Precisions whose products are in float32."""
 
 
 @dataclass(frozen=True)

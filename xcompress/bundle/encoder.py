@@ -48,6 +48,8 @@ class Encoder:
 
     `from_pretrained` also takes the names of released models and hub ids; the class itself takes a folder.
 
+    A graph in 4 bits is unpacked when it is first opened: a copy goes to the cache, and later processes map it.
+
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
     :param engine: onnxruntime; openvino, which needs the extra of that name and a bundle exported with `--target

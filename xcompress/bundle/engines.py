@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from xcompress.bundle.manifest import FLOAT
 from xcompress.errors import InputError, first_line
 from xcompress.metrics import Vectors
 
@@ -22,8 +23,6 @@ OUTPUT = "sentence_embedding"
 INSTALL_OPENVINO = "pip install 'xcompress[openvino]'"
 _SINGLE_THREADED = ("mobile", "wasm")
 """Targets on which an encoder should leave the other cores alone."""
-_PLAIN = ("fp32", "fp16")
-"""Precisions whose graphs have standard operators in every bundle."""
 
 
 class Port(NamedTuple):
@@ -102,15 +101,15 @@ def choose_engine(
         raise InputError(f"engine: openvino is not installed; {INSTALL_OPENVINO}, or choose onnxruntime")
     if engine == "openvino" and not openvino_reads(manifest, precision, graph):
         raise InputError(
-            f"{folder / graph}: has operators of onnxruntime alone; export it with --target openvino, or choose the "
-            "engine onnxruntime"
+            f"{folder / graph}: only onnxruntime reads it; export it with --target openvino, or choose the engine "
+            "onnxruntime"
         )
     return engine, "asked for"
 
 
 def openvino_reads(manifest: Mapping[str, Any], precision: str, graph: str) -> bool:
     """Tell whether OpenVINO can open a graph: an ONNX file with operators of the standard alone."""
-    return graph.endswith(".onnx") and (precision in _PLAIN or manifest.get("operators") == "standard")
+    return graph.endswith(".onnx") and (precision in FLOAT or manifest.get("operators") == "standard")
 
 
 def open_session(file: Path, manifest: Mapping[str, Any], precision: str, engine: str, threads: int | None) -> Session:
@@ -125,7 +124,7 @@ def open_session(file: Path, manifest: Mapping[str, Any], precision: str, engine
     count = threads or (1 if target in _SINGLE_THREADED else 0)
     try:
         if engine == "openvino":
-            session: Session = OpenVinoSession(file, count, exact=precision in _PLAIN)
+            session: Session = OpenVinoSession(file, count, exact=precision in FLOAT)
         else:
             session = open_in_onnxruntime(file, target, count)
     except Exception as error:  # neither engine's errors have a common base class below Exception

@@ -23,6 +23,8 @@ GRAPHS = {
     "int4": "onnx/model_q4.onnx",
 }
 """File of each precision, named as transformers.js and Optimum look for them."""
+FLOAT = ("fp32", "fp16")
+"""Precisions whose products are in float32. Their graphs have standard operators in every bundle."""
 TARGETS = ("cpu", "mobile", "wasm", "openvino")
 """What a bundle may be exported for."""
 HASH = "sha256"

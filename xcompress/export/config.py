@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from xcompress.bundle.manifest import FLOAT
 from xcompress.errors import InputError
 
 Precision = Literal["fp32", "fp16", "int8", "int4", "auto"]
@@ -106,7 +107,7 @@ class ExportConfig:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             _check_choice(name, getattr(self, name), choices)
-        if self.table != "auto" and self.precision in ("fp32", "fp16"):
+        if self.table != "auto" and self.precision in FLOAT:
             raise InputError(
                 f"table: {self.table} needs precision int8 or int4, not {self.precision}; change one of them"
             )

@@ -10,7 +10,7 @@ from typing import Any
 import xcompress
 from xcompress import console
 from xcompress.bundle.engines import INSTALL_OPENVINO, OpenVinoSession, has_openvino
-from xcompress.bundle.manifest import GRAPHS, MANIFEST, OPENVINO, is_bundle, is_unchanged
+from xcompress.bundle.manifest import FLOAT, GRAPHS, MANIFEST, OPENVINO, is_bundle, is_unchanged
 from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
@@ -20,7 +20,7 @@ from xcompress.export.graph import decide_folding, options_for, write_graph, wri
 from xcompress.export.prepare import Prepared, prepare
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
-from xcompress.export.verify import Bounds, Reference, make_reference, verify_fp32, verify_quantized
+from xcompress.export.verify import Bounds, Graph, Reference, make_reference, verify_fp32, verify_quantized
 from xcompress.files import hash_of, megabytes, prepare_target, read_json, sha256_of, whole_folder
 from xcompress.modeling.student import encode
 
@@ -203,19 +203,20 @@ class _Job:
         write_graph(candidate.prepared.student, candidate.options, file, external=self.config.external_data)
         if self.config.settings().ort and precision == self.precision:
             file = write_ort(file)
-        with console.bar(f"{precision} checked", len(self.reference.all_sentences)) as ticker:
-            if precision == "fp32":
-                return verify_fp32(file, self.reference, self.bounds, ticker.advance)
-            return verify_quantized(file, self.reference, self.bounds, precision, ticker.advance)
+        return self._verify(file, precision, f"{precision} checked")
 
     def write_and_verify_openvino(self) -> dict[str, Any]:
         """Write the default graph in OpenVINO's format, and compare it there with PyTorch; return the measurements."""
         file = write_openvino(self.folder / GRAPHS[self.precision], self.folder / OPENVINO)
-        session = OpenVinoSession(file, 0, exact=self.precision in ("fp32", "fp16"))
-        with console.bar("checked in OpenVINO", len(self.reference.all_sentences)) as ticker:
-            if self.precision == "fp32":
-                return verify_fp32(session, self.reference, self.bounds, ticker.advance)
-            return verify_quantized(session, self.reference, self.bounds, self.precision, ticker.advance)
+        session = OpenVinoSession(file, 0, exact=self.precision in FLOAT)
+        return self._verify(session, self.precision, "checked in OpenVINO")
+
+    def _verify(self, graph: Graph, precision: str, label: str) -> dict[str, Any]:
+        """Compare a graph with PyTorch under a progress bar; return the measurements."""
+        with console.bar(label, len(self.reference.all_sentences)) as ticker:
+            if precision == "fp32":
+                return verify_fp32(graph, self.reference, self.bounds, ticker.advance)
+            return verify_quantized(graph, self.reference, self.bounds, precision, ticker.advance)
 
     def quantize(
         self,

@@ -11,7 +11,7 @@ from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.engines import has_openvino, openvino_reads
+from xcompress.bundle.engines import choose_engine, has_openvino, openvino_reads
 from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.machine import available_threads
 from xcompress.metrics import cosines
@@ -48,10 +48,13 @@ class LocalDevice(Device):
                     Encoder(subject.source, precision=precision, engine=engine).encode(sentences)
                     for engine in ("openvino", "onnxruntime")
                 ]
-                chosen = Encoder(subject.source, precision=precision)
+                folder = Path(subject.source)
+                manifest = read_manifest(folder)
+                graph = graphs_of(folder, manifest)[precision]
+                engine, reason = choose_engine(folder, manifest, precision, graph, "auto")
                 yield (
                     f"{subject.name}: cosine to onnxruntime's vectors {cosines(*vectors).min():.4f} at worst; Encoder "
-                    f"opens {chosen.engine} by default: {chosen.engine_reason}"
+                    f"opens {engine} by default: {reason}"
                 )
 
     def load_request(self, subject: Subject) -> dict[str, object]:
