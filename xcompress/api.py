@@ -42,6 +42,7 @@ class ExportOptions(TypedDict, total=False):
     max_tokens: int | None
     dimension: int | None
     shorten: "Shortening"
+    center: bool
     external_data: bool
     ort: bool | None
     gate: float | None

@@ -82,8 +82,8 @@ def test_options_choose_the_precision(calls: list[dict[str, Any]], arguments: li
 def test_every_option_reaches_the_export(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     arguments = (
         "student --target mobile --recurrence unroll --recurrences 2 --bottleneck keep --languages de,,en, "
-        "--vocabulary 500 --dim 16 --shorten slice --external-data --no-ort --gate 0.5 --text a.txt --text b.tsv "
-        "--pooling cls --prefix query: --output there --force"
+        "--vocabulary 500 --dim 16 --shorten slice --center --external-data --no-ort --gate 0.5 --text a.txt "
+        "--text b.tsv --pooling cls --prefix query: --output there --force"
     )
     assert run(*arguments.split(), "--tokenizer", str(tmp_path)).exit_code == 0
     call = calls[-1]
@@ -96,6 +96,7 @@ def test_every_option_reaches_the_export(calls: list[dict[str, Any]], tmp_path: 
         vocabulary=500,
         dimension=16,
         shorten="slice",
+        center=True,
         external_data=True,
         ort=False,
         gate=0.5,

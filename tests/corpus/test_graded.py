@@ -48,8 +48,9 @@ def test_csv_files_packed_or_not(tmp_path: Path) -> None:
     write(tmp_path / "stsb-fr-dev.csv.gz", ["chat et chien,deux animaux,3.5", "pluie,soleil,0.5"], gzip.open)
     write(tmp_path / "stsb-en-train.csv", ["never,read,x"])
     found = read_folder(tmp_path).language_pairs
-    assert set(found) == {"en-en", "de-de", "fr-fr", "en-de", "en-fr"}
+    assert set(found) == {"en-en", "de-de", "fr-fr", "en-de", "en-fr", "de-fr"}
     assert found["en-de"].first[0] == "a cat, a dog"
+    assert (found["de-fr"].first[1], found["de-fr"].second[1]) == ("Regen", "soleil")
     assert found["en-fr"].second == ("deux animaux", "soleil")
 
 
@@ -103,7 +104,8 @@ def test_score_by_hand() -> None:
 
 def test_averages() -> None:
     scores = {"en-en": 80.0, "de-de": 70.0, "ar-ar": 60.0, "en-de": 50.0, "es-en": 40.0, "de-fr": 0.0}
-    assert averages(scores) == {"en-en": 80.0, "monolingual": 70.0, "other monolingual": 65.0, "en-xx": 45.0}
+    means = {"en-en": 80.0, "monolingual": 70.0, "other monolingual": 65.0, "en-xx": 45.0, "xx-yy": 0.0}
+    assert averages(scores) == means
     assert averages({"en-de": 50.0}) == {"en-xx": 50.0}
 
 
@@ -113,10 +115,25 @@ def test_subsets(tmp_path: Path) -> None:
     assert set(found.within(["de"]).language_pairs) == {"de-de"}
 
 
+@pytest.mark.parametrize(("rows", "captions"), [(1500, 625), (1379, 625), (1375, 500)])
+def test_genres_of_the_sts_benchmark(rows: int, captions: int) -> None:
+    texts = tuple(map(str, range(rows)))
+    graded = GradedSet("stsb", {"en-en": GradedPairs(texts, texts, tuple(map(float, range(rows))))})
+    genres = graded.by_genre()
+    assert [(part.name, len(part.language_pairs["en-en"])) for part in genres.values()] == [
+        ("stsb: captions", captions),
+        ("stsb: forums", rows - captions - 500),
+        ("stsb: news", 500),
+    ]
+    assert genres["forums"].language_pairs["en-en"].first[0] == str(captions)
+    assert [text for part in genres.values() for text in part.language_pairs["en-en"].first] == list(texts)
+    assert graded.every(2).by_genre() == {}, "the rows of another set have no known genre"
+
+
 def test_builtin_set() -> None:
     pairs = builtin().language_pairs
     languages = {pair.split("-")[1] for pair in pairs}
     assert {"en", "ar", "de", "es", "fr", "it", "nl", "tr"} <= languages
-    assert len(pairs) == 2 * len(languages) - 1
+    assert len(pairs) == len(languages) * (len(languages) + 1) / 2
     assert len(pairs["en-de"]) >= 100
     assert max(pairs["en-en"].scores) <= 5

@@ -8,8 +8,9 @@ from tests.helpers.student import SENTENCES, make_student, make_tokenizer
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
-from xcompress.export.prepare import SENTENCES_PER_AXIS, Prepared, prepare, reduce_dimension
+from xcompress.export.prepare import SENTENCES_PER_AXIS, Prepared, center, prepare, reduce_dimension
 from xcompress.export.text import real_sentences
+from xcompress.metrics import cosine_matrix
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode
 
@@ -168,3 +169,35 @@ def test_few_sentences_for_many_axes_are_warned_of(capsys: pytest.CaptureFixture
     assert "warning" not in capsys.readouterr().err
     reduce_dimension(student, tokenizer, TEXTS[: 4 * SENTENCES_PER_AXIS - 1], 4, sliced=False)
     assert "15 sentences for 4 axes; give more with --text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "changes", [*FORMS, {"head_size": None}, {"head_size": None, "recurrences": 1}, {"normalize": False}]
+)
+def test_centred_vectors_are_the_old_ones_without_their_mean(changes: dict[str, object]) -> None:
+    student, tokenizer = make_student(**changes), make_tokenizer()
+    plain = encode(make_student(**changes | {"normalize": False}), tokenizer, TEXTS)
+    centred, cosines = center(student, tokenizer, TEXTS)
+    expected = plain - plain.mean(0)
+    if student.config.normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encode(centred, tokenizer, TEXTS), expected, atol=1e-5)
+    for name, vectors in (("before", plain), ("after", plain - plain.mean(0))):
+        table = cosine_matrix(vectors, vectors)
+        assert cosines[name] == pytest.approx(table[~np.eye(len(table), dtype=bool)].mean(), abs=1e-4)
+    assert abs(cosines["after"]) < 0.1 < cosines["before"]
+
+
+def test_the_manifest_says_how_far_centring_moved_the_cosines(capsys: pytest.CaptureFixture[str]) -> None:
+    found = prepared(ExportConfig(center=True), sentences=TEXTS)
+    before, after = found.changes["centered"].values()
+    assert f"mean cosine of two different sentences was {before:.2f} and is {after:.2f}" in capsys.readouterr().err
+    plain = prepared(ExportConfig()).student
+    assert found.student.sizes() == plain.sizes(), "the mean goes into the bias of the head"
+
+
+def test_a_mean_needs_sentences_and_a_linear_head() -> None:
+    with pytest.raises(InputError, match="the vectors pass tanh and cannot be centred; leave the option out"):
+        center(make_student(head_activation="tanh"), make_tokenizer(), TEXTS)
+    with pytest.raises(InputError, match="1 sentences have no mean to subtract; give more with --text"):
+        center(make_student(), make_tokenizer(), TEXTS[:1])

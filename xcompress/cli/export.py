@@ -83,6 +83,13 @@ def export(
             help="How --dim reduces: pca (principal axes), or slice (the first dimensions, for Matryoshka models)."
         ),
     ] = "pca",
+    center: Annotated[
+        bool,
+        typer.Option(
+            "--center",
+            help="Subtract the mean vector of the calibration text: unlike sentences get cosines near 0.",
+        ),
+    ] = False,
     gate: Annotated[
         float | None,
         typer.Option(
@@ -174,6 +181,7 @@ def export(
         max_tokens=max_tokens,
         dimension=dim,
         shorten=shorten,
+        center=center,
         external_data=external_data,
         ort=ort,
         gate=gate,

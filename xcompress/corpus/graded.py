@@ -1,14 +1,15 @@
 """Sets of sentence pairs with similarity scores (STS), in one language or across two: read and score.
 
 Three layouts are read: row-aligned files `graded.<lang>.tsv`, files of STS 2017 named after a language pair, and
-row-aligned CSV files `stsb-<lang>-dev.csv` (or `-test`). Row-aligned files are crossed: row n gives xx-xx, and en-xx
-with its first sentence in English and its second in xx.
+row-aligned CSV files `stsb-<lang>-dev.csv` (or `-test`). Row-aligned files are crossed: row n gives xx-xx; en-xx, with
+its first sentence in English and its second in xx; and xx-yy, with two other languages in alphabetical order.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,13 @@ BUILTIN = "built-in"
 ALIGNED_TSV = re.compile(r"graded\.(?P<lang>[a-z]{2,3})\.tsv(\.xz|\.gz)?")
 ALIGNED_CSV = re.compile(r"stsb-(?P<lang>[a-z]{2,3})-(?P<split>train|dev|test)\.csv(\.xz|\.gz)?")
 PAIR_FILE = re.compile(r".*\.(?P<pair>[a-z]{2,3}-[a-z]{2,3})\.(txt|tsv)(\.xz|\.gz)?")
+STSB_GENRES: Mapping[int, Mapping[str, int]] = {
+    1500: {"captions": 625, "forums": 375, "news": 500},
+    1379: {"captions": 625, "forums": 254, "news": 500},
+    1375: {"captions": 500, "forums": 375, "news": 500},
+}
+"""Rows of each genre of the STS benchmark in the order of its files, by the number of rows (Cer et al., 2017, table 4):
+the dev set, the test set, and the dev set without the captions that STS 2017 has, too."""
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
@@ -42,7 +50,11 @@ class GradedPairs:
 
     def every(self, step: int) -> "GradedPairs":
         """Keep row 0, `step`, 2 x `step`, ..."""
-        return GradedPairs(self.first[::step], self.second[::step], self.scores[::step])
+        return self.rows(slice(None, None, step))
+
+    def rows(self, rows: slice) -> "GradedPairs":
+        """Keep some rows."""
+        return GradedPairs(self.first[rows], self.second[rows], self.scores[rows])
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,17 @@ class GradedSet:
         kept = set(languages)
         pairs = self.language_pairs.items()
         return GradedSet(self.name, {pair: rows for pair, rows in pairs if kept.issuperset(pair.split("-"))})
+
+    def by_genre(self) -> dict[str, "GradedSet"]:
+        """Return the rows of each genre of the STS benchmark; empty for a set with another number of rows."""
+        rows = {len(pairs) for pairs in self.language_pairs.values()}
+        genres, start = {}, 0
+        for genre, count in STSB_GENRES.get(rows.pop() if len(rows) == 1 else 0, {}).items():
+            part = slice(start, start := start + count)
+            genres[genre] = GradedSet(
+                f"{self.name}: {genre}", {pair: every.rows(part) for pair, every in self.language_pairs.items()}
+            )
+        return genres
 
 
 def builtin() -> GradedSet:
@@ -124,17 +147,19 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
 def average_groups(pairs: Iterable[str]) -> dict[str, list[str]]:
     """Return the language pairs of each average that papers print; averages of no pair are left out.
 
-    :returns: `en-en`, `monolingual` (every xx-xx, English too), `other monolingual` (without English) and `en-xx`
-        (English and another language, whichever comes first in the pair's name).
+    :returns: `en-en`, `monolingual` (every xx-xx, English too), `other monolingual` (without English), `en-xx` (English
+        and another language, whichever comes first in the pair's name) and `xx-yy` (two other languages).
     """
     all_pairs = list(pairs)
     same = [pair for pair in all_pairs if len(set(pair.split("-"))) == 1]
     english = f"{PIVOT}-{PIVOT}"
+    crossed = [pair for pair in all_pairs if pair not in same]
     groups = {
         "en-en": [pair for pair in same if pair == english],
         "monolingual": same,
         "other monolingual": [pair for pair in same if pair != english],
-        "en-xx": [pair for pair in all_pairs if pair not in same and PIVOT in pair.split("-")],
+        "en-xx": [pair for pair in crossed if PIVOT in pair.split("-")],
+        "xx-yy": [pair for pair in crossed if PIVOT not in pair.split("-")],
     }
     return {name: members for name, members in groups.items() if members}
 
@@ -162,6 +187,8 @@ def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "ts
         for language, table in tables.items():
             if language != PIVOT:
                 pairs[f"{PIVOT}-{language}"] = GradedPairs(english.first, table.second, english.scores)
+    for first, second in combinations(sorted(set(tables) - {PIVOT}), 2):
+        pairs[f"{first}-{second}"] = GradedPairs(tables[first].first, tables[second].second, tables[first].scores)
     return GradedSet(name, pairs)
 
 

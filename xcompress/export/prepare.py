@@ -1,4 +1,4 @@
-"""Change a student before export: depth, vocabulary, longest text, dimension of the vectors."""
+"""Change a student before export: depth, vocabulary, longest text, dimension and mean of the vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress import console
@@ -37,7 +38,7 @@ def prepare(
 ) -> Prepared:
     """Change a student as the options of an export say.
 
-    :param read_text: returns real sentences; called only where the vectors are reduced.
+    :param read_text: returns real sentences; called only where the vectors are reduced or centred.
     :raises InputError: when the student cannot be changed in this way.
     """
     changes: dict[str, Any] = {}
@@ -61,6 +62,13 @@ def prepare(
         changes["shortened"] = {"before": before, "by": config.shorten, "kept": share}
         console.say(
             f"vectors: {before} to {config.dimension} dimensions, {100 * share:.1f} % of their squared lengths kept"
+        )
+    if config.center:
+        student, cosines = center(student, tokenizer, read_text())
+        changes["centered"] = cosines
+        console.say(
+            f"centred: the mean cosine of two different sentences was {cosines['before']:.2f} and is "
+            f"{cosines['after']:.2f}"
         )
     return Prepared(student, tokenizer, changes)
 
@@ -117,3 +125,42 @@ def reduce_dimension(
     bias = torch.zeros(dimension) if head is None else axes @ head.bias.detach()
     reduced.load_state_dict(student.state_dict() | {"head.weight": weight, "head.bias": bias})
     return reduced.eval(), share
+
+
+def center(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Student, dict[str, float]]:
+    """Subtract the mean vector of a text from every vector, before vectors are scaled to unit length.
+
+    The vectors of many encoders lie in a narrow cone, so that sentences with nothing in common have a high cosine
+    (Ethayarajh, 2019). The mean goes into the bias of the head or of the last LayerNorm and costs no time.
+
+    :param texts: real sentences, two or more.
+    :returns: the student, and the mean cosine of two different sentences of the text `before` and `after`.
+    :raises InputError: when the head has an activation, or there are fewer than two sentences.
+    """
+    config, state = student.config, student.state_dict()
+    if config.head_activation:
+        raise InputError(
+            f"center: the vectors pass {config.head_activation} and cannot be centred; leave the option out"
+        )
+    if len(texts) < 2:
+        raise InputError(f"center: {len(texts)} sentences have no mean to subtract; give more with --text")
+    plain = Student(replace(config, normalize=False))
+    plain.load_state_dict(state, assign=True)
+    vectors = encode(plain, tokenizer, texts)
+    mean = vectors.mean(axis=0)
+
+    # A head without effect is added where the last LayerNorm is also that of earlier recurrences.
+    if student.head is None and config.recurrences > 1:
+        config = replace(config, head_size=config.hidden_size)
+        state |= {"head.weight": torch.eye(config.hidden_size), "head.bias": torch.zeros(config.hidden_size)}
+    bias = "head.bias" if config.head_size else f"unit.{config.unit_layers - 1}.output_norm.bias"
+    centred = Student(config)
+    centred.load_state_dict(state | {bias: state[bias] - torch.from_numpy(mean)})
+    return centred.eval(), {"before": _mean_cosine(vectors), "after": _mean_cosine(vectors - mean)}
+
+
+def _mean_cosine(vectors: NDArray[np.float32]) -> float:
+    """Return the mean cosine of two different rows of (N, D): (|sum of the unit vectors|^2 - N) / (N (N - 1))."""
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    count = len(units)
+    return float((np.square(units.sum(axis=0, dtype=np.float64)).sum() - count) / (count * (count - 1)))

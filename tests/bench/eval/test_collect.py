@@ -88,7 +88,7 @@ def test_every_collected_task_scores_an_encoder(data: Path) -> None:
     base = random.normal(size=(len(sentences), 12)).astype(np.float32)
     marked = suite.evaluate(sentences, base + random.normal(size=base.shape).astype(np.float32), base)
     kinds = {(one.kind, one.test): set(one.figures) for one in marked}
-    assert kinds[("similarity", "stsb")] == {"en-en", "de-de", "fr-fr", "en-de", "en-fr"}
+    assert kinds[("similarity", "stsb")] == {"en-en", "de-de", "fr-fr", "en-de", "en-fr", "de-fr"}
     assert kinds[("similarity", "sts")] == {"en-de"}
     assert kinds[("retrieval", "tatoeba")] == {"de>en", "en>de", "fr>en", "en>fr"}
     assert kinds[("retrieval", "tatoeba + 300 distractors")] == {"de>en", "en>de", "fr>en", "en>fr"}
@@ -272,8 +272,11 @@ def test_the_shared_data_is_collected() -> None:
         ("Similarity", "stsb-multi-mt"),
         ("Retrieval", "tatoeba"),
         ("Retrieval", "tatoeba + 1,000 distractors"),
+        ("Similarity", "stsb-multi-mt: captions"),
+        ("Similarity", "stsb-multi-mt: forums"),
+        ("Similarity", "stsb-multi-mt: news"),
     ]
-    assert [test.rows for test in suite.tasks[1:]] == [99, 250, 1375, 1000, 1000]
+    assert [test.rows for test in suite.tasks[1:]] == [99, 250, 1375, 1000, 1000, 500, 375, 500]
     assert suite.tasks[3].languages() == {"en", "de"}
     assert suite.tasks[4].languages() == {"de", "ar"}
     assert [note.split(":")[0] for note in suite.notes] == ["nli", "parallel"]
