@@ -1,7 +1,7 @@
 """Find out what a run's model was made from: text with pair counts and licences, models, commands."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,7 +15,7 @@ from xcompress.bundle.manifest import MANIFEST
 from xcompress.errors import InputError, first_line
 from xcompress.export.config import ExportConfig
 from xcompress.files import read_json
-from xcompress.recipe import Recipe, load_recipe
+from xcompress.recipe import AlignedGradedFiles, Recipe, load_recipe
 from xcompress.recipe.encoders import Section
 from xcompress.recipe.shipped import shipped, shipped_folder
 from xcompress.sources import parse_wheel, parts_of
@@ -115,15 +115,29 @@ def training_text(run: Mapping[str, Any], recipe: Recipe, table: Table) -> list[
     for language, origins in run["steps"]["corpus"]["facts"]["train"].items():
         for origin, count in origins.items():
             add(short_name(origin), language, count)
-    for kind in ("entailment", "graded"):
-        total = run["steps"].get("labelled", {}).get("facts", {}).get(kind, 0)
-        for row, reference in enumerate(getattr(recipe.labelled, kind)):
-            add(short_name(reference), "en", 0 if row else total)
+    for reference, counts in _labelled_text(run["steps"].get("labelled", {}).get("facts", {}), recipe):
+        for language, count in counts.items():
+            add(short_name(reference), language, count)
     for file in recipe.monolingual.text if recipe.monolingual else ():
         add(short_name(file.source), file.language, 0)  # sentences without translations are no pairs
     for name in dict.fromkeys(map(short_name, recipe.vocabulary.word_lists(recipe.languages))):
         add(name, "", 0)  # word lists have no pairs
     return [{"name": name, **_text_origin(table, name), "pairs": pairs} for name, pairs in corpora.items()]
+
+
+def _labelled_text(facts: Mapping[str, Any], recipe: Recipe) -> Iterator[tuple[str, dict[str, int]]]:
+    """Yield each file of labelled pairs with its pairs by language; the first English file counts for all of its kind.
+
+    :param facts: of the run's step `labelled`.
+    """
+    for kind in ("entailment", "graded"):
+        english = [entry for entry in getattr(recipe.labelled, kind) if isinstance(entry, str)]
+        for row, reference in enumerate(english):
+            yield reference, {"en": 0 if row else facts.get(kind, 0)}
+    for entry in recipe.labelled.graded:
+        if isinstance(entry, AlignedGradedFiles):
+            of_each = facts["aligned"][entry.source] // len(entry.languages)
+            yield entry.source, dict.fromkeys(entry.languages, of_each)
 
 
 def _text_origin(table: Table, name: str) -> dict[str, str]:

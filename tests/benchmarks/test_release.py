@@ -13,8 +13,8 @@ import yaml
 from tokenizers import Tokenizer
 
 from tests.helpers import ROOT
-from tests.helpers.release import card, provenance, release, rescore
-from tests.helpers.student import SENTENCES, bundle, change_manifest
+from tests.helpers.release import card, provenance, read_back, release, rescore
+from tests.helpers.student import SENTENCES, bundle, change_manifest, save_student
 from tests.helpers.vocabularies import MAKERS, make, sentences
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
@@ -22,6 +22,8 @@ from xcompress.bundle.manifest import read_manifest
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
 from xcompress.export.config import ExportConfig
+from xcompress.export.exporter import export
+from xcompress.export.verify import Bounds
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage, student_before
 
@@ -222,6 +224,12 @@ def test_labelled_pairs_are_counted(table: provenance.Table) -> None:
     steps = described()["steps"] | {"labelled": {"facts": {"graded": 5749, "entailment": 0}}}
     rows = {row["name"]: row["pairs"] for row in provenance.training_text(described(steps=steps), recipe, table)}
     assert rows["stsb-en-train.csv"] == {"en": 5749}
+    source = "stsb-{language}-train.csv.xz"
+    labelled = {"graded": [{"source": source, "languages": ["en", "fr"]}]}
+    recipe = Recipe.model_validate(RECIPE.model_dump() | {"labelled": labelled})
+    steps |= {"labelled": {"facts": {"graded": 0, "aligned": {source: 400}, "entailment": 0}}}
+    rows = {row["name"]: row["pairs"] for row in provenance.training_text(described(steps=steps), recipe, table)}
+    assert rows["stsb-{language}-train.csv"] == {"en": 200, "fr": 200}
 
 
 def test_text_without_translations_is_listed_or_refused(table: provenance.Table) -> None:
@@ -379,3 +387,14 @@ def test_the_script_scores_and_releases(run: Path, tmp_path: Path) -> None:
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "diary: the table of dev sets has no such entry" in refused.stderr
+
+
+def test_a_student_is_read_back_from_a_graph_in_4_bits(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student", recurrences=1, hidden_size=64, bottleneck=32, head_size=32)
+    options = ExportConfig(precision="int4", max_tokens=64, bottleneck="keep")
+    lax = Bounds(mean_cosine=0, worst_cosine=0, similarity_correlation=0, invariance_cosine=0)  # of random weights
+    exported = export(folder, tmp_path / "bundle", options=options, bounds=lax)
+    student, least = read_back.read_back(exported)
+    assert least > read_back.LEAST_COSINE
+    assert student.config.max_tokens == 64
+    assert student.embeddings.word.weight.shape == (400, 32)

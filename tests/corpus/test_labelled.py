@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import SHARED
-from xcompress.corpus.labelled import RELATIONS, Entailment, GradedPair, read_entailment, read_graded
+from xcompress.corpus.labelled import (
+    RELATIONS,
+    Entailment,
+    GradedPair,
+    read_aligned_graded,
+    read_entailment,
+    read_graded,
+)
 from xcompress.errors import InputError
 
 GOOD = "a cat sleeps\tthe cat naps\t4.5\n"
@@ -38,6 +45,35 @@ def test_graded_tsv(tmp_path: Path, packed: str) -> None:
         GradedPair("A cat", 'an "animal"', 0.5),
         GradedPair('"Rain', "Sun", 0.2),
     ]
+
+
+ROWS = {
+    "en": "a cat sleeps,the cat naps,4.5\nrain,sun,0\n",
+    "de": "eine Katze schläft,die Katze döst,4.5\nRegen,Sonne,0\n",
+    "fr": "un chat dort,le chat somnole,4.5\npluie,soleil,0\n",
+}
+
+
+def test_aligned_files_give_pairs_within_a_language_and_with_another(tmp_path: Path) -> None:
+    files = {language: write(tmp_path / f"{language}.csv.xz", text) for language, text in ROWS.items()}
+    pairs = read_aligned_graded(files, seed=1)
+    assert len(pairs) == 2 * 3 * 2 and [pair.score for pair in pairs] == [0.9, 0.9, 0.0, 0.0] * 3
+    assert pairs[4] == GradedPair("eine Katze schläft", "die Katze döst", 0.9)
+    assert pairs[5].first == "eine Katze schläft" and pairs[5].second in ("the cat naps", "le chat somnole")
+    assert pairs == read_aligned_graded(files, seed=1)
+    assert any(pairs != read_aligned_graded(files, seed=seed) for seed in range(2, 6))
+
+
+def test_aligned_files_must_agree(tmp_path: Path) -> None:
+    english = write(tmp_path / "en.csv", ROWS["en"])
+    other = write(tmp_path / "de.csv", ROWS["de"].replace("4.5", "4"))
+    with pytest.raises(InputError, match=r"de\.csv: row 1 has score 4, but en\.csv has 4\.5 there"):
+        read_aligned_graded({"en": english, "de": other}, seed=1)
+    with pytest.raises(InputError, match=r"some are \.csv and some \.tsv; use one format"):
+        read_aligned_graded({"en": english, "de": write(tmp_path / "de.tsv", GOOD)}, seed=1)
+    high = {code: write(tmp_path / f"high.{code}.csv", text.replace("4.5", "6")) for code, text in ROWS.items()}
+    with pytest.raises(InputError, match=r"high\.en\.csv: row 1 has no score from 0 to 5; correct it"):
+        read_aligned_graded(high, seed=1)
 
 
 def test_entailment_in_both_layouts(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Runs without a teacher, without an assistant, and with every objective."""
 
+import shutil
 from pathlib import Path
 from statistics import fmean
 
@@ -8,6 +9,7 @@ import torch
 
 from tests.helpers.recipe import FROM_SCRATCH, losses, small_recipe, stages_of, write_labelled, write_monolingual
 from tests.helpers.student import make_student
+from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.collapse import CollapseError, DivergenceError
 from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
 from xcompress.distillation.pipeline import distill
@@ -76,13 +78,24 @@ def test_weights_that_are_not_finite_are_not_published(tmp_path: Path) -> None:
 
 def test_all_objectives_can_be_combined(tmp_path: Path) -> None:
     weights = "teacher: 1, contrast: 1, moving_teacher: 1, masked_word: 0.1, reconstruction: 0.1, unified: 0.1"
-    objectives = f"{weights}, alignment: 0.1, similarity: 0.1, entailment: 0.1, graded: 1"
+    objectives = f"{weights}, alignment: 0.1, similarity: 0.1, entailment: 0.1, graded: 1, cosent: 0.1"
     labelled = write_labelled(tmp_path / "labelled")
     from_scratch = [override for override in FROM_SCRATCH if not override.startswith("teacher")]
     stage = stages_of(all=f"objectives: {{{objectives}}}, steps: 6")
     run = distill(small_recipe(tmp_path, *from_scratch, *labelled, stage), tmp_path / "run")
     student, _ = Student.load(run / "student")
     assert student.config.head_size == 32 and losses(run, "1-all")[-1] > 0
+
+
+def test_a_stage_may_learn_from_graded_pairs_in_several_languages(tmp_path: Path) -> None:
+    for language in ("en", "de", "fr"):
+        shutil.copy(DATA / f"graded.{language}.tsv", tmp_path / f"graded.{language}.tsv")
+    graded = f"labelled.graded=[{{source: '{tmp_path}/graded.{{language}}.tsv', languages: [en, de, fr]}}]"
+    stage = stages_of(a="objectives: {teacher: 32, cosent: 1}, steps: 90, learning_rate: 1.0e-3")
+    run = distill(small_recipe(tmp_path, graded, stage), tmp_path / "run")
+    facts = read_json(run / "manifest.json")["steps"]["labelled"]["facts"]
+    assert list(facts["aligned"].values()) == [2 * 3 * len(builtin().language_pairs["en-en"])]
+    assert fmean(losses(run, "1-a")[-9:]) < fmean(losses(run, "1-a")[:9])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ sys.path.append(str(ROOT / "benchmarks" / "release"))
 
 import card
 import provenance
+import read_back
 import release
 import rescore
 
-__all__ = ["card", "provenance", "release", "rescore"]
+__all__ = ["card", "provenance", "read_back", "release", "rescore"]

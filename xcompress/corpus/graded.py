@@ -176,12 +176,21 @@ def _matching(folder: Path, pattern: re.Pattern[str], group: str, split: str | N
     return files
 
 
-def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "tsv"]) -> GradedSet:
-    """Read one file per language and cross their rows."""
+def read_aligned_files(files: Mapping[str, Path], kind: Literal["csv", "tsv"]) -> dict[str, GradedPairs]:
+    """Read one file per language, with the same pair and score in row n of all.
+
+    :raises InputError: naming the bad file and line, or the row whose score differs.
+    """
     tables = {language: _read_pairs(path, kind) for language, path in files.items()}
     anchor = PIVOT if PIVOT in tables else next(iter(tables))
     for language, table in tables.items():
         _check_alignment(files[language], table, files[anchor], tables[anchor])
+    return tables
+
+
+def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "tsv"]) -> GradedSet:
+    """Read one file per language and cross their rows."""
+    tables = read_aligned_files(files, kind)
     pairs = {f"{language}-{language}": table for language, table in tables.items()}
     if english := tables.get(PIVOT):
         for language, table in tables.items():

@@ -1,11 +1,13 @@
-"""Read English pairs with labels: similarity scores, or whether the first sentence entails the second."""
+"""Read pairs with labels: similarity scores, or whether the first sentence entails the second."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from xcompress.console import warn
+from xcompress.corpus.graded import read_aligned_files
 from xcompress.corpus.lines import BadLineError, Tally, table_rows
 from xcompress.corpus.normalise import is_visible
 from xcompress.corpus.pairs import EMPTY
@@ -66,6 +68,31 @@ def read_graded(path: Path) -> list[GradedPair]:
     return _read(path, parse, f"sentence, sentence, score from 0 to {HIGHEST}")
 
 
+def read_aligned_graded(files: Mapping[str, Path], seed: int) -> list[GradedPair]:
+    """Read graded pairs in several languages, with the same pair and score in row n of all files.
+
+    :param files: two or more, by language.
+    :param seed: draws the second language of the pairs in two languages.
+    :returns: two pairs for each row and language, with scores scaled to 0 ... 1: one with both sentences in that
+        language, and one with the second sentence in another.
+    :raises InputError: when a file cannot be read, or naming the row that is not as it should be.
+    """
+    kinds = {_kind(path) for path in files.values()}
+    if len(kinds) > 1:
+        raise InputError(f"{', '.join(map(str, files.values()))}: some are .csv and some .tsv; use one format")
+    tables = read_aligned_files(files, kinds.pop())
+    generator = random.Random(seed)
+    pairs = []
+    for language, table in tables.items():
+        others = [other for other in tables if other != language]
+        for row, (first, second, score) in enumerate(zip(table.first, table.second, table.scores, strict=True)):
+            if not 0 <= score <= HIGHEST:
+                raise InputError(f"{files[language]}: row {row + 1} has {NO_SCORE}; correct it")
+            pairs.append(GradedPair(first, second, score / HIGHEST))
+            pairs.append(GradedPair(first, tables[generator.choice(others)].second[row], score / HIGHEST))
+    return pairs
+
+
 def read_entailment(path: Path) -> list[Entailment]:
     """Read entailment pairs: lines of premise, hypothesis, and entailment, neutral or contradiction in any case.
 
@@ -84,14 +111,18 @@ def read_entailment(path: Path) -> list[Entailment]:
     return _read(path, parse, f"premise, hypothesis, {'|'.join(RELATIONS)}")
 
 
-def _read(path: Path, parse: Callable[[str, str, list[str]], LabelledPair], layout: str) -> list[LabelledPair]:
+def _kind(path: Path) -> Literal["csv", "tsv"]:
+    """Return the format that a file's suffix names."""
     suffix = Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
     if suffix not in (".csv", ".tsv"):
         raise InputError(f"{path}: expected .csv or .tsv, optionally with .gz or .xz; rename the file")
-    kind: Literal["csv", "tsv"] = "csv" if suffix == ".csv" else "tsv"
+    return "csv" if suffix == ".csv" else "tsv"
+
+
+def _read(path: Path, parse: Callable[[str, str, list[str]], LabelledPair], layout: str) -> list[LabelledPair]:
     tally = Tally(path)
     pairs: dict[tuple[str, str], LabelledPair] = {}
-    for number, cells in table_rows(path, kind):
+    for number, cells in table_rows(path, _kind(path)):
         if not is_visible("".join(cells)):
             continue
         try:

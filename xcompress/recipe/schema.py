@@ -35,6 +35,7 @@ ObjectiveName = Literal[
     "moving_teacher",
     "entailment",
     "graded",
+    "cosent",
     "masked_word",
     "reconstruction",
     "unified",
@@ -50,8 +51,12 @@ ON_TEACHER: Mapping[Literal["source", "target"], tuple[str, ...]] = {
 """Objectives that need the teacher's vectors, by the side of the pair that the teacher encodes."""
 ON_WORDS: tuple[WordTask, ...] = ("masked_word", "reconstruction", "unified")
 """Objectives that predict tokens."""
-ON_LABELS = ("entailment", "graded")
-"""Objectives on the English pairs of `labelled`."""
+ON_LABELS: Mapping[str, Literal["entailment", "graded"]] = {
+    "entailment": "entailment",
+    "graded": "graded",
+    "cosent": "graded",
+}
+"""Objectives on the pairs of `labelled`, and the kind of pairs that each reads."""
 ON_SENTENCES = ("monolingual", "monolingual_contrast")
 """Objectives on the sentences of `monolingual`. All others are on translations."""
 TRAINED_SIZE = 50_000
@@ -153,20 +158,43 @@ class AugmentSection(Section):
     student's where there is no teacher."""
 
 
+class AlignedGradedFiles(Section):
+    """Graded pairs in several languages: one file for each, with the same pair and score in row n of all."""
+
+    source: str
+    """A reference that contains {language}, to files (.tsv or .csv) of sentence, sentence, score from 0 to 5."""
+    languages: Annotated[tuple[Language, ...], Field(min_length=2)]
+    """The languages that there is a file for."""
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The reference to the file of each language."""
+        return {language: self.source.replace("{language}", language) for language in self.languages}
+
+    @model_validator(mode="after")
+    def _check_source(self) -> "AlignedGradedFiles":
+        if "{language}" not in self.source:
+            raise ValueError(f"source: {self.source} lacks {{language}}; put it where file names differ")
+        if len(set(self.languages)) < len(self.languages):
+            raise ValueError("languages: one is there twice; name each once")
+        return self
+
+
 class LabelledSection(Section):
-    """English sentence pairs with labels, for the objectives entailment and graded."""
+    """Sentence pairs with labels, for the objectives entailment, graded and cosent."""
 
     entailment: tuple[str, ...] = ()
     """Files (.tsv or .csv) of premise, hypothesis, and entailment, neutral or contradiction."""
-    graded: tuple[str, ...] = ()
-    """Files (.tsv or .csv) of sentence, sentence, score from 0 to 5."""
+    graded: tuple[str | AlignedGradedFiles, ...] = ()
+    """Files (.tsv or .csv) of sentence, sentence, score from 0 to 5: in English, or aligned in several languages. Each
+    aligned row gives two pairs for each language: within it, and with another language."""
     augment: AugmentSection | None = None
     """Make further graded pairs with a cross-encoder."""
 
     @model_validator(mode="after")
     def _check_augment_has_pairs(self) -> "LabelledSection":
-        if self.augment and not self.graded:
-            raise ValueError("augment: there are no graded pairs to start from; give graded, or remove it")
+        if self.augment and not any(isinstance(entry, str) for entry in self.graded):
+            raise ValueError("augment: there are no English graded pairs to start from; give graded, or remove it")
         return self
 
 
@@ -258,7 +286,7 @@ class Stage(Section):
     vectors of the translations. Calibrated similarity: moving_teacher (eq. 1 and 2), and on labelled English pairs
     entailment and graded. Lightweight dual transformer: masked_word (eq. 1), reconstruction (eq. 2 and 3), unified
     (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6). On sentences without translations, for teachers that know
-    all languages: monolingual, monolingual_contrast.
+    all languages: monolingual, monolingual_contrast. On graded pairs in any language: cosent.
     """
     word_head: Literal["linear", "transform"] = "linear"
     """What masked_word, reconstruction and unified predict words with. linear: a linear layer on the sentence vector,
@@ -501,12 +529,20 @@ class Recipe(Section):
                 raise ValueError(f"{key}: needs a teacher, but there is none; give teacher")
             if stage.needs_assistant and not self.assistant:
                 raise ValueError(f"stages.{name}: needs an assistant, but there is none; give assistant")
-            for objective in ON_LABELS:
-                if objective in stage.objectives and not getattr(self.labelled, objective):
-                    raise ValueError(f"{key}: {objective} has no text to learn from; give labelled.{objective}")
+            for objective, kind in ON_LABELS.items():
+                if objective in stage.objectives and not getattr(self.labelled, kind):
+                    raise ValueError(f"{key}: {objective} has no text to learn from; give labelled.{kind}")
             for objective in ON_SENTENCES:
                 if objective in stage.objectives and not self.monolingual:
                     raise ValueError(f"{key}: {objective} has no text to learn from; give monolingual")
+        return self
+
+    @model_validator(mode="after")
+    def _check_graded(self) -> "Recipe":
+        for row, entry in enumerate(self.labelled.graded):
+            for language in () if isinstance(entry, str) else entry.languages:
+                if language not in ("en", *self.languages):
+                    raise ValueError(f"labelled.graded.{row}.languages: {language} is not in languages; add it there")
         return self
 
     @model_validator(mode="after")

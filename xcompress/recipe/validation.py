@@ -23,8 +23,9 @@ def file_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
     for row, file in enumerate(recipe.monolingual.text if recipe.monolingual else ()):
         yield f"monolingual.text.{row}.source", file.source
     for kind in ("entailment", "graded"):
-        references = getattr(recipe.labelled, kind)
-        yield from ((f"labelled.{kind}.{row}", reference) for row, reference in enumerate(references))
+        for row, entry in enumerate(getattr(recipe.labelled, kind)):
+            references = [entry] if isinstance(entry, str) else entry.sources.values()
+            yield from ((f"labelled.{kind}.{row}", reference) for reference in references)
     yield from (("vocabulary.words", reference) for reference in recipe.vocabulary.word_lists(recipe.languages))
     if recipe.dev.sts:
         yield "dev.sts", recipe.dev.sts

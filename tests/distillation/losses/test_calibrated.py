@@ -4,7 +4,14 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from xcompress.distillation.losses.calibrated import entailment_features, entailment_loss, graded_loss, moving_loss
+from xcompress.distillation.losses.calibrated import (
+    COSENT_SCALE,
+    cosent_loss,
+    entailment_features,
+    entailment_loss,
+    graded_loss,
+    moving_loss,
+)
 
 N, D = 5, 7
 LABELS = torch.tensor([0, 1, 2, 0, 2])
@@ -52,6 +59,20 @@ def test_graded_regresses_the_cosine_on_the_score() -> None:
     assert graded_loss(*tensors(given), SCORES).item() == pytest.approx(expected, rel=1e-12)
 
 
+def test_cosent_compares_the_cosines_of_pairs_with_different_scores() -> None:
+    first, second = given = arrays(2)
+    scores = torch.tensor([0.0, 1.0, 0.4, 0.4, 0.8], dtype=torch.float64)
+    cosines = [u @ v / np.sqrt((u @ u) * (v @ v)) for u, v in zip(first, second, strict=True)]
+    total = 1.0
+    for i in range(N):
+        for j in range(N):
+            if scores[i] < scores[j]:
+                total += np.exp(COSENT_SCALE * (cosines[i] - cosines[j]))
+    assert cosent_loss(*tensors(given), scores).item() == pytest.approx(np.log(total), rel=1e-12)
+    assert cosent_loss(*tensors(given), 5 * scores).item() == pytest.approx(np.log(total), rel=1e-12)
+    assert cosent_loss(*tensors(given), torch.ones(N)).item() == 0, "nothing to tell apart"
+
+
 def test_a_perfect_student_has_no_loss() -> None:
     (vectors,) = tensors(arrays(1))
     assert moving_loss(vectors, vectors).item() == 0
@@ -63,4 +84,5 @@ def test_gradients_are_right() -> None:
     assert gradcheck(moving_loss, (first, second))
     assert gradcheck(entailment_features, (first, second))
     assert gradcheck(lambda left, right: graded_loss(left, right, SCORES), (first, second))
+    assert gradcheck(lambda left, right: cosent_loss(left, right, SCORES), (first, second))
     assert gradcheck(lambda logits: entailment_loss(logits, LABELS), tuple(tensors(arrays(1, 3))))

@@ -1,4 +1,4 @@
-"""The labelled step: English pairs with a score or an entailment label, and pairs that a cross-encoder grades."""
+"""The labelled step: pairs with a score or an entailment label, and pairs that a cross-encoder grades."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.graded import PIVOT
-from xcompress.corpus.labelled import GradedPair, read_entailment, read_graded
+from xcompress.corpus.labelled import GradedPair, read_aligned_graded, read_entailment, read_graded
 from xcompress.corpus.normalise import one_sign
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
@@ -21,7 +21,7 @@ from xcompress.distillation.teachers.ensemble import TeacherEnsemble
 from xcompress.distillation.teachers.vectors import vectors_of
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student
-from xcompress.recipe import AugmentSection, EncoderSection, Recipe
+from xcompress.recipe import AlignedGradedFiles, AugmentSection, EncoderSection, Recipe
 from xcompress.sources import fingerprint, resolve
 
 KINDS = ("entailment", "graded")
@@ -59,16 +59,23 @@ def labelled_step(recipe: Recipe, run: Run, teacher: TeacherEnsemble | None, sta
     if not kinds:
         return Labelled()
     augment = section.augment
+    draws = augment is not None or any(isinstance(entry, AlignedGradedFiles) for entry in section.graded)
     key = {
-        "files": {kind: [fingerprint(source) for source in getattr(section, kind)] for kind in KINDS},
+        "files": {kind: [_fingerprint(entry) for entry in getattr(section, kind)] for kind in KINDS},
         "form": recipe.corpus.unicode_form,
         "augment": augment.model_dump(by_alias=True) if augment else None,
         "cross_encoder": fingerprint(augment.cross_encoder) if augment else None,
         "vectors": (teacher.fingerprint if teacher else start.key) if augment else None,
-        "seed": recipe.seed if augment else None,
+        "seed": recipe.seed if draws else None,
     }
     step = run.step("labelled", key, partial(_build, recipe, teacher, start), together=False)
     return Labelled(step.key, {kind: _read(step.folder / f"{kind}.json", kind) for kind in kinds})
+
+
+def _fingerprint(entry: str | AlignedGradedFiles) -> str | dict[str, str]:
+    if isinstance(entry, str):
+        return fingerprint(entry)
+    return {language: fingerprint(source) for language, source in entry.sources.items()}
 
 
 def _read(path: Path, kind: str) -> LabelledPairs:
@@ -88,15 +95,27 @@ def _build(recipe: Recipe, teacher: TeacherEnsemble | None, start: Step, folder:
         for source in section.entailment
         for pair in read_entailment(resolve(source))
     ]
+
+    # Graded pairs; a cross-encoder reads those in English alone.
+    english = [pair for entry in section.graded if isinstance(entry, str) for pair in read_graded(resolve(entry))]
+    aligned = {
+        entry.source: read_aligned_graded({code: resolve(name) for code, name in entry.sources.items()}, recipe.seed)
+        for entry in section.graded
+        if isinstance(entry, AlignedGradedFiles)
+    }
     graded = [
         replace(pair, first=normalise(pair.first), second=normalise(pair.second))
-        for source in section.graded
-        for pair in read_graded(resolve(source))
+        for pair in (*english, *(pair for pairs in aligned.values() for pair in pairs))
     ]
-    added = _augment(section.augment, recipe, graded, teacher, start) if section.augment else []
+    added = _augment(section.augment, recipe, graded[: len(english)], teacher, start) if section.augment else []
     write_json(folder / "entailment.json", [(pair.premise, pair.hypothesis, pair.label) for pair in entailment])
     write_json(folder / "graded.json", [(pair.first, pair.second, round(pair.score, 6)) for pair in (*graded, *added)])
-    return {"entailment": len(entailment), "graded": len(graded), "added_by_cross_encoder": len(added)}
+    return {
+        "entailment": len(entailment),
+        "graded": len(english),
+        "aligned": {source: len(pairs) for source, pairs in aligned.items()},
+        "added_by_cross_encoder": len(added),
+    }
 
 
 def _augment(

@@ -1,12 +1,15 @@
-"""The training objectives of calibrated similarity (Ham and Kim, 2021), as functions of tensors.
+"""The training objectives of calibrated similarity (Ham and Kim, 2021), and CoSENT, as functions of tensors.
 
-Phase 1 learns from labelled pairs of English sentences, phase 2 from translations. Sentence vectors are (N, D): row i
-of one batch and row i of the other are a pair. All return a scalar, the mean over pairs.
+Phase 1 learns from labelled pairs of sentences, phase 2 from translations. Sentence vectors are (N, D): row i of one
+batch and row i of the other are a pair. All return a scalar.
 """
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
+
+COSENT_SCALE = 20.0
+"""lambda of CoSENT."""
 
 
 def moving_loss(teacher_sources: Tensor, targets: Tensor) -> Tensor:
@@ -34,3 +37,15 @@ def graded_loss(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
     :param scores: similarity as graded by people, from 0 to 1, (N,).
     """
     return mse_loss(cosine_similarity(first, second), scores)
+
+
+def cosent_loss(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
+    """CoSENT (Su, 2022): log(1 + the sum over all i, j with score_i < score_j of exp(lambda (cos_i - cos_j))).
+
+    cos_i is the cosine of pair i. Only the order of the scores counts, as in Spearman's correlation.
+
+    :param scores: similarity as graded by people, on any scale, (N,).
+    """
+    scaled = COSENT_SCALE * cosine_similarity(first, second)
+    differences = (scaled[:, None] - scaled[None, :])[scores[:, None] < scores[None, :]]
+    return torch.logsumexp(torch.cat([differences.new_zeros(1), differences]), dim=0)

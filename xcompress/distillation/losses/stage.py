@@ -43,7 +43,7 @@ def kind_of(objective: ObjectiveName) -> PairKind:
     """Return the kind of pairs that an objective learns from."""
     if objective in ON_SENTENCES:
         return "monolingual"
-    return objective if objective in ON_LABELS else "translations"  # type: ignore[return-value]
+    return ON_LABELS.get(objective, "translations")
 
 
 def pair_kinds(stage: Stage) -> list[PairKind]:
@@ -203,6 +203,7 @@ OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "moving_teacher": lambda step: calibrated.moving_loss(step.targets["moving_sources"], step.target_vectors),
     "entailment": _entailment_objective,
     "graded": lambda step: calibrated.graded_loss(step.source_vectors, step.target_vectors, step.targets["scores"]),
+    "cosent": lambda step: calibrated.cosent_loss(step.source_vectors, step.target_vectors, step.targets["scores"]),
     "masked_word": _word_objective("masked_word"),
     "reconstruction": _word_objective("reconstruction"),
     "unified": _word_objective("unified"),
