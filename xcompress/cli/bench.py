@@ -1,6 +1,7 @@
 """`xcompress bench`: measure bundles and compare them with a reference."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,6 +83,13 @@ def bench(
             parser=real_number("--slow-down", 1, 100),
         ),
     ] = None,
+    mteb: Annotated[
+        str | None,
+        typer.Option(
+            help="Only score the bundles on these tasks of mteb, such as STS17,Tatoeba; downloads their data.",
+            show_default=False,
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; takes less than a minute.")] = False,
     json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
@@ -113,8 +121,13 @@ def bench(
 
     Example:  xcompress bench small other --reference path/to/model --device mobile --memory 100
 
+    Example:  xcompress bench small tiny --mteb STS17,STSBenchmark --languages en,de
+
     Example:  xcompress bench --compare bench-of-last-release.json --budgets recipes/minilm_ru3.yaml
     """
+    if mteb:
+        _score_with_mteb(bundles or [], mteb.split(","), language_codes(languages), json=json)
+        return
     from xcompress.api import bench_models
     from xcompress.bench.report import tables
     from xcompress.bench.report.budgets import load_budgets, require
@@ -167,6 +180,27 @@ def bench(
     )
     if errors:
         raise InputError(f"bench: {errors[0]}" + (f"; and {len(errors) - 1} more" if errors[1:] else ""))
+
+
+def _score_with_mteb(bundles: list[str], tasks: list[str], languages: Sequence[str], *, json: bool) -> None:
+    """Print the scores of bundles on tasks of mteb."""
+    from dataclasses import asdict
+    from json import dumps
+
+    from xcompress.bundle.released import find_bundle
+    from xcompress.console import emit, table
+    from xcompress.interop.mteb import evaluate, open_model
+
+    scores = evaluate([open_model(bundle) for bundle in bundles or [str(find_bundle(None))]], tasks, languages)
+    if json:
+        emit(dumps([asdict(score) for score in scores], indent=2))
+        return
+    rows = [
+        [score.model, score.task, score.metric, f"{100 * value:.1f}", subset]
+        for score in scores
+        for subset, value in {"all": score.score, **score.subsets}.items()
+    ]
+    table("Main scores of mteb, x 100", ["model", "task", "metric", "score", "subset"], rows)
 
 
 def _thread_counts(text: str) -> tuple[int, ...] | None:

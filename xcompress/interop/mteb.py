@@ -1,0 +1,175 @@
+"""A bundle as a model of mteb, the library behind the Massive Text Embedding Benchmark (Muennighoff et al., 2023).
+
+    import mteb
+    from xcompress.interop.mteb import open_model
+
+    results = mteb.evaluate(open_model("small"), mteb.get_tasks(["STS17"]))
+
+Needs `pip install 'xcompress[mteb]'`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mteb
+import numpy as np
+from mteb.models import ModelMeta
+from mteb.models.model_meta import ScoringFunction
+
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.manifest import HASH
+from xcompress.bundle.released import DEFAULT
+from xcompress.errors import InputError, first_line
+from xcompress.metrics import Vectors, cosine_matrix, cosines
+
+ORGANISATION = "xcompress"
+"""In front of the names of released models and folders, as mteb names models `organisation/model`."""
+TASKS_OF_TEXT = {
+    "stsb-": ("STSBenchmark", "STSBenchmarkMultilingualSTS"),
+    "anki": ("Tatoeba",),
+    "flores200": ("FloresBitextMining",),
+    "pawsx": ("PawsXPairClassification",),
+    "xquad-questions": ("XQuADRetrieval",),
+}
+"""Tasks of mteb whose texts are related to a training corpus, by the start of its name. mteb marks scores on them."""
+
+LANGUAGES = {
+    "ar": "ara-Arab",
+    "de": "deu-Latn",
+    "en": "eng-Latn",
+    "es": "spa-Latn",
+    "fr": "fra-Latn",
+    "it": "ita-Latn",
+    "ja": "jpn-Jpan",
+    "ko": "kor-Hang",
+    "nl": "nld-Latn",
+    "pl": "pol-Latn",
+    "pt": "por-Latn",
+    "ru": "rus-Cyrl",
+    "tr": "tur-Latn",
+    "zh": "cmn-Hans",
+}
+"""Languages of the shipped recipes as mteb writes them: ISO 639-3 and the script; others are left out."""
+
+
+class MtebModel:
+    """An encoder with the methods that mteb calls.
+
+    :param encoder: an open bundle.
+    :param name: its name, `organisation/model`.
+    """
+
+    def __init__(self, encoder: Encoder, name: str) -> None:
+        self.encoder = encoder
+        self._meta = describe(encoder.manifest, name)
+
+    @property
+    def mteb_model_meta(self) -> ModelMeta:
+        """The description of the model that mteb stores with its results."""
+        return self._meta
+
+    def encode(self, inputs: Iterable[Mapping[str, Any]], *, batch_size: int = 32, **_: object) -> Vectors:
+        """Encode the texts of mteb's batches, (N, D).
+
+        The encoder puts the model's prefix in front of every text. It has no prompts for single tasks.
+        """
+        texts = [text for batch in inputs for text in batch["text"]]
+        return self.encoder.encode(texts, batch_size=batch_size)
+
+    def similarity(self, embeddings1: Vectors, embeddings2: Vectors) -> Vectors:
+        """Return the cosines of all rows of (N, D) with all rows of (M, D), (N, M)."""
+        return cosine_matrix(np.atleast_2d(embeddings1), np.atleast_2d(embeddings2))
+
+    def similarity_pairwise(self, embeddings1: Vectors, embeddings2: Vectors) -> Vectors:
+        """Return the cosine of each row of (N, D) with the same row of (N, D), (N,)."""
+        return cosines(np.asarray(embeddings1), np.asarray(embeddings2)).astype(np.float32)
+
+
+def open_model(source: str | Path | Encoder = DEFAULT) -> MtebModel:
+    """Open a released model, the folder of a bundle, a hub id, or take an open encoder.
+
+    :raises InputError: when there is no such model, or it cannot be opened.
+    """
+    encoder = source if isinstance(source, Encoder) else Encoder.from_pretrained(source)
+    if isinstance(source, str) and source.count("/") == 1 and not Path(source).exists():
+        return MtebModel(encoder, source)  # a hub id
+    release = encoder.manifest.get("release", {})
+    return MtebModel(encoder, f"{ORGANISATION}/{release.get('name') or Path(encoder.manifest['source']).name}")
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """The main score of a model on a task of mteb, from 0 to 1."""
+
+    model: str
+    task: str
+    metric: str
+    score: float
+    """The mean over the subsets, as the leaderboard has it."""
+    subsets: Mapping[str, float]
+    """By subset, such as a language pair; of several splits the mean."""
+
+
+def evaluate(models: Sequence[MtebModel], tasks: Sequence[str], languages: Sequence[str] = ()) -> list[TaskScore]:
+    """Score models on tasks of mteb, which downloads their data and keeps the results in its cache.
+
+    :param tasks: names of tasks, such as STS17.
+    :param languages: leave out subsets in other languages.
+    :raises InputError: when there is no such task, or its data cannot be read.
+    """
+    codes = [LANGUAGES.get(language, language) for language in languages]
+    try:
+        chosen = list(mteb.get_tasks(list(tasks), languages=codes or None))
+    except (KeyError, ValueError) as error:
+        raise InputError(f"mteb: {error.args[0]}; `mteb available-tasks` lists all") from error
+    scores = []
+    for model in models:
+        for task in chosen:
+            try:
+                (result,) = mteb.evaluate(model, task).task_results
+            except (OSError, RuntimeError, ValueError) as error:  # no network, or no such data set
+                raise InputError(
+                    f"mteb: {task.metadata.name}: {first_line(error)}; its data must be in reach"
+                ) from error
+            subsets: dict[str, list[float]] = {}
+            for entry in (entry for split in result.scores.values() for entry in split):
+                subsets.setdefault(entry["hf_subset"], []).append(entry["main_score"])
+            means = {name: float(np.mean(values)) for name, values in subsets.items()}
+            name, metric = str(model.mteb_model_meta.name), task.metadata.main_score
+            scores.append(TaskScore(name, task.metadata.name, metric, float(result.get_score()), means))
+    return scores
+
+
+def describe(manifest: Mapping[str, Any], name: str) -> ModelMeta:
+    """Return mteb's description of a bundle.
+
+    Where the manifest does not list the training text, as for a bundle that is not a released model, mteb is told that
+    it is unknown.
+    """
+    release, bottleneck = manifest.get("release", {}), manifest.get("bottleneck")
+    width = bottleneck["width"] if bottleneck else manifest["hidden_size"]
+    corpora = [corpus["name"] for corpus in release.get("text", ())]
+    related = [tasks for start, tasks in TASKS_OF_TEXT.items() if any(name.startswith(start) for name in corpora)]
+    weights = sum(entry["bytes"] for file, entry in manifest["files"].items() if file.startswith("onnx/"))
+    return ModelMeta(
+        loader=None,
+        name=name,
+        revision=str(manifest.get(HASH) or manifest["made_from"])[:16],
+        release_date=str(release["finished"])[:10] if release.get("finished") else None,
+        languages=[LANGUAGES[language] for language in manifest["languages"] if language in LANGUAGES],
+        n_parameters=manifest["parameters"],
+        n_embedding_parameters=manifest["vocab_size"] * width,
+        memory_usage_mb=round(weights / 2**20, 1),
+        max_tokens=manifest["max_tokens"],
+        embed_dim=manifest["dimension"],
+        license=release["licence"].lower() if release else None,
+        open_weights=True,
+        public_training_code=None,
+        public_training_data=None,
+        framework=["ONNX"],
+        similarity_fn_name=ScoringFunction.COSINE,
+        use_instructions=bool(manifest["prefix"]),
+        training_datasets={task for tasks in related for task in tasks} if corpora else None,
+    )
