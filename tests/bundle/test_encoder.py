@@ -405,3 +405,36 @@ def test_vectors_that_do_not_fit_are_refused(encoder: Encoder, left: object, rig
 def test_top_k_takes_a_whole_number(k: object) -> None:
     with pytest.raises(InputError, match="top_k: k is "):
         top_k(np.array([0.1, 0.9]), k)  # type: ignore[arg-type]
+
+
+def test_the_mean_of_windows(encoder: Encoder) -> None:
+    """A text of three windows has the mean of their vectors, weighted by tokens; a short text is not changed."""
+    limit = encoder.manifest["max_tokens"]
+    words = [word for sentence in SENTENCES for word in sentence.split()]
+    long = " ".join((words * limit)[: 2 * limit])
+    windows = encoder._tokenizer.windows([long, "rain"])
+    assert [len(window) for window in windows[0][:2]] == [limit, limit] and len(windows[0]) == 3
+    assert windows[0][0] == encoder.token_ids([long])[0] and len(windows[1]) == 1
+    each = encoder._run(windows[0], 32)
+    expected = sum(len(ids) * vector for ids, vector in zip(windows[0], each, strict=True))
+    found = encoder.encode([long, "rain"], long="mean")
+    np.testing.assert_allclose(found[0], expected / np.linalg.norm(expected), atol=1e-6)
+    np.testing.assert_allclose(found[1], encoder.encode("rain"), atol=1e-6)
+    assert encoder.encode(long, long="mean").shape == found[0].shape
+    with pytest.raises(InputError, match="encode: long is 'middle'; choose cut or mean"):
+        encoder.encode("rain", long="middle")
+
+
+def test_vectors_of_int8_and_of_bits(encoder: Encoder) -> None:
+    vectors = encoder.encode(SENTENCES)
+    small, bits = (encoder.encode(SENTENCES, precision=precision) for precision in ("int8", "ubinary"))
+    assert (small.dtype, small.shape) == (np.int8, vectors.shape) and (np.abs(small).max(axis=1) == 127).all()
+    assert (bits.dtype, bits.shape) == (np.uint8, (len(SENTENCES), encoder.dimension // 8))
+    whole = encoder.similarity(vectors, vectors)
+    np.testing.assert_allclose(encoder.similarity(small, small), whole, atol=0.01)
+    signs = np.where(vectors > 0, 1, -1)
+    np.testing.assert_allclose(encoder.similarity(bits, bits), signs @ signs.T / encoder.dimension, atol=1e-6)
+    assert encoder.similarity(bits[0], vectors).shape == (1, len(SENTENCES))
+    assert encoder.encode("rain", precision="ubinary").shape == (encoder.dimension // 8,)
+    with pytest.raises(InputError, match="encode: precision is 'binary'; choose float32, int8 or ubinary"):
+        encoder.encode("rain", precision="binary")

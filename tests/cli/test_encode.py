@@ -2,6 +2,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -85,7 +86,7 @@ def test_a_file_becomes_vectors(working_folder: Path, expected: np.ndarray, name
     vectors = np.load("out/vectors.npy", allow_pickle=False)
     assert (vectors.shape, vectors.dtype) == ((7, 24), np.float32)
     np.testing.assert_allclose(vectors[[0, 1, 2, 3, 4, 6]], expected[[0, 1, 2, 3, 4, 0]], atol=1e-5)
-    assert [file.name for file in (working_folder / "out").iterdir()] == ["vectors.npy"]
+    assert sorted(file.name for file in (working_folder / "out").iterdir()) == ["vectors.npy", "vectors.npy.json"]
 
 
 def test_texts_and_lines_may_come_through_pipes(working_folder: Path, expected: np.ndarray) -> None:
@@ -107,7 +108,7 @@ def test_standard_input_becomes_vectors(expected: np.ndarray, arguments: list[st
 def test_many_lines_keep_their_order(
     working_folder: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xcompress.cli.encode._TEXTS_PER_STEP", 2)
+    monkeypatch.setattr("xcompress.bundle.stored_vectors._TEXTS_PER_STEP", 2)
     run("embed", *SENTENCES, "--output", "v.npy")
     np.testing.assert_allclose(np.load("v.npy"), expected, atol=1e-5)
 
@@ -123,6 +124,30 @@ def test_search_shows_the_nearest_lines_first(working_folder: Path) -> None:
     printed = run("search", "lines.txt", SENTENCES[4], "-k", "1").stdout
     assert f"1. {SENTENCES[4]}" in printed
     assert SENTENCES[0] not in printed
+
+
+def test_search_in_vectors_that_embed_wrote(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (working_folder / "lines.txt").write_text("\n".join([*SENTENCES[:2], "", *SENTENCES[2:]]))
+    run("embed", "--input", "lines.txt", "--output", "v.npy")
+    expected = json.loads(run("search", "lines.txt", SENTENCES[4], "--json").stdout)
+    monkeypatch.setattr("xcompress.bundle.stored_vectors._encode", lambda *_: pytest.fail("encoded again"))
+    found = json.loads(run("search", "lines.txt", SENTENCES[4], "--vectors", "v.npy", "--json").stdout)
+    assert [(one["line"], one["text"]) for one in found] == [(one["line"], one["text"]) for one in expected]
+    assert [one["cosine"] for one in found] == pytest.approx([one["cosine"] for one in expected], abs=1e-6)
+    (working_folder / "lines.txt").write_text("\n".join([*SENTENCES, "another"]))
+    says = "v.npy: .* is its text, not .*; write it again with embed --output"
+    assert re.fullmatch(says, error("search", "lines.txt", "rain", "--vectors", "v.npy"))
+
+
+@pytest.mark.parametrize(("numbers", "dtype", "width"), [("int8", np.int8, 24), ("ubinary", np.uint8, 3)])
+def test_vectors_in_fewer_bytes(working_folder: Path, numbers: str, dtype: type, width: int) -> None:
+    (working_folder / "lines.txt").write_text("\n".join(SENTENCES))
+    run("embed", "--input", "lines.txt", "--output", "v.npy", "--numbers", numbers)
+    vectors = np.load("v.npy")
+    assert (vectors.dtype, vectors.shape) == (dtype, (5, width))
+    found = json.loads(run("search", "lines.txt", SENTENCES[4], "--vectors", "v.npy", "--json").stdout)
+    assert found[0]["text"] == SENTENCES[4]
+    assert "precision is 'int2'; choose float32, int8 or ubinary" in error("embed", "a", "--numbers", "int2")
 
 
 @pytest.mark.parametrize("query", ["[/]", "[red]a[/red]", "\x1b]0;title\x07rain", "\u202erain", "\ud800", ":sea: $x$"])
@@ -183,7 +208,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     Path("file").touch()
     Path("folder.npy").mkdir()
-    monkeypatch.setattr("xcompress.cli.encode._encode", lambda *_: pytest.fail("encoded"))
+    monkeypatch.setattr("xcompress.bundle.stored_vectors._encode", lambda *_: pytest.fail("encoded"))
     assert error("embed", "a", "--output", output).startswith(f"{output}: {why}")
     assert sorted(entry.name for entry in working_folder.iterdir()) == ["file", "folder.npy"]
 

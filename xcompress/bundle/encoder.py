@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, Self, SupportsIndex, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from xcompress.files import as_path
 from xcompress.metrics import Vectors
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
+VectorPrecision = Literal["float32", "int8", "ubinary"]
+LongTexts = Literal["cut", "mean"]
 
 _PREFERRED = ("int8", "int4", "fp16", "fp32")
 """Order in which `auto` chooses where the manifest names no precision."""
@@ -165,7 +167,14 @@ class Encoder:
         """The languages that the encoder was made for, as ISO 639 codes."""
         return tuple(self._manifest.get("languages", ()))
 
-    def encode(self, texts: str | Sequence[str] | NDArray[Any], batch_size: int = 32) -> Vectors:
+    def encode(
+        self,
+        texts: str | Sequence[str] | NDArray[Any],
+        batch_size: int = 32,
+        *,
+        precision: VectorPrecision = "float32",
+        long: LongTexts = "cut",
+    ) -> NDArray[Any]:
         """Encode a sentence, or a list of sentences; texts of similar length share a batch.
 
             >>> encoder = Encoder.from_pretrained("tiny")
@@ -178,49 +187,87 @@ class Encoder:
         order that depends on the longest sentence of the batch. OpenVINO computes partly in bfloat16 on processors that
         have it; `manifest["parity"]["openvino"]["invariance_cosine"]` says how far the two are apart there.
 
-        Any text is accepted: empty, long, in any script. Lone surrogates count as `?`. Texts longer than
-        `manifest["max_tokens"]` tokens are truncated.
+        Any text is accepted: empty, long, in any script. Lone surrogates count as `?`.
 
         :param texts: one sentence, or an iterable of sentences.
         :param batch_size: maximum number of texts per call of the graph; batches of long texts are smaller.
-        :returns: float32; (D,) for one sentence, (n, D) for n sentences, in their order.
-        :raises InputError: when an item is not a string, or batch_size is no whole number from 1.
+        :param precision: float32; int8, each vector on a scale of its own, which cosines do not depend on; or ubinary,
+            the signs alone, eight dimensions to a byte. `similarity` takes all three.
+        :param long: what is done with texts of more than `manifest["max_tokens"]` tokens: cut, or the mean of the
+            vectors of all windows of that many tokens, weighted by their tokens.
+        :returns: (D,) for one sentence, (n, D) for n sentences, in their order; (n, D / 8) for ubinary.
+        :raises InputError: when an item is not a string, batch_size is no whole number from 1, or an option is unknown.
         """
         batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
         if batch_size < 1:
             raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
+        _check_option("precision", precision, get_args(VectorPrecision))
+        _check_option("long", long, get_args(LongTexts))
         sentences = _list_texts(texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
         for start in range(0, len(sentences), _TEXTS_AT_ONCE):
-            sequences = self.token_ids(sentences[start : start + _TEXTS_AT_ONCE])
-            for rows in batches_by_length([len(ids) for ids in sequences], batch_size):
-                # Pad the sequences of the batch to the longest of them, and run the graph.
-                shape = (len(rows), max(len(sequences[row]) for row in rows))
-                input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
-                attention_mask = np.zeros(shape, dtype=np.int64)
-                for place, row in enumerate(rows):
-                    input_ids[place, : len(sequences[row])] = sequences[row]
-                    attention_mask[place, : len(sequences[row])] = 1
-                feeds = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
-                outputs = self.session.run([OUTPUT], {name: feeds[name] for name in self._inputs})
-                vectors[[start + row for row in rows]] = outputs[0]
-        return vectors[0] if isinstance(texts, str) else vectors
+            some = sentences[start : start + _TEXTS_AT_ONCE]
+            if long == "cut":
+                vectors[start : start + len(some)] = self._run(self.token_ids(some), batch_size)
+            else:
+                vectors[start : start + len(some)] = self._mean_of_windows(some, batch_size)
+        stored = _as_precision(vectors, precision)
+        return stored[0] if isinstance(texts, str) else stored
 
-    def similarity(self, left: Vectors, right: Vectors) -> Vectors:
+    def _run(self, sequences: Sequence[Sequence[int]], batch_size: int) -> Vectors:
+        """Encode token ids, (N, D)."""
+        vectors = np.empty((len(sequences), self.dimension), dtype=np.float32)
+        for rows in batches_by_length([len(ids) for ids in sequences], batch_size):
+            # Pad the sequences of the batch to the longest of them, and run the graph.
+            shape = (len(rows), max(len(sequences[row]) for row in rows))
+            input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
+            attention_mask = np.zeros(shape, dtype=np.int64)
+            for place, row in enumerate(rows):
+                input_ids[place, : len(sequences[row])] = sequences[row]
+                attention_mask[place, : len(sequences[row])] = 1
+            feeds = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
+            outputs = self.session.run([OUTPUT], {name: feeds[name] for name in self._inputs})
+            vectors[rows] = outputs[0]
+        return vectors
+
+    def _mean_of_windows(self, texts: Sequence[str], batch_size: int) -> Vectors:
+        """Encode texts as the mean of their windows, weighted by tokens and scaled as the graph scales vectors."""
+        windows = self._tokenizer.windows(texts)
+        owners = np.repeat(np.arange(len(texts)), [len(of_text) for of_text in windows])
+        sequences = [ids for of_text in windows for ids in of_text]
+        weights = np.array([len(ids) for ids in sequences], dtype=np.float32)[:, None]
+        vectors = self._run(sequences, batch_size)
+        means = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        np.add.at(means, owners, weights * vectors)
+        if self._manifest.get("normalize", True):
+            return _unit("vectors", means)
+        totals = np.bincount(owners, weights[:, 0], minlength=len(texts))
+        scaled: Vectors = (means / totals[:, None]).astype(np.float32)
+        return scaled
+
+    def similarity(self, left: NDArray[Any], right: NDArray[Any]) -> Vectors:
         """Return the cosine of each vector of `left` with each vector of `right`.
+
+        Bits (uint8) count as 1 and -1.
 
         :param left: (n, D), or (D,) for one vector, as `encode` returns it.
         :param right: (m, D), or (D,) for one vector.
         :returns: (n, m), also where n or m is 1; 0 for vectors of zeros.
         :raises InputError: when one is no array of numbers, or they differ in D.
         """
-        left, right = _unit("left", left), _unit("right", right)
+        left, right = _unit("left", self._without_bits(left)), _unit("right", self._without_bits(right))
         if left.shape[1] != right.shape[1]:
             raise InputError(
                 f"similarity: the vectors are {left.shape[1]} and {right.shape[1]} numbers wide; "
                 "give vectors of one encoder"
             )
         return left @ right.T
+
+    def _without_bits(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """Unpack bits, (n, D / 8) of uint8, to 1 and -1, (n, D); return other vectors as they are."""
+        if getattr(vectors, "dtype", None) != np.uint8 or np.ndim(vectors) not in (1, 2):
+            return vectors
+        return np.unpackbits(vectors, axis=-1, count=self.dimension).astype(np.float32) * 2 - 1
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
@@ -306,6 +353,20 @@ def _choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> 
     order = (manifest.get("precision"), *_PREFERRED, *graphs) if precision == "auto" else (precision,)
     chosen = next(name for name in order if name in graphs)
     return chosen, graphs[chosen]
+
+
+def _check_option(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InputError(f"encode: {name} is {reprlib.repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")
+
+
+def _as_precision(vectors: Vectors, precision: VectorPrecision) -> NDArray[Any]:
+    """Return vectors (n, D) as float32, as int8 with the largest component at 127 or -127, or as their signs."""
+    if precision == "int8":
+        largest = np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(np.float32).tiny)
+        rounded: NDArray[np.int8] = np.rint(vectors * (127 / largest)).astype(np.int8)
+        return rounded
+    return np.packbits(vectors > 0, axis=1) if precision == "ubinary" else vectors
 
 
 def _unit(name: str, vectors: Vectors) -> Vectors:

@@ -49,6 +49,17 @@ class BundleTokenizer:
             pending, width = too_short, 8 * width
         return sequences
 
+    def windows(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        """Return the token ids of each text in windows of at most `max_tokens`, each with its special tokens.
+
+        The prefix stands in the first window. Of each text the first `LONGEST_TEXT` characters are read.
+        """
+        encodings = self.tokenizer.encode_batch_fast([self._prefix + clean(text[:LONGEST_TEXT]) for text in texts])
+        return [
+            [window.ids or [self.pad_token_id] for window in (encoding, *encoding.overflowing)]
+            for encoding in encodings
+        ]
+
 
 def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """Yield rows of similar length: at most `batch_size` rows and `_BATCH_TOKENS` tokens, padding included."""

@@ -18,12 +18,9 @@ from xcompress.errors import InputError
 from xcompress.printable import one_line
 
 if TYPE_CHECKING:
-    from xcompress.bundle.encoder import Encoder, Precision
+    from xcompress.bundle.encoder import Encoder, LongTexts, Precision, VectorPrecision
     from xcompress.bundle.engines import Engine
-    from xcompress.metrics import Vectors
 
-_TEXTS_PER_STEP = 1024
-"""Texts encoded per step of the progress bar."""
 _CHARACTERS_SHOWN = 1000
 """Characters of a text that a table shows."""
 _NUMBERS_SHOWN = 4
@@ -47,6 +44,9 @@ EngineName = Annotated[
         help="What runs the graph: onnxruntime, openvino (an extra), or auto: openvino for bundles exported for it."
     ),
 ]
+Long = Annotated[
+    str, typer.Option(help="Texts longer than the model's window: cut them, or take the mean of all their windows.")
+]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -64,7 +64,17 @@ def embed(
         str | None,
         typer.Option("--input", "-i", help="File with one text per line, also .gz and .xz; - reads standard input."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the vectors to this .npy file.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the vectors to this .npy file. An interrupted command continues there."
+        ),
+    ] = None,
+    numbers: Annotated[
+        str,
+        typer.Option(help="Numbers of the vectors: float32, int8 (a quarter of the bytes) or ubinary (packed signs)."),
+    ] = "float32",
+    long: Long = "cut",
     precision: PrecisionName = "auto",
     engine: EngineName = "auto",
     threads: Threads = None,
@@ -78,25 +88,22 @@ def embed(
     Example:  xcompress embed "Where is the station?" "Wo ist der Bahnhof?"
 
     Example:  xcompress embed --model runs/minilm_ru3/bundle --input sentences.txt.gz --output vectors.npy
+
+    Example:  xcompress embed --input documents.txt --output vectors.npy --long mean --numbers int8
     """
+    from xcompress.bundle.stored_vectors import encode_to_file, encode_with_progress
     from xcompress.console import emit, say, table
 
     if output is not None and output.suffix != ".npy":
         raise InputError(f"{output}: vectors are written as .npy; give a name that ends in .npy")
     sentences = _read_texts(texts or [], source)
     encoder = _open_encoder(model, precision, engine, threads)
+    options = cast("VectorPrecision", numbers), cast("LongTexts", long)
     if output is None:
-        vectors = _encode(encoder, sentences)
+        vectors = encode_with_progress(encoder, sentences, *options)
     else:
-        import numpy as np
-
-        from xcompress.files import whole_file
-
-        with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
-            vectors = _encode(encoder, sentences)
-            with temporary.open("wb") as stream:
-                np.save(stream, vectors)
-        say(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} dimensions")
+        vectors = encode_to_file(encoder, sentences, output, *options)
+        say(f"{output}: {vectors.shape[0]} vectors of {encoder.dimension} dimensions")
     if json:
         for sentence, vector in zip(sentences, vectors, strict=True):
             emit(_to_json({"text": sentence, "vector": [_round(number) for number in vector]}))
@@ -130,6 +137,12 @@ def search(
             parser=whole_number("--column", 1, 10_000),
         ),
     ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            help="Vectors of the lines, from embed --input FILE --output: no line is encoded again.", show_default=False
+        ),
+    ] = None,
     precision: PrecisionName = "auto",
     engine: EngineName = "auto",
     threads: Threads = None,
@@ -140,16 +153,25 @@ def search(
     Example:  xcompress search sentences.txt "Wo ist der Bahnhof?" -k 3
 
     Example:  xcompress search pairs.tsv.gz "a lost suitcase" --column 2 --model runs/minilm_ru3/bundle --json
+
+    Example:  xcompress search sentences.txt "ein Koffer" --vectors vectors.npy
     """
     from xcompress.bundle.encoder import top_k
+    from xcompress.bundle.stored_vectors import encode_with_progress, read_vectors, similarity_in_blocks
     from xcompress.console import emit, table
 
-    lines = [line for line in _read_column(file, column) if line[1].strip()]
-    if not lines:
+    lines = list(_read_column(file, column))
+    if not any(text.strip() for _, text in lines):
         raise InputError(f"{file}: contains no text; give a file with one sentence per line")
     encoder = _open_encoder(model, precision, engine, threads)
-    vectors = _encode(encoder, [text for _, text in lines])
-    cosines = encoder.similarity(encoder.encode(query), vectors)[0]
+    kept = [row for row, (_, text) in enumerate(lines) if text.strip()]
+    if vectors:
+        known = read_vectors(vectors, encoder, [text for _, text in lines])
+        cosines = similarity_in_blocks(encoder, encoder.encode(query), known)[kept]
+    else:
+        known = encode_with_progress(encoder, [lines[row][1] for row in kept])
+        cosines = encoder.similarity(encoder.encode(query), known)[0]
+    lines = [lines[row] for row in kept]
     nearest = [(rank, float(cosines[row]), *lines[row]) for rank, row in enumerate(top_k(cosines, k), 1)]
     if json:
         keys = ("rank", "cosine", "line", "text")
@@ -232,21 +254,6 @@ def _decode_lines(name: str, lines: Iterable[bytes]) -> Iterator[Line]:
         except UnicodeDecodeError as error:
             raise InputError(f"{name}, line {number}: not UTF-8 ({error.reason}); convert the file") from error
         yield number, text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
-
-
-def _encode(encoder: "Encoder", texts: Sequence[str]) -> "Vectors":
-    """Encode texts under a progress bar, (n, D)."""
-    import numpy as np
-
-    from xcompress.console import bar
-
-    vectors = np.empty((len(texts), encoder.dimension), dtype=np.float32)
-    with bar("encoding", len(texts)) as ticker:
-        for start in range(0, len(texts), _TEXTS_PER_STEP):
-            step = texts[start : start + _TEXTS_PER_STEP]
-            vectors[start : start + len(step)] = encoder.encode(step)
-            ticker.advance(len(step))
-    return vectors
 
 
 def _to_json(value: object) -> str:

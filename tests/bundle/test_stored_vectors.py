@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.student import SENTENCES, bundle
+from xcompress.bundle import stored_vectors
+from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.stored_vectors import encode_to_file, read_vectors, similarity_in_blocks
+from xcompress.errors import InputError
+from xcompress.files import read_json
+
+TEXTS = [f"{sentence} {number}" for number in range(3) for sentence in SENTENCES]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return Encoder(bundle(), precision="fp32")
+
+
+def test_an_interrupted_call_continues_where_it_stopped(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    whole, calls = Encoder.encode, []
+
+    def encode(self: Encoder, texts: list[str], **options: object) -> np.ndarray:
+        calls.append(texts)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(self, texts, **options)
+
+    monkeypatch.setattr(Encoder, "encode", encode)
+    output = tmp_path / "v.npy"
+    with pytest.raises(KeyboardInterrupt):
+        encode_to_file(encoder, TEXTS, output)
+    assert not output.exists() and len(list((tmp_path / "v.npy.partial").glob("*.npy"))) == 2
+    found = encode_to_file(encoder, TEXTS, output)
+    assert "8 of 15 texts were encoded earlier" in capsys.readouterr().err
+    assert [text for texts in calls[3:] for text in texts] == TEXTS[8:]
+    np.testing.assert_allclose(found, whole(encoder, TEXTS), atol=1e-6)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["v.npy", "v.npy.json"]
+    assert read_json(tmp_path / "v.npy.json")["texts"] == 15
+    np.testing.assert_array_equal(read_vectors(output, encoder, TEXTS), found)
+    cosines = similarity_in_blocks(encoder, found[3], found)
+    assert cosines.shape == (15,) and cosines.argmax() == 3
+
+
+def test_other_texts_start_anew(tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    (tmp_path / "v.npy.partial").mkdir()
+    (tmp_path / "v.npy.partial" / "texts.json").write_text("{}")
+    np.save(tmp_path / "v.npy.partial" / f"{0:012}.npy", np.zeros((4, 24), dtype=np.float32))
+    found = encode_to_file(encoder, TEXTS, tmp_path / "v.npy", "int8")
+    assert found.dtype == np.int8 and np.abs(found[:4]).max() == 127
+
+
+def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: Encoder) -> None:
+    output = tmp_path / "v.npy"
+    encode_to_file(encoder, TEXTS, output)
+    with pytest.raises(InputError, match=r"v\.npy: shape \(15, 24\) for 14 texts"):
+        read_vectors(output, encoder, TEXTS[1:])
+    with pytest.raises(InputError, match=r"v\.npy: \w+ is its text, not \w+; write it again"):
+        read_vectors(output, encoder, TEXTS[::-1])
+    with pytest.raises(InputError, match=r"v\.npy: \w+ is its model, not \w+; write it again"):
+        read_vectors(output, Encoder.from_pretrained("tiny"), TEXTS)
+    output.write_bytes(b"no array")
+    with pytest.raises(InputError, match=r"v\.npy: cannot be read"):
+        read_vectors(output, encoder, TEXTS)
+    with pytest.raises(InputError, match="is a folder; give the name of a file"):
+        encode_to_file(encoder, TEXTS, tmp_path)

@@ -1,0 +1,145 @@
+"""Vectors in .npy files: computed in blocks that survive an interruption, described beside, and read for a search."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompress import console
+from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision
+from xcompress.errors import InputError, first_line
+from xcompress.files import check_target, read_json, whole_file, write_json
+from xcompress.metrics import Vectors
+
+BLOCK = 16_384
+"""Texts whose vectors are written at a time; fewer texts are written at once, at the end."""
+_TEXTS_PER_STEP = 1024
+"""Texts encoded per step of the progress bar."""
+
+AnyVectors = NDArray[Any]
+"""float32 or int8, (N, D); or uint8 that hold eight dimensions each, (N, D / 8)."""
+
+
+def encode_with_progress(
+    encoder: Encoder, texts: Sequence[str], precision: VectorPrecision = "float32", long: LongTexts = "cut"
+) -> AnyVectors:
+    """Encode texts under a progress bar; the result is that of `Encoder.encode`."""
+    with console.bar("encoding", len(texts)) as ticker:
+        return _encode(encoder, texts, precision, long, ticker.advance)
+
+
+def encode_to_file(
+    encoder: Encoder,
+    texts: Sequence[str],
+    output: Path,
+    precision: VectorPrecision = "float32",
+    long: LongTexts = "cut",
+) -> AnyVectors:
+    """Encode texts into a .npy file, and write `<output>.json` beside it, which says what they are vectors of.
+
+    With more than `BLOCK` texts, finished blocks are kept in the folder `<output>.partial` until the file is complete:
+    an interrupted call continues there.
+
+    :returns: the vectors, mapped into memory where there are several blocks.
+    :raises InputError: when the file cannot be written.
+    """
+    facts = _describe(encoder, texts) | {"precision": precision, "long": long}
+    if len(texts) <= BLOCK:
+        with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
+            vectors = encode_with_progress(encoder, texts, precision, long)
+            with temporary.open("wb") as stream:
+                np.save(stream, vectors)
+        write_json(_facts_file(output), facts)
+        return vectors
+
+    # Compute the blocks that an earlier call has not finished.
+    check_target(output)
+    if output.is_dir():
+        raise InputError(f"{output}: is a folder; give the name of a file")
+    parts = output.with_name(f"{output.name}.partial")
+    known = parts / "texts.json"
+    if known.is_file() and read_json(known) != facts:
+        shutil.rmtree(parts)
+    write_json(known, facts)
+    starts = range(0, len(texts), BLOCK)
+    files = [parts / f"{start:012}.npy" for start in starts]
+    done = sum(file.is_file() for file in files)
+    if done:
+        console.say(f"{output}: {done * BLOCK:,} of {len(texts):,} texts were encoded earlier")
+    with console.bar("encoding", len(texts)) as ticker:
+        ticker.start_at(min(done * BLOCK, len(texts)))
+        for start, file in zip(starts, files, strict=True):
+            if not file.is_file():
+                block = _encode(encoder, texts[start : start + BLOCK], precision, long, ticker.advance)
+                with whole_file(file) as temporary, temporary.open("wb") as stream:
+                    np.save(stream, block)
+
+    # Join them.
+    first = np.load(files[0], mmap_mode="r")
+    with whole_file(output) as temporary:
+        joined = np.lib.format.open_memmap(temporary, "w+", first.dtype, (len(texts), first.shape[1]))
+        for start, file in zip(starts, files, strict=True):
+            joined[start : start + BLOCK] = np.load(file)
+        joined.flush()
+    write_json(_facts_file(output), facts)
+    shutil.rmtree(parts)
+    complete: AnyVectors = np.load(output, mmap_mode="r")
+    return complete
+
+
+def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVectors:
+    """Read the vectors that `encode_to_file` wrote of these texts with this encoder.
+
+    :returns: mapped into memory.
+    :raises InputError: when the file is no such array, or is of other texts or another encoder.
+    """
+    try:
+        vectors = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{file}: cannot be read ({first_line(error)}); give a file that embed --output wrote"
+        ) from error
+    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or len(vectors) != len(texts):
+        shape = getattr(vectors, "shape", None)
+        raise InputError(f"{file}: shape {shape} for {len(texts):,} texts; write it again with embed --output")
+    facts = read_json(_facts_file(file)) if _facts_file(file).is_file() else {}
+    for name, value in _describe(encoder, texts).items():
+        if name in facts and facts[name] != value:
+            raise InputError(f"{file}: {facts[name]} is its {name}, not {value}; write it again with embed --output")
+    return vectors
+
+
+def similarity_in_blocks(encoder: Encoder, query: Vectors, vectors: AnyVectors) -> Vectors:
+    """Return the cosines of one vector (D,) with vectors on disk (N, D), a block of them in memory at a time; (N,)."""
+    starts = range(0, len(vectors), BLOCK)
+    return np.concatenate([encoder.similarity(query, vectors[start : start + BLOCK])[0] for start in starts])
+
+
+def _describe(encoder: Encoder, texts: Sequence[str]) -> dict[str, object]:
+    digest = sha256()
+    for text in texts:
+        digest.update(text.encode("utf-8", "replace") + b"\n")
+    return {"model": str(encoder.manifest.get("made_from")), "texts": len(texts), "text": digest.hexdigest()[:16]}
+
+
+def _facts_file(output: Path) -> Path:
+    return output.with_name(f"{output.name}.json")
+
+
+def _encode(
+    encoder: Encoder,
+    texts: Sequence[str],
+    precision: VectorPrecision,
+    long: LongTexts,
+    advance: Callable[[int], None],
+) -> AnyVectors:
+    blocks = []
+    for start in range(0, len(texts), _TEXTS_PER_STEP):
+        step = texts[start : start + _TEXTS_PER_STEP]
+        blocks.append(encoder.encode(step, precision=precision, long=long))
+        advance(len(step))
+    return np.concatenate(blocks)
