@@ -21,8 +21,7 @@ _SECTIONS = """
 
 {text}
 
-Pairs are those of English with a language that training could read, after filters. Labelled pairs count under the
-language of their first sentence.
+Pairs are those of English with a language that training could read, after filters; {en} counts labelled English pairs.
 
 Models that lent vectors, layers or rows:
 
@@ -57,6 +56,7 @@ def released_card(manifest: Mapping[str, Any]) -> str:
             weakest.append(f"Weakest in {test}, {kind}: {worst}, {column[worst]:.1f} (mean {mean:.1f}).")
     sections = _SECTIONS.format(
         text=_text_table(release["text"]),
+        en=f"`{PIVOT}`",
         models=_models_table(release["models"]),
         commands="\n    ".join(release["commands"]),
         recipe=release["recipe"],

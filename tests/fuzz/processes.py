@@ -43,7 +43,7 @@ def kill_embed(folder: Path, bundle: Path, count: int) -> Tally:
             assert np.load(folder / "out/lines.npy").shape[0] == LINES
             (folder / "out/lines.npy").unlink()
 
-    return _kill(Tally("embed killed"), command, folder, count, "lines.npy", check)
+    return _kill(Tally("embed killed"), command, folder, count, "lines.npy", check, beside=("lines.npy.json",))
 
 
 def kill_export(folder: Path, student: Path, count: int) -> Tally:
@@ -74,8 +74,20 @@ def kill_distill(folder: Path, recipe: Path, count: int) -> Tally:
     return _kill(Tally("distill killed"), [*command, str(folder / "out/run")], folder, count, "run", check)
 
 
-def _kill(tally: Tally, command: list[str], folder: Path, count: int, result: str, check: Callable[[], None]) -> Tally:
-    """Kill a command at random moments of the time that it takes; at last let it end."""
+def _kill(
+    tally: Tally,
+    command: list[str],
+    folder: Path,
+    count: int,
+    result: str,
+    check: Callable[[], None],
+    beside: tuple[str, ...] = (),
+) -> Tally:
+    """Kill a command at random moments of the time that it takes; at last let it end.
+
+    :param result: what it makes.
+    :param beside: what it makes beside that.
+    """
     random, longest = Random(SEED), 0.0
     for place in ("first", "again"):  # the first one waits until the libraries are loaded
         (folder / place).mkdir()
@@ -94,7 +106,7 @@ def _kill(tally: Tally, command: list[str], folder: Path, count: int, result: st
     run(command, folder / "last.log")
     left = sorted(path.name for path in (folder / "out").iterdir())
     check()
-    if left != [result]:
+    if left != [result, *beside]:
         tally.fail("the run after all kills", f"left {left}")
     return tally
 
