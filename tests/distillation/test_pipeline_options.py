@@ -247,7 +247,7 @@ def test_a_stage_may_read_named_text_in_epochs(recipe_file: Path, tmp_path: Path
 
 def test_dev_scores_on_sts_sets_and_while_training(recipe_file: Path, tmp_path: Path) -> None:
     _, facts = run(recipe_file, tmp_path, CONTRAST, f"dev={{sts: {DATA}, every: 1, steps: 2}}", "precision=float32")
-    assert facts["1-contrast"]["dev"]["sts"].keys() == {"en-en", "de-de", "fr-fr", "en-de", "en-fr"}
+    assert facts["1-contrast"]["dev"]["sts"].keys() == {"en-en", "de-de", "fr-fr", "en-de", "en-fr", "de-fr"}
     assert [point["step"] for point in facts["1-contrast"]["dev_course"]] == [2, 4]
     assert facts["1-contrast"]["dev_course"][-1]["dev"]["sts en-xx"] == pytest.approx(
         np.mean([facts["1-contrast"]["dev"]["sts"][pair] for pair in ("en-de", "en-fr")]),
