@@ -43,6 +43,8 @@ def main() -> None:
     options = parser.parse_args()
     languages = options.languages.split(",")
     genres = read_folder(options.data / "stsb-multi-mt").within(languages).by_genre()
+    present = {side_of(first, second) for first in languages for second in languages}
+    sides = [side for side in SIDES if side in present]
     scores: dict[str, dict[str, Pairs]] = {}
     rows = []
     for name in options.encoders:
@@ -51,7 +53,7 @@ def main() -> None:
 
         # By genre and direction.
         figures = []
-        for side in SIDES:
+        for side in sides:
             of_side = [
                 fmean(value for pair, value in by_pair.items() if side_of(*pair) == side)
                 for by_pair in scores[name].values()
@@ -59,7 +61,8 @@ def main() -> None:
             figures += [*of_side, fmean(of_side)]
         figures += translations_found(encode, options.data / "tatoeba", [*languages, "ar"])
         rows.append([name, *(f"{figure:.1f}" for figure in figures)])
-    head = ["encoder", *(f"{genre}, {side}" for side in SIDES for genre in (*genres, "mean")), "xx>en", "en>xx"]
+    head = ["encoder", *(f"{genre}, {side}" for side in sides for genre in (*genres, "mean")), "xx>en", "en>xx"]
+    head = head[: len(rows[0])]  # without Tatoeba, the last two are missing
     emit(markdown_table(head, rows) + "\n")
 
     # By language: English with it in both directions, mean of the genres.

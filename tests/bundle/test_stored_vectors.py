@@ -64,6 +64,10 @@ def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: E
         read_vectors(output, encoder, TEXTS[::-1])
     with pytest.raises(InputError, match=r"v\.npy: \w+ is its model, not \w+; write it again"):
         read_vectors(output, Encoder.from_pretrained("tiny"), TEXTS)
+    (tmp_path / "v.npy.json").write_text('["model"]')
+    with pytest.raises(InputError, match=r"v\.npy\.json: .*not"):
+        read_vectors(output, encoder, TEXTS)
+    (tmp_path / "v.npy.json").unlink()
     output.write_bytes(b"no array")
     with pytest.raises(InputError, match=r"v\.npy: cannot be read"):
         read_vectors(output, encoder, TEXTS)

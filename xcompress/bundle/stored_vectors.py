@@ -107,6 +107,8 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
         shape = getattr(vectors, "shape", None)
         raise InputError(f"{file}: shape {shape} for {len(texts):,} texts; write it again with embed --output")
     facts = read_json(_facts_file(file)) if _facts_file(file).is_file() else {}
+    if not isinstance(facts, dict):
+        raise InputError(f"{_facts_file(file)}: not what embed --output wrote; write it again")
     for name, value in _describe(encoder, texts).items():
         if name in facts and facts[name] != value:
             raise InputError(f"{file}: {facts[name]} is its {name}, not {value}; write it again with embed --output")

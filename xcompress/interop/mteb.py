@@ -96,7 +96,9 @@ def open_model(source: str | Path | Encoder = DEFAULT) -> MtebModel:
     if isinstance(source, str) and source.count("/") == 1 and not Path(source).exists():
         return MtebModel(encoder, source)  # a hub id
     release = encoder.manifest.get("release", {})
-    return MtebModel(encoder, f"{ORGANISATION}/{release.get('name') or Path(encoder.manifest['source']).name}")
+    return MtebModel(
+        encoder, f"{ORGANISATION}/{release.get('name') or Path(encoder.manifest.get('source', 'encoder')).name}"
+    )
 
 
 @dataclass(frozen=True)
@@ -149,18 +151,18 @@ def describe(manifest: Mapping[str, Any], name: str) -> ModelMeta:
     it is unknown.
     """
     release, bottleneck = manifest.get("release", {}), manifest.get("bottleneck")
-    width = bottleneck["width"] if bottleneck else manifest["hidden_size"]
+    width, tokens = (bottleneck or {}).get("width", manifest.get("hidden_size")), manifest.get("vocab_size")
     corpora = [corpus["name"] for corpus in release.get("text", ())]
-    related = [tasks for start, tasks in TASKS_OF_TEXT.items() if any(name.startswith(start) for name in corpora)]
-    weights = sum(entry["bytes"] for file, entry in manifest["files"].items() if file.startswith("onnx/"))
+    related = [tasks for start, tasks in TASKS_OF_TEXT.items() if any(corpus.startswith(start) for corpus in corpora)]
+    weights = sum(entry["bytes"] for file, entry in manifest.get("files", {}).items() if file.startswith("onnx/"))
     return ModelMeta(
         loader=None,
         name=name,
-        revision=str(manifest.get(HASH) or manifest["made_from"])[:16],
+        revision=str(manifest.get(HASH) or manifest.get("made_from"))[:16],
         release_date=str(release["finished"])[:10] if release.get("finished") else None,
-        languages=[LANGUAGES[language] for language in manifest["languages"] if language in LANGUAGES],
-        n_parameters=manifest["parameters"],
-        n_embedding_parameters=manifest["vocab_size"] * width,
+        languages=[LANGUAGES[language] for language in manifest.get("languages", ()) if language in LANGUAGES],
+        n_parameters=manifest.get("parameters"),
+        n_embedding_parameters=tokens * width if tokens and width else None,
         memory_usage_mb=round(weights / 2**20, 1),
         max_tokens=manifest["max_tokens"],
         embed_dim=manifest["dimension"],
