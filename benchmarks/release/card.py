@@ -21,7 +21,8 @@ _SECTIONS = """
 
 {text}
 
-Pairs are those of English with a language that training could read, after filters; {en} counts labelled English pairs.
+Pairs are those of English with a language that training could read, after filters. Graded pairs count under the
+language of their first sentence.
 
 Models that lent vectors, layers or rows:
 
@@ -40,6 +41,15 @@ Of the graph in this folder. Choices were made on these sets, and nothing was tr
 {scores}
 
 {sets}
+{cosines}"""
+
+_COSINES_SECTION = """
+## Cosines
+
+Of the sentences of the built-in pairs, English with the other languages: with their translations, and with the
+translations of other sentences. Shares in %:
+
+{shares}
 """
 
 
@@ -56,7 +66,6 @@ def released_card(manifest: Mapping[str, Any]) -> str:
             weakest.append(f"Weakest in {test}, {kind}: {worst}, {column[worst]:.1f} (mean {mean:.1f}).")
     sections = _SECTIONS.format(
         text=_text_table(release["text"]),
-        en=f"`{PIVOT}`",
         models=_models_table(release["models"]),
         commands="\n    ".join(release["commands"]),
         recipe=release["recipe"],
@@ -68,6 +77,7 @@ def released_card(manifest: Mapping[str, Any]) -> str:
             f"{test['rows']} rows"
             for test in release["scores"]
         ),
+        cosines=_cosines_section(release["cosines"]),
     )
     notes = ReleaseNotes(
         name=release["name"],
@@ -123,6 +133,13 @@ def _scores_table(columns: Columns) -> str:
     rows = [[language, *(cell(column.get(language)) for column in columns.values())] for language in languages]
     means = ["mean", *(cell(fmean(column.values())) for column in columns.values())]
     return markdown_table(["language", *(f"{test}: {kind}" for test, kind in columns)], [*rows, means])
+
+
+def _cosines_section(shares: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a histogram as a table, from the lowest cosine that occurs."""
+    used = [cosine for cosine in shares if any(shares[cosine].values())]
+    rows = [[cosine, *(f"{share:.1f}" for share in shares[cosine].values())] for cosine in used]
+    return _COSINES_SECTION.format(shares=markdown_table(["cosine", *shares[used[0]]], rows))
 
 
 def _score_columns(scores: Sequence[Mapping[str, Any]]) -> Columns:

@@ -64,7 +64,7 @@ def read_points(run: Path) -> list[Point]:
         facts = next(step["facts"] for key, step in manifest["steps"].items() if key.endswith(f"-{name}"))
         if "untrained" in facts:
             points.append(Point(manifest["name"], seen, DevScores(**facts["untrained"]).means()))
-        for entry in facts["dev_course"]:
+        for entry in facts.get("dev_course", []):  # the mean of several trainings has none
             points.append(Point(manifest["name"], seen + entry["step"] * sentences_per_step(stage), entry["dev"]))
         seen += stage["steps"] * sentences_per_step(stage)
         points.append(Point(manifest["name"], seen, DevScores(**facts["dev"]).means()))
@@ -87,8 +87,8 @@ def sentences_seen_before(run: Path) -> int:
 
 
 def sentences_per_step(stage: Mapping[str, Any]) -> int:
-    """Count the sentences in a step of a stage."""
-    return SIDES * int(stage["batch_size"])
+    """Count the sentences in a step of a stage, in all its trainings."""
+    return SIDES * int(stage["batch_size"]) * int(stage.get("soup", 1))
 
 
 def table(points: Sequence[Point]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from card import released_card
+from numpy.typing import NDArray
 from provenance import (
     Table,
     differences,
@@ -38,9 +39,11 @@ from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import MANIFEST, graphs_of, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, fail, say, warn
+from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError, XCompressError
 from xcompress.export.card import CARD
 from xcompress.files import megabytes, read_json, size_of, whole_folder, write_text
+from xcompress.metrics import cosine_matrix
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage
 
@@ -70,7 +73,8 @@ def main() -> None:
         table = read_table(arguments.table)
         facts = release_facts(arguments.run, bundle, table, name=arguments.name, recipe=arguments.recipe)
         scores = score_bundle(bundle, arguments.run, arguments.data, table)
-        folder = write_release(bundle, arguments.into / arguments.name, {**facts, "scores": scores})
+        facts = {**facts, "scores": scores, "cosines": cosine_shares(Encoder(bundle))}
+        folder = write_release(bundle, arguments.into / arguments.name, facts)
     except XCompressError as error:
         fail(str(error))
         sys.exit(error.exit_code)
@@ -169,6 +173,34 @@ def add_origins(scores: Sequence[Mapping[str, Any]], table: Table) -> list[dict[
             raise InputError(f"{test['test']}: the table of dev sets has no such entry; add title, source and licence")
         with_origins.append({**test, **entry.model_dump()})
     return with_origins
+
+
+def cosine_shares(encoder: Encoder) -> dict[str, dict[str, float]]:
+    """Return how many cosines of built-in sentences lie in each interval of 0.1, in % of their kind.
+
+    :param encoder: of English and at least one other language of the built-in pairs.
+    :returns: by the interval's lower bound, then `translations` and `other sentences`.
+    """
+    pairs = builtin().language_pairs
+    english = pairs["en-en"].first
+    rows = [english.index(text) for text in dict.fromkeys(english)]  # each sentence once
+    sources = encoder.encode([english[row] for row in rows])
+    same = np.eye(len(rows), dtype=bool)
+    cosines: dict[str, list[NDArray[np.float32]]] = {"translations": [], "other sentences": []}
+    for language in encoder.languages:
+        if language != "en" and f"{language}-{language}" in pairs:
+            translated = pairs[f"{language}-{language}"].first
+            matrix = cosine_matrix(sources, encoder.encode([translated[row] for row in rows]))
+            cosines["translations"].append(matrix[same])
+            cosines["other sentences"].append(matrix[~same])
+    edges = np.linspace(-1, 1, 21)
+    shares = {kind: np.histogram(np.concatenate(values).clip(-1, 1), edges)[0] for kind, values in cosines.items()}
+    return {
+        f"{edge:.1f} to {edge + 0.1:.1f}": {
+            kind: round(100 * int(counts[number]) / int(counts.sum()), 2) for kind, counts in shares.items()
+        }
+        for number, edge in enumerate(edges[:-1])
+    }
 
 
 def write_release(bundle: Path, target: Path, facts: Mapping[str, Any]) -> Path:

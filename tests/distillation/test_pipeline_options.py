@@ -274,3 +274,41 @@ def test_tensorboard_logs_are_written_when_asked_for(recipe_file: Path, tmp_path
     pytest.importorskip("tensorboard", reason="needs tensorboard")
     finished = distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "run", tensorboard=True)
     assert list((finished / "tensorboard/contrast").glob("events.*"))
+
+
+def test_a_soup_is_the_mean_of_trainings_with_different_seeds(recipe_file: Path, tmp_path: Path) -> None:
+    finished, facts = run(recipe_file, tmp_path, CONTRAST, "stages.contrast.soup=2", "stages.contrast.seed=5")
+    trainings = [Student.load(finished / f"1-contrast-of-seed-{seed}")[0].state_dict() for seed in (5, 6)]
+    soup = load_finite(finished).state_dict()
+    assert any(not torch.equal(first, second) for first, second in zip(*(x.values() for x in trainings), strict=True))
+    for name, weight in soup.items():
+        torch.testing.assert_close(weight, (trainings[0][name] + trainings[1][name]) / 2)
+    assert "dev" in facts["1-contrast"]
+    assert ["untrained" in facts[f"1-contrast-of-seed-{seed}"] for seed in (5, 6)] == [True, False]
+
+
+def test_a_larger_soup_reuses_the_trainings_of_a_smaller_one(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(recipe_file, tmp_path, CONTRAST)
+    run(recipe_file, tmp_path, CONTRAST, "stages.contrast.soup=2")
+    capsys.readouterr()
+    run(recipe_file, tmp_path, CONTRAST, "stages.contrast.soup=3")
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if "done in" in line] == [
+        "1-contrast-of-seed-4",
+        "1-contrast",
+    ]
+
+
+def test_a_dry_run_counts_all_trainings_of_a_soup(recipe_file: Path, tmp_path: Path) -> None:
+    stages = [
+        plan(load_recipe(recipe_file, [CONTRAST, f"stages.contrast.soup={soup}"]), tmp_path / "run").stages[0]
+        for soup in (1, 10)
+    ]
+    assert [stage.trainings for stage in stages] == [1, 10]
+    assert stages[0].steps == stages[1].steps
+
+
+def test_seeds_of_a_soup_must_fit(recipe_file: Path) -> None:
+    with pytest.raises(InputError, match=r"stages\.contrast\.seed: too large, as soup counts on from it"):
+        load_recipe(recipe_file, [CONTRAST, f"stages.contrast.seed={2**32 - 2}", "stages.contrast.soup=3"])

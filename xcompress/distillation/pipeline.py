@@ -98,6 +98,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
                 start=start,
                 assistant=assistant,
                 student=student,
+                seed=recipe.seed_of(name),
                 tensorboard=folder / "tensorboard" if tensorboard else None,
             )
             step = stage_step(run, number, inputs)

@@ -47,6 +47,8 @@ class PlannedStage:
     """One stage as it would run."""
 
     name: str
+    trainings: int
+    """From the same start; the weights of the result are the means of theirs."""
     train: str
     objectives: dict[str, float]
     steps: int | None
@@ -153,9 +155,10 @@ def _plan_stage(
             multiply_adds = model.projection + (0 if embeddings_only else model.encoder * model.recurrences)
             bandwidth = BYTES_A_SECOND_GPU if device().type == "cuda" else BYTES_A_SECOND_CPU
             step_seconds = OVERHEAD * 6 * tokens * multiply_adds / flops + trained * BYTES_MOVED / bandwidth
-            seconds = round(steps * step_seconds)
+            seconds = round(stage.soup * steps * step_seconds)
     return PlannedStage(
         name=name,
+        trainings=stage.soup,
         train=stage.train,
         objectives={str(objective): weight for objective, weight in stage.objectives.items()},
         steps=steps,
@@ -206,7 +209,7 @@ def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
 
     for stage in stages:
         yield (
-            stage.name,
+            stage.name if stage.trainings == 1 else f"{stage.name}, {stage.trainings} times",
             stage.train,
             " + ".join(f"{weight:g} {name}" for name, weight in stage.objectives.items()),
             number(stage.steps),

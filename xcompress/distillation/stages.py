@@ -1,11 +1,12 @@
 """The stages of a recipe: plan their length, then build each: load its model, train, score and save it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
@@ -100,12 +101,8 @@ class StageInputs:
     """The assistant after the stages that trained it; None for a student that starts from scratch."""
     student: Step | None
     """The student after the last stage; None before its first one, where it is made from the assistant."""
+    seed: int
     tensorboard: Path | None
-
-    @property
-    def seed(self) -> int:
-        """Seed of the stage."""
-        return self.recipe.seed_of(self.name)
 
     @property
     def frozen_assistant(self) -> bool:
@@ -120,10 +117,25 @@ class StageInputs:
 
 
 def stage_step(run: Run, number: int, inputs: StageInputs) -> Step:
-    """Train a stage, or reuse it.
+    """Train a stage, or reuse it. With `soup`, train it with several seeds and take the mean of their weights.
+
+    A model soup: https://arxiv.org/abs/2203.05482, section 3 (uniform soup).
 
     :param number: position among the stages, from 1.
     """
+    name, count = f"{number}-{inputs.name}", inputs.stage.soup
+    if count == 1:
+        return _training_step(run, name, inputs)
+    trainings = [
+        _training_step(run, f"{name}-of-seed-{seed}", replace(inputs, seed=seed))
+        for seed in range(inputs.seed, inputs.seed + count)
+    ]
+    key = {"version": __version__, "trainings": [training.key for training in trainings]}
+    return run.step(name, key, partial(_build_soup, inputs, [training.folder for training in trainings]))
+
+
+def _training_step(run: Run, name: str, inputs: StageInputs) -> Step:
+    """Train a stage with one seed, or reuse it."""
     recipe, stage, encoders = inputs.recipe, inputs.stage, inputs.encoders
     student: object = None
     if stage.train != "assistant":
@@ -137,16 +149,15 @@ def stage_step(run: Run, number: int, inputs: StageInputs) -> Step:
         "labelled": inputs.labelled.key if set(ON_LABELS) & set(stage.objectives) else None,
         "monolingual": inputs.monolingual.key if set(ON_SENTENCES) & set(stage.objectives) else None,
         "student": student,
-        "stage": stage.model_dump(exclude={"checkpoint_steps", "seed"}, by_alias=True),
+        "stage": stage.model_dump(exclude={"checkpoint_steps", "seed", "soup"}, by_alias=True),
         "seed": inputs.seed,
         "precision": recipe.precision,
         "distances": "means over the width",  # they were sums: a stage trained so is not reused
     }
-    name = f"{number}-{inputs.name}"
-    return run.step(name, key, partial(_build_stage, inputs, run.work(name, key)))
+    return run.step(name, key, partial(_build_training, inputs, run.work(name, key)))
 
 
-def _build_stage(inputs: StageInputs, work: Path, folder: Path) -> Mapping[str, object]:
+def _build_training(inputs: StageInputs, work: Path, folder: Path) -> Mapping[str, object]:
     """Train and score the model of a stage.
 
     :param work: folder of tokens and checkpoints.
@@ -157,7 +168,7 @@ def _build_stage(inputs: StageInputs, work: Path, folder: Path) -> Mapping[str, 
 
     # Load the model, and score it where no earlier stage has.
     model, tokenizer = _load_model(inputs, data)
-    if stage.train != "assistant" and inputs.student is None:
+    if stage.train != "assistant" and inputs.student is None and inputs.seed == inputs.recipe.seed_of(name):
         facts["untrained"] = asdict(dev_scores(vectors_of("untrained student", model, tokenizer), data.dev))
     if stage.train == "embeddings":
         facts["embedding_error_before"] = _embedding_errors(inputs, model, tokenizer, data)
@@ -177,29 +188,48 @@ def _build_stage(inputs: StageInputs, work: Path, folder: Path) -> Mapping[str, 
     set_dropout(model, stage.dropout)
 
     # Train.
+    label = name if stage.soup == 1 else f"{name}-of-seed-{inputs.seed}"
     job = Job(
-        name=name,
+        name=label,
         stage=stage,
         work=work,
         seed=inputs.seed,
         bf16=has_bf16() and inputs.recipe.precision == "auto",
         scoring=_scoring(inputs, model, tokenizer, data),
-        board=inputs.tensorboard / name if inputs.tensorboard else None,
+        board=inputs.tensorboard / label if inputs.tensorboard else None,
     )
     history = train(job, module, loss, batches, after_step(stage, module))
     check_weights(model, f"stages.{name}")
     model.eval().save(folder, tokenizer)
 
-    # Score the result, with elastic depth also after each smaller number of recurrences.
+    # Score the result.
     if stage.train == "embeddings":
         facts["embedding_error_after"] = _embedding_errors(inputs, model, tokenizer, data)["start"]
-    facts["dev"] = asdict(dev_scores(vectors_of(name, model, tokenizer), data.dev))
-    if stage.depth_weights is not None:
-        facts["dev_by_depth"] = {
+    facts |= _scores(inputs, model, tokenizer, data)
+    return facts | asdict(history) | {"sizes": model.sizes()}
+
+
+def _build_soup(inputs: StageInputs, trainings: Sequence[Path], folder: Path) -> Mapping[str, object]:
+    """Save and score the model whose weights are the means of those of several trainings.
+
+    :param trainings: their folders.
+    """
+    model, tokenizer = Student.load(trainings[0])
+    states = [Student.load(training)[0].state_dict() for training in trainings]
+    model.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+    model.eval().save(folder, tokenizer)
+    return _scores(inputs, model, tokenizer, inputs.data()) | {"sizes": model.sizes()}
+
+
+def _scores(inputs: StageInputs, model: Student, tokenizer: Tokenizer, data: TrainingData) -> dict[str, object]:
+    """Return the dev scores of a trained model, with elastic depth also after each smaller number of recurrences."""
+    scores: dict[str, object] = {"dev": asdict(dev_scores(vectors_of(inputs.name, model, tokenizer), data.dev))}
+    if inputs.stage.depth_weights is not None:
+        scores["dev_by_depth"] = {
             depth: asdict(dev_scores(vectors_of(f"depth {depth}", shallower(model, depth), tokenizer), data.dev))
             for depth in range(1, model.config.recurrences)
         }
-    return facts | asdict(history) | {"sizes": model.sizes()}
+    return scores
 
 
 def _load_model(inputs: StageInputs, data: TrainingData) -> tuple[Student, Tokenizer]:

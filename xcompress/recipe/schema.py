@@ -325,6 +325,9 @@ class Stage(Section):
     """Weight decay."""
     seed: Seed | None = None
     """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""
+    soup: Annotated[int, Field(gt=0, le=100)] = 1
+    """Train the stage this many times from the same start, with this seed and those that follow it, and take the mean
+    of the weights. Better and steadier than one training; it takes as many times as long."""
     checkpoint_steps: Positive = 100
     """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""
 
@@ -495,6 +498,9 @@ class Recipe(Section):
     def _check_seed(self) -> "Recipe":
         if self.seed + len(self.stages) >= 2**32:
             raise ValueError(f"seed: {self.seed} is too large, as the stages count on from it; choose a smaller one")
+        for name, stage in self.stages.items():
+            if self.seed_of(name) + stage.soup > 2**32:
+                raise ValueError(f"stages.{name}.seed: too large, as soup counts on from it; choose a smaller one")
         return self
 
     @model_validator(mode="after")
