@@ -26,9 +26,12 @@ README = HERE.parent / "README.md"
 DEMO = HERE / "demo.md"
 PICTURES = {False: "peers.png", True: "peers-dark.png"}
 DEV = {
-    "stsb-multi-mt": {"monolingual": "one language", "en-xx": "English with another"},
-    "tatoeba": {"average": "translations found"},
-    "held-out translations": {"average": "found"},
+    "stsb-multi-mt": {"monolingual": "STS, one language", "en-xx": "STS, English with another"},
+    "stsb-multi-mt: captions": {"en-xx": "of which captions"},
+    "stsb-multi-mt: forums": {"en-xx": "forums"},
+    "stsb-multi-mt: news": {"en-xx": "news"},
+    "tatoeba": {"average": "Tatoeba, translations found"},
+    "held-out translations": {"average": "held-out translations, found"},
 }
 """Averages of the dev sets in the README, and their names there."""
 PEERS = (
@@ -69,7 +72,7 @@ def _models_text() -> str:
     manifests = [read_json(Path(model["folder"]) / "manifest.json") for model in models]
     sets = {score["test"]: score for manifest in manifests for score in manifest["release"]["scores"]}
     columns = [(test, name) for test, names in DEV.items() if test in sets for name in names]
-    head = ["model", "MB", "dimensions", *(f"{test}, {DEV[test][name]}" for test, name in columns)]
+    head = ["model", "MB", "dimensions", *(DEV[test][name] for test, name in columns)]
     rows = [
         [
             model["name"],
@@ -79,7 +82,8 @@ def _models_text() -> str:
         ]
         for model in models
     ]
-    legend = "; ".join(f"{name}: {sets[name]['metric']}, {sets[name]['rows']} rows" for name in DEV if name in sets)
+    shown = [name for name in DEV if name in sets and ": " not in name]
+    legend = "; ".join(f"{name}: {sets[name]['metric']}, {sets[name]['rows']} rows" for name in shown)
     return f"{markdown_table(head, rows)}\n\n{legend}."
 
 

@@ -11,6 +11,9 @@ from xcompress.files import megabytes
 
 PIVOT = "en"
 NONE = "-"
+GENRE = ": "
+"""Separates a test set from one of its genres."""
+TWO_LANGUAGES = "two languages"
 _PAIR = re.compile(r"(?P<first>[a-z]{2,3})(?P<sign>[->])(?P<second>[a-z]{2,3})")
 
 Columns = dict[tuple[str, str], dict[str, float]]
@@ -40,8 +43,14 @@ Of the graph in this folder. Choices were made on these sets, and nothing was tr
 
 {scores}
 
-{sets}
+{genres}{sets}
 {cosines}"""
+
+_GENRES_SECTION = """By genre, means over languages; xx-yy are two languages other than English:
+
+{scores}
+
+"""
 
 _COSINES_SECTION = """
 ## Cosines
@@ -76,7 +85,9 @@ def released_card(manifest: Mapping[str, Any]) -> str:
             f"- {test['test']}: {test['title']} ({test['source']}; {test['licence']}); {test['metric']}, "
             f"{test['rows']} rows"
             for test in release["scores"]
+            if GENRE not in test["test"]
         ),
+        genres=_genres_section(release["scores"]),
         cosines=_cosines_section(release["cosines"]),
     )
     notes = ReleaseNotes(
@@ -135,19 +146,41 @@ def _scores_table(columns: Columns) -> str:
     return markdown_table(["language", *(f"{test}: {kind}" for test, kind in columns)], [*rows, means])
 
 
+def _genres_section(scores: Sequence[Mapping[str, Any]]) -> str:
+    """Return a row per genre with its averages, after a row of the whole set; empty without genres."""
+    parted = {test["test"].partition(GENRE)[0] for test in scores if GENRE in test["test"]}
+    of_sets = [test for test in scores if test["test"].partition(GENRE)[0] in parted]
+    if not of_sets:
+        return ""
+    averages = list(dict.fromkeys(name for test in of_sets for name in test["averages"]))
+    rows = [
+        [test["test"], str(test["rows"]), *(f"{test['averages'][name]:.1f}" for name in averages)] for test in of_sets
+    ]
+    return _GENRES_SECTION.format(scores=markdown_table(["set", "rows", *averages], rows))
+
+
 def _cosines_section(shares: Mapping[str, Mapping[str, float]]) -> str:
-    """Return a histogram as a table, from the lowest cosine that occurs."""
+    """Return a histogram as a table, without its empty intervals; empty without shares."""
+    if not shares:
+        return ""
     used = [cosine for cosine in shares if any(shares[cosine].values())]
     rows = [[cosine, *(f"{share:.1f}" for share in shares[cosine].values())] for cosine in used]
     return _COSINES_SECTION.format(shares=markdown_table(["cosine", *shares[used[0]]], rows))
 
 
 def _score_columns(scores: Sequence[Mapping[str, Any]]) -> Columns:
-    """Sort the figures of all tests, by language pair, direction or language, into columns of languages."""
+    """Sort the figures of all tests, by language pair, direction or language, into columns of languages.
+
+    Genres, and pairs without English, are left out: see `_genres_section`.
+    """
     columns: Columns = {}
     for test in scores:
+        if GENRE in test["test"]:
+            continue
         for key, value in test["figures"].items():
             kind, language = _kind_and_language(key)
+            if kind == TWO_LANGUAGES:
+                continue
             columns.setdefault((test["test"], kind), {})[language] = value
     return columns
 
@@ -161,7 +194,7 @@ def _kind_and_language(key: str) -> tuple[str, str]:
     if first == second:
         return "one language", first
     if PIVOT not in (first, second):
-        return "two languages", key
+        return TWO_LANGUAGES, key
     language = second if first == PIVOT else first
     if match["sign"] == "-":
         return "with English", language

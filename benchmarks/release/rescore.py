@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from provenance import Table, read_table, table_file
-from release import add_origins, score_on, write_release
+from release import add_origins, cosine_shares, score_on, write_release
 
 from xcompress.bench.eval import collect
+from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import MODELS, released_names
 from xcompress.console import say
@@ -28,13 +29,13 @@ def main() -> None:
 
 
 def rescore(folder: Path, table: Table) -> list[dict[str, Any]]:
-    """Replace the scores on the built-in pairs in the card and the manifest of a model; return them."""
+    """Replace what the card and the manifest of a model say of the built-in pairs; return the scores."""
     manifest = read_manifest(folder)
     facts = manifest["release"]
     renewed = add_origins(score_on(folder, collect(None, list(manifest["languages"]))), table)
     by_name = {test["test"]: test for test in renewed}
     scores = [by_name.get(test["test"], test) for test in facts["scores"]]
-    write_release(folder, folder, {**facts, "scores": scores})
+    write_release(folder, folder, {**facts, "scores": scores, "cosines": cosine_shares(Encoder(folder))})
     return renewed
 
 

@@ -35,7 +35,16 @@ SCORES = [
      "figures": {"en-en": 71.0, "de-de": 60.0, "en-de": 55.25, "fr-de": 50.0}},
     {"test": "tatoeba", "metric": "nearest neighbour, %", "rows": 7, "averages": {"average": 90.0},
      "figures": {"de>en": 92.0, "en>de": 88.0, "tr>en": 31.0}},
+    {"test": "stsb-multi-mt", "metric": "Spearman x 100", "rows": 8, "averages": {"en-xx": 44.0},
+     "figures": {"en-de": 44.0}},
+    {"test": "stsb-multi-mt: news", "metric": "Spearman x 100", "rows": 3, "averages": {"en-xx": 33.0},
+     "figures": {"en-de": 33.0}},
 ]  # fmt: skip
+COSINES = {
+    "0.0 to 0.1": {"translations": 0.0, "other sentences": 0.0},
+    "0.1 to 0.2": {"translations": 0.0, "other sentences": 99.0},
+    "0.9 to 1.0": {"translations": 98.5, "other sentences": 1.0},
+}
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +76,9 @@ def run(tmp_path: Path) -> Path:
 
 def released(run: Path, table: provenance.Table, name: str = "small") -> Path:
     facts = release.release_facts(run, run / "bundle", table, name=name)
+    scores = release.add_origins(SCORES, table)
     return release.write_release(
-        run / "bundle", run.parent / "models" / name, {**facts, "scores": release.add_origins(SCORES, table)}
+        run / "bundle", run.parent / "models" / name, facts | {"scores": scores, "cosines": COSINES}
     )
 
 
@@ -90,7 +100,7 @@ def test_a_released_model_is_scored_again_on_the_built_in_pairs_alone(run: Path,
     (built_in,) = rescore.rescore(folder, table)
     after = read_manifest(folder)
     assert built_in["rows"] == len(builtin().language_pairs["en-en"]) != SCORES[0]["rows"]
-    assert after["release"]["scores"] == [built_in, before["release"]["scores"][1]]
+    assert after["release"]["scores"] == [built_in, *before["release"]["scores"][1:]]
     assert {key for key in before | after if before.get(key) != after.get(key)} == {"release", "files", "sha256"}
     assert (folder / "onnx" / "model_quantized.onnx").read_bytes() == graph
     assert (folder / "README.md").read_text() == card.released_card(after)
@@ -183,19 +193,22 @@ def test_the_card_says_what_it_was_made_of(run: Path, table: provenance.Table) -
 def test_the_card_shows_dev_scores_by_language_and_the_weakest(run: Path, table: provenance.Table) -> None:
     card = (released(run, table) / "README.md").read_text()
     head = (
-        "| language | built-in: one language | built-in: with English | built-in: two languages | tatoeba: to English |"
-        " tatoeba: from English |"
+        "| language | built-in: one language | built-in: with English | tatoeba: to English | tatoeba: from English |"
+        " stsb-multi-mt: with English |"
     )
     for line in (
         head,
-        "| de | 60.0 | 55.2 | - | 92.0 | 88.0 |",
-        "| fr-de | - | - | 50.0 | - | - |",
-        "| mean | 65.5 | 55.2 | 50.0 | 61.5 | 88.0 |",
+        "| de | 60.0 | 55.2 | 92.0 | 88.0 | 44.0 |",
+        "| mean | 65.5 | 55.2 | 61.5 | 88.0 | 44.0 |",
+        "| stsb-multi-mt | 8 | 44.0 |",
+        "| stsb-multi-mt: news | 3 | 33.0 |",
         "- tatoeba: Tatoeba sets of 1000 pairs (facebookresearch/LASER; CC BY 2.0 FR); nearest neighbour, %, 7 rows",
         "- Weakest in tatoeba, to English: tr, 31.0 (mean 61.5).",
         f"- {table.limits[0]}",
+        "| 0.1 to 0.2 | 0.0 | 99.0 |",
     ):
         assert line in card
+    assert "0.0 to 0.1" not in card, "empty intervals are left out"
     assert "retrieval" not in card.split("## How to load")[0].split("## Dev")[0]
 
 

