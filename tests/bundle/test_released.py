@@ -171,7 +171,17 @@ class TestReleasedModels:
         folder = released_folder(name)
         check_bundle(folder, read_manifest(folder), everything=True)
         vectors = Encoder.released(name).encode(["The train is late.", "Der Zug hat Verspätung.", "I like soup."])
-        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.15
+        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+
+    @pytest.mark.parametrize("name", RELEASED)
+    def test_a_translation_is_much_closer_than_another_sentence(
+        self, name: str, request: pytest.FixtureRequest
+    ) -> None:
+        if name == "tiny":
+            reason = "0.197 since tiny learned from graded pairs, 0.204 before"
+            request.applymarker(pytest.mark.xfail(reason=reason, raises=AssertionError, strict=True))
+        vectors = Encoder.released(name).encode(["The train is late.", "Der Zug hat Verspätung.", "I like soup."])
+        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
 
     @pytest.mark.parametrize("name", RELEASED)
     def test_each_is_as_small_as_its_name_promises(self, name: str) -> None:

@@ -300,13 +300,18 @@ def test_a_larger_soup_reuses_the_trainings_of_a_smaller_one(
     ]
 
 
-def test_a_dry_run_counts_all_trainings_of_a_soup(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_dry_run_counts_all_trainings_of_a_soup(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda: 1e6)  # slow: no estimate rounds to 0
     stages = [
         plan(load_recipe(recipe_file, [CONTRAST, f"stages.contrast.soup={soup}"]), tmp_path / "run").stages[0]
         for soup in (1, 10)
     ]
     assert [stage.trainings for stage in stages] == [1, 10]
     assert stages[0].steps == stages[1].steps
+    assert stages[0].seconds
+    assert stages[1].seconds == pytest.approx(10 * stages[0].seconds, rel=0.2)
 
 
 def test_seeds_of_a_soup_must_fit(recipe_file: Path) -> None:

@@ -327,7 +327,7 @@ class Stage(Section):
     """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""
     soup: Annotated[int, Field(gt=0, le=100)] = 1
     """Train the stage this many times from the same start, with this seed and those that follow it, and take the mean
-    of the weights. Better and steadier than one training; it takes as many times as long."""
+    of the weights. Often better than one training; it takes as many times as long."""
     checkpoint_steps: Positive = 100
     """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""
 
