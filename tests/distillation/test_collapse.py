@@ -132,3 +132,20 @@ def test_single_batches_that_are_not_finite_are_ignored() -> None:
 def test_a_single_vector_that_is_not_finite_counts() -> None:
     with pytest.raises(DivergenceError):
         check(Collapse(), torch.full((1, D), torch.nan), UNDEFINED_BATCHES)
+
+
+def test_spreads_that_are_read_together_are_judged_one_by_one() -> None:
+    collapse = Collapse(read_together=8)
+    check(collapse, independent(), 3)
+    check(collapse, nearly_equal(), 20)
+    assert collapse.batches == 16 and collapse.narrow == 13
+    with pytest.raises(CollapseError, match="after 23 batches"):
+        collapse.check(independent())
+
+
+def test_a_divergence_that_is_read_later_names_its_own_batch() -> None:
+    collapse = Collapse(read_together=10)
+    collapse.check(independent())
+    check(collapse, not_finite(), UNDEFINED_BATCHES)
+    with pytest.raises(DivergenceError, match="after 4 batches"):
+        check(collapse, independent(), 6)

@@ -56,7 +56,7 @@ def test_a_pipeline_gives_the_same_sentence_vectors(
     model = save_pipeline(tmp_path, kind, pooling=pooling, dense=dense, normalize=normalize, longest=170)
     student, tokenizer = import_encoder(tmp_path)
     expected = model.encode(TEXTS, batch_size=4)
-    np.testing.assert_allclose(encode(student, tokenizer, TEXTS, batch_size=4), expected, atol=1e-5)
+    np.testing.assert_allclose(encode(student, tokenizer, TEXTS), expected, atol=1e-5)
     assert (student.config.pooling, student.config.normalize) == (pooling, normalize)
     assert student.config.head_activation == ("tanh" if "Tanh" in dense else None)
     assert student.config.max_tokens == 170

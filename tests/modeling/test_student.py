@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,10 +11,12 @@ from xcompress.errors import InputError
 from xcompress.modeling.student import (
     Student,
     StudentConfig,
+    batches_by_tokens,
     distance_buckets,
     encode,
     mean_pooling,
     pad,
+    pad_joined,
     set_dropout,
     shallower,
     token_ids,
@@ -112,7 +115,7 @@ def test_a_head_on_every_token_equals_a_head_behind_the_mean() -> None:
 def test_encode_keeps_the_order_of_texts() -> None:
     student, tokenizer = make_student(), make_tokenizer()
     texts = ["a red boat waits near the old bridge", "rain", "the boat is late"]
-    together = encode(student, tokenizer, texts, batch_size=2)
+    together = encode(student, tokenizer, texts, batch_tokens=16)
     for row, text in enumerate(texts):
         assert together[row] == pytest.approx(encode(student, tokenizer, [text])[0], abs=1e-5)
 
@@ -295,3 +298,22 @@ def test_dropout_stands_behind_embeddings_attention_and_feed_forward() -> None:
     expected = layer.output_norm(layer.attention_norm(tokens))
     torch.testing.assert_close(layer(tokens, torch.ones(2, 1, 1, 4, dtype=torch.bool)), expected)
     assert not student.embeddings(torch.full((2, 4), 5)).any()
+
+
+def test_padding_fills_up_to_the_longest_sentence() -> None:
+    ids, mask = pad([[0, 5, 6, 2], [7]], 1)
+    assert ids.dtype == mask.dtype == torch.int64
+    assert ids.tolist() == [[0, 5, 6, 2], [7, 1, 1, 1]]
+    assert mask.tolist() == [[1, 1, 1, 1], [1, 0, 0, 0]]
+    joined = pad_joined(np.array([0, 5, 6, 2, 7], dtype=np.int32), np.array([4, 1]), 1)
+    assert torch.equal(joined[0], ids) and torch.equal(joined[1], mask)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most", "sizes"),
+    [([2, 2, 3, 4, 9], 8, [2, 2, 1]), ([2, 2, 2, 2], 8, [4]), ([30], 8, [1]), ([], 8, [])],
+)
+def test_a_batch_holds_a_number_of_tokens(lengths: list[int], most: int, sizes: list[int]) -> None:
+    batches = list(batches_by_tokens(lengths, most))
+    assert [len(batch) for batch in batches] == sizes
+    assert [number for batch in batches for number in batch] == list(range(len(lengths)))

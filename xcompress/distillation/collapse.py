@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -15,6 +16,8 @@ is left. A student that starts from scratch, or from a masked language model, is
 ROUNDING = 1e-6
 """A spread below this is 0."""
 NARROW_BATCHES = 20
+BATCHES_READ_TOGETHER = 20
+"""Reading a value of a GPU waits for all that it has to do, so the spread of this many batches is read at once."""
 UNDEFINED_BATCHES = 3
 """After this many undefined batches in a row, the weights themselves are not finite."""
 
@@ -34,12 +37,15 @@ class Collapse:
     closely goes there with it.
     """
 
-    def __init__(self, where: str = "training") -> None:
+    def __init__(self, where: str = "training", read_together: int | None = None) -> None:
         """Start with no batches seen.
 
         :param where: start of the error message, such as `stages.align`.
+        :param read_together: after how many batches their spread is read; default: each on a CPU, 20 on a GPU.
         """
         self.where = where
+        self.read_together = read_together
+        self.unread: list[Tensor] = []
         self.batches = 0
         self.narrow = 0
         self.undefined = 0
@@ -53,10 +59,17 @@ class Collapse:
         """
         if not len(vectors):
             return
-        current = spread(vectors)
+        self.unread.append(torch.stack([_squared_mean(vectors), vectors.new_full((), len(vectors)).float()]))
+        if len(self.unread) >= (self.read_together or (1 if vectors.is_cpu else BATCHES_READ_TOGETHER)):
+            for squared_mean, pairs in torch.stack(self.unread).tolist():
+                self._judge(1 - squared_mean, pairs > 1)
+            self.unread.clear()
+
+    def _judge(self, current: float, has_spread: bool) -> None:
+        """Count a batch by its spread."""
         self.batches += 1
         self.undefined = self.undefined + 1 if math.isnan(current) else 0
-        if len(vectors) > 1 and not self.undefined:
+        if has_spread and not self.undefined:
             if self.first is None:
                 self.first = current
             limit = max(ROUNDING, min(NARROW, NARROW_SHARE * self.first))
@@ -93,4 +106,9 @@ def spread(vectors: Tensor) -> float:
 
     0 where all have one direction, about 1 - 1 / N where they are independent, NaN where one is not finite.
     """
-    return 1 - float(normalize(vectors.float(), dim=-1).mean(0).square().sum())
+    return 1 - float(_squared_mean(vectors))
+
+
+def _squared_mean(vectors: Tensor) -> Tensor:
+    """Return |m|^2, without waiting for a GPU."""
+    return normalize(vectors.float(), dim=-1).mean(0).square().sum()

@@ -22,7 +22,7 @@ from xcompress.distillation.data.labelled import labelled_step
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
 from xcompress.distillation.file_records import check_files, describe
-from xcompress.distillation.hardware import device, has_bf16
+from xcompress.distillation.hardware import check_compiler, device, has_bf16
 from xcompress.distillation.initialization import scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
@@ -64,6 +64,8 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
         for name, stage in recipe.stages.items():
             check_depths(name, stage, config)
             pairs_per_worker(name, stage)
+        if recipe.compile:
+            check_compiler()
 
         # 2. Gather the text, and plan the stages that read it.
         corpus = corpus_step(recipe, run, reference)

@@ -195,6 +195,7 @@ def _build_training(inputs: StageInputs, work: Path, folder: Path) -> Mapping[st
         work=work,
         seed=inputs.seed,
         bf16=has_bf16() and inputs.recipe.precision == "auto",
+        compile=inputs.recipe.compile,
         scoring=_scoring(inputs, model, tokenizer, data),
         board=inputs.tensorboard / label if inputs.tensorboard else None,
     )

@@ -32,6 +32,7 @@ from xcompress.distillation.file_records import (
     record_files,
     to_json,
 )
+from xcompress.distillation.hardware import COMPILER, loader_processes
 from xcompress.distillation.optim.lars import Lars
 from xcompress.errors import InputError
 from xcompress.files import sync, write_json
@@ -86,6 +87,8 @@ class Job:
     seed: int
     bf16: bool
     """Whether matrix products are in bfloat16."""
+    compile: bool = False
+    """Whether the model is compiled with torch.compile."""
     scoring: Scoring | None = None
     board: Path | None = None
     """Folder of TensorBoard logs."""
@@ -116,6 +119,8 @@ def train(
     distributed.wait()
     checkpoint = newest_checkpoint(job.work)
     seconds_before = _read_marker(Path(checkpoint))[0] if checkpoint else 0.0
+    if job.compile:
+        model.compile(backend=COMPILER, dynamic=True)  # type: ignore[no-untyped-call]  # in place: its class stays
     with bar(job.name, steps) as ticker:
         callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
         callbacks.append(_Progress(ticker))
@@ -204,7 +209,9 @@ class _PairTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | None = None,
     ) -> Tensor:
-        loss = self.loss(model, inputs)
+        # The Trainer has autocast around the loss on a CPU, and around the model alone on a GPU.
+        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
+            loss = self.loss(model, inputs)
         self.losses.append(loss.detach())
         return loss
 
@@ -318,7 +325,7 @@ def _tensorboard(folder: Path) -> TrainerCallback:
 
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:
-    stage = job.stage
+    stage, on_gpu, processes = job.stage, torch.cuda.is_available(), loader_processes()
     os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # a value left by an earlier training in bfloat16 would win
     arguments = TrainingArguments(
         output_dir=str(job.work),
@@ -329,9 +336,14 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
         warmup_steps=round(stage.warmup * steps),
         max_grad_norm=1.0,
         bf16=job.bf16,
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=not on_gpu,
         seed=job.seed,
+        dataloader_num_workers=processes,
+        dataloader_prefetch_factor=4 if processes else None,
+        dataloader_pin_memory=on_gpu,
+        accelerator_config={"non_blocking": on_gpu},
         logging_steps=max(1, steps // LOG_ENTRIES),
+        logging_nan_inf_filter=False,  # it waits for the GPU at each step; `Collapse` sees what is not finite
         save_steps=stage.checkpoint_steps,
         save_total_limit=CHECKPOINTS_KEPT,
         remove_unused_columns=False,

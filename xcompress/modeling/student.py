@@ -6,8 +6,9 @@ An encoder of the BERT family is the same class with M = its layers, R = 1 and n
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -28,6 +29,10 @@ MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
 STUDENT_FILES = ("model.safetensors", "config.json", "tokenizer.json")
 """The files of a student."""
+BATCH_TOKENS_CPU = 2048
+"""Tokens that `encode` gives to the model at once: what a layer computes of them stays in a processor's cache."""
+BATCH_TOKENS_GPU = 65_536
+"""Enough to keep a GPU busy; not measured."""
 MAX_DISTANCE = 128
 """Tokens this far apart, or farther, share the last bucket of a relative attention bias."""
 _SENTENCE_TRANSFORMERS_FILES = {
@@ -382,24 +387,32 @@ def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig)
 
 def pad(sequences: Sequence[Sequence[int]], pad_token_id: int) -> tuple[Tensor, Tensor]:
     """Pad token ids on the right, and return `input_ids` and `attention_mask`, both int64, (N, L)."""
-    length = max(map(len, sequences))
-    input_ids = torch.full((len(sequences), length), pad_token_id, dtype=torch.int64)
-    attention_mask = torch.zeros_like(input_ids)
-    for row, ids in enumerate(sequences):
-        input_ids[row, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
-        attention_mask[row, : len(ids)] = 1
-    return input_ids, attention_mask
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    return pad_joined(np.fromiter(chain.from_iterable(sequences), dtype=np.int64), lengths, pad_token_id)
+
+
+def pad_joined(ids: NDArray[np.integer], lengths: NDArray[np.int64], pad_token_id: int) -> tuple[Tensor, Tensor]:
+    """Pad token ids of N sentences, one after the other in one array, as `pad` does.
+
+    :param lengths: number of tokens of each sentence, (N,).
+    """
+    visible = np.arange(lengths.max()) < lengths[:, None]
+    input_ids = np.full(visible.shape, pad_token_id, dtype=np.int64)
+    input_ids[visible] = ids
+    return torch.from_numpy(input_ids), torch.from_numpy(visible.astype(np.int64))
 
 
 def encode(
     student: Student,
     tokenizer: Tokenizer,
     texts: Sequence[str],
-    batch_size: int = 64,
+    batch_tokens: int | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> NDArray[np.float32]:
     """Encode texts on the student's device, in batches of similar length.
 
+    :param batch_tokens: tokens of a batch, padding included, unless one text alone has more; default: 2,048 on a CPU,
+        65,536 on a GPU.
     :param advance: called after every batch with its number of texts.
     :returns: sentence vectors in the order of `texts`, (len(texts), D).
     """
@@ -407,13 +420,28 @@ def encode(
     order = sorted(range(len(texts)), key=lambda row: len(sequences[row]))
     vectors = np.empty((len(texts), student.config.dimension), dtype=np.float32)
     device = student.embeddings.word.weight.device
+    most = batch_tokens or (BATCH_TOKENS_CPU if device.type == "cpu" else BATCH_TOKENS_GPU)
     student.eval()
     with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        for batch in batches_by_tokens([len(sequences[row]) for row in order], most):
+            rows = [order[number] for number in batch]
             input_ids, mask = pad([sequences[row] for row in rows], student.config.pad_token_id)
             _, sentences = student(input_ids.to(device), mask.to(device))
             vectors[rows] = sentences.float().cpu().numpy()
             if advance:
                 advance(len(rows))
     return vectors
+
+
+def batches_by_tokens(lengths: Sequence[int], most: int) -> Iterator[range]:
+    """Cut sequences of ascending lengths into batches of at most `most` tokens, padding included, or of one sequence.
+
+    :returns: the numbers of the sequences of each batch.
+    """
+    start = 0
+    for number, length in enumerate(lengths):
+        if number > start and (number + 1 - start) * length > most:
+            yield range(start, number)
+            start = number
+    if start < len(lengths):
+        yield range(start, len(lengths))

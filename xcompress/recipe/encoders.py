@@ -34,7 +34,7 @@ those of finished runs and released models stay valid.
 """
 
 
-_ADDED = ("trust_remote_code", "monolingual", "monolingual_pairs", "schedule", "word_head", "soup")
+_ADDED = ("trust_remote_code", "monolingual", "monolingual_pairs", "schedule", "word_head", "soup", "compile")
 """Keys that earlier versions lack; see `Section`."""
 
 

@@ -83,6 +83,9 @@ def test_tokens_on_disk_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     expected = token_ids(make_tokenizer(), ["le train", "rain", "rain"], CONFIG)
     assert [made.targets[row].tolist() for row in range(3)] == expected
     assert made.targets.lengths.tolist() == [len(ids) for ids in expected]
+    ids, lengths = made.targets.take([2, 0])
+    assert ids.tolist() == expected[2] + expected[0]
+    assert lengths.tolist() == [len(expected[2]), len(expected[0])]
 
 
 def test_an_order_holds_every_pair_once_and_like_lengths_together() -> None:

@@ -82,6 +82,16 @@ def test_a_decay_of_0_takes_the_student_and_one_of_1_stays() -> None:
     assert torch.equal(teacher(IDS, MASK), student(IDS, MASK)[1])
 
 
+def test_the_update_of_a_gpu_has_the_bits_of_that_of_a_cpu() -> None:
+    student = make_student()
+    teachers = [MovingTeacher(student), MovingTeacher(student)]
+    shift(student, 1)
+    for teacher, update in zip(teachers, (ema.update_in_blocks, ema.update_at_once), strict=True):
+        with torch.no_grad():
+            update(list(teacher.average.parameters()), list(student.parameters()), 0.9)
+    assert all(map(torch.equal, weights(teachers[0]), weights(teachers[1])))
+
+
 def test_changes_too_small_for_float32_add_up() -> None:
     student = make_student()
     teacher = MovingTeacher(student)

@@ -18,7 +18,7 @@ from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.masking import MaskingConfig, choose_words, label_distributions, mask_words
 from xcompress.distillation.data.targets import Rows, ScalarTargets, Sentences, VectorTargets
 from xcompress.files import drop_pages, whole_folder
-from xcompress.modeling.student import StudentConfig, pad, token_ids
+from xcompress.modeling.student import StudentConfig, pad_joined, token_ids
 from xcompress.recipe import WordTask
 
 Ids = NDArray[np.int32]
@@ -58,6 +58,14 @@ class TokenFile:
         """Return the ids of a sequence."""
         start = self.ends[row - 1] if row else 0
         return np.asarray(self.ids[start : self.ends[row]])
+
+    def take(self, rows: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the ids of n sequences, one after the other, and the length of each, (n,)."""
+        numbers = np.asarray(rows)
+        starts = np.where(numbers > 0, self.ends[numbers - 1], 0)
+        lengths = self.ends[numbers] - starts
+        in_batch = np.cumsum(lengths) - lengths
+        return self.ids[np.arange(lengths.sum()) + np.repeat(starts - in_batch, lengths)], lengths
 
     def release(self) -> None:
         """Release the memory of what was read."""
@@ -150,11 +158,15 @@ class PairBatches:
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """Return input_ids and attention_mask, (2N, L), and each label as (N, D) vectors or (N,) numbers."""
-        sources, targets = ([side[row] for row in rows] for side in (self.sources, self.targets))
-        sentences, words = [*sources, *targets], dict[str, Tensor]()
+        words = dict[str, Tensor]()
         if self.word_labels:
-            sentences, words = self.word_labels(sources, targets, rows)
-        input_ids, attention_mask = pad(sentences, self.pad_token_id)  # type: ignore[arg-type]
+            sides = ([side[row] for row in rows] for side in (self.sources, self.targets))
+            sentences, words = self.word_labels(*sides, rows)
+            ids, lengths = np.concatenate(sentences), np.array([len(sentence) for sentence in sentences])
+        else:
+            taken = [side.take(rows) for side in (self.sources, self.targets)]
+            ids, lengths = (np.concatenate(parts) for parts in zip(*taken, strict=True))
+        input_ids, attention_mask = pad_joined(ids, lengths, self.pad_token_id)
         labels = {name: torch.from_numpy(label.take(rows)) for name, label in self.labels.items()}
         self._batches += 1
         if self._batches % BATCHES_PER_RELEASE == 0:

@@ -47,5 +47,7 @@ def cosent_loss(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
     :param scores: similarity as graded by people, on any scale, (N,).
     """
     scaled = COSENT_SCALE * cosine_similarity(first, second)
-    differences = (scaled[:, None] - scaled[None, :])[scores[:, None] < scores[None, :]]
+    # Pairs in the wrong order of scores are filled in, not left out: their number would have to be read from a GPU.
+    is_below = scores[:, None] < scores[None, :]
+    differences = (scaled[:, None] - scaled[None, :]).masked_fill(~is_below, -torch.inf).ravel()
     return torch.logsumexp(torch.cat([differences.new_zeros(1), differences]), dim=0)

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from xcompress.corpus.labelled import RELATIONS
 from xcompress.distillation.collapse import Collapse
@@ -135,9 +134,10 @@ class SentenceVectors(nn.Module):
 
 
 def unwrap(model: nn.Module) -> SentenceVectors:
-    """Return the model inside DistributedDataParallel, which wraps it where there are several workers."""
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
-    assert isinstance(inner, SentenceVectors)
+    """Return the model inside DistributedDataParallel, torch.compile and others that wrap it."""
+    inner: Any = model
+    while not isinstance(inner, SentenceVectors):
+        inner = inner._orig_mod if isinstance(inner, torch._dynamo.OptimizedModule) else inner.module
     return inner
 
 
