@@ -102,9 +102,15 @@ def warn(text: str) -> None:
     _err.print(Text.assemble(("warning:", "yellow"), " ", printable(text)))
 
 
-def fail(text: str) -> None:
-    """Print an error on standard error, as one line."""
-    _err.print(Text.assemble(("error:", "bold red"), " ", one_line(text)), soft_wrap=True)
+def fail(text: str, by_any_worker: bool = False) -> None:
+    """Print an error on standard error, as one line.
+
+    :param by_any_worker: whether a worker that prints nothing else prints it.
+    """
+    console = (
+        PlainConsole(stderr=True, soft_wrap=not _is_terminal(sys.stderr)) if _err.quiet and by_any_worker else _err
+    )
+    console.print(Text.assemble(("error:", "bold red"), " ", one_line(text)), soft_wrap=True)
 
 
 def emit(text: str) -> None:

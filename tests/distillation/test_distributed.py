@@ -1,17 +1,24 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.helpers.process import run, start_workers
 from tests.helpers.recipe import FROM_SCRATCH, stages_of, write_recipe
+from xcompress.distillation import distributed
+from xcompress.errors import InputError
 from xcompress.files import read_json
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
+TORCHRUN = [*LAUNCH, "--standalone", "--nproc-per-node"]
 DISTILL = ["-m", "xcompress", "distill"]
 NAMES = ("assistant", "embedding", "imitation", "contrast")
 STEPS = 40
@@ -53,39 +60,131 @@ def alone(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("again", "compared"), [("1-assistant", ("1-assistant", "2-embedding")), ("3-imitation", ("3-imitation",))]
+    ("workers", "again", "compared"),
+    [(2, "1-assistant", ("1-assistant", "2-embedding")), (4, "3-imitation", ("3-imitation",))],
 )
-def test_two_workers_have_the_loss_of_one_at_the_same_batch(
-    again: str, compared: tuple[str, ...], recipe: Path, alone: Path, tmp_path: Path
+def test_workers_of_torchrun_have_the_loss_of_one_at_the_same_batch(
+    workers: int, again: str, compared: tuple[str, ...], recipe: Path, alone: Path, tmp_path: Path
 ) -> None:
     """Both start a stage from the same files; in earlier steps, rounding to float16 would magnify the last digit."""
     folder = Path(shutil.copytree(alone, tmp_path / "together"))
     shutil.rmtree(folder / again)
-    expected, actual = losses(read_json(alone / "manifest.json")), losses(distill(TORCHRUN, recipe, folder))
+    expected, actual = (
+        losses(read_json(alone / "manifest.json")),
+        losses(distill([*TORCHRUN, str(workers)], recipe, folder)),
+    )
     for stage in compared:
         assert len(actual[stage]) >= STEPS / 4
         assert actual[stage] == pytest.approx(expected[stage], rel=1e-3), stage
-    assert read_json(folder / "manifest.json")["machine"]["workers"] == 2
+    assert read_json(folder / "manifest.json")["machine"]["workers"] == workers
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """A command without its run folder, and the run of one process."""
+    folder = tmp_path_factory.mktemp("scratch")
+    objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
+    stage = stages_of(dual=f"objectives: {objectives}, steps: {STEPS}, learning_rate: 3.0e-3, moving_decay: 0.9")
+    command = ["distill", str(write_recipe(folder / "recipe")), *FROM_SCRATCH, stage, "precision=float32", "--run"]
+    run([*command, str(folder / "alone")], folder / "alone.log")
+    return command, folder / "alone"
+
+
+def copy_of_start(alone: Path, folder: Path) -> Path:
+    """Copy what comes before the stage: a trained vocabulary is not the same in every process."""
+    for name in ("corpus", "start"):
+        shutil.copytree(alone / name, folder / name)
+    return folder
 
 
 @pytest.mark.slow
-def test_two_workers_have_the_loss_of_one_without_teacher_and_assistant(tmp_path: Path) -> None:
-    objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
-    stage = stages_of(dual=f"objectives: {objectives}, steps: 40, learning_rate: 3.0e-3, moving_decay: 0.9")
-    recipe = str(write_recipe(tmp_path / "recipe"))
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    command = [*DISTILL, recipe, *FROM_SCRATCH, stage, "precision=float32", "--run-folder"]
-    subprocess.run([sys.executable, *command, str(alone)], check=True, capture_output=True)
-    for name in ("corpus", "start"):
-        shutil.copytree(alone / name, together / name)
-    subprocess.run([*TORCHRUN, *command, str(together)], check=True, capture_output=True)
-    assert read_json(together / "manifest.json")["machine"]["workers"] == 2
-    expected, actual = (losses(read_json(run / "manifest.json"))["1-dual"] for run in (alone, together))
-    assert actual == pytest.approx(expected, rel=1e-3)
+def test_a_worker_that_is_killed_stops_the_others_with_one_line_and_the_run_goes_on_later(
+    scratch: tuple[list[str], Path], tmp_path: Path
+) -> None:
+    command, alone = scratch
+    folder = copy_of_start(alone, tmp_path / "run")
+    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
+    workers = start_workers([*command, str(folder)], logs)
+    while not list(folder.glob("work/*/checkpoint-*/complete")):
+        assert workers[0].is_alive()
+        time.sleep(0.01)
+    workers[0].kill()
+    workers[1].join(60)
+    assert workers[1].exitcode == 1
+    last = logs[1].read_text().splitlines()[-1]
+    assert last.startswith("error: worker 1 of 2: another worker has ended") and "it goes on at the last" in last
+    assert "Traceback" not in logs[1].read_text()
+
+    for worker in start_workers([*command, str(folder)], logs):
+        worker.join()
+        assert worker.exitcode == 0, [log.read_text()[-2000:] for log in logs]
+    manifest = read_json(folder / "manifest.json")
+    assert manifest["machine"]["workers"] == 2
+    assert manifest["steps"]["1-dual"]["facts"]["seconds_before"] > 0
+    expected = losses(read_json(alone / "manifest.json"))["1-dual"]
+    assert losses(manifest)["1-dual"] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_two_hosts_have_the_loss_of_one_process_and_stop_when_one_disappears(
+    scratch: tuple[list[str], Path], tmp_path: Path
+) -> None:
+    """Two launchers with addresses of their own on the loopback interface, as two hosts with a common run folder."""
+    command, alone = scratch
+    folder = copy_of_start(alone, tmp_path / "run")
+    command = [*command[:-1], "--run-folder", str(folder)]  # torchrun would take --run for an option of its own
+    first, second = start_hosts(command, tmp_path)
+    while not list(folder.glob("work/*/checkpoint-*/complete")):
+        assert first.poll() is None
+        time.sleep(0.01)
+    for process in (second, *psutil.Process(second.pid).children(recursive=True)):
+        process.kill()
+    assert first.wait(60) == 1
+    said = (tmp_path / "0.log").read_text()
+    assert "error: worker 0 of 2: another worker has ended" in said or "SIGTERM" in said
+    assert not (folder / "manifest.json").exists()
+
+    for host in start_hosts(command, tmp_path):
+        assert host.wait(300) == 0, (tmp_path / "0.log").read_text()[-2000:]
+    expected = losses(read_json(alone / "manifest.json"))["1-dual"]
+    assert losses(read_json(folder / "manifest.json"))["1-dual"] == pytest.approx(expected, rel=1e-3)
+
+
+def start_hosts(command: list[str], folder: Path) -> list[subprocess.Popen[bytes]]:
+    """Start torchrun on 127.0.0.2 and 127.0.0.3, with one worker each; the first has the rendezvous."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.2", 0))
+        port = free.getsockname()[1]
+    hosts = []
+    for number, address in enumerate(("127.0.0.2", "127.0.0.3")):
+        options = f"--nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.2:{port} --rdzv-id test"
+        options += f" --rdzv-conf is_host={1 - number} --local-addr {address} -m xcompress"
+        log = (folder / f"{number}.log").open("wb")
+        environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+        hosts.append(subprocess.Popen([*LAUNCH, *options.split(), *command], stdout=log, stderr=log, env=environment))
+    return hosts
+
+
+@pytest.mark.parametrize(("variable", "name"), distributed.NOT_SUPPORTED.items())
+def test_what_cuts_a_model_into_parts_is_refused(
+    variable: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "true")
+    distributed.workers.cache_clear()
+    with pytest.raises(InputError, match=rf"^accelerate: {name} is set up .*; answer no to {name} in"):
+        distributed.workers()
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(recipe: Path, tmp_path: Path) -> None:
-    command = [*TORCHRUN, *DISTILL, str(recipe), "stages.contrast.batch_size=7", "--run-folder", str(tmp_path / "run")]
+    command = [
+        *TORCHRUN,
+        "2",
+        *DISTILL,
+        str(recipe),
+        "stages.contrast.batch_size=7",
+        "--run-folder",
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode != 0
     assert "stages.contrast.batch_size: 7 cannot be shared equally by 2 workers" in done.stderr

@@ -2,7 +2,9 @@
 
 import multiprocessing
 import os
+import socket
 import sys
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -11,9 +13,9 @@ _CONTEXT.set_forkserver_preload(["xcompress.cli.main", "xcompress.distillation.p
 """Each process starts with these modules loaded: loading them takes some ten times as long as a small stage."""
 
 
-def start(arguments: list[str], output: Path) -> ForkServerProcess:
+def start(arguments: list[str], output: Path, environment: Mapping[str, str] | None = None) -> ForkServerProcess:
     """Start `xcompress` with these arguments; what it prints goes to a file."""
-    process = _CONTEXT.Process(target=_run, args=(arguments, output))
+    process = _CONTEXT.Process(target=_run, args=(arguments, output, environment or {}))
     process.start()
     return process
 
@@ -25,7 +27,21 @@ def run(arguments: list[str], output: Path) -> None:
     assert process.exitcode == 0, output.read_text(errors="replace")[-2000:]
 
 
-def _run(arguments: list[str], output: Path) -> None:
+def start_workers(arguments: list[str], outputs: Sequence[Path]) -> list[ForkServerProcess]:
+    """Start `xcompress` as several workers of one run, as torchrun does; each prints to a file of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(outputs))}
+    group["LOCAL_WORLD_SIZE"] = group["WORLD_SIZE"]
+    return [
+        start(arguments, output, group | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank, output in enumerate(outputs)
+    ]
+
+
+def _run(arguments: list[str], output: Path, environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
     from xcompress.cli.main import main
 
     stream = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -88,13 +88,14 @@ def _explain(error: BaseException) -> int:
     from xcompress.cli.extras import missing_extra
 
     if isinstance(error, XCompressError):
-        fail(str(error))
+        # What is wrong with the input, the first worker says for all.
+        fail(str(error), by_any_worker=not isinstance(error, InputError))
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and (advice := missing_extra(sys.argv[1:], error)):
         fail(advice)
         return InputError.exit_code
     message = f"unexpected {type(error).__name__}: {first_line(error)}"
-    fail(f"{message}; add --debug in front of the command for the traceback")
+    fail(f"{message}; add --debug in front of the command for the traceback", by_any_worker=True)
     return XCompressError.exit_code
 
 

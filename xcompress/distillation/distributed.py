@@ -1,5 +1,6 @@
 """The worker processes of a run under torchrun or `accelerate launch`; a single one without a launcher."""
 
+import os
 from datetime import timedelta
 from functools import cache
 
@@ -7,19 +8,43 @@ import torch
 from accelerate import PartialState
 from torch import Tensor
 
+from xcompress.errors import InputError
+
 TIMEOUT = timedelta(hours=12)
 """How long a process waits for another, which may be reading a large corpus."""
 
 
+NOT_SUPPORTED = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+}
+"""Variables that `accelerate launch` sets for what cuts a model into parts, and its names."""
+
+
 @cache
 def workers() -> PartialState:
-    """Return the process group: gloo on CPUs, NCCL on GPUs."""
+    """Return the process group: gloo on CPUs, NCCL on GPUs.
+
+    :raises InputError: when `accelerate config` has set up what cuts a model into parts.
+    """
+    for variable, name in NOT_SUPPORTED.items():
+        if os.environ.get(variable, "").lower() in ("1", "true", "yes"):
+            raise InputError(
+                f"accelerate: {name} is set up ({variable}), but every worker here holds the whole model; answer no to "
+                f"{name} in `accelerate config`, or start with torchrun"
+            )
     return PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
 
 
 def count() -> int:
     """Return the number of processes."""
     return int(workers().num_processes)
+
+
+def number() -> int:
+    """Return the number of this process, from 0."""
+    return int(workers().process_index)
 
 
 def is_main() -> bool:

@@ -21,6 +21,7 @@ from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.labelled import labelled_step
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
+from xcompress.distillation.failures import explain_failures
 from xcompress.distillation.file_records import check_files, describe
 from xcompress.distillation.hardware import check_compiler, device, has_bf16
 from xcompress.distillation.initialization import scratch_config, student_config
@@ -55,8 +56,9 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
     :param tensorboard: write TensorBoard logs to its folder tensorboard/.
     :returns: the run folder, with student/, assistant/, reference/, recipe.yaml and manifest.json.
     :raises InputError: when a source cannot be fetched or read, or the folder cannot be used.
+    :raises XCompressError: when the disk is full, another worker ends, or training diverges or collapses.
     """
-    with open_run(folder) as run:
+    with explain_failures(folder), open_run(folder) as run:
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check the stages against its shape.
         encoders = find_encoders(recipe)
         reference = reference_step(recipe, run, encoders)

@@ -154,8 +154,13 @@ def newest_checkpoint(work: Path) -> str | None:
 def remove_damaged_checkpoints(name: str, work: Path) -> None:
     """Remove the complete checkpoints whose files are not those that were written, and say what is wrong.
 
+    Those that were interrupted while they were written are removed, too: they take space.
+
     :param name: name of the stage.
     """
+    for folder in work.glob("checkpoint-*"):
+        if not (folder / COMPLETE).exists():
+            shutil.rmtree(folder)
     for marker in work.glob(f"checkpoint-*/{COMPLETE}"):
         try:
             damage, _ = check_files(marker.parent, _read_marker(marker.parent)[1])
