@@ -91,3 +91,21 @@ def test_what_is_escaped_counts_for_the_width_of_a_column() -> None:
 def test_markdown_tables_keep_their_columns() -> None:
     lines = console.markdown_table(["a|b", "c"], [["x\ny", "1 \\| 2"]]).splitlines()
     assert lines == ["| a\\|b | c |", "| --- | --: |", "| x y | 1 \\| 2 |"]
+
+
+def test_a_worker_that_prints_nothing_prints_its_own_errors(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "_err", console.PlainConsole(stderr=True, quiet=True))
+    console.fail("bad input")
+    console.fail("the disk is full", by_any_worker=True)
+    assert capsys.readouterr().err == "error: the disk is full\n"
+
+
+def test_a_bar_inside_a_training_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.without_bars(), console.bar("vectors", 2) as ticker:
+        ticker.start_at(1)
+        ticker.advance(1, "texts")
+    assert capsys.readouterr().err == ""
+    with console.bar("vectors", 2) as ticker:
+        assert isinstance(ticker, console.LineTicker)

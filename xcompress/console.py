@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from io import TextIOWrapper
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -55,6 +56,7 @@ def _is_terminal(stream: IO[str] | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()  # None: a program without a console
 
 
+_no_bars: ContextVar[bool] = ContextVar("no_bars", default=False)
 _out = PlainConsole(quiet=_QUIET, width=None if _is_terminal(sys.stdout) else _LOG_WIDTH)
 _err = PlainConsole(quiet=_QUIET, stderr=True, soft_wrap=not _is_terminal(sys.stderr))
 
@@ -119,12 +121,25 @@ def emit(text: str) -> None:
 
 
 @contextmanager
+def without_bars() -> Iterator[None]:
+    """Show no progress bar during the block: a terminal has room for one, which may be that of a training."""
+    token = _no_bars.set(True)
+    try:
+        yield
+    finally:
+        _no_bars.reset(token)
+
+
+@contextmanager
 def bar(label: str, total: int) -> Iterator["Ticker"]:
     """Show a progress bar with an ETA during the block; without a terminal, print a line every few seconds.
 
     :param label: the text in front of the bar.
     :param total: the number of steps.
     """
+    if _no_bars.get():
+        yield Ticker()
+        return
     if not _err.is_terminal:
         yield LineTicker(label, total)
         return
@@ -140,8 +155,8 @@ def tracked(items: Sequence[Item], label: str) -> Iterator[Item]:
             ticker.advance()
 
 
-class Ticker(Protocol):
-    """Advances a progress display."""
+class Ticker:
+    """Advances a progress display; this one shows nothing."""
 
     def start_at(self, done: int) -> None:
         """Count `done` steps as finished earlier, so that the ETA follows from the steps of this process alone."""
@@ -150,7 +165,7 @@ class Ticker(Protocol):
         """Advance by `steps` and show `note` beside the count."""
 
 
-class BarTicker:
+class BarTicker(Ticker):
     """Advances a bar on a terminal."""
 
     def __init__(self, progress: Progress, label: str, total: int) -> None:
@@ -166,7 +181,7 @@ class BarTicker:
         self._progress.update(self._task, advance=steps, note=printable(note))
 
 
-class LineTicker:
+class LineTicker(Ticker):
     """Prints a line every few seconds, for logs."""
 
     def __init__(self, label: str, total: int) -> None:

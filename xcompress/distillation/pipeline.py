@@ -29,12 +29,14 @@ from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
 from xcompress.distillation.stages import StageInputs, plan_stages, plan_text_stages, stage_step
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
+from xcompress.distillation.teachers.live import check_disk, count_texts
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import pairs_per_worker
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.files import hash_of, read_json, sha256_of, whole_folder, write_json, write_text
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.recipe import Recipe
+from xcompress.recipe.parameters import teacher_width
 
 RECIPE = "recipe.yaml"
 LIBRARIES = (
@@ -73,6 +75,8 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
         corpus = corpus_step(recipe, run, reference)
         monolingual = monolingual_step(recipe, run, corpus)
         text_stages = plan_text_stages(recipe, corpus, monolingual)
+        if recipe.teacher and recipe.teacher.targets == "stored":
+            check_disk(folder, count_texts(recipe, text_stages, len(corpus.train)), teacher_width(recipe))
 
         # 3. Pairs and teacher vectors, prepared when the first step is built: a finished run reads and loads nothing.
         store = VectorStore(run.vectors)

@@ -16,8 +16,9 @@ from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
 from xcompress.distillation.hardware import device, has_bf16
 from xcompress.distillation.run_folder import STEP
+from xcompress.distillation.teachers.live import BYTES_STORED, check_disk, count_texts
 from xcompress.recipe import Recipe
-from xcompress.recipe.parameters import Counts, count_parameters
+from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of, teacher_width
 from xcompress.recipe.validation import file_references
 from xcompress.sources import can_be_fetched, is_here, resolve
 from xcompress.sources.python_code import PYTHON
@@ -63,6 +64,18 @@ class PlannedStage:
 
 
 @dataclass(frozen=True)
+class PlannedTargets:
+    """What the teacher's vectors would take, in both ways of `teacher.targets`; None where its sizes are not known."""
+
+    chosen: str
+    """stored or live."""
+    megabytes: int | None
+    """On disk if stored, where no two pairs share a sentence; live takes none."""
+    stored_seconds: int | None
+    live_seconds: int | None
+
+
+@dataclass(frozen=True)
 class Plan:
     """A dry run."""
 
@@ -79,13 +92,16 @@ class Plan:
     assistant: dict[str, int | None] | None
     student: dict[str, int | None] | None
     notes: tuple[str, ...]
+    targets: PlannedTargets | None
+    """None where no stage learns a teacher's vectors."""
     stages: tuple[PlannedStage, ...]
 
 
 def plan(recipe: Recipe, folder: Path) -> Plan:
     """Estimate what `distill` would do. Nothing is fetched or written, and of text only lines are counted.
 
-    :raises InputError: when the student's shape cannot be made from the assistant's.
+    :raises InputError: when the student's shape cannot be made from the assistant's, or the teacher's vectors do not
+        fit the disk.
     """
     # Count the training pairs if the corpus step has run, and the lines of the text files that are here.
     paths = {language: corpus_file(folder / "corpus", TRAIN, language) for language in recipe.languages}
@@ -121,6 +137,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         assistant=asdict(counts.assistant) if counts.assistant else None,
         student=asdict(counts.student) if counts.student else None,
         notes=counts.notes,
+        targets=_plan_targets(recipe, folder, sum((pairs or lines).values()), flops),
         stages=tuple(stages),
     )
 
@@ -140,8 +157,7 @@ def _plan_stage(
     if model:
         embeddings_only = stage.train == "embeddings"
         trained = model.embedding if embeddings_only else model.total
-        longest = min(recipe.corpus.max_words * TOKENS_PER_WORD, recipe.student.max_tokens)
-        tokens = 2 * stage.batch_size * round(longest * SHARE_OF_LONGEST)
+        tokens = 2 * stage.batch_size * _tokens_of_text(recipe)
 
         activations = 0
         if not embeddings_only:
@@ -170,6 +186,36 @@ def _plan_stage(
     )
 
 
+def _plan_targets(recipe: Recipe, folder: Path, pairs: int, flops: float) -> PlannedTargets | None:
+    """Estimate what the teacher's vectors take, and check that they fit the disk.
+
+    :param pairs: training pairs in all languages, or 0.
+    """
+    texts = count_texts(recipe, recipe.stages, pairs)
+    if recipe.teacher is None or not texts.live:
+        return None
+    chosen, width = recipe.teacher.targets, teacher_width(recipe)
+    if chosen == "stored":
+        check_disk(folder, texts, width)
+    if width is None:
+        return PlannedTargets(chosen, None, None, None)
+    shapes = [shape for shape in map(shape_of, recipe.teacher.members.values()) if shape]
+    multiply_adds = sum(count(shape).encoder for shape in shapes)
+    seconds_each = OVERHEAD * 2 * _tokens_of_text(recipe) * multiply_adds / flops
+    return PlannedTargets(
+        chosen=chosen,
+        megabytes=round(texts.most_stored * width * BYTES_STORED / 1e6),
+        stored_seconds=round(texts.most_stored * seconds_each),
+        live_seconds=round(texts.live * seconds_each),
+    )
+
+
+def _tokens_of_text(recipe: Recipe) -> int:
+    """Estimate the tokens of an average text."""
+    longest = min(recipe.corpus.max_words * TOKENS_PER_WORD, recipe.student.max_tokens)
+    return round(longest * SHARE_OF_LONGEST)
+
+
 def _measure_flops() -> float:
     """Time a large matrix product in the arithmetic of training."""
     dtype = torch.bfloat16 if has_bf16() else torch.float32
@@ -193,6 +239,20 @@ def show(planned: Plan) -> None:
     say(f"pairs to train on: {_format_counts(planned.pairs) or 'known once the corpus has been read'}")
     for note in planned.notes:
         say(note)
+    if planned.targets:
+        targets = planned.targets
+        disk, stored, live = (
+            _number(value, unit, name)
+            for value, unit, name in (
+                (targets.megabytes, 1000, " GB"),
+                (targets.stored_seconds, 60, " min"),
+                (targets.live_seconds, 60, " min"),
+            )
+        )
+        say(
+            f"teacher's vectors, at most: stored {disk} on disk and {stored}, live none and {live}; the recipe has "
+            f"{targets.chosen}"
+        )
     head = ("stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", "")
     table("dry run: memory and time are estimates", head, _rows(planned.stages))
 
@@ -201,21 +261,22 @@ def _format_counts(by_language: Mapping[str, int]) -> str:
     return ", ".join(f"{language} {count:,}" for language, count in by_language.items())
 
 
-def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
-    def number(value: int | None, unit: float = 1, name: str = "") -> str:
-        if value is None:
-            return "?"
-        return f"{value / unit:,.1f}{name}" if unit > 1 else f"{value:,}"
+def _number(value: int | None, unit: float = 1, name: str = "") -> str:
+    if value is None:
+        return "?"
+    return f"{value / unit:,.1f}{name}" if unit > 1 else f"{value:,}"
 
+
+def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
     for stage in stages:
         yield (
             stage.name if stage.trainings == 1 else f"{stage.name}, {stage.trainings} times",
             stage.train,
             " + ".join(f"{weight:g} {name}" for name, weight in stage.objectives.items()),
-            number(stage.steps),
-            number(stage.pairs),
-            number(stage.parameters, 1e6, " M"),
-            number(stage.megabytes, 1000, " GB"),
-            number(stage.seconds, 60, " min"),
+            _number(stage.steps),
+            _number(stage.pairs),
+            _number(stage.parameters, 1e6, " M"),
+            _number(stage.megabytes, 1000, " GB"),
+            _number(stage.seconds, 60, " min"),
             "in the run folder" if stage.finished else "",
         )

@@ -20,7 +20,7 @@ from xcompress.distillation.data.batches import BatchesByKind, PairBatches, draw
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.labelled import Labelled
 from xcompress.distillation.data.monolingual import Monolingual
-from xcompress.distillation.data.targets import SIDES, ScalarTargets, VectorTable, VectorTargets
+from xcompress.distillation.data.targets import SIDES, ScalarTargets, Sentences, VectorTable, VectorTargets
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.hardware import fast_inference, has_bf16
 from xcompress.distillation.initialization import (
@@ -42,11 +42,15 @@ from xcompress.distillation.losses.stage import (
 )
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.ensemble import Encoders
+from xcompress.distillation.teachers.live import LiveTargets
 from xcompress.distillation.teachers.vectors import VectorStore, vectors_of
 from xcompress.distillation.trainer import Job, Loss, Scoring, train
 from xcompress.distillation.training_data import TrainingData
 from xcompress.modeling.student import Student, encode, set_dropout, shallower
 from xcompress.recipe import ON_LABELS, ON_SENTENCES, Recipe, Stage
+
+Targets = VectorTargets | ScalarTargets | LiveTargets
+"""What pairs regress on: vectors from the disk, numbers, or vectors that are computed in the training step."""
 
 
 def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -> dict[str, Stage]:
@@ -109,6 +113,11 @@ class StageInputs:
         """Whether the stage learns from an assistant that gives only vectors, in place of the trained one."""
         section = self.recipe.assistant
         return section is not None and "assistant" in self.stage.objectives and section.gives_only_vectors
+
+    @property
+    def has_live_teacher(self) -> bool:
+        """Whether the teacher's vectors are computed in the training steps."""
+        return self.recipe.teacher is not None and self.recipe.teacher.targets == "live"
 
     def load_assistant(self) -> tuple[Student, Tokenizer]:
         """Load the trained assistant; the recipe's checks ensure that a stage which needs it has one."""
@@ -196,6 +205,7 @@ def _build_training(inputs: StageInputs, work: Path, folder: Path) -> Mapping[st
         seed=inputs.seed,
         bf16=has_bf16() and inputs.recipe.precision == "auto",
         compile=inputs.recipe.compile,
+        collates_itself=inputs.has_live_teacher,
         scoring=_scoring(inputs, model, tokenizer, data),
         board=inputs.tensorboard / label if inputs.tensorboard else None,
     )
@@ -259,7 +269,7 @@ def _open_batches(
 ) -> PairBatches:
     """Tokenise the pairs of one kind that the stage reads, and open their targets."""
     name, stage = inputs.name, inputs.stage
-    targets: Mapping[str, VectorTargets | ScalarTargets]
+    targets: Mapping[str, Targets]
     if kind == "translations":
         pairs, rows = data.train, data.rows[name]
         targets = _vector_targets(inputs, data)
@@ -267,8 +277,11 @@ def _open_batches(
     elif kind == "monolingual":
         assert data.teacher is not None  # checked when the recipe was loaded
         pairs, rows, words = inputs.monolingual.pairs, data.monolingual_rows[name], None
-        table = data.teacher.monolingual()
-        targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
+        if inputs.has_live_teacher:
+            targets = {f"teacher_{side}s": _live_targets(inputs, data, Sentences(pairs, side, rows)) for side in SIDES}
+        else:
+            table = data.teacher.monolingual()
+            targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
     else:
         labelled = inputs.labelled.kinds[kind]
         pairs, words = labelled.pairs, None
@@ -281,12 +294,21 @@ def _open_batches(
     return PairBatches(folder, targets, model.config.pad_token_id, words)
 
 
-def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, VectorTargets]:
+def _live_targets(inputs: StageInputs, data: TrainingData, texts: Sequence[str]) -> LiveTargets:
+    """Return the teacher's vectors of texts, to be computed when they are read."""
+    assert inputs.encoders.teacher is not None and data.teacher is not None  # checked when the recipe was loaded
+    return LiveTargets(texts, inputs.encoders.teacher.load(), data.teacher.sources.transform)
+
+
+def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, Targets]:
     """Return the vectors that the translations of the stage learn, by name."""
-    name, stage, targets = inputs.name, inputs.stage, {}
-    if data.teacher and "source" in stage.teacher_sides:
+    name, stage, targets = inputs.name, inputs.stage, dict[str, Targets]()
+    if inputs.has_live_teacher:
+        for side in stage.teacher_sides:
+            targets[f"teacher_{side}s"] = _live_targets(inputs, data, data.sentences(name, side))
+    elif data.teacher and "source" in stage.teacher_sides:
         targets["teacher_sources"] = data.teacher.sources.targets(name)
-    if data.teacher and "target" in stage.teacher_sides:
+    if data.teacher and "target" in stage.teacher_sides and not inputs.has_live_teacher:
         targets["teacher_targets"] = data.teacher.targets().targets(name)
     if "assistant" in stage.objectives:
         if data.assistant and inputs.frozen_assistant:

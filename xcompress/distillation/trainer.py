@@ -89,6 +89,8 @@ class Job:
     """Whether matrix products are in bfloat16."""
     compile: bool = False
     """Whether the model is compiled with torch.compile."""
+    collates_itself: bool = False
+    """Whether batches are made in the process that trains, also on a GPU, as where a teacher encodes their text."""
     scoring: Scoring | None = None
     board: Path | None = None
     """Folder of TensorBoard logs."""
@@ -330,7 +332,7 @@ def _tensorboard(folder: Path) -> TrainerCallback:
 
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:
-    stage, on_gpu, processes = job.stage, torch.cuda.is_available(), loader_processes()
+    stage, on_gpu, processes = job.stage, torch.cuda.is_available(), 0 if job.collates_itself else loader_processes()
     os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # a value left by an earlier training in bfloat16 would win
     arguments = TrainingArguments(
         output_dir=str(job.work),

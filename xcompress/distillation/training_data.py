@@ -107,7 +107,7 @@ def prepare_training_data(
             side: {
                 name: Sentences(corpus.train, side, rows[name])
                 for name, stage in stages.items()
-                if name in rows and side in stage.teacher_sides
+                if name in rows and side in stage.teacher_sides and recipe.teacher.targets == "stored"
             }
             for side in SIDES
         }

@@ -34,7 +34,16 @@ those of finished runs and released models stay valid.
 """
 
 
-_ADDED = ("trust_remote_code", "monolingual", "monolingual_pairs", "schedule", "word_head", "soup", "compile")
+_ADDED = (
+    "trust_remote_code",
+    "monolingual",
+    "monolingual_pairs",
+    "schedule",
+    "word_head",
+    "soup",
+    "compile",
+    "targets",
+)
 """Keys that earlier versions lack; see `Section`."""
 
 
@@ -168,6 +177,10 @@ class TeacherSection(EnsembleMember):
     dimensions: Width | None = None
     """Reduce the vectors to this width before they are learned, by PCA fitted on the training targets; null keeps
     them."""
+    targets: Literal["stored", "live"] = "stored"
+    """stored: compute each text's vector once, and keep it on disk as float16. live: compute vectors in each training
+    step, on the device of the training; takes no disk, but the time again in each epoch. Last digits differ, so
+    finished stages are kept. `distill --dry-run` says what each takes."""
 
     @property
     def members(self) -> Mapping[str, EnsembleMember]:
@@ -178,6 +191,13 @@ class TeacherSection(EnsembleMember):
     def _check_ensemble_is_normalized(self) -> "TeacherSection":
         if self.ensemble and not all(member.normalize for member in self.members.values()):
             raise ValueError("ensemble: several teachers are joined at unit length; leave out normalize: false")
+        return self
+
+    @model_validator(mode="after")
+    def _check_live_teachers_compute(self) -> "TeacherSection":
+        for key, member in self.members.items():
+            if self.targets == "live" and member.sentences_source:
+                raise ValueError(f"targets: live computes vectors, but {key}.source is a table of them; use stored")
         return self
 
 

@@ -153,6 +153,16 @@ def shape_of(encoder: EncoderSection) -> EncoderShape | None:
         raise InputError(f"{path}: {key}: {first['msg']}, got {short_repr(first['input'])}; correct it") from error
 
 
+def teacher_width(recipe: Recipe) -> int | None:
+    """Return the width of the teacher's vectors before it is reduced, None where it is unknown until it is fetched.
+
+    A folder whose modules after the pooling change the width is taken for one without.
+    """
+    shapes = [shape_of(member) for member in recipe.teacher.members.values()] if recipe.teacher else []
+    known = [shape.hidden for shape in shapes if shape]
+    return sum(known) if shapes and len(known) == len(shapes) else None
+
+
 def check_layers(student: StudentSection, depth: int) -> None:
     """Check that the assistant has the layers that the student copies.
 

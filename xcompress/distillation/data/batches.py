@@ -17,6 +17,7 @@ from torch.utils.data import Sampler
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.masking import MaskingConfig, choose_words, label_distributions, mask_words
 from xcompress.distillation.data.targets import Rows, ScalarTargets, Sentences, VectorTargets
+from xcompress.distillation.teachers.live import LiveTargets
 from xcompress.files import drop_pages, whole_folder
 from xcompress.modeling.student import StudentConfig, pad_joined, token_ids
 from xcompress.recipe import WordTask
@@ -131,7 +132,7 @@ class PairBatches:
     def __init__(
         self,
         folder: Path,
-        labels: Mapping[str, VectorTargets | ScalarTargets],
+        labels: Mapping[str, VectorTargets | ScalarTargets | LiveTargets],
         pad_token_id: int,
         word_labels: WordLabels | None = None,
     ) -> None:

@@ -1,0 +1,85 @@
+"""A teacher whose vectors are computed in the training step."""
+
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.recipe import losses, stages_of, write_monolingual, write_recipe
+from xcompress.distillation.pipeline import distill
+from xcompress.distillation.plan import plan, show
+from xcompress.distillation.teachers.live import TextCounts, check_disk, count_texts
+from xcompress.errors import InputError
+from xcompress.recipe import load_recipe
+
+OBJECTIVES = "objectives: {teacher: 100, teacher_targets: 100, contrast: 10, monolingual: 100}, steps: 12"
+LIVE = "teacher.targets=live"
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("recipe"))
+
+
+def test_live_targets_give_the_losses_of_stored_ones_and_take_less_disk(recipe: Path, tmp_path: Path) -> None:
+    """The stored vectors are float16, and differ by 0.05 %."""
+    changes = [*write_monolingual(tmp_path / "text"), stages_of(all=OBJECTIVES), "precision=float32", "widths=equal"]
+    stored = distill(load_recipe(recipe, changes), tmp_path / "stored")
+    live = distill(load_recipe(recipe, [*changes, LIVE]), tmp_path / "live")
+    assert losses(live, "1-all") == pytest.approx(losses(stored, "1-all"), rel=1e-3)
+    bytes_of = [sum(file.stat().st_size for file in (run / "vectors").rglob("*.npy")) for run in (stored, live)]
+    assert bytes_of[1] < bytes_of[0]
+
+
+def test_a_table_of_vectors_cannot_be_live(recipe: Path) -> None:
+    with pytest.raises(InputError, match=r"teacher: targets: live computes vectors, but teacher.source is a table"):
+        load_recipe(recipe, ["teacher.source=api.npy", LIVE])
+
+
+def test_texts_are_counted_once_where_they_are_stored_and_at_each_step_where_they_are_live(recipe: Path) -> None:
+    stage = stages_of(all="objectives: {teacher: 1, teacher_targets: 1}, steps: 100, soup: 3")  # 800 pairs
+    loaded = load_recipe(recipe, [stage])
+    assert count_texts(loaded, loaded.stages, 300) == TextCounts(live=4800, most_stored=600, least_stored=450)
+    assert count_texts(loaded, loaded.stages, 0) == TextCounts(live=4800, most_stored=1600, least_stored=1200)
+
+
+def test_a_dry_run_says_what_stored_and_live_vectors_take(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda: 1e6)  # slow: no estimate rounds to 0
+    stage = stages_of(all="objectives: {teacher: 1}, steps: 1000")
+    planned = plan(load_recipe(recipe, [stage, LIVE]), tmp_path / "run")
+    assert planned.targets and planned.targets.chosen == "live"
+    assert planned.targets.live_seconds and planned.targets.stored_seconds
+    assert planned.targets.live_seconds / planned.targets.stored_seconds == pytest.approx(8000 / 648, rel=0.01)
+    show(planned)
+    assert "teacher's vectors, at most: stored 0.0 GB on disk and" in capsys.readouterr().err
+    without = plan(load_recipe(recipe, [stages_of(all="objectives: {alignment: 1}, steps: 9")]), tmp_path / "run")
+    assert without.targets is None
+
+
+def test_a_disk_that_is_too_small_is_refused_before_a_vector_is_computed(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
+    message = r"the teacher's vectors need 0.0 GB or more, and the disk has 0.0 GB free; set teacher.targets to live"
+    loaded, folder = load_recipe(recipe, [stages_of(all="objectives: {teacher: 1}, steps: 40")]), tmp_path / "run"
+    with pytest.raises(InputError, match=message):
+        plan(loaded, folder)
+    assert not folder.exists()
+    with pytest.raises(InputError, match=message):
+        distill(loaded, folder)
+    assert not (folder / "start").exists() and not (folder / "vectors").exists()
+    plan(load_recipe(recipe, [LIVE]), folder)
+
+
+def test_vectors_that_are_on_the_disk_already_need_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 100))
+    (tmp_path / "vectors").mkdir()
+    (tmp_path / "vectors/0.npy").write_bytes(bytes(2000))
+    check_disk(tmp_path, TextCounts(10, 10, 10), 100)
+    check_disk(tmp_path, TextCounts(10, 10, 10), None)
+    with pytest.raises(InputError, match="teacher's vectors need"):
+        check_disk(tmp_path, TextCounts(11, 11, 11), 100)
