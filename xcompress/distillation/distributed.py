@@ -34,7 +34,10 @@ def workers() -> PartialState:
                 f"accelerate: {name} is set up ({variable}), but every worker here holds the whole model; answer no to "
                 f"{name} in `accelerate config`, or start with torchrun"
             )
-    return PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
+    state = PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
+    if state.device.type == "cpu":
+        state.device = torch.device("cpu")  # of several processes it is cpu:0, for which torch.load reads no checkpoint
+    return state
 
 
 def count() -> int:
