@@ -41,12 +41,12 @@ def check(collapse: Collapse, vectors: Tensor, times: int) -> None:
 def test_spread_is_1_less_the_mean_cosine() -> None:
     vectors = independent().double().numpy()
     cosines = [left @ right / np.sqrt(left @ left * (right @ right)) for left in vectors for right in vectors]
-    assert spread(torch.tensor(vectors)) == pytest.approx(1 - np.mean(cosines), rel=1e-5)
+    assert float(spread(torch.tensor(vectors))) == pytest.approx(1 - np.mean(cosines), rel=1e-5)
 
 
 @pytest.mark.parametrize(("vectors", "expected"), [(torch.eye(4), 0.75), (torch.ones(4, 3), 0), (-torch.eye(1), 0)])
 def test_spread_of_plain_cases(vectors: Tensor, expected: float) -> None:
-    assert spread(vectors) == pytest.approx(expected, abs=1e-6)
+    assert float(spread(vectors)) == pytest.approx(expected, abs=1e-6)
 
 
 def test_equal_vectors_in_20_batches_stop_training() -> None:

@@ -45,7 +45,7 @@ class Collapse:
         """
         self.where = where
         self.read_together = read_together
-        self.unread: list[Tensor] = []
+        self.unread: list[tuple[Tensor, int]] = []
         self.batches = 0
         self.narrow = 0
         self.undefined = 0
@@ -59,11 +59,12 @@ class Collapse:
         """
         if not len(vectors):
             return
-        self.unread.append(torch.stack([_squared_mean(vectors), vectors.new_full((), len(vectors)).float()]))
+        self.unread.append((spread(vectors), len(vectors)))
         if len(self.unread) >= (self.read_together or (1 if vectors.is_cpu else BATCHES_READ_TOGETHER)):
-            for squared_mean, pairs in torch.stack(self.unread).tolist():
-                self._judge(1 - squared_mean, pairs > 1)
+            spreads, sizes = zip(*self.unread, strict=True)
             self.unread.clear()
+            for current, size in zip(torch.stack(spreads).tolist(), sizes, strict=True):
+                self._judge(current, size > 1)
 
     def _judge(self, current: float, has_spread: bool) -> None:
         """Count a batch by its spread."""
@@ -101,14 +102,9 @@ def check_weights(model: nn.Module, where: str) -> None:
         )
 
 
-def spread(vectors: Tensor) -> float:
-    """Return 1 - |m|^2, with m the mean of the vectors (N, D) at unit length, which is 1 - their mean cosine.
+def spread(vectors: Tensor) -> Tensor:
+    """Return 1 - |m|^2, a scalar, with m the mean of the vectors (N, D) at unit length, which is 1 - their mean cosine.
 
     0 where all have one direction, about 1 - 1 / N where they are independent, NaN where one is not finite.
     """
-    return 1 - float(_squared_mean(vectors))
-
-
-def _squared_mean(vectors: Tensor) -> Tensor:
-    """Return |m|^2, without waiting for a GPU."""
-    return normalize(vectors.float(), dim=-1).mean(0).square().sum()
+    return 1 - normalize(vectors.float(), dim=-1).mean(0).square().sum()

@@ -34,10 +34,11 @@ def workers() -> PartialState:
                 f"accelerate: {name} is set up ({variable}), but every worker here holds the whole model; answer no to "
                 f"{name} in `accelerate config`, or start with torchrun"
             )
-    state = PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
-    if state.device.type == "cpu":
-        state.device = torch.device("cpu")  # of several processes it is cpu:0, for which torch.load reads no checkpoint
-    return state
+    if not torch.cuda.is_available():
+        # Otherwise it is cpu:0 for several processes, and torch.load reads no checkpoint to that device. The Trainer
+        # makes the state again, so a variable has to say it.
+        os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
 
 
 def count() -> int:

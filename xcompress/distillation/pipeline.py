@@ -6,7 +6,7 @@ import platform
 import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -32,7 +32,7 @@ from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.teachers.live import check_disk, count_texts
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import pairs_per_worker
-from xcompress.distillation.training_data import prepare_training_data
+from xcompress.distillation.training_data import TrainingData, prepare_training_data
 from xcompress.files import hash_of, read_json, sha256_of, whole_folder, write_json, write_text
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.recipe import Recipe
@@ -75,16 +75,15 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
         corpus = corpus_step(recipe, run, reference)
         monolingual = monolingual_step(recipe, run, corpus)
         text_stages = plan_text_stages(recipe, corpus, monolingual)
-        if recipe.teacher and recipe.teacher.targets == "stored":
-            check_disk(folder, count_texts(recipe, text_stages, len(corpus.train)), teacher_width(recipe))
 
         # 3. Pairs and teacher vectors, prepared when the first step is built: a finished run reads and loads nothing.
         store = VectorStore(run.vectors)
-        data = cache(
-            partial(
-                prepare_training_data, recipe, corpus, monolingual, text_stages, encoders, store, config.hidden_size
-            )
-        )
+
+        @cache
+        def data() -> TrainingData:
+            if recipe.teacher and recipe.teacher.targets == "stored":
+                check_disk(folder, count_texts(recipe, text_stages, len(corpus.train)), teacher_width(recipe))
+            return prepare_training_data(recipe, corpus, monolingual, text_stages, encoders, store, config.hidden_size)
 
         # 4. Give the assistant the student's vocabulary and a head, then read the labelled pairs.
         start = start_step(recipe, run, corpus, encoders, reference, data)

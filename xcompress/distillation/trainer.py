@@ -122,7 +122,7 @@ def train(
     checkpoint = newest_checkpoint(job.work)
     seconds_before = _read_marker(Path(checkpoint))[0] if checkpoint else 0.0
     if job.compile:
-        model.compile(backend=COMPILER, dynamic=True)  # type: ignore[no-untyped-call]  # in place: its class stays
+        model.compile(backend=COMPILER, dynamic=True)  # in place: its class stays
     with bar(job.name, steps) as ticker:
         callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
         callbacks.append(_Progress(ticker))

@@ -195,7 +195,7 @@ def train(decay: float, steps: int) -> float:
         moving_loss(teacher(sources, mask), vectors).backward()
         optimizer.step()
         teacher.update(student, decay)
-    return spread(vectors.detach())
+    return float(spread(vectors.detach()))
 
 
 def test_a_teacher_that_is_the_student_collapses_and_is_stopped() -> None:

@@ -137,7 +137,7 @@ def unwrap(model: nn.Module) -> SentenceVectors:
     """Return the model inside DistributedDataParallel, torch.compile and others that wrap it."""
     inner: Any = model
     while not isinstance(inner, SentenceVectors):
-        inner = inner._orig_mod if isinstance(inner, torch._dynamo.OptimizedModule) else inner.module
+        inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
     return inner
 
 
