@@ -107,4 +107,5 @@ def spread(vectors: Tensor) -> Tensor:
 
     0 where all have one direction, about 1 - 1 / N where they are independent, NaN where one is not finite.
     """
-    return 1 - normalize(vectors.float(), dim=-1).mean(0).square().sum()
+    value: Tensor = 1 - normalize(vectors.float(), dim=-1).mean(0).square().sum()
+    return value

@@ -161,8 +161,8 @@ class PairBatches:
         """Return input_ids and attention_mask, (2N, L), and each label as (N, D) vectors or (N,) numbers."""
         words = dict[str, Tensor]()
         if self.word_labels:
-            sides = ([side[row] for row in rows] for side in (self.sources, self.targets))
-            sentences, words = self.word_labels(*sides, rows)
+            sources, targets = ([side[row] for row in rows] for side in (self.sources, self.targets))
+            sentences, words = self.word_labels(sources, targets, rows)
             ids, lengths = np.concatenate(sentences), np.array([len(sentence) for sentence in sentences])
         else:
             taken = [side.take(rows) for side in (self.sources, self.targets)]
