@@ -34,7 +34,7 @@ class TorchModel:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode texts to vectors (n, D)."""
-        return encode(self.student, self.tokenizer, texts, batch_size=32)
+        return encode(self.student, self.tokenizer, texts, batch_tokens=32 * 32)
 
     def tokenize(self, texts: Sequence[str]) -> int:
         """Tokenize texts and count their tokens."""
