@@ -25,6 +25,7 @@ from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import LengthGroupedSampler, PairBatches, draw, write_tokens
 from xcompress.distillation.data.targets import Sentences, VectorTargets, distinct
+from xcompress.distillation.teachers.vector_file import VectorFile
 from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.modeling.student import StudentConfig
 
@@ -54,14 +55,14 @@ def tokenizer() -> Tokenizer:
 
 def write_targets(folder: Path, count: int) -> Vectors:
     """Write random vectors in the format of the teacher's."""
-    folder.mkdir()
     generator = np.random.default_rng(1)
     block = generator.normal(size=(min(CHUNK, count), WIDTH)).astype(np.float16)
-    files = []
-    for number, start in enumerate(range(0, count, CHUNK)):
-        files.append(folder / f"{number:05}.npy")
-        np.save(files[-1], block[: min(CHUNK, count - start)])
-    return Vectors([np.load(file, mmap_mode="r") for file in files])
+    file = VectorFile(folder, count, CHUNK)
+    file.settle("random", "random")
+    for number in file.blocks:
+        file.write(number, block[: len(file.rows(number))], 0)
+    file.settle("random", "random")
+    return Vectors(file.open())
 
 
 class Memory:

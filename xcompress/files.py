@@ -86,9 +86,9 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise InputError(f"{path}: is a folder; give the name of a file")
     with scratch_folder(path, _FILE_PATIENCE) as scratch:
         temporary = scratch / path.name
-        with _explain_write_error(path):
+        with explain_write_error(path):
             yield temporary
-        with _explain_write_error(path, every=True):
+        with explain_write_error(path, every=True):
             _put_in_place(temporary, path)
 
 
@@ -103,10 +103,10 @@ def whole_folder(path: Path) -> Iterator[Path]:
         raise InputError(f"{path}: is a file; name a folder")
     with scratch_folder(path) as scratch:
         temporary, old = scratch / "new" / path.name, scratch / "old" / path.name
-        with _explain_write_error(path):
+        with explain_write_error(path):
             temporary.mkdir(parents=True)
             yield temporary
-        with _explain_write_error(path, every=True):
+        with explain_write_error(path, every=True):
             _put_in_place(temporary, path, old)
 
 
@@ -117,7 +117,7 @@ def check_target(path: Path) -> None:
     """
     if path.parts[:1] and path.parts[0].startswith("~"):
         raise InputError(f"{path}: ~ is not replaced by a home folder here; write the whole path")
-    with _explain_write_error(path, every=True), suppress(FileNotFoundError):
+    with explain_write_error(path, every=True), suppress(FileNotFoundError):
         path.lstat()
 
 
@@ -143,7 +143,7 @@ def prepare_target(path: Path) -> None:
     check_target(path)
     label = _label(path.name)
     if _leftovers(path.parent).get(label):
-        with _explain_write_error(path), _lock(path, 0) as is_ours:
+        with explain_write_error(path), _lock(path, 0) as is_ours:
             _discard_leftovers(path.parent, label if is_ours else None)
 
 
@@ -165,7 +165,7 @@ def scratch_folder(path: Path, patience: float = 0) -> Iterator[Path]:
     """
     label, nested = _label(path.name), _is_nested(path)
     with ExitStack() as stack:
-        with _explain_write_error(path, every=True):
+        with explain_write_error(path, every=True):
             path.parent.mkdir(parents=True, exist_ok=True)
             if not nested and stack.enter_context(_lock(path, patience)):
                 _discard_leftovers(path.parent, label)
@@ -309,7 +309,7 @@ def _try_lock(file: Path) -> int | None:
 
 
 @contextmanager
-def _explain_write_error(path: Path, every: bool = False) -> Iterator[None]:
+def explain_write_error(path: Path, every: bool = False) -> Iterator[None]:
     """Turn a failed write into an InputError.
 
     :param every: whether all OSErrors are about writing. In a block that also reads, only some are.

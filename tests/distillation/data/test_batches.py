@@ -30,7 +30,7 @@ LANGUAGES = [np.arange(20), np.array([20])]
 
 def batches(folder: Path, rows: list[int]) -> PairBatches:
     write_tokens(folder / "tokens", PAIRS, np.array(rows), make_tokenizer(), CONFIG)
-    vectors = Vectors([np.arange(6, dtype=np.float16).reshape(2, 3)])
+    vectors = Vectors(np.arange(6, dtype=np.float16).reshape(2, 3))
     goals = {"teacher_sources": VectorTargets(vectors, np.array([1, 0, 1]))}
     return PairBatches(folder / "tokens", goals, pad_token_id=1)
 

@@ -12,7 +12,7 @@ PAIRS = [Pair("aa", "b", "de", ""), Pair("a", "bbb", "de", ""), Pair("aa", "bb",
 
 
 def lengths(texts: list[str]) -> Vectors:
-    return Vectors([np.array([[len(text)] for text in texts], dtype=np.float16)])
+    return Vectors(np.array([[len(text)] for text in texts], dtype=np.float16))
 
 
 def test_a_side_is_read_pair_by_pair() -> None:

@@ -38,7 +38,7 @@ def unit(count: int, dimension: int, seed: int) -> np.ndarray:
 
 def test_the_cosine_of_concatenated_vectors_is_the_weighted_mean_of_the_cosines() -> None:
     first, second = unit(10, 4, seed=1), unit(10, 6, seed=2)
-    tables = [Vectors([vectors.astype(np.float16)]) for vectors in (first, second)]
+    tables = [Vectors(vectors.astype(np.float16)) for vectors in (first, second)]
     both = ConcatVectors(tables, [0.25**0.5, 0.75**0.5])
     assert both.shape == (10, 10) and len(both) == 10
     rows = both.rows(range(10))
@@ -114,7 +114,7 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: R
 def test_the_dimension_of_a_table_is_that_of_its_transformed_vectors() -> None:
     vectors = unit(30, 8, seed=3)
     groups = {"all": [str(row) for row in range(30)]}
-    table = VectorTable.compute(groups, lambda texts: Vectors([vectors.astype(np.float16)]))
+    table = VectorTable.compute(groups, lambda texts: Vectors(vectors.astype(np.float16)))
     assert table.dimension == 8
     axes = axes_of_targets(vectors, 5)
     table = replace(table, transform=lambda rows: rows @ axes.T)

@@ -1,4 +1,6 @@
+import hashlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from tests.helpers import ROOT
 from tests.helpers.student import make_student, make_tokenizer
 from xcompress.distillation.teachers import vectors as vectors_module
+from xcompress.distillation.teachers.vector_file import HEADER
 from xcompress.distillation.teachers.vectors import (
     Lookup,
     Mapped,
@@ -24,7 +27,7 @@ from xcompress.distillation.teachers.vectors import (
     vectors_of,
 )
 from xcompress.errors import InputError
-from xcompress.files import read_json, write_json
+from xcompress.files import read_json
 from xcompress.modeling.student import encode
 
 CHUNK = 40
@@ -82,9 +85,13 @@ def run(arguments: Sequence[str], folder: Path, seconds: float) -> "subprocess.P
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Read the files of vectors that are in place; a killed process may leave another one in a hidden folder."""
-    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.npy"))
-    return {name: (folder / name).read_bytes() for name in names if "/." not in f"/{name}"}
+    """Read the tables of a store."""
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(folder.glob("*/vectors.npy"))}
+
+
+def finished(folder: Path) -> int:
+    """Return the number of blocks that a running process has finished."""
+    return sum(len(file.read_text().splitlines()) for file in folder.glob("*/finished.*.txt"))
 
 
 def uninterrupted(folder: Path) -> dict[str, bytes]:
@@ -105,19 +112,37 @@ def test_rows_are_the_vectors_of_the_model_in_any_order(tmp_path: Path) -> None:
             vectors.rows([0, wrong])
 
 
-def test_vectors_stay_on_disk_as_float16_in_files_of_equal_length(tmp_path: Path) -> None:
+def test_vectors_stay_on_disk_as_float16_in_one_file_with_a_hash_for_each_block(tmp_path: Path) -> None:
     vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "fingerprint", TEXTS, lambda: slow_model(0))
-    assert all(isinstance(chunk, np.memmap) and chunk.dtype == np.float16 for chunk in vectors._chunks)
-    assert [len(chunk) for chunk in vectors._chunks] == 9 * [CHUNK] + [7]
+    assert isinstance(vectors._table, np.memmap) and vectors._table.dtype == np.float16
     (folder,) = tmp_path.iterdir()
-    info = read_json(folder / "info.json")
-    assert list(info.pop("files")) == [f"{number:05}.npy" for number in range(10)]
+    assert sorted(file.name for file in folder.iterdir()) == ["info.json", "vectors.npy"]
+    assert (np.load(folder / "vectors.npy") == vectors._table).all()
+    info, status = read_json(folder / "info.json"), (folder / "vectors.npy").stat()
+    data = (folder / "vectors.npy").read_bytes()[HEADER:]
+    size = CHUNK * 4 * 2
     assert info == {
         "model": "teacher",
         "fingerprint": "fingerprint",
         "texts": len(TEXTS),
-        "texts_per_file": CHUNK,
+        "texts_per_block": CHUNK,
+        "file": [status.st_size, status.st_mtime_ns],
+        "blocks": {str(n): hashlib.sha256(data[n * size : (n + 1) * size]).hexdigest() for n in range(10)},
     }
+
+
+def test_more_blocks_than_descriptors_can_be_written_and_read(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    try:
+        texts = [f"text {number}" for number in range(400)]
+        tables = [VectorStore(tmp_path, 1).vectors(name, name, texts, lambda: sensitive) for name in ("a", "b")]
+        opened = len(list(Path("/proc/self/fd").glob("*")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert opened < 100
+    for table in tables:
+        assert table.rows([399, 0])[:, 0].tolist() == [8, 6]
 
 
 def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
@@ -167,83 +192,114 @@ def test_values_beyond_float16_are_refused(value: float, tmp_path: Path) -> None
     assert store.vectors("teacher", "f", ["a"], lambda: encoder).rows([0])[0, 1] == 65504
     with pytest.raises(InputError, match=r"^teacher: its vectors reach .* ends at 65504; .*normalize"):
         store.vectors("teacher", "f", ["a", "b"], lambda: encoder)
-    assert len(contents(tmp_path)) == 2
+    assert len(contents(tmp_path)) == 2  # one of them with the vector of "a" alone
+
+
+SIZE = CHUNK * 4 * 2
+"""Bytes of a block."""
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, HEADER + 9 * SIZE + 2)
+
+
+def overwrite(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[HEADER + 3 * SIZE + 5] ^= 1
+    file.write_bytes(data)
+
+
+def overwrite_the_header(file: Path) -> None:
+    file.write_bytes(b"\x93NUMPY\x09" + file.read_bytes()[7:])
 
 
 def shorten(file: Path) -> None:
     np.save(file, np.load(file)[:7])
 
 
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:100])
-
-
-def overwrite(file: Path) -> None:
-    np.save(file, -np.load(file))
+ALL = range(10)
 
 
 @pytest.mark.parametrize(
-    ("damage", "recorded", "what"),
+    ("damage", "what", "blocks"),
     [
-        (shorten, True, "00003.npy is shorter than written"),
-        (shorten, False, "00003.npy holds 7 vectors of 40"),
-        (cut, False, "00003.npy is damaged ("),
-        (overwrite, True, "00003.npy has other content than written"),
-        (Path.unlink, True, "00003.npy is missing"),
+        (cut, "block 9 is cut off", [9]),
+        (overwrite, "block 3 has other content than written", [3]),
+        (overwrite_the_header, "vectors.npy is damaged (", ALL),
+        (shorten, "vectors.npy is damaged (its header does not name 367 vectors)", ALL),
+        (lambda file: file.write_bytes(b""), "vectors.npy is damaged (", ALL),
+        (Path.unlink, "vectors.npy is missing", ALL),
     ],
 )
-def test_a_damaged_file_is_named_and_computed_again(
-    damage: Callable[[Path], None], recorded: bool, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_damaged_blocks_are_named_and_computed_again(
+    damage: Callable[[Path], None], what: str, blocks: Sequence[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = uninterrupted(tmp_path)
-    (file,) = tmp_path.glob("*/00003.npy")
-    if not recorded:
-        (file.parent / "info.json").unlink()
+    (file,) = tmp_path.glob("*/vectors.npy")
     damage(file)
     capsys.readouterr()
     model = RecordingModel()
     VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
-    assert f"teacher: vectors in {file.parent}: {what}" in (said := capsys.readouterr().err.replace("\n", ""))
-    assert "; computed again" in said
-    assert sorted(model.encoded) == sorted(TEXTS[3 * CHUNK : 4 * CHUNK])
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"teacher: vectors in {file.parent}: {what}" in said and "; computed again" in said
+    assert model.encoded == [text for block in blocks for text in TEXTS[block * CHUNK : (block + 1) * CHUNK]]
     assert contents(tmp_path) == expected
 
 
-def test_files_of_an_earlier_version_and_copied_ones_are_recorded_and_not_computed_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("record", ["", "[]", '{"blocks": 3}', '{"blocks": {"x": "y"}, "file": null}'])
+def test_a_table_without_a_readable_record_is_computed_again(record: str, tmp_path: Path) -> None:
+    expected = uninterrupted(tmp_path)
+    (info,) = tmp_path.glob("*/info.json")
+    info.write_text(record)
+    model = RecordingModel()
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    assert model.encoded == TEXTS and contents(tmp_path) == expected
+
+
+def test_a_copied_table_is_not_computed_again(tmp_path: Path) -> None:
     uninterrupted(tmp_path)
     (info,) = tmp_path.glob("*/info.json")
-    records = read_json(info)
-    write_json(info, {key: value for key, value in records.items() if key != "files"})
-    for seconds in (None, 1_000_000_000):
-        if seconds:
-            for file in info.parent.glob("*.npy"):
-                os.utime(file, (seconds, seconds))
-        model = RecordingModel()
-        VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
-        assert model.encoded == []
-        times = {entry["mtime_ns"] for entry in read_json(info)["files"].values()}
-        assert times == {seconds * 10**9} if seconds else read_json(info) == records
+    os.utime(info.parent / "vectors.npy", (10**9, 10**9))
+    model = RecordingModel()
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    assert model.encoded == [] and read_json(info)["file"][1] == 10**18
 
 
-def test_a_killed_computation_resumes_at_the_missing_files_with_the_same_result(tmp_path: Path) -> None:
+def test_a_killed_computation_resumes_at_the_missing_blocks_with_the_same_result(tmp_path: Path) -> None:
     process = run([], tmp_path, seconds=0.3)
     try:
         deadline = time.monotonic() + 240
-        while len(contents(tmp_path / "store")) < 3:
+        while finished(tmp_path / "store") < 3:
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()
             time.sleep(0.02)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    before = contents(tmp_path / "store")
-    assert 3 <= len(before) < 10
-    (folder,) = (tmp_path / "store").iterdir()
-    (folder / ".00009.npy.1.tmp").write_bytes(b"half a file")
+    before = finished(tmp_path / "store")
+    assert 3 <= before < 10
+    (lines,) = (tmp_path / "store").glob("*/finished.0.txt")
+    with lines.open("a") as stream:
+        stream.write("9 0123")  # half a line
     model = RecordingModel()
     VectorStore(tmp_path / "store", CHUNK).vectors("teacher", "f", TEXTS, model.open)
-    assert sorted(model.encoded) == sorted(TEXTS[len(before) * CHUNK :])
+    assert model.encoded == TEXTS[before * CHUNK :]
     assert contents(tmp_path / "store") == uninterrupted(tmp_path / "whole")
-    assert sorted(file.name for file in folder.iterdir()) == [*sorted(contents(folder)), "info.json"]
+    assert sorted(file.name for file in lines.parent.iterdir()) == ["info.json", "vectors.npy"]
+
+
+def test_a_full_disk_is_one_line_and_the_finished_blocks_stay(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (HEADER + 4 * SIZE + 9, hard))
+    try:
+        with pytest.raises(InputError, match=r"vectors\.npy: cannot be written \(.*\); free space"):
+            uninterrupted(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    model = RecordingModel()
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    assert model.encoded == TEXTS[4 * CHUNK :]
 
 
 def test_two_workers_compute_the_same_files_as_one(tmp_path: Path) -> None:
@@ -259,7 +315,7 @@ def test_two_workers_compute_the_same_files_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("worker", [0, 1, 2])
-def test_a_worker_computes_every_nth_file_and_needs_the_others(
+def test_a_worker_computes_every_nth_block_and_needs_the_others(
     worker: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Workers:
@@ -270,10 +326,10 @@ def test_a_worker_computes_every_nth_file_and_needs_the_others(
 
     monkeypatch.setattr(vectors_module, "workers", Workers)
     model = RecordingModel()
-    with pytest.raises(InputError, match=r"0000\d\.npy: missing after all workers finished"):
+    with pytest.raises(InputError, match=r"vectors\.npy: block \d is missing after all workers finished"):
         VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
     assert model.encoded == [text for row, text in enumerate(TEXTS) if row // CHUNK % 3 == worker]
-    assert Workers.waited == 2
+    assert Workers.waited == 3
 
 
 def test_batches_hold_texts_of_similar_length_and_rows_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +361,7 @@ def test_a_mapped_encoder_changes_vectors_and_checks_its_texts() -> None:
 
 
 def test_vectors_without_files_have_no_rows() -> None:
-    assert Vectors([]).rows([]).shape == (0, 0)
+    assert Vectors(np.empty((0, 0), np.float16)).rows([]).shape == (0, 0)
 
 
 def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:

@@ -1,7 +1,7 @@
-"""Vectors of frozen models, computed once by all workers and cached by content, as float16 in files of equal length."""
+"""Vectors of frozen models, computed once by all workers and cached by content, as float16."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -12,24 +12,15 @@ from tokenizers import Tokenizer
 
 from xcompress.console import LineTicker, bar, say
 from xcompress.distillation.distributed import workers
-from xcompress.distillation.file_records import (
-    FileRecord,
-    FileRecords,
-    check_files,
-    describe,
-    from_json,
-    record_files,
-    to_json,
-)
+from xcompress.distillation.file_records import describe
 from xcompress.distillation.hardware import device, fast_inference
-from xcompress.errors import InputError, first_line
-from xcompress.files import drop_pages, read_json, remove_leftovers, whole_file, write_json
+from xcompress.distillation.teachers.vector_file import VectorFile
+from xcompress.errors import InputError
+from xcompress.files import drop_pages, remove_leftovers
 from xcompress.modeling.student import Student, encode
 
-INFO = "info.json"
-"""Describes the vectors of a folder, and has the records of its files once all are there."""
 CHUNK = 16_384
-"""Texts in a file. An interruption loses at most one file per worker, some minutes of computing on a CPU."""
+"""Texts in a block. An interruption loses at most one block per worker, some minutes of computing on a CPU."""
 BATCH = 256
 """Texts that a model gets at a time."""
 LARGEST = float(np.finfo(np.float16).max)
@@ -67,24 +58,22 @@ class Mapped:
 
 
 class Vectors:
-    """Vectors (N, D) in memory-mapped files; rows are read when they are indexed."""
+    """Vectors (N, D) in a memory-mapped file; rows are read when they are indexed."""
 
-    def __init__(self, chunks: Sequence[NDArray[np.float16]]) -> None:
-        self._chunks = chunks
-        self._ends = np.cumsum([len(chunk) for chunk in chunks], dtype=np.int64)
+    def __init__(self, table: NDArray[np.float16]) -> None:
+        self._table = table
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if self._chunks else 0
+        return len(self._table)
 
     @property
     def shape(self) -> tuple[int, int]:
         """N and D."""
-        return len(self), self._chunks[0].shape[1] if self._chunks else 0
+        return len(self), self._table.shape[1]
 
     def release(self) -> None:
         """Release the memory of the rows that were read."""
-        for chunk in self._chunks:
-            drop_pages(chunk)
+        drop_pages(self._table)
 
     def rows(self, indices: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the vectors of n texts by index, (n, D).
@@ -94,20 +83,15 @@ class Vectors:
         rows = np.asarray(indices, dtype=np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"row {rows.min()} or {rows.max()} is not one of {len(self)} rows")
-        vectors = np.empty((len(rows), self.shape[1]), dtype=np.float32)
-        chunk_of_row = np.searchsorted(self._ends, rows, side="right")
-        for number in np.unique(chunk_of_row):
-            chunk, in_chunk = self._chunks[number], chunk_of_row == number
-            vectors[in_chunk] = chunk[rows[in_chunk] - (self._ends[number] - len(chunk))]
-        return vectors
+        return np.asarray(self._table[rows], dtype=np.float32)
 
 
 class VectorStore:
-    """A folder with, for each model and list of texts, a folder of .npy files and an info.json that describes them.
+    """A folder with, for each model and list of texts, a folder with a table of their vectors; see `VectorFile`.
 
-    A file holds the vectors of `chunk` consecutive texts, and is written whole or not at all; file c is computed by
-    worker c % workers. A model sees only the texts of one file at a time, so that its batches, on which its vectors
-    depend in the last digits, are the same after an interruption and with any number of workers.
+    A block of the table has the vectors of `chunk` consecutive texts; block b is computed by worker b % workers. A
+    model sees only the texts of one block at a time, so that its batches, on which its vectors depend in the last
+    digits, are the same after an interruption and with any number of workers.
     """
 
     def __init__(self, folder: Path, chunk: int = CHUNK) -> None:
@@ -119,81 +103,40 @@ class VectorStore:
     ) -> Vectors:
         """Return the vectors of texts, computing those that are missing. All workers must call it.
 
-        :param model: name of the model in messages and in info.json.
+        :param model: name of the model in messages and in the table's record.
         :param fingerprint: a hash of the model's weights and settings.
         :param open_model: loads the model; called only by workers that have something to compute.
         :raises InputError: when vectors are missing from a table, do not fit float16, or cannot be written.
         """
         folder = self.folder / _content_hash(fingerprint, texts, self.chunk)
-        parts = [range(len(texts))[start : start + self.chunk] for start in range(0, len(texts), self.chunk)]
-        files = {folder / f"{number:05}.npy": rows for number, rows in enumerate(parts)}
-        group = workers()
+        file, group = VectorFile(folder, len(texts), self.chunk), workers()
         if group.is_main_process:
-            info = {"model": model, "fingerprint": fingerprint, "texts": len(texts), "texts_per_file": self.chunk}
             remove_leftovers(folder)
-            recorded = _read_records(folder)
-            records = _remove_damaged(model, folder, files, recorded)
-            if not recorded:
-                write_json(folder / INFO, info)
+            if damage := file.settle(model, fingerprint, check=True):
+                say(f"{model}: vectors in {folder}: {describe(damage)}; computed again")
         group.wait_for_everyone()
 
-        # Compute the missing files of this worker.
-        of_worker = list(files.items())[group.process_index :: group.num_processes]
-        missing = {file: rows for file, rows in of_worker if not file.exists()}
-        if missing:
+        # Compute the missing blocks of this worker.
+        blocks = [number for number in file.missing() if number % group.num_processes == group.process_index]
+        if blocks:
             encoder = open_model()
             if isinstance(encoder, Lookup):
                 encoder.require(texts)
-            ticker = LineTicker(f"{model}: vectors of", sum(map(len, missing.values())))
-            for file, rows in missing.items():
+            ticker = LineTicker(f"{model}: vectors of", sum(len(file.rows(number)) for number in blocks))
+            for number in blocks:
+                rows = file.rows(number)
                 vectors = _as_float16(model, encoder([texts[row] for row in rows]))
-                with whole_file(file) as temporary, temporary.open("wb") as stream:
-                    np.save(stream, vectors)
+                file.write(number, vectors, group.process_index)
                 ticker.advance(len(rows), "texts")
         group.wait_for_everyone()
-        chunks = [_open_chunk(file) for file in files]
         if group.is_main_process:
-            records |= record_files(folder, (file for file in files if file.name not in records))
-            if records != recorded:
-                write_json(folder / INFO, info | {"files": to_json(records)})
-        return Vectors(chunks)
-
-
-def _read_records(folder: Path) -> FileRecords:
-    """Return the records of a folder's files; those of an interrupted call, or of an earlier version, have none."""
-    try:
-        return from_json(read_json(folder / INFO)["files"])
-    except (InputError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _remove_damaged(
-    model: str, folder: Path, files: Mapping[Path, range], recorded: Mapping[str, FileRecord]
-) -> FileRecords:
-    """Remove the files that are not what was written or have not the vectors of all their texts, and say why.
-
-    :param files: the texts of each file.
-    :returns: the records of the others, where they have one.
-    """
-    damage, records = check_files(folder, recorded)
-    for file, texts in files.items():
-        if file.exists() and file.name not in damage:
-            try:
-                rows = len(np.load(file, mmap_mode="r", allow_pickle=False))
-                problem = "" if rows == len(texts) else f"holds {rows} vectors of {len(texts)}"
-            except (OSError, ValueError, EOFError, TypeError) as error:
-                problem = f"is damaged ({first_line(error)})"
-            damage |= {file.name: problem} if problem else {}
-    if damage:
-        say(f"{model}: vectors in {folder}: {describe(damage)}; computed again")
-    for name in damage:
-        (folder / name).unlink(missing_ok=True)
-        records.pop(name, None)
-    return records
+            file.settle(model, fingerprint)
+        group.wait_for_everyone()
+        return Vectors(file.open())
 
 
 def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:
-    """Hash what the files depend on. Each text is hashed with its length, so that no two lists give the same bytes."""
+    """Hash what a table depends on. Each text is hashed with its length, so that no two lists give the same bytes."""
     digest = hashlib.sha256(f"{fingerprint} {chunk} ".encode())
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
@@ -210,15 +153,6 @@ def _as_float16(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float16]
             "scale them to unit length (normalize: true)"
         )
     return vectors.astype(np.float16)
-
-
-def _open_chunk(file: Path) -> NDArray[np.float16]:
-    try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except FileNotFoundError as error:
-        raise InputError(f"{file}: missing after all workers finished; use one run folder for all workers") from error
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file}: damaged ({error}); delete it and run again") from error
 
 
 def in_batches(what: str, encoder: VectorsOf, texts: Sequence[str]) -> NDArray[np.float32]:
