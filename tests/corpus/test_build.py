@@ -9,6 +9,7 @@ import polib
 import pytest
 
 from xcompress.corpus import build as building
+from xcompress.corpus import columns
 from xcompress.corpus.build import HELD_OUT, SAMPLED, CorpusReport, build, corpus_file, origins_file
 from xcompress.corpus.filters import Limits, TokenLimit
 from xcompress.corpus.pairs import Pair, as_line
@@ -152,11 +153,31 @@ def test_the_first_translation_wins_over_sources_and_batches(tmp_path: Path, mon
     assert corpus.report.dropped == {"de": {"duplicate": 14}}
 
 
-def test_batches_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = made(tmp_path, holdout_sentences=2)
-    monkeypatch.setattr(building, "BATCH", 1)
-    sources = ([("app", tmp_path / "locale")], [(tmp_path / "nl.tsv", "nl", "doors")], ["de", "nl"])
-    assert built(tmp_path / "again", *sources, holdout_sentences=2) == one
+def test_batches_and_blocks_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [
+        (table(tmp_path / f"{language}{n}", words(language, f"{word}{n}", numbers)), language, f"{n}")
+        for language, word in (("de", "Wort"), ("nl", "woord"), ("fr", "parole"))
+        for n, numbers in enumerate((range(400), range(300, 700), range(250, 720)))
+    ]
+    options = {"holdout_sentences": 90, "max_pairs": 333, "most": {("de", "0"): 30, ("nl", "1"): 77}}
+    one = built(tmp_path / "one", [], tables, ["de", "fr", "nl"], **options)
+    for module, name, value in ((building, "BATCH", 13), (columns, "BLOCK", 7), (columns, "PART", 40)):
+        monkeypatch.setattr(module, name, value)
+    assert built(tmp_path / "again", [], tables, ["de", "fr", "nl"], **options) == one
+    assert one.report.holdout == {"de": 90, "fr": 90, "nl": 90}
+    assert one.report.train["de"] == {"0": 30, "1": 263, "2": 16}
+    assert one.report.train["nl"] == {"0": 242, "1": 77, "2": 14} and sum(one.report.train["fr"].values()) == 333
+
+
+def test_origins_are_in_the_order_of_their_first_pair_that_is_no_duplicate(tmp_path: Path) -> None:
+    tables = [
+        (table(tmp_path / f"{n}.tsv", words("de", "Wort", numbers)), "de", name)
+        for n, (name, numbers) in enumerate(
+            {"a": range(5), "only duplicates": range(5), "late": range(4), "b": range(9)}.items()
+        )
+    ]
+    tables.append((table(tmp_path / "4.tsv", words("de", "Wort", range(20, 30))), "de", "late"))
+    assert built(tmp_path / "out", [], tables, ["de"], holdout_sentences=0).report.origins == ["a", "b", "late"]
 
 
 def test_every_pair_read_is_trained_on_held_out_or_counted_as_dropped(tmp_path: Path) -> None:

@@ -1,23 +1,34 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 from xcompress.corpus import split as splitting
+from xcompress.corpus.columns import ColumnFile
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.split import Sides, is_among, rank, sentence_key
+from xcompress.corpus.split import is_among, rank, sentence_key
+
+SIDES = np.dtype([("source", "<u8"), ("target", "<u8")])
 
 
 def split(pairs: Sequence[Pair], holdout_sentences: int, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Split pairs by the masks of `xcompress.corpus.split.split`."""
+    """Split pairs by the masks of the hold-out that `xcompress.corpus.split.split` chooses."""
     languages = {name: [pair for pair in pairs if pair.language == name] for name in {pair.language for pair in pairs}}
-    sides = {
-        name: Sides(*(ranks([getattr(pair, side) for pair in own], seed) for side in ("source", "target")))
-        for name, own in languages.items()
-    }
-    parts = splitting.split(sides, holdout_sentences)
+    parts = {}
+    with TemporaryDirectory() as folder:
+        files = {name: ColumnFile(Path(folder) / name, SIDES) for name in languages}
+        for name, own in languages.items():
+            numbers = np.empty(len(own), SIDES)
+            for side in ("source", "target"):
+                numbers[side] = ranks([getattr(pair, side) for pair in own], seed)
+            files[name].append(numbers)
+            parts[name] = numbers
+        hold_out = splitting.split(files, holdout_sentences, Path(folder))
+    parts = {name: hold_out.parts(numbers["source"], numbers["target"]) for name, numbers in parts.items()}
     train = [pair for name, own in languages.items() for pair in compress(own, parts[name].train)]
     return train, [pair for name, own in languages.items() for pair in compress(own, parts[name].holdout)]
 

@@ -1,12 +1,11 @@
 """Build the corpus of a recipe: read, filter, deduplicate, split, cap and write; pairs are never all in memory."""
 
 import hashlib
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import compress, islice
+from functools import cached_property, lru_cache, partial
+from itertools import chain, compress, islice
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,11 @@ from numpy.typing import NDArray
 from xcompress import files
 from xcompress.console import bar, tracked
 from xcompress.corpus.catalogues import read_catalogues
+from xcompress.corpus.columns import ColumnFile, Rows, Threshold, lowest, part_bits, partition, write_npy
 from xcompress.corpus.filters import Limits, clean, same_key
 from xcompress.corpus.lines import Tally
 from xcompress.corpus.pairs import Pair, as_line, read_tsv
-from xcompress.corpus.split import Parts, Ranks, Sides, is_among, rank, sentence_key, split
+from xcompress.corpus.split import HoldOut, Parts, Ranks, rank, sentence_key, split
 from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
 
@@ -28,6 +28,10 @@ HELD_OUT = "shares a sentence with the hold-out"
 SAMPLED = "over max_pairs"
 BATCH = 16_384
 _REMEMBERED = 8192
+_TRAIN, _HOLDOUT = 1, 2
+"""Parts of pairs; 0 for those that are left out."""
+_NUMBERS = np.dtype([("key", "<u8"), ("source", "<u8"), ("target", "<u8"), ("order", "<u8"), ("origin", "<u4")])
+"""What is known of a pair: as in `CleanPair`, its place among the pairs of all languages, and its origin."""
 Mask = NDArray[np.bool_]
 
 
@@ -89,17 +93,30 @@ def build(
     tallies: list[Tally] = []
     folder.mkdir(parents=True, exist_ok=True)
     with files.scratch_folder(folder / "gathered") as scratch:
+        # Read and filter the pairs, and drop duplicates.
         pairs = _read_sources(catalogues, [source for source in tsv if source[1] in languages], languages, tallies)
         gathered = gather(pairs, scratch, limits or Limits(), seed)
-        parts = _split_and_cap(gathered, holdout_sentences, max_pairs, most or {})
-        _check_languages(languages, gathered, parts)
-        for language in tracked(sorted(parts), "corpus: languages written"):
-            lines, masks = gathered.languages[language], parts[language]
-            for part, mask in ((TRAIN, masks.train), (HOLDOUT, masks.holdout)):
-                with lines.path.open("rb") as stream:
-                    write_lines(corpus_file(folder, part, language), compress(stream, mask.tobytes()))
-            np.save(origins_file(folder, language), np.frombuffer(lines.origin, np.uint32)[masks.train])
-    return _report(folder, gathered, parts, tallies)
+        gathered.drop_duplicates()
+
+        # Split them.
+        kept = {language: gathered.languages[language].kept for language in sorted(gathered.languages)}
+        hold_out = split(kept, holdout_sentences, scratch)
+        caps = {
+            language: {name: count for (of, name), count in (most or {}).items() if of == language} for language in kept
+        }
+        for language in kept:
+            _choose_parts(gathered, language, hold_out, caps[language], max_pairs)
+        _check_languages(languages, gathered)
+
+        # Write them.
+        for language in tracked(sorted(kept), "corpus: languages written"):
+            lines = gathered.languages[language]
+            for number, part in ((_TRAIN, TRAIN), (_HOLDOUT, HOLDOUT)):
+                write_lines(corpus_file(folder, part, language), lines.of_part(number))
+            origins = zip(lines.kept.column("origin"), lines.parts.blocks(), strict=True)
+            in_train = (gathered.numbers[origin[parts == _TRAIN]] for origin, parts in origins)
+            write_npy(origins_file(folder, language), np.dtype(np.uint32), int(lines.counts[_TRAIN]), in_train)
+    return _report(folder, gathered, tallies)
 
 
 def _read_sources(
@@ -132,18 +149,54 @@ class CleanPair:
 
 @dataclass
 class LanguageLines:
-    """The pairs of one language as lines of a file; 20 bytes of each are in memory."""
+    """The pairs of one language: their lines in a file, and numbers of each in others beside it."""
 
     path: Path
-    source: "array[int]" = field(default_factory=lambda: array("Q"))
-    target: "array[int]" = field(default_factory=lambda: array("Q"))
-    origin: "array[int]" = field(default_factory=lambda: array("I"))
-    """Positions in `Gathered.origins`."""
+    counts: "NDArray[np.int64]" = field(default_factory=lambda: np.zeros(3, np.int64))
+    """Pairs of each part."""
+    by_origin: "NDArray[np.int64]" = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Training pairs of each of `Gathered.origins`."""
 
-    @property
-    def sides(self) -> Sides:
-        """The ranks of both sides."""
-        return Sides(np.frombuffer(self.source, np.uint64), np.frombuffer(self.target, np.uint64))
+    @cached_property
+    def all(self) -> ColumnFile:
+        """The numbers of all pairs."""
+        return ColumnFile(self.path.with_name(f"{self.path.name}.all"), _NUMBERS)
+
+    @cached_property
+    def is_first(self) -> ColumnFile:
+        """Whether a pair is no duplicate, for all pairs."""
+        return ColumnFile(self.path.with_name(f"{self.path.name}.first"), np.dtype(np.bool_))
+
+    @cached_property
+    def kept(self) -> ColumnFile:
+        """The numbers of the pairs that are no duplicates."""
+        return ColumnFile(self.path.with_name(f"{self.path.name}.kept"), _NUMBERS)
+
+    @cached_property
+    def parts(self) -> ColumnFile:
+        """The part of each pair that is no duplicate."""
+        return ColumnFile(self.path.with_name(f"{self.path.name}.split"), np.dtype(np.uint8))
+
+    def drop_duplicates(self) -> int:
+        """Fill `is_first` and `kept`; return the number of duplicates."""
+        count, scratch = len(self.all), self.path.with_name(f"{self.path.name}.parts")
+        is_first = np.memmap(self.is_first.path, np.bool_, "w+", shape=(count,))
+        for keys, rows in partition(partial(self.all.column, "key"), part_bits(count), scratch):
+            is_first[rows[np.unique(keys, return_index=True)[1]]] = True
+            files.drop_pages(is_first)
+        is_first.flush()
+        del is_first
+        for numbers, mask in zip(self.all.blocks(), self.is_first.blocks(), strict=True):
+            self.kept.append(numbers[mask])
+        return count - len(self.kept)
+
+    def of_part(self, number: int) -> Iterator[bytes]:
+        """Yield the lines of a part."""
+        with self.path.open("rb") as stream:
+            is_first = (compress(islice(stream, len(mask)), mask.tolist()) for mask in self.is_first.blocks())
+            kept = chain.from_iterable(is_first)
+            for parts in self.parts.blocks():
+                yield from compress(islice(kept, len(parts)), (parts == number).tolist())
 
 
 @dataclass
@@ -152,9 +205,15 @@ class Gathered:
 
     folder: Path
     languages: dict[str, LanguageLines] = field(default_factory=dict)
-    origins: dict[str, int] = field(default_factory=dict)
+    found: dict[str, int] = field(default_factory=dict)
+    """Where pairs come from, with the number of each in the files."""
+    count: int = 0
     read: Counter[str] = field(default_factory=Counter)
     dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    origins: list[str] = field(default_factory=list)
+    """Where pairs that are no duplicates come from, in the order of the first of each."""
+    numbers: "NDArray[np.uint32]" = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """For each number of `found`, the position in `origins`."""
 
     def drop(self, language: str, reason: str, count: int = 1) -> None:
         """Count dropped pairs."""
@@ -163,37 +222,48 @@ class Gathered:
 
     def append(self, batch: Sequence[CleanPair]) -> None:
         """Append pairs to the files of their languages."""
-        texts: dict[str, list[bytes]] = defaultdict(list)
-        for cleaned in batch:
-            language = cleaned.pair.language
+        by_language: dict[str, list[CleanPair]] = defaultdict(list)
+        order: dict[str, list[int]] = defaultdict(list)
+        for number, cleaned in enumerate(batch, self.count):
+            by_language[cleaned.pair.language].append(cleaned)
+            order[cleaned.pair.language].append(number)
+            self.found.setdefault(cleaned.pair.origin, len(self.found))
+        self.count += len(batch)
+        for language, pairs in by_language.items():
             lines = self.languages.setdefault(language, LanguageLines(self.folder / language))
-            lines.source.append(cleaned.source)
-            lines.target.append(cleaned.target)
-            lines.origin.append(self.origins.setdefault(cleaned.pair.origin, len(self.origins)))
-            texts[language].append(as_line(cleaned.pair))
-        for language, new_lines in texts.items():
-            with self.languages[language].path.open("ab") as stream:
-                stream.writelines(new_lines)
+            numbers = np.empty(len(pairs), _NUMBERS)
+            for name in ("key", "source", "target"):
+                numbers[name] = np.array([getattr(pair, name) for pair in pairs], np.uint64)
+            numbers["order"] = order[language]
+            numbers["origin"] = [self.found[pair.pair.origin] for pair in pairs]
+            lines.all.append(numbers)
+            with lines.path.open("ab") as stream:
+                stream.writelines(as_line(pair.pair) for pair in pairs)
+
+    def drop_duplicates(self) -> None:
+        """Of pairs that share a key, keep the first."""
+        first = np.full(len(self.found), self.count)
+        for language, lines in self.languages.items():
+            self.drop(language, DUPLICATE, lines.drop_duplicates())
+            for block in lines.kept.blocks():
+                np.minimum.at(first, block["origin"], block["order"].astype(np.int64))
+        names = list(self.found)
+        kept = [number for number in np.argsort(first, kind="stable").tolist() if first[number] < self.count]
+        self.origins = [names[number] for number in kept]
+        self.numbers = np.zeros(len(names), np.uint32)
+        self.numbers[kept] = np.arange(len(kept))
 
 
 def gather(pairs: Iterable[Pair], folder: Path, limits: Limits, seed: int) -> Gathered:
     """Write the pairs that pass the filters to a file per language, in their order.
 
-    Of several translations of an English sentence into a language, the first stays; sentences that differ only in case
-    or compatibility form are the same.
+    Of several translations of an English sentence into a language, the first is kept later on; sentences that differ
+    only in case or compatibility form are the same.
     """
     gathered = Gathered(folder)
-    known = np.empty(0, np.uint64)
     cleaned = _clean_pairs(pairs, limits, seed, gathered)
     while batch := list(islice(cleaned, BATCH)):
-        keys, first_rows = np.unique(np.array([pair.key for pair in batch], np.uint64), return_index=True)
-        is_new = ~is_among(keys, known)
-        known = np.concatenate([known, keys[is_new]])
-        known.sort(kind="stable")  # fast on two sorted runs
-        new_rows = set(first_rows[is_new].tolist())
-        for row, pair in enumerate(batch):
-            gathered.drop(pair.pair.language, DUPLICATE, row not in new_rows)
-        gathered.append([pair for row, pair in enumerate(batch) if row in new_rows])
+        gathered.append(batch)
     return gathered
 
 
@@ -219,38 +289,52 @@ def _clean_pairs(pairs: Iterable[Pair], limits: Limits, seed: int, gathered: Gat
             yield result
 
 
-def _split_and_cap(
-    gathered: Gathered, holdout_sentences: int, max_pairs: int | None, most: Mapping[tuple[str, str], int]
-) -> dict[str, Parts]:
-    """Choose the training and held-out pairs of each language; count what is left out."""
-    sides = {language: lines.sides for language, lines in gathered.languages.items()}
-    parts = {}
-    for language, masks in split(sides, holdout_sentences).items():
-        ranks, origin = sides[language].source, np.frombuffer(gathered.languages[language].origin, np.uint32)
-        train = masks.train.copy()
-        for name, number in gathered.origins.items():
-            if (language, name) in most:
-                of_origin = masks.train & (origin == number)
-                train &= ~of_origin | _sample(of_origin, ranks, most[language, name])
-        train = _sample(train, ranks, max_pairs)
-        parts[language] = Parts(train, masks.holdout)
-        gathered.drop(language, HELD_OUT, int(np.count_nonzero(~(masks.train | masks.holdout))))
-        gathered.drop(language, SAMPLED, int(np.count_nonzero(masks.train & ~train)))
-    return parts
+def _choose_parts(
+    gathered: Gathered, language: str, hold_out: HoldOut, most: Mapping[str, int], max_pairs: int | None
+) -> None:
+    """Write the part of each pair of a language; count the pairs of each part, and what is left out.
+
+    :param most: training pairs of an origin; more are sampled down, to those of the lowest ranks.
+    :param max_pairs: training pairs after that.
+    """
+    lines, limits = gathered.languages[language], dict[int, Threshold]()
+
+    def split_blocks() -> Iterator[tuple[NDArray[np.void], Rows, Parts, Mask]]:
+        """Yield the numbers of pairs, their rows, their part before sampling, and the training pairs after it."""
+        row = 0
+        for numbers in lines.kept.blocks():
+            rows, row = np.arange(row, row + len(numbers)), row + len(numbers)
+            parts = hold_out.parts(numbers["source"], numbers["target"])
+            sampled = parts.train.copy()
+            for number, limit in limits.items():
+                sampled &= (numbers["origin"] != number) | limit.mask(numbers["source"], rows)
+            yield numbers, rows, parts, sampled
+
+    def train_ranks(number: int | None = None) -> Iterator[tuple[Ranks, Rows]]:
+        """Yield the ranks of training pairs, of one origin or of all, and their rows."""
+        for numbers, rows, _, sampled in split_blocks():
+            mask = sampled if number is None else sampled & (numbers["origin"] == number)
+            yield numbers["source"][mask], rows[mask]
+
+    for name, count in most.items():
+        number = gathered.found.get(name)
+        if number is not None and (limit := lowest(partial(train_ranks, number), count)):
+            limits[number] = limit
+    of_all = None if max_pairs is None else lowest(train_ranks, max_pairs)
+    lines.by_origin = np.zeros(len(gathered.origins), np.int64)
+    for numbers, rows, parts, sampled in split_blocks():
+        train = sampled & of_all.mask(numbers["source"], rows) if of_all else sampled
+        lines.parts.append(_TRAIN * train + _HOLDOUT * parts.holdout)
+        lines.counts += np.bincount(_TRAIN * train + _HOLDOUT * parts.holdout, minlength=len(lines.counts))
+        lines.by_origin += np.bincount(gathered.numbers[numbers["origin"][train]], minlength=len(lines.by_origin))
+        gathered.drop(language, HELD_OUT, int(np.count_nonzero(~(parts.train | parts.holdout))))
+        gathered.drop(language, SAMPLED, int(np.count_nonzero(parts.train & ~train)))
 
 
-def _sample(mask: Mask, ranks: Ranks, count: int | None) -> Mask:
-    """Keep `count` of the rows in a mask (N,), those of the lowest ranks; all when None."""
-    rows = np.flatnonzero(mask)
-    sampled = np.zeros_like(mask)
-    sampled[rows[np.argsort(ranks[rows], kind="stable")[:count]]] = True
-    return sampled
-
-
-def _check_languages(languages: Sequence[str], gathered: Gathered, parts: Mapping[str, Parts]) -> None:
+def _check_languages(languages: Sequence[str], gathered: Gathered) -> None:
     """Raise an error for a language without training pairs, with the reasons why pairs were dropped."""
     for language in languages:
-        if language not in parts or not parts[language].train.any():
+        if language not in gathered.languages or not gathered.languages[language].counts[_TRAIN]:
             reasons = gathered.dropped.get(language, Counter()).most_common()
             why = ", ".join(f"{count} {reason}" for reason, count in reasons) or "none dropped"
             raise InputError(
@@ -259,19 +343,18 @@ def _check_languages(languages: Sequence[str], gathered: Gathered, parts: Mappin
             )
 
 
-def _report(folder: Path, gathered: Gathered, parts: Mapping[str, Parts], tallies: Sequence[Tally]) -> CorpusReport:
+def _report(folder: Path, gathered: Gathered, tallies: Sequence[Tally]) -> CorpusReport:
     train = {}
-    for language in sorted(parts):
-        numbers = np.frombuffer(gathered.languages[language].origin, np.uint32)[parts[language].train]
-        counts = np.bincount(numbers, minlength=len(gathered.origins)).tolist()
-        train[language] = {name: counts[number] for name, number in sorted(gathered.origins.items()) if counts[number]}
-    written = [corpus_file(folder, part, language) for language in sorted(parts) for part in (TRAIN, HOLDOUT)]
+    for language in sorted(gathered.languages):
+        counts = dict(zip(gathered.origins, gathered.languages[language].by_origin.tolist(), strict=True))
+        train[language] = {name: counts[name] for name in sorted(counts) if counts[name]}
+    written = [corpus_file(folder, part, language) for language in train for part in (TRAIN, HOLDOUT)]
     return CorpusReport(
         train=train,
-        holdout={language: int(np.count_nonzero(parts[language].holdout)) for language in sorted(parts)},
+        holdout={language: int(gathered.languages[language].counts[_HOLDOUT]) for language in train},
         dropped={language: dict(sorted(gathered.dropped[language].items())) for language in sorted(gathered.dropped)},
         bad_lines={str(tally.path): dict(sorted(tally.bad.items())) for tally in tallies if tally.bad},
         broken_off={str(tally.path): tally.broken_off for tally in tallies if tally.broken_off},
-        origins=list(gathered.origins),
+        origins=gathered.origins,
         fingerprint=files.hash_of([(path.name, files.sha256_of(path)) for path in written]),
     )

@@ -3,13 +3,16 @@
 import hashlib
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from xcompress.corpus.columns import ColumnFile, part_bits, partition
 
 Ranks = NDArray[np.uint64]
 """Pseudo-random 64-bit ranks of sentences, which also identify them."""
@@ -21,22 +24,29 @@ _NO_WORD = re.compile(r"[\W_]")
 
 
 @dataclass(frozen=True)
-class Sides:
-    """The N pairs of one language, as the ranks (N,) of the sentences of either side."""
-
-    source: Ranks
-    target: Ranks
-
-
-@dataclass(frozen=True)
 class Parts:
-    """Masks (N,) of the training and the held-out pairs among the N pairs of one language."""
+    """Masks (N,) of the training and the held-out pairs among N pairs."""
 
     train: NDArray[np.bool_]
     holdout: NDArray[np.bool_]
 
 
-def split(languages: Mapping[str, Sides], holdout_sentences: int) -> dict[str, Parts]:
+@dataclass(frozen=True)
+class HoldOut:
+    """The sentences that are not trained on."""
+
+    chosen: Ranks
+    """English sentences that are held out, sorted."""
+    seen: Ranks
+    """These and their translations, sorted."""
+
+    def parts(self, sources: Ranks, targets: Ranks) -> Parts:
+        """Tell which of N pairs are trained on and which are held out; pairs of neither share a sentence with both."""
+        train = ~(is_among(sources, self.seen) | is_among(targets, self.seen))
+        return Parts(train, is_among(sources, self.chosen))
+
+
+def split(languages: Mapping[str, ColumnFile], holdout_sentences: int, scratch: Path) -> HoldOut:
     """Split the pairs of each language by English sentence.
 
     Each language first gets `PER_LANGUAGE` sentences, or its share of a smaller hold-out, but no more than a quarter of
@@ -44,15 +54,15 @@ def split(languages: Mapping[str, Sides], holdout_sentences: int) -> dict[str, P
     are measured on mostly the same sentences; the rank decides among equals, so the order and number of files do not
     matter. Pairs whose translation is in the hold-out are not trained on either.
 
+    :param languages: files with the ranks of the sentences of each pair, `source` and `target`.
     :param holdout_sentences: distinct English sentences to hold out; no more than a quarter of all.
+    :param scratch: a folder for temporary files.
     """
-    chosen = _choose({name: np.unique(sides.source) for name, sides in languages.items()}, holdout_sentences)
-    held = {name: is_among(sides.source, chosen) for name, sides in languages.items()}
-    seen = np.unique(np.concatenate([chosen, *(sides.target[held[name]] for name, sides in languages.items())]))
-    return {
-        name: Parts(~(is_among(sides.source, seen) | is_among(sides.target, seen)), held[name])
-        for name, sides in languages.items()
-    }
+    chosen = _choose(_candidates(languages, holdout_sentences + PER_LANGUAGE + 1, scratch), holdout_sentences)
+    translations = [
+        block["target"][is_among(block["source"], chosen)] for file in languages.values() for block in file.blocks()
+    ]
+    return HoldOut(chosen, np.unique(np.concatenate([chosen, *translations])))
 
 
 def sentence_key(text: str) -> str:
@@ -77,26 +87,77 @@ def is_among(values: Ranks, known: Ranks) -> NDArray[np.bool_]:
     return mask
 
 
-def _choose(sentences: Mapping[str, Ranks], holdout_sentences: int) -> Ranks:
-    """Return the sorted ranks of the English sentences to hold out, given the distinct ones of each language."""
-    every, spread = np.unique(np.concatenate([*sentences.values(), np.empty(0, np.uint64)]), return_counts=True)
-    size = min(holdout_sentences, len(every) // _LARGEST_SHARE)
+@dataclass(frozen=True)
+class _Candidates:
+    """Sentences that may be held out: for each language, and of all, the first ones in the order of `_best_first`."""
+
+    ranks: Ranks
+    """Sorted, (M,)."""
+    is_in: NDArray[np.bool_]
+    """The languages that each is translated to, (M, languages)."""
+    languages: Sequence[str]
+    sentences: Mapping[str, int]
+    """Distinct English sentences of each language."""
+    all_sentences: int
+
+    @property
+    def spread(self) -> NDArray[np.int16]:
+        """The number of languages of each, (M,)."""
+        spread: NDArray[np.int16] = self.is_in.sum(axis=1, dtype=np.int16)
+        return spread
+
+    def best(self, count: int) -> "_Candidates":
+        """Keep the first `count` of each language and of all."""
+        order = np.argsort(-self.spread, kind="stable")
+        kept = np.zeros(len(order), np.bool_)
+        kept[order[:count]] = True
+        for column in self.is_in.T:
+            kept[order[column[order]][:count]] = True
+        return replace(self, ranks=self.ranks[kept], is_in=self.is_in[kept])
+
+
+def _candidates(languages: Mapping[str, ColumnFile], count: int, scratch: Path) -> _Candidates:
+    """Find the first `count` sentences of each language and of all, part by part."""
+    bits = part_bits(sum(map(len, languages.values())))
+    parts = [
+        partition(partial(file.column, "source"), bits, scratch / f"{name}.parts") for name, file in languages.items()
+    ]
+    sizes, size = dict.fromkeys(languages, 0), 0
+    best = _Candidates(np.empty(0, np.uint64), np.empty((0, len(languages)), np.bool_), [*languages], sizes, size)
+    for part in zip(*parts, strict=True):
+        distinct = [np.unique(ranks) for ranks, _ in part]
+        ranks, rows = np.unique(np.concatenate(distinct), return_inverse=True)
+        is_in = np.zeros((len(ranks), len(languages)), np.bool_)
+        is_in[rows, np.repeat(np.arange(len(languages)), [len(of_language) for of_language in distinct])] = True
+        size += len(ranks)
+        sizes = {name: sizes[name] + len(own) for name, own in zip(languages, distinct, strict=True)}
+        of_part = _Candidates(ranks, is_in, [*languages], sizes, size).best(count)
+        best = replace(
+            of_part, ranks=np.append(best.ranks, of_part.ranks), is_in=np.append(best.is_in, of_part.is_in, axis=0)
+        ).best(count)
+    return best
+
+
+def _choose(candidates: _Candidates, holdout_sentences: int) -> Ranks:
+    """Return the sorted ranks of the English sentences to hold out."""
+    size = min(holdout_sentences, candidates.all_sentences // _LARGEST_SHARE)
     chosen: set[int] = set()
-    have: Counter[str] = Counter()
-    for language, of_language in sorted(sentences.items(), key=lambda item: (len(item[1]), item[0])):
-        wanted = min(PER_LANGUAGE, size // len(sentences), len(of_language) // _LARGEST_SHARE)
-        for sentence in _best_first(of_language, spread[np.searchsorted(every, of_language)]):
-            if have[language] >= wanted:
+    have = np.zeros(len(candidates.languages), np.int64)
+    for language, count in sorted(candidates.sentences.items(), key=lambda item: (item[1], item[0])):
+        number = candidates.languages.index(language)
+        wanted = min(PER_LANGUAGE, size // len(candidates.languages), count // _LARGEST_SHARE)
+        for row in _best_first(np.flatnonzero(candidates.is_in[:, number]), candidates.spread):
+            if have[number] >= wanted:
                 break
-            if sentence not in chosen:
-                chosen.add(sentence)
-                rank_array = np.array([sentence], np.uint64)
-                have.update(name for name, ranks in sentences.items() if is_among(rank_array, ranks)[0])
-    rest = (sentence for sentence in _best_first(every, spread) if sentence not in chosen)
-    return np.array(sorted({*chosen, *islice(rest, max(size - len(chosen), 0))}), np.uint64)
+            if row not in chosen:
+                chosen.add(row)
+                have += candidates.is_in[row]
+    rest = (row for row in _best_first(np.arange(len(candidates.ranks)), candidates.spread) if row not in chosen)
+    rows = sorted({*chosen, *islice(rest, max(size - len(chosen), 0))})
+    return candidates.ranks[np.array(rows, np.int64)]
 
 
-def _best_first(ranks: Ranks, spread: NDArray[np.int64]) -> Iterator[int]:
-    """Yield ranks, those of sentences with translations in most languages first."""
+def _best_first(rows: NDArray[np.int64], spread: NDArray[np.int16]) -> Iterator[int]:
+    """Yield rows of sentences in the order of their ranks, those with translations in most languages first."""
     for count in np.unique(spread)[::-1]:
-        yield from map(int, ranks[spread == count])
+        yield from rows[spread[rows] == count].tolist()
