@@ -114,7 +114,7 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     pairs = PairFile(folder / "pairs.tsv", "xx")
     rows = draw([np.arange(len(pairs))], count, seed=1)
     done("pairs opened and drawn")
-    texts, places = distinct(Sentences(pairs, "source", rows))
+    texts, places = distinct(Sentences(pairs, "source", rows), folder)
     done(f"{len(texts):,} distinct sentences found")
     write_tokens(folder / "tokens", pairs, rows, tokenizer(), config)
     done("both sides tokenised")

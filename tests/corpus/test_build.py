@@ -83,7 +83,8 @@ def test_gathers_cleans_and_splits(tmp_path: Path) -> None:
 def test_only_the_corpus_is_left_in_the_folder(tmp_path: Path) -> None:
     made(tmp_path, holdout_sentences=2)
     names = [f"{part}.{language}.tsv" for part in ("holdout", "train") for language in ("de", "nl")]
-    indices = [f"{name}.offsets.npy" for name in names] + ["train.de.origins.npy", "train.nl.origins.npy"]
+    indices = [f"{name}.{kind}.npy" for name in names for kind in ("hashes", "offsets")]
+    indices += ["train.de.origins.npy", "train.nl.origins.npy"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*names, *indices])
 
 

@@ -72,7 +72,7 @@ def test_the_lowest_are_those_of_a_sort(count: int) -> None:
 def test_an_npy_is_the_one_that_numpy_saves(tmp_path: Path) -> None:
     for numbers in (hashes(120, 9), hashes(3, 3)[:0]):
         np.save(tmp_path / "a.npy", numbers)
-        write_npy(tmp_path / "b.npy", NUMBERS, len(numbers), np.array_split(numbers, 4))
+        write_npy(tmp_path / "b.npy", NUMBERS, (len(numbers),), np.array_split(numbers, 4))
         assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 

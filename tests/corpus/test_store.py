@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xcompress.corpus import store
+from xcompress.corpus import columns, store
 from xcompress.corpus.pairs import Pair, as_line
-from xcompress.corpus.store import PairFile, offsets_path, write_lines
+from xcompress.corpus.store import PairFile, hashes_path, offsets_path, text_hash, write_lines
 from xcompress.errors import InputError
 
 
@@ -53,8 +53,20 @@ def test_offsets_that_are_missing_or_damaged_are_rebuilt(path: Path, damage: obj
     assert offsets_path(path).read_bytes() == before
 
 
+@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(b"\x93NUMPY"), None])
+def test_hashes_are_those_of_the_texts_and_are_made_again_where_they_are_damaged(path: Path, damage: object) -> None:
+    if damage:
+        damage(hashes_path(path))  # type: ignore[operator]
+    else:
+        np.save(hashes_path(path), np.zeros((2, 99), np.uint64))
+    rows = np.array([3, 99, 3, 0])
+    for side in ("source", "target"):
+        texts = [getattr(pairs(100)[row], side).encode() for row in rows]
+        assert PairFile(path, "de").hashes(side, rows).tobytes() == b"".join(map(text_hash, texts))
+
+
 def test_offsets_of_another_file_are_rebuilt(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_CHUNK", 50)
+    monkeypatch.setattr(store, "_LINES", 7)
     path.write_bytes(b"".join(map(as_line, pairs(30)))[:-1])
     assert list(PairFile(path, "de")) == [PairFile(path, "de")[row] for row in range(30)] == pairs(30)
 
@@ -81,7 +93,8 @@ def test_a_pair_file_can_be_pickled(path: Path) -> None:
     assert stored[3] == pickle.loads(pickle.dumps(stored))[3]
 
 
-def test_opening_and_reading_take_no_memory_for_the_length(tmp_path: Path) -> None:
+def test_writing_and_reading_take_no_memory_for_the_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "BLOCK", 1000)
     path = tmp_path / "x.tsv"
     tracemalloc.start()
     write_lines(path, (as_line(pair) for number in range(300) for pair in pairs(100)))
@@ -91,5 +104,5 @@ def test_opening_and_reading_take_no_memory_for_the_length(tmp_path: Path) -> No
     assert [stored[row].source for row in range(0, 30_000, 100)] == ["Row 0"] * 300
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert written < 30_000 * 8 * 2.5 + 100_000
+    assert written < 30_000 * 24, "the numbers of a line take 24 bytes"
     assert peak < 200_000 < path.stat().st_size

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xcompress import files
 from xcompress.console import bar, tracked
 from xcompress.corpus.catalogues import read_catalogues
-from xcompress.corpus.columns import ColumnFile, Rows, Threshold, lowest, part_bits, partition, write_npy
+from xcompress.corpus.columns import ColumnFile, Rows, Threshold, in_row_order, lowest, part_bits, partition, write_npy
 from xcompress.corpus.filters import Limits, clean, same_key
 from xcompress.corpus.lines import Tally
 from xcompress.corpus.pairs import Pair, as_line, read_tsv
@@ -115,7 +115,7 @@ def build(
                 write_lines(corpus_file(folder, part, language), lines.of_part(number))
             origins = zip(lines.kept.column("origin"), lines.parts.blocks(), strict=True)
             in_train = (gathered.numbers[origin[parts == _TRAIN]] for origin, parts in origins)
-            write_npy(origins_file(folder, language), np.dtype(np.uint32), int(lines.counts[_TRAIN]), in_train)
+            write_npy(origins_file(folder, language), np.dtype(np.uint32), (int(lines.counts[_TRAIN]),), in_train)
     return _report(folder, gathered, tallies)
 
 
@@ -179,13 +179,17 @@ class LanguageLines:
 
     def drop_duplicates(self) -> int:
         """Fill `is_first` and `kept`; return the number of duplicates."""
-        count, scratch = len(self.all), self.path.with_name(f"{self.path.name}.parts")
-        is_first = np.memmap(self.is_first.path, np.bool_, "w+", shape=(count,))
-        for keys, rows in partition(partial(self.all.column, "key"), part_bits(count), scratch):
-            is_first[rows[np.unique(keys, return_index=True)[1]]] = True
-            files.drop_pages(is_first)
-        is_first.flush()
-        del is_first
+        count = len(self.all)
+
+        def first_of_keys() -> Iterator[tuple[Rows, NDArray[np.integer]]]:
+            scratch = self.path.with_name(f"{self.path.name}.by_key")
+            for keys, rows in partition(partial(self.all.column, "key"), part_bits(count), scratch):
+                is_first = np.zeros(len(rows), np.uint8)
+                is_first[np.unique(keys, return_index=True)[1]] = 1
+                yield rows, is_first
+
+        for block in in_row_order(first_of_keys(), count, self.path.with_name(f"{self.path.name}.by_row")):
+            self.is_first.append(block.astype(np.bool_))
         for numbers, mask in zip(self.all.blocks(), self.is_first.blocks(), strict=True):
             self.kept.append(numbers[mask])
         return count - len(self.kept)

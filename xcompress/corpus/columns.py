@@ -5,7 +5,7 @@ Everything here takes the same memory for any number of pairs, and a time in pro
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ class ColumnFile:
 
     def blocks(self, size: int | None = None) -> Iterator[NDArray[Any]]:
         """Yield the rows in their order, `size` at a time."""
+        if not self.path.exists():
+            return
         size, row = size or BLOCK, 0
         while len(block := np.fromfile(self.path, self.dtype, size, offset=row * self.dtype.itemsize)):
             yield block
@@ -75,21 +77,50 @@ def partition(column: Callable[[], Iterable[Numbers]], bits: int, scratch: Path)
         for block in column():
             parts = _first_bits(block, bits)
             order = np.argsort(parts, kind="stable")
-            entries = np.empty(len(block), _ENTRY)
-            entries["value"], entries["row"] = block[order], row + order
+            _write_entries(stream, block[order], row + order, parts[order], places)
             row += len(block)
-            in_block = np.bincount(parts, minlength=len(counts))
-            starts = np.cumsum(in_block) - in_block
-            for part in np.flatnonzero(in_block).tolist():
-                stream.seek(int(places[part]) * _ENTRY.itemsize)
-                stream.write(entries[starts[part] : starts[part] + in_block[part]].tobytes())
-            places += in_block
 
     # Read the parts.
     for end, count in zip(ends.tolist(), counts.tolist(), strict=True):
         entries = np.fromfile(scratch, _ENTRY, count, offset=(end - count) * _ENTRY.itemsize)
         yield entries["value"], entries["row"]
     scratch.unlink()
+
+
+def in_row_order(
+    entries: Iterable[tuple[Rows, NDArray[np.integer]]], count: int, scratch: Path
+) -> Iterator[NDArray[np.uint64]]:
+    """Yield the numbers of the rows 0 ... count - 1 in that order, `PART` at a time.
+
+    :param entries: rows in ascending order and a number for each, as `partition` gives them; each row once in all.
+    :param scratch: a temporary file, 16 bytes a number; removed at the end.
+    """
+    places = np.arange(0, count, PART)
+    with scratch.open("wb", buffering=0) as stream:
+        for rows, numbers in entries:
+            _write_entries(stream, numbers, rows, rows // PART, places)
+    for start in range(0, count, PART):
+        found = np.fromfile(scratch, _ENTRY, min(PART, count - start), offset=start * _ENTRY.itemsize)
+        block = np.empty(len(found), np.uint64)
+        block[found["row"] - start] = found["value"]
+        yield block
+    scratch.unlink()
+
+
+def _write_entries(stream: IO[bytes], numbers: NDArray[np.integer], rows: Rows, parts: Rows, places: Rows) -> None:
+    """Write numbers with their rows at the places of their parts, and move these places on.
+
+    :param parts: the part of each number, in ascending order.
+    :param places: the entry in the file where the next number of each part goes.
+    """
+    entries = np.empty(len(rows), _ENTRY)
+    entries["value"], entries["row"] = numbers, rows
+    counts = np.bincount(parts, minlength=len(places))
+    starts = np.cumsum(counts) - counts
+    for part in np.flatnonzero(counts).tolist():
+        stream.seek(int(places[part]) * _ENTRY.itemsize)
+        stream.write(entries[starts[part] : starts[part] + counts[part]].tobytes())
+    places += counts
 
 
 def _first_bits(numbers: Numbers, bits: int) -> NDArray[np.int64]:
@@ -131,10 +162,10 @@ def lowest(blocks: Callable[[], Iterable[tuple[Numbers, Rows]]], count: int) -> 
     return Threshold(int(numbers[last]), int(rows[last]))
 
 
-def write_npy(path: Path, dtype: np.dtype[Any], count: int, blocks: Iterable[NDArray[Any]]) -> None:
-    """Write `count` rows to an .npy, as `numpy.save` does with an array in memory."""
+def write_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
+    """Write an .npy block by block, as `numpy.save` does with an array in memory."""
     with path.open("wb") as stream:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)}
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
         for block in blocks:
             np.ascontiguousarray(block, dtype).tofile(stream)

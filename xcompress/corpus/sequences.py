@@ -63,3 +63,15 @@ class SubsetSequence(LazySequence[Item]):
     def item(self, number: int) -> Item:
         """Return one selected item."""
         return self.items[int(self.rows[number])]
+
+
+class DistinctTexts(SubsetSequence[str]):
+    """Selected texts, with a hash of all of them: whoever needs it need not read them."""
+
+    def __init__(self, texts: Sequence[str], rows: NDArray[np.int64], digest: str) -> None:
+        """Select texts by row number.
+
+        :param digest: a hash of the selected texts in their order.
+        """
+        super().__init__(texts, rows)
+        self.digest = digest

@@ -1,39 +1,59 @@
 """Random access to pairs on disk: a tab-separated file per language, and the offsets of its lines."""
 
+import hashlib
 import mmap
-from array import array
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.corpus.columns import ColumnFile, write_npy
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import LazySequence
 from xcompress.errors import InputError
-from xcompress.files import drop_pages, whole_file
+from xcompress.files import drop_pages, scratch_folder, whole_file
 
 _ROWS_PER_RELEASE = 2000
-_CHUNK = 1 << 24
+_LINES = 1024
+_PATIENCE = 3600.0
+"""Seconds that a worker waits for another one that indexes the same file of an earlier version."""
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
-    """Write lines, and `<name>.offsets.npy`: int64 (N + 1), the start of each line and the size of the file.
+    """Write lines, and beside them two arrays that are read row by row.
+
+    `<name>.offsets.npy`: int64 (N + 1), the start of each line and the size of the file. `<name>.hashes.npy`: uint64
+    (2, N), see `text_hash`, of the sources and the targets.
 
     :param lines: results of `as_line`, with line breaks.
     """
-    offsets = array("q", [0])
     with whole_file(path) as temporary, temporary.open("wb") as stream:
-        for line in lines:
-            stream.write(line)
-            offsets.append(offsets[-1] + len(line))
-    _save_offsets(path, np.frombuffer(offsets, np.int64))
+
+        def written() -> Iterator[bytes]:
+            for line in lines:
+                stream.write(line)
+                yield line
+
+        _index(path, written())
 
 
 def offsets_path(path: Path) -> Path:
     """Return the path of the offsets of a file."""
     return path.with_name(f"{path.name}.offsets.npy")
+
+
+def hashes_path(path: Path) -> Path:
+    """Return the path of the hashes of the texts in a file."""
+    return path.with_name(f"{path.name}.hashes.npy")
+
+
+def text_hash(text: bytes) -> bytes:
+    """Return the hash by which equal texts are found, 8 bytes: a little-endian uint64."""
+    return hashlib.blake2b(text, digest_size=8).digest()
 
 
 class PairFile(LazySequence[Pair]):
@@ -74,6 +94,21 @@ class PairFile(LazySequence[Pair]):
             ) from error
         return Pair(source, target, self.language, self.path.name)
 
+    def hashes(self, side: Literal["source", "target"], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the hashes (n,) of one side of n pairs, without reading them."""
+        count = len(self)
+        shape = (2, count)
+        try:
+            hashes = _map_array(hashes_path(self.path))
+        except (OSError, ValueError, EOFError):
+            hashes = None
+        if hashes is None or hashes.dtype != np.uint64 or hashes.shape != shape:  # of an earlier version, or damaged
+            with self.path.open("rb") as stream:
+                _index(self.path, stream)
+            hashes = _map_array(hashes_path(self.path))
+        found: NDArray[np.uint64] = np.array(hashes[("source", "target").index(side)][rows])
+        return found
+
     @cached_property
     def _map(self) -> mmap.mmap:
         with self.path.open("rb") as stream:
@@ -83,37 +118,51 @@ class PairFile(LazySequence[Pair]):
     def _offsets(self) -> NDArray[np.int64]:
         try:
             saved = _read_offsets(self.path)
-            return _rebuild_offsets(self.path) if saved is None else saved
+            if saved is None:
+                with self.path.open("rb") as stream:
+                    _index(self.path, stream)
+                saved = _map_array(offsets_path(self.path)).view(np.ndarray)
+            return saved
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}); run again without it") from error
 
 
-def _save_offsets(path: Path, offsets: NDArray[np.int64]) -> None:
-    with whole_file(offsets_path(path)) as temporary, temporary.open("wb") as stream:
-        np.save(stream, offsets)
+def _index(path: Path, lines: Iterable[bytes]) -> None:
+    """Write the offsets and the hashes of the lines of a file, which are not in memory together."""
+    with scratch_folder(path.with_name(f"{path.name}.index"), _PATIENCE) as scratch:
+        columns = [
+            ColumnFile(scratch / name, np.dtype(kind)) for name, kind in zip("ost", ("<i8", "<u8", "<u8"), strict=True)
+        ]
+        columns[0].append(np.zeros(1, np.int64))
+        position = 0
+        remaining = iter(lines)
+        while block := list(islice(remaining, _LINES)):
+            ends = position + np.cumsum([len(line) for line in block])
+            sides = [line.rstrip(b"\n").split(b"\t") for line in block]
+            hashes = [
+                np.frombuffer(b"".join(text_hash(texts[side % len(texts)]) for texts in sides), "<u8")
+                for side in (0, 1)
+            ]
+            for column, numbers in zip(columns, (ends, *hashes), strict=True):
+                column.append(numbers)
+            position = int(ends[-1])
+        count = len(columns[1])
+        with whole_file(offsets_path(path)) as temporary:
+            write_npy(temporary, np.dtype(np.int64), (count + 1,), columns[0].blocks())
+        with whole_file(hashes_path(path)) as temporary:
+            write_npy(temporary, np.dtype(np.uint64), (2, count), chain(columns[1].blocks(), columns[2].blocks()))
 
 
 def _read_offsets(path: Path) -> NDArray[np.int64] | None:
     """Map the offsets of a file; None if they are missing, unreadable or of another file."""
     size = path.stat().st_size
     try:
-        offsets = _map_offsets(path)
+        offsets = _map_array(offsets_path(path)).view(np.ndarray)
     except (OSError, ValueError, EOFError):
         return None
     return offsets if offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[-1:] == [size] else None
 
 
-def _map_offsets(path: Path) -> NDArray[np.int64]:
-    offsets: NDArray[np.int64] = np.load(offsets_path(path), mmap_mode="r")
-    return offsets.view(np.ndarray)
-
-
-def _rebuild_offsets(path: Path) -> NDArray[np.int64]:
-    starts, read = [np.zeros(1, np.int64)], 0
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            starts.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")) + (read + 1))
-            read += len(chunk)
-    offsets = np.concatenate(starts)
-    _save_offsets(path, offsets if offsets[-1] == read else np.append(offsets, read))
-    return _map_offsets(path)
+def _map_array(path: Path) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(path, mmap_mode="r")
+    return array

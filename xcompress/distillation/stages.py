@@ -321,7 +321,8 @@ def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, Target
                 inputs.assistant.key,
                 open_model=lambda: vectors_of("assistant", *inputs.load_assistant()),
             )
-            table = VectorTable.compute({f"{name} {side}": data.sentences(name, side) for side in SIDES}, encode)
+            groups = {f"{name} {side}": data.sentences(name, side) for side in SIDES}
+            table = VectorTable.compute(groups, encode, inputs.store.folder)
         targets["assistant_sources"] = table.targets(f"{name} source")
         targets["assistant_targets"] = table.targets(f"{name} target")
     return targets

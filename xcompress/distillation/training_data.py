@@ -117,8 +117,9 @@ def prepare_training_data(
             for side in SIDES
         }
         encode = partial(encoders.teacher.stored_vectors, store=store)
+        compute = partial(VectorTable.compute, encode=encode, folder=store.folder)
         groups = {HELD_OUT: Sentences(held_out, "source"), FIT: fit_texts, **by_side["source"]}
-        sources = VectorTable.compute(groups, encode)
+        sources = compute(groups)
         if recipe.teacher.dimensions:
             dimensions, normalize = recipe.teacher.dimensions, recipe.teacher.normalize
             sources = _project(sources, fit_texts, dimensions, normalize, "teacher.dimensions")
@@ -127,8 +128,8 @@ def prepare_training_data(
         transform = sources.transform
         teacher = TeacherVectors(
             sources,
-            cache(lambda: replace(VectorTable.compute(by_side["target"], encode), transform=transform)),
-            cache(lambda: replace(VectorTable.compute(sentences, encode), transform=transform)),
+            cache(lambda: replace(compute(by_side["target"]), transform=transform)),
+            cache(lambda: replace(compute(sentences), transform=transform)),
             sources.by_text(HELD_OUT, FIT),
         )
     dev = DevSet(_unseen(recipe, held_out), teacher.of_text if teacher else None, graded)
@@ -171,7 +172,7 @@ def _assistant_vectors(
     for name, stage in stages.items():
         if "assistant" in stage.objectives:
             groups |= {f"{name} {side}": data.sentences(name, side) for side in SIDES}
-    table = VectorTable.compute(groups, partial(assistant.stored_vectors, store=store))
+    table = VectorTable.compute(groups, partial(assistant.stored_vectors, store=store), store.folder)
     if recipe.widths == "head" and data.teacher:
         head = least_squares_head(table.by_text(FIT)(data.fit_texts), data.teacher.of_text(data.fit_texts))
         weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()

@@ -1,12 +1,18 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from xcompress.corpus.pairs import Pair
+from xcompress.corpus import columns
+from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.sequences import ConcatSequence
+from xcompress.corpus.store import PairFile, text_hash, write_lines
+from xcompress.distillation.data import targets
 from xcompress.distillation.data.targets import Sentences, VectorTable, distinct
 from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.errors import InputError
 
 PAIRS = [Pair("aa", "b", "de", ""), Pair("a", "bbb", "de", ""), Pair("aa", "bb", "fr", "")]
 
@@ -27,14 +33,71 @@ def test_concatenated_sequences_read_as_one() -> None:
     assert list(texts) == ["a", "b", "c"] and texts[-1] == "c" and len(texts) == 3
 
 
-def test_distinct_texts_occur_once_and_rows_point_to_them() -> None:
+def test_distinct_texts_occur_once_and_rows_point_to_them(tmp_path: Path) -> None:
     texts = ["x", "y", "x", "z", "y"]
-    unique, rows = distinct(texts)
+    unique, rows = distinct(texts, tmp_path)
     assert sorted(unique) == ["x", "y", "z"]
     assert [unique[row] for row in rows] == texts
 
 
-def test_targets_are_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice() -> None:
+def in_files(folder: Path) -> Sequence[Pair]:
+    """Write pairs of two languages, some sentences of which are the same."""
+    languages = {
+        name: [Pair(f"row {n % 30}", f"{name} {n % 50} ü", name, "") for n in range(90)] for name in ("de", "fr")
+    }
+    for name, pairs in languages.items():
+        write_lines(folder / name, map(as_line, pairs))
+    return ConcatSequence([PairFile(folder / name, name) for name in languages])
+
+
+def test_rows_of_a_corpus_are_found_without_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((targets, "BLOCK", 7), (columns, "PART", 16), (columns, "BLOCK", 9)):
+        monkeypatch.setattr(module, name, value)
+    pairs, order = in_files(tmp_path), np.random.default_rng(1).permutation(180)
+    texts = ConcatSequence(
+        [Sentences(pairs, "source", order), ["row 3", "other"], Sentences(pairs, "target", order[:70])]
+    )
+    expected, rows = distinct(list(texts), tmp_path / "list")
+    with monkeypatch.context() as patch:
+        patch.setattr(PairFile, "item", lambda *_: pytest.fail("a pair was read"))
+        found, rows_found = distinct(texts, tmp_path / "corpus")
+    assert found.digest == expected.digest and list(found) == list(expected)
+    assert rows_found.tolist() == rows.tolist()
+    assert [found[row] for row in rows_found] == list(texts)
+    hashes = [int.from_bytes(text_hash(text.encode()), "little") for text in found]
+    assert hashes == sorted(hashes)
+
+
+@pytest.mark.parametrize("name", ["rows.npy", "first.npy", "info.json"])
+def test_damaged_rows_are_named_and_found_again(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["x", "y", "x", "z", "y"]
+    _, rows = distinct(texts, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(targets, "_write_distinct", lambda *_: pytest.fail("rows were found twice"))
+        assert distinct(texts, tmp_path)[1].tolist() == rows.tolist()
+    (file,) = tmp_path.glob(f"rows-*/{name}")
+    file.write_bytes(file.read_bytes()[:-5])
+    capsys.readouterr()
+    assert distinct(texts, tmp_path)[1].tolist() == rows.tolist()
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"rows of vectors in {file.parent}: {name} is" in said and said.endswith("; found again")
+
+
+def test_a_worker_without_the_rows_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worker:
+        is_main_process = False
+
+        def wait_for_everyone(self) -> None:
+            pass
+
+    monkeypatch.setattr(targets, "workers", Worker)
+    with pytest.raises(InputError, match="missing after the main worker wrote it; use one run folder for all workers"):
+        distinct(["x"], tmp_path)
+
+
+def test_targets_are_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice(tmp_path: Path) -> None:
     encoded: list[str] = []
 
     def encode(texts: list[str]) -> Vectors:
@@ -42,14 +105,16 @@ def test_targets_are_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice(
         return lengths(texts)
 
     groups = {side: Sentences(PAIRS, side) for side in ("source", "target")}
-    table = VectorTable.compute(groups, encode)
+    table = VectorTable.compute(groups, encode, tmp_path)
     assert sorted(encoded) == ["a", "aa", "b", "bb", "bbb"]
     assert table.targets("source").take([0, 1, 2]).ravel().tolist() == [2, 1, 2]
     assert table.targets("target").take([2, 1]).ravel().tolist() == [2, 3]
     assert table.by_text("source")(["a", "aa"]).ravel().tolist() == [1, 2]
 
 
-def test_a_transform_applies_to_targets_and_to_lookups_by_text() -> None:
-    table = replace(VectorTable.compute({"all": ["a", "bb"]}, lengths), transform=lambda vectors: 10 * vectors)
+def test_a_transform_applies_to_targets_and_to_lookups_by_text(tmp_path: Path) -> None:
+    table = replace(
+        VectorTable.compute({"all": ["a", "bb"]}, lengths, tmp_path), transform=lambda vectors: 10 * vectors
+    )
     assert table.targets("all").take([1]).tolist() == [[20]]
     assert table.by_text("all")(["a"]).tolist() == [[10]]

@@ -1,16 +1,29 @@
 """Training targets: vectors of frozen models and labels, looked up by pair. Equal sentences share one vector."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.console import say
+from xcompress.corpus.columns import ColumnFile, in_row_order, part_bits, partition, write_npy
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.sequences import ConcatSequence, LazySequence, SubsetSequence
+from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence
+from xcompress.corpus.store import PairFile, text_hash
+from xcompress.distillation.distributed import workers
+from xcompress.distillation.file_records import check_files, describe, from_json, record_files, to_json
 from xcompress.distillation.teachers.vectors import Vectors, VectorsOf
+from xcompress.errors import InputError
+from xcompress.files import drop_pages, read_json, whole_folder, write_json
+
+ROWS, FIRST, INFO = "rows.npy", "first.npy", "info.json"
+"""Files of `distinct`: int64 (texts,), int64 (distinct texts,), and the digest and the records of both."""
+BLOCK = 1 << 17
+"""Texts whose hashes are read at a time."""
 
 Rows = NDArray[np.int64]
 Transform = Callable[[NDArray[np.float32]], NDArray[np.float32]]
@@ -44,6 +57,7 @@ class VectorTargets:
     def release(self) -> None:
         """Release the memory of the vectors that were read."""
         self.vectors.release()
+        drop_pages(self.rows)
 
 
 @dataclass(frozen=True)
@@ -77,12 +91,96 @@ class Sentences(LazySequence[str]):
         return str(getattr(self.pairs[int(self.rows[number])], self.side))
 
 
-def distinct(texts: Sequence[str]) -> tuple[Sequence[str], Rows]:
-    """Return the distinct texts, and for each input text its index among them; only 64-bit hashes are in memory."""
-    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
-    hashes = np.fromiter((int.from_bytes(digest, "little") for digest in digests), dtype=np.uint64, count=len(texts))
-    _, first, rows = np.unique(hashes, return_index=True, return_inverse=True)
-    return SubsetSequence(texts, first), rows.astype(np.int64)
+def hash_blocks(texts: Sequence[str]) -> Iterator[NDArray[np.uint64]]:
+    """Yield the hashes of texts in their order, block by block; pairs of a corpus have them on disk."""
+    if isinstance(texts, ConcatSequence):
+        for part in texts.parts:
+            yield from hash_blocks(part)
+        return
+    for start in range(0, len(texts), BLOCK):
+        if (
+            isinstance(texts, Sentences)
+            and (hashes := _stored_hashes(texts, texts.rows[start : start + BLOCK])) is not None
+        ):
+            yield hashes
+        else:
+            encoded = (text.encode("utf-8", "surrogatepass") for text in texts[start : start + BLOCK])
+            yield np.frombuffer(b"".join(map(text_hash, encoded)), np.uint64)
+
+
+def _stored_hashes(sentences: Sentences, rows: Rows) -> NDArray[np.uint64] | None:
+    """Return the hashes (n,) of the sentences of some pairs, where all pairs are in files that have them."""
+    files = sentences.pairs if isinstance(sentences.pairs, ConcatSequence) else ConcatSequence([sentences.pairs])
+    hashes = np.empty(len(rows), np.uint64)
+    file_of_row = np.searchsorted(files.starts, rows, side="right") - 1
+    for number in np.unique(file_of_row).tolist():
+        file, in_file = files.parts[number], file_of_row == number
+        if not isinstance(file, PairFile):
+            return None
+        hashes[in_file] = file.hashes(sentences.side, rows[in_file] - files.starts[number])
+    return hashes
+
+
+def distinct(texts: Sequence[str], folder: Path) -> tuple[DistinctTexts, Rows]:
+    """Return the distinct texts, and for each input text its index among them. All workers must call it.
+
+    Texts are not compared but their hashes of 64 bits; these are sorted in parts on disk, once. The results are
+    memory-mapped.
+
+    :param folder: where they are kept, in a folder of their own.
+    :raises InputError: when they cannot be written.
+    """
+    key = hashlib.sha256()
+    for block in hash_blocks(texts):
+        key.update(block.tobytes())
+    place, group = folder / f"rows-{key.hexdigest()[:16]}", workers()
+    if group.is_main_process and not _is_whole(place):
+        with whole_folder(place) as temporary:
+            _write_distinct(texts, temporary)
+    group.wait_for_everyone()
+    try:
+        first, rows = (np.load(place / name, mmap_mode="r", allow_pickle=False) for name in (FIRST, ROWS))
+        return DistinctTexts(texts, first, read_json(place / INFO)["digest"]), rows
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{place}: missing after the main worker wrote it; use one run folder for all workers"
+        ) from error
+
+
+def _is_whole(place: Path) -> bool:
+    """Tell whether the rows in a folder are those that were written; say what is wrong."""
+    if not place.exists():
+        return False
+    try:
+        info = read_json(place / INFO)
+        damage, current = check_files(place, from_json(info["files"]))
+    except (InputError, KeyError, TypeError, AttributeError):
+        damage, current = {INFO: "is missing or damaged"}, {}
+    if damage:
+        say(f"rows of vectors in {place}: {describe(damage)}; found again")
+    elif to_json(current) != info["files"]:
+        write_json(place / INFO, info | {"files": to_json(current)})
+    return not damage
+
+
+def _write_distinct(texts: Sequence[str], folder: Path) -> None:
+    """Write the index of each text among the distinct ones, and the row of the first text of each of these."""
+    first, digest = ColumnFile(folder / "first", np.dtype(np.int64)), hashlib.sha256()
+
+    def numbered() -> Iterator[tuple[Rows, NDArray[np.integer]]]:
+        count = 0
+        for hashes, rows in partition(lambda: hash_blocks(texts), part_bits(len(texts)), folder / "by_hash"):
+            unique, of_part, numbers = np.unique(hashes, return_index=True, return_inverse=True)
+            first.append(rows[of_part])
+            digest.update(unique.tobytes())
+            yield rows, count + numbers
+            count += len(unique)
+
+    write_npy(folder / ROWS, np.dtype(np.int64), (len(texts),), in_row_order(numbered(), len(texts), folder / "by_row"))
+    write_npy(folder / FIRST, first.dtype, (len(first),), first.blocks())
+    first.path.unlink()
+    files = to_json(record_files(folder, [folder / ROWS, folder / FIRST]))
+    write_json(folder / INFO, {"digest": digest.hexdigest(), "files": files})
 
 
 @dataclass(frozen=True)
@@ -98,9 +196,14 @@ class VectorTable:
     """Applied to the vectors when they are read."""
 
     @classmethod
-    def compute(cls, groups: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], Vectors]) -> "VectorTable":
-        """Encode the distinct sentences of all groups."""
-        texts, rows = distinct(ConcatSequence(list(groups.values())))
+    def compute(
+        cls, groups: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], Vectors], folder: Path
+    ) -> "VectorTable":
+        """Encode the distinct sentences of all groups. All workers must call it.
+
+        :param folder: where the rows of the sentences are kept.
+        """
+        texts, rows = distinct(ConcatSequence(list(groups.values())), folder)
         ends = np.cumsum([len(group) for group in groups.values()])
         return cls(groups, encode(texts), dict(zip(groups, np.split(rows, ends[:-1]), strict=True)))
 

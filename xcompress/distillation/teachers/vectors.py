@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.console import LineTicker, bar, say
+from xcompress.corpus.sequences import DistinctTexts
 from xcompress.distillation.distributed import workers
 from xcompress.distillation.file_records import describe
 from xcompress.distillation.hardware import device, fast_inference
@@ -138,6 +139,9 @@ class VectorStore:
 def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:
     """Hash what a table depends on. Each text is hashed with its length, so that no two lists give the same bytes."""
     digest = hashlib.sha256(f"{fingerprint} {chunk} ".encode())
+    if isinstance(texts, DistinctTexts):
+        digest.update(texts.digest.encode())
+        return digest.hexdigest()[:16]
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(b"%d:" % len(data))
