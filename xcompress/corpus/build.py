@@ -81,7 +81,8 @@ def build(
 
     No sentence of either side is in both. The same sources and seed give the same bytes.
 
-    :param folder: where the files are written; meanwhile it holds all pairs a second time.
+    :param folder: where the files are written; meanwhile it holds all pairs a second time, duplicates too, and some
+        110 bytes of numbers for each.
     :param catalogues: (origin, folder) of gettext catalogues.
     :param tsv: (file, language, origin) of tab-separated pairs, English first.
     :param languages: ISO 639-1 codes of the translations. Where a sentence is translated twice, the first one stays.

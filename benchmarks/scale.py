@@ -1,0 +1,336 @@
+"""Measure how the preparation of training data grows with the number of pairs.
+
+    python benchmarks/scale.py run --pairs 1000000 10000000 [--folder FOLDER] [--results scale.json] [--steps NAME ...]
+    python benchmarks/scale.py report scale.json
+    python benchmarks/scale.py distinct --pairs 1000000 10000000
+
+`run` prepares generated pairs of two languages, each step in a process of its own that may have 256 descriptors open,
+and adds the figures of each step to the results. `report` prints them a million pairs, fits a straight line to each
+step, and says from it what a billion pairs take. `distinct` compares three ways to find the first of equal numbers.
+
+The teacher is a stand-in that computes a vector of 32 numbers from the length of a text: an encoder's own time is the
+number of different sentences over its speed.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from xcompress.console import emit, markdown_table
+from xcompress.corpus.build import Gathered, LanguageLines, build
+from xcompress.corpus.columns import BLOCK, ColumnFile, part_bits, partition
+from xcompress.corpus.pairs import Pair, as_line
+from xcompress.corpus.sequences import ConcatSequence
+from xcompress.corpus.split import split
+from xcompress.corpus.store import PairFile, write_lines
+from xcompress.distillation.data.batches import draw, write_tokens
+from xcompress.distillation.data.targets import SIDES, Sentences, VectorTable
+from xcompress.distillation.teachers.vectors import Vectors, VectorsOf, VectorStore
+from xcompress.files import size_of
+from xcompress.modeling.student import StudentConfig
+from xcompress.python_process import python_command
+
+LANGUAGES = ("de", "fr")
+DESCRIPTORS = 256
+"""Descriptors that a step may have open."""
+WIDTH = 32
+"""Numbers in a vector of the stand-in for the teacher."""
+BATCH, BATCHES = 64, 1000
+POOL = 10_007
+WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
+WAYS = ("parts on disk (xcompress)", "unique of numpy", "is_first_distinct of polars")
+SAMPLED_EVERY = 0.2
+"""Seconds between two looks at the open descriptors and memory maps."""
+
+
+def generated(language: str, count: int) -> Iterator[bytes]:
+    """Yield pairs of made-up sentences of 4 to 20 words as lines; one in fifty has the English sentence before it.
+
+    All languages translate the same English sentences.
+    """
+    generator = np.random.default_rng(1)
+    lengths = generator.integers(4, 20, POOL)
+    pool = [" ".join(WORDS[word] for word in generator.integers(0, len(WORDS), length)) for length in lengths]
+    for number in range(count):
+        number -= number % 50 == 49
+        target = f"{pool[(7 * number + 1) % POOL]} {language} {number}"
+        yield as_line(Pair(f"{pool[number % POOL]} {number}", target, "", ""))
+
+
+def build_corpus(folder: Path, count: int) -> None:
+    """Read, filter, tell apart, split and write pairs."""
+    build(folder / "built", [], [(folder / f"{name}.tsv", name, name) for name in LANGUAGES], LANGUAGES)
+
+
+def tell_apart(folder: Path, count: int) -> None:
+    """Drop duplicates and choose the hold-out by random numbers, as they are hashes of text in a corpus."""
+    gathered, generator = Gathered(folder), np.random.default_rng(1)
+    for language in LANGUAGES:
+        lines = gathered.languages[language] = LanguageLines(folder / f"{language}.numbers")
+        english = np.random.default_rng(2)
+        for start in range(0, count // 2, BLOCK):
+            numbers = np.zeros(min(BLOCK, count // 2 - start), lines.all.dtype)
+            numbers["source"] = english.integers(0, 2**63, len(numbers), np.uint64) * np.uint64(2)
+            numbers["key"] = numbers["source"]
+            numbers["key"][49::50] = numbers["key"][48:-1:50]  # duplicates of the pair before
+            numbers["target"] = generator.integers(0, 2**63, len(numbers), np.uint64) * np.uint64(2)
+            lines.all.append(numbers)
+    gathered.found, gathered.count = {"": 0}, count
+    gathered.drop_duplicates()
+    split({language: gathered.languages[language].kept for language in LANGUAGES}, 1000, folder)
+
+
+def write_pairs(folder: Path, count: int) -> None:
+    """Write the pairs of a corpus, their offsets and their hashes."""
+    for language in LANGUAGES:
+        write_lines(folder / f"{language}.pairs", generated(language, count // 2))
+
+
+def open_pairs(folder: Path) -> tuple[Sequence[Pair], NDArray[np.int64]]:
+    """Open the pairs, and draw all of them."""
+    files = [PairFile(folder / f"{language}.pairs", language) for language in LANGUAGES]
+    ends = np.cumsum([0, *map(len, files)])
+    return ConcatSequence(files), draw([np.arange(*bounds) for bounds in pairwise(ends)], int(ends[-1]), seed=1)
+
+
+def stand_in() -> VectorsOf:
+    """Return a function from texts to vectors that takes next to no time."""
+    ramp = np.linspace(0, 1, WIDTH, dtype=np.float32)
+    return lambda texts: np.outer(np.fromiter(map(len, texts), np.float32, len(texts)), ramp)
+
+
+def find_vectors(folder: Path, count: int) -> VectorTable:
+    """Find the vectors of both sides of all pairs, and compute them where there are none."""
+    pairs, rows = open_pairs(folder)
+    store = VectorStore(folder / "vectors")
+
+    def encode(texts: Sequence[str]) -> Vectors:
+        return store.vectors("stand-in", "stand-in", texts, stand_in)
+
+    groups: dict[str, Sequence[str]] = {side: Sentences(pairs, side, rows) for side in SIDES}
+    return VectorTable.compute(groups, encode, store.folder)
+
+
+def read_vectors(folder: Path, count: int) -> None:
+    """Find the vectors, and read those of random pairs."""
+    table = find_vectors(folder, count)
+    targets, generator = [table.targets(side) for side in SIDES], np.random.default_rng(1)
+    for _ in range(BATCHES):
+        rows = generator.integers(0, len(targets[0]), BATCH).tolist()
+        for side in targets:
+            side.take(rows)
+
+
+def tokenize(folder: Path, count: int) -> None:
+    """Tokenise both sides of all pairs."""
+    words = {word: row for row, word in enumerate(["<unk>", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pairs, rows = open_pairs(folder)
+    write_tokens(folder / "tokens", pairs, rows, tokenizer, StudentConfig(vocab_size=len(words)))
+
+
+STEPS: Mapping[str, Callable[[Path, int], object]] = {
+    "corpus built from text": build_corpus,
+    "of this, told apart and split": tell_apart,
+    "pairs written and indexed": write_pairs,
+    "vectors computed": find_vectors,
+    "vectors found again": find_vectors,
+    "vectors found, and 1,000 batches read": read_vectors,
+    "both sides tokenised": tokenize,
+}
+
+
+class Watch:
+    """The open descriptors and the memory maps of this process at most, and its peak memory, from now on."""
+
+    def __init__(self) -> None:
+        self.descriptors = self.maps = 0
+        self._done = threading.Event()
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak, VmHWM
+        self._bare = self._peak()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> dict[str, float]:
+        """Return the figures."""
+        self._done.set()
+        self._thread.join()
+        return {"memory": self._peak() - self._bare, "descriptors": self.descriptors, "maps": self.maps}
+
+    def _sample(self) -> None:
+        while True:
+            self.descriptors = max(self.descriptors, len(list(Path("/proc/self/fd").iterdir())) - 1)
+            with Path("/proc/self/maps").open("rb") as stream:
+                self.maps = max(self.maps, sum(1 for _ in stream))
+            if self._done.wait(SAMPLED_EVERY):
+                return
+
+    @staticmethod
+    def _peak() -> int:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def measure_step(name: str, folder: Path, count: int) -> dict[str, float]:
+    """Run a step in this process; return its figures."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    watch, started, before = Watch(), time.monotonic(), os.times()
+    STEPS[name](folder, count)
+    seconds, after = time.monotonic() - started, os.times()
+    user = after.user + after.children_user - before.user - before.children_user
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {"seconds": seconds, "user": user, **watch.stop(), "files": len(files), "bytes": size_of(folder)}
+
+
+def run(count: int, folder: Path, steps: Sequence[str]) -> Iterator[dict[str, object]]:
+    """Yield the figures of each step on `count` pairs, or the last line of its error."""
+    if next(iter(STEPS)) in steps:
+        for language in LANGUAGES:
+            with (folder / f"{language}.tsv").open("wb") as stream:
+                stream.writelines(generated(language, count // 2))
+    for step in steps:
+        command = python_command(str(Path(__file__)), "step", step, str(folder), str(count))
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = (result.stderr if result.returncode else result.stdout).strip().splitlines()
+        figures = {"error": lines[-1]} if result.returncode else json.loads(lines[-1])
+        emit(f"{count:,} pairs, {step}: {figures}")
+        yield {"pairs": count, "step": step, **figures}
+
+
+def report(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of the figures, and one of the straight lines fitted to them."""
+    measured, fitted = [], []
+    for step in STEPS:
+        of_step = sorted((row for row in rows if row["step"] == step), key=lambda row: int(row["pairs"]))
+        for row in of_step:
+            millions = row["pairs"] / 1e6
+            if "error" in row:
+                measured.append([step, f"{millions:g}", row["error"], *[""] * 6])
+                continue
+            measured.append(
+                [
+                    step,
+                    f"{millions:g}",
+                    f"{row['user'] / millions:.1f}",
+                    f"{row['seconds'] / millions:.1f}",
+                    f"{row['memory'] / 1e6:.0f}",
+                    f"{row['descriptors']}",
+                    f"{row['maps']}",
+                    f"{row['files']}",
+                    f"{row['bytes'] / millions / 1e6:.0f}",
+                ]
+            )
+        good = [row for row in of_step if "error" not in row]
+        if len(good) > 1:
+            pairs = np.array([row["pairs"] / 1e6 for row in good])
+            slope, start = np.polyfit(pairs, [row["user"] for row in good], 1)
+            growth, memory = np.polyfit(pairs, [row["memory"] / 1e6 for row in good], 1)
+            line = f"{start:.1f} + {slope:.2f} x"
+            hours = (start + 1000 * slope) / 3600
+            fitted.append(
+                [step, line, f"{hours:.1f}", f"{memory:.0f} + {growth:.1f} x", f"{(memory + 1000 * growth) / 1e3:.1f}"]
+            )
+    head = [
+        "step",
+        "million pairs",
+        "user CPU s a million",
+        "s a million",
+        "peak MB",
+        "descriptors",
+        "maps",
+        "files",
+        "MB of disk a million",
+    ]
+    lines = ["step", "user CPU s, x million pairs", "h for a billion", "peak MB, x million pairs", "GB for a billion"]
+    return f"{markdown_table(head, measured)}\n\n{markdown_table(lines, fitted)}"
+
+
+def compare_distinct(count: int) -> str:
+    """Return a table of the ways to find the first of equal numbers, each in a fresh process."""
+    rows = []
+    for way in WAYS:
+        command = python_command(str(Path(__file__)), "way", way, str(count))
+        figures = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        rows.append([way, f"{count / 1e6:g}", f"{figures['user']:.1f}", f"{figures['memory'] / 1e6:.0f}"])
+    return markdown_table(["way", "million numbers", "user CPU s", "peak MB"], rows)
+
+
+def measure_way(way: str, count: int) -> dict[str, float]:
+    """Find the first of equal numbers in one way, in this process."""
+    import polars
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = ColumnFile(Path(folder) / "numbers", np.dtype(np.uint64))
+        generator = np.random.default_rng(1)
+        for start in range(0, count, BLOCK):
+            file.append(generator.integers(0, 2**63, min(BLOCK, count - start), np.uint64))
+        watch, before = Watch(), os.times()
+        if way == WAYS[0]:
+            for numbers, _ in partition(file.blocks, part_bits(count), Path(folder) / "scratch"):
+                np.unique(numbers, return_index=True)
+        elif way == WAYS[1]:
+            np.unique(np.fromfile(file.path, np.uint64), return_index=True)
+        else:
+            polars.Series(np.fromfile(file.path, np.uint64)).is_first_distinct()
+        return {"user": os.times().user - before.user, **watch.stop()}
+
+
+def main() -> None:
+    """Run the steps, or print tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run")
+    runs.add_argument("--pairs", type=int, nargs="+", default=[1_000_000])
+    runs.add_argument("--folder", type=Path, default=None, help="where temporary files go, 2 GB a million pairs")
+    runs.add_argument("--results", type=Path, default=Path("scale.json"))
+    runs.add_argument("--steps", nargs="+", choices=list(STEPS), default=list(STEPS))
+    step = commands.add_parser("step")
+    step.add_argument("name", choices=list(STEPS))
+    step.add_argument("folder", type=Path)
+    step.add_argument("count", type=int)
+    commands.add_parser("report").add_argument("file", type=Path)
+    commands.add_parser("distinct").add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    way = commands.add_parser("way")
+    way.add_argument("name", choices=WAYS)
+    way.add_argument("count", type=int)
+    options = parser.parse_args()
+    if options.command == "step":
+        sys.stdout.write(json.dumps(measure_step(options.name, options.folder, options.count)))
+    elif options.command == "way":
+        sys.stdout.write(json.dumps(measure_way(options.name, options.count)))
+    elif options.command == "report":
+        emit(report(json.loads(options.file.read_text(encoding="utf-8"))))
+    elif options.command == "distinct":
+        for count in options.pairs:
+            emit(compare_distinct(count))
+    else:
+        run_all(options.pairs, options.folder, options.steps, options.results)
+
+
+def run_all(counts: Sequence[int], parent: Path | None, steps: Sequence[str], results: Path) -> None:
+    """Run the steps for each number of pairs, and add their figures to a file."""
+    rows = json.loads(results.read_text(encoding="utf-8")) if results.exists() else []
+    for count in counts:
+        with tempfile.TemporaryDirectory(dir=parent) as folder:
+            for row in run(count, Path(folder), steps):
+                rows.append(row)
+                results.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
