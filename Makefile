@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN := runs/minilm_ru3
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-.PHONY: demo test test-quick lint readme fuzz test-next clean
+.PHONY: demo test test-quick lint readme fuzz test-next clients clean
 
 demo: $(VENV)/demo.installed  ## distil, export and measure the demo student; a second call reuses what is finished
 	$(BIN)/python benchmarks/demo.py
@@ -38,11 +38,17 @@ $(VENV)/test.installed: pyproject.toml constraints.txt
 fuzz: $(VENV)/test.installed  ## random and damaged input with fixed seeds; writes benchmarks/reliability.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
 
-test-next:  ## the tests on the newest transformers 5 and sentence-transformers 6, without Optimum
+test-next: .venv-next/installed  ## the tests on the newest transformers 5 and sentence-transformers 6, without Optimum
+	OMP_NUM_THREADS=1 .venv-next/bin/python -m pytest --numprocesses auto --dist loadfile
+
+clients: $(VENV)/test.installed .venv-next/installed  ## which client was tested with which version: a table in xcompress/export/README.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/clients.py $(BIN)/python .venv-next/bin/python
+
+.venv-next/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-next
 	.venv-next/bin/python -m pip install --quiet torch==2.13.0 'transformers>=5,<6' 'sentence-transformers>=6' \
 	  --editable '.[train,export,bench,test]'
-	OMP_NUM_THREADS=1 .venv-next/bin/python -m pytest --numprocesses auto --dist loadfile
+	touch $@
 
 clean:  ## remove environments and caches; runs/ stays
 	rm -rf .venv .venv-next .mypy_cache .ruff_cache .pytest_cache

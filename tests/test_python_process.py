@@ -32,6 +32,7 @@ ALLOWED = {
     "benchmarks/text_speed.py": "python_command",
     "benchmarks/peers.py": "optimum-cli",
     "benchmarks/demo.py": "xcompress",
+    "benchmarks/clients.py": "pytest",
 }
 """The files that start processes, and what each of them starts."""
 NAMES = ("numpy", "pip", "tokenizers", "onnxruntime", "json", "base64", "rich", "typer", "yaml", "click")

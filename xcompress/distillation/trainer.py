@@ -226,7 +226,7 @@ class _PairTrainer(Trainer):
         if "loss" in logs:
             # The Trainer rounds to four decimals, which leaves little of a mean of squares.
             mean = torch.stack(self.losses).mean()
-            logs["loss"] = self._nested_gather(mean).mean().item()  # type: ignore[no-untyped-call]
+            logs["loss"] = self.accelerator.gather(mean).mean().item()
             self.losses.clear()
         super().log(logs, start_time)
 
