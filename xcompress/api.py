@@ -240,9 +240,9 @@ def bench_models(
         None takes the newest bundle.
     :param reference: a bundle, a student, an encoder or `python:package.module:name`; None takes the unmodified
         assistant of the bundle's run.
-    :param options: `device` (cpu, mobile, wasm, cuda, ssh:HOST), `data` (folder of test sets), `languages`, `grid`
-        (such as `1x16,32x32`), `threads`, `quick`, `distractors`, `margin`, `memory_mb` (of mobile), `slow_down` (of
-        wasm).
+    :param options: `device` (cpu, mobile, wasm, webgpu, cuda, ssh:HOST), `data` (folder of test sets), `languages`,
+        `grid` (such as `1x16,32x32`), `threads`, `quick`, `distractors`, `margin`, `memory_mb` (of mobile), `slow_down`
+        (of wasm).
     :returns: the report; also written to bench.json and bench.md in the run's folder, or in the current one.
     :raises InputError: if there is nothing to measure, or an option is wrong.
     :raises XCompressError: if every model fails.

@@ -184,7 +184,7 @@ def test_any_python_code_is_a_reference() -> None:
 
 
 def test_impossible_benches_are_refused() -> None:
-    with pytest.raises(InputError, match="--device watch: no such device; choose one of cpu, mobile, wasm, cuda"):
+    with pytest.raises(InputError, match="--device watch: no such device; choose one of cpu, mobile, wasm, webgpu"):
         bench(bundle(), device="watch", config=QUICK)
     with pytest.raises(InputError, match="absent: no such folder; name a bundle"):
         bench(Path("absent"))

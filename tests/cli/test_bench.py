@@ -97,6 +97,7 @@ def test_a_model_over_the_memory_ceiling_is_reported_as_failed() -> None:
         (("--device", "watch"), "--device watch: no such device"),
         (("--memory", "100"), "--memory 100: only with --device mobile, not cpu"),
         (("--slow-down", "2"), "--slow-down 2: only with --device wasm, not cpu"),
+        (("--device", "webgpu", "--slow-down", "2"), "--slow-down 2: only with --device wasm, not webgpu"),
         (("--device", "mobile", "--memory", "0"), "--memory is 0; give a whole number from 1"),
         (("--margin",), "margin: there are no translations to find"),
         (("--grid", "16"), "--grid: '16' is not a shape"),

@@ -22,7 +22,7 @@ from xcompress.demo.folder import DESCRIPTION, quantize_rows, served_files, writ
 from xcompress.demo.sentences import MAX_SENTENCES, Sentence, packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
-from xcompress.web.onnxruntime_web import ONNXRUNTIME_WEB, RUNTIME
+from xcompress.web.onnxruntime_web import BUILDS, ONNXRUNTIME_WEB
 
 PAGE = ROOT / "xcompress" / "demo" / "page"
 
@@ -32,7 +32,7 @@ def package(tmp_path: Path) -> Path:
     """Make the files of onnxruntime-web, without their content."""
     folder = tmp_path / "onnxruntime-web"
     (folder / "dist").mkdir(parents=True)
-    for name in RUNTIME:
+    for name in (name for build in BUILDS.values() for name in build.names):
         (folder / "dist" / name).write_text(name)
     (folder / "package.json").write_text('{"version": "1.99.0"}')
     return folder
@@ -101,18 +101,32 @@ def test_the_folder_holds_the_bundle_and_its_vectors(site: Path) -> None:
     assert decompressed(site / files["tokenizer"]["path"]) == (bundle() / "tokenizer.json").read_bytes()
     assert files["graph"]["bytes"] == graph.stat().st_size
     assert files["graph"]["packed"] == (site / files["graph"]["path"]).stat().st_size
-    assert description["download"] == sum(
+    runtimes = files["runtimes"]
+    assert description["download"] + sum(runtime["download"] for runtime in runtimes.values()) == sum(
         file.stat().st_size for file in site.rglob("*") if file.is_file() and file.name != DESCRIPTION
     )
+    assert [runtime["script"]["path"] for runtime in runtimes.values()] == [
+        "ort/ort.wasm.min.mjs",
+        "ort/ort.jspi.min.mjs",
+    ]
     sentences = json.loads(decompressed(site / files["sentences"]["path"]))
     rows = np.frombuffer(decompressed(site / files["vectors"]["path"]), dtype=np.int8).reshape(len(sentences), -1)
     encoder = Encoder(bundle())
     vectors = encoder.encode([sentence["text"] for sentence in sentences])
     assert cosines(rows.astype(np.float32), vectors).min() > 0.999
     assert description["count"] == len(sentences)
-    assert description["checks"][0]["ids"] == encoder.token_ids([sentences[0]["text"]])[0]
+    for check in description["checks"]:
+        assert sentences[check["row"]]["text"] == check["text"]
+        assert check["ids"] == encoder.token_ids([check["text"]])[0]
     assert description["onnxruntime_web"] == "1.99.0"
     assert {file.relative_to(PAGE) for file in PAGE.rglob("*")} <= {file.relative_to(site) for file in site.rglob("*")}
+
+
+def test_a_package_without_the_build_for_webgpu_is_enough(tmp_path: Path, package: Path) -> None:
+    (package / "dist" / BUILDS["webgpu"].script).unlink()
+    site = write_demo(tmp_path / "site", bundle(), package=package)
+    assert list(read_description(site)["files"]["runtimes"]) == ["wasm"]
+    assert not [name for name in served_files(site) if "jspi" in name]
 
 
 def test_rows_of_zeros_stay_zero() -> None:
@@ -147,7 +161,7 @@ def test_a_missing_package_is_named(tmp_path: Path, package: Path, monkeypatch: 
     with pytest.raises(InputError, match="demo: missing onnxruntime-web: npm install onnxruntime-web"):
         write_demo(tmp_path / "site", bundle())
     assert not (tmp_path / "site").exists()
-    (package / "dist" / RUNTIME[2]).unlink()
+    (package / "dist" / BUILDS["wasm"].binary).unlink()
     with pytest.raises(InputError, match="npm install onnxruntime-web@latest"):
         write_demo(tmp_path / "site", bundle(), package=package)
 

@@ -50,10 +50,25 @@ def chromium(real_package: Path) -> Iterator["Browser"]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        flags = ["--disable-gpu", *(["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
+        # Where there is no graphics processor, the browser computes WebGPU in software.
+        webgpu = ["--enable-unsafe-webgpu", "--enable-features=Vulkan"]
+        flags = [*webgpu, *(["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
         browser = playwright.chromium.launch(executable_path=find_browser(None), args=flags)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def webgpu_site(site: Path, chromium: "Browser") -> Path:
+    """The site, where it and the browser offer WebGPU."""
+    page = chromium.new_page()
+    with Server(served_files(site), policy=POLICY) as server:
+        page.goto(server.address + "/")
+        found = page.evaluate("import(new URL('graph.js', document.baseURI)).then((script) => script.findAdapter())")
+    page.close()
+    if not found or not (site / "ort/ort.jspi.min.mjs").is_file():
+        pytest.skip("no WebGPU adapter, or an onnxruntime-web without the build for it")
+    return site
 
 
 @pytest.fixture
@@ -113,7 +128,8 @@ def test_token_ids_in_the_browser_equal_those_of_python(page: "Page") -> None:
 def test_a_loaded_page_sends_no_requests(page: "Page", site: Path) -> None:
     assert all(address.startswith(page.root) for address in page.addresses)
     asked = {address.removeprefix(page.root) for address in page.addresses}
-    assert asked == {""} | {name[1:] for name in served_files(site)} - {"", "index.html"}
+    here = {name[1:] for name in served_files(site) if "jspi" not in name}
+    assert asked == {""} | here - {"", "index.html"}
     count = len(page.addresses)
     for text in ("rain", "boat", "the sea"):
         ask(page, text)
@@ -200,3 +216,40 @@ def test_a_missing_file_is_reported(chromium: "Browser", site: Path) -> None:
             in page.inner_text("#error")
         )
     page.close()
+
+
+def facts_on(chromium: "Browser", site: Path, address: str, graph_script: Path | None = None) -> tuple[str, str]:
+    """Open the page; return the device that it uses, and what it says below."""
+    page = chromium.new_page()
+    with Server(served_files(site) | ({"/graph.js": graph_script} if graph_script else {}), policy=POLICY) as server:
+        page.goto(f"{server.address}/{address}")
+        page.wait_for_selector("html[data-ready]", timeout=120_000)
+        device, facts = page.get_attribute("html", "data-device"), page.inner_text("#facts")
+    page.close()
+    assert device and "Checked at the start: 8 of 8 sentences have the same tokens" in facts
+    return device, facts
+
+
+def test_the_page_runs_on_webgpu_where_its_vectors_are_right(chromium: "Browser", webgpu_site: Path) -> None:
+    device, facts = facts_on(chromium, webgpu_site, "?device=webgpu")
+    assert device == "webgpu"
+    assert "Everything runs in this page, on WebGPU (" in facts
+
+
+def test_wrong_vectors_on_webgpu_bring_the_page_back_to_webassembly(
+    chromium: "Browser", webgpu_site: Path, tmp_path: Path
+) -> None:
+    start = "export async function vectorsOf(session, feeds) {"
+    script = (webgpu_site / "graph.js").read_text()
+    wrong = f"let calls = 0;\n{start}\n  if ((calls += 1) <= 8) return {{ data: new Float32Array(24).fill(1) }};"
+    assert start in script
+    (tmp_path / "graph.js").write_text(script.replace(start, wrong))
+    device, facts = facts_on(chromium, webgpu_site, "?device=webgpu", tmp_path / "graph.js")
+    assert device == "wasm"
+    assert "in WebAssembly on one thread. WebGPU is not used: a vector has a cosine of" in facts
+
+
+def test_the_address_chooses_webassembly(chromium: "Browser", site: Path) -> None:
+    device, facts = facts_on(chromium, site, "?device=wasm")
+    assert device == "wasm"
+    assert "WebGPU is not used: the address of this page says so." in facts

@@ -161,6 +161,8 @@ class Browser:
     """Bytes of WebAssembly memory at that time."""
     parity: float
     """Least cosine between the browser's vectors and those of native onnxruntime."""
+    runtime: int | None = None
+    """Bytes of onnxruntime-web, which a page downloads beside the model; None in older reports."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class DeviceInfo:
     """The device that the subjects ran on."""
 
     name: str
-    """cpu, mobile, wasm, cuda or ssh:HOST."""
+    """cpu, mobile, wasm, webgpu, cuda or ssh:HOST."""
     memory_ceiling: int | None = None
     """Bytes that a process may allocate, enforced by the operating system."""
     emulated: tuple[str, ...] = ()

@@ -99,7 +99,7 @@ def bench(
 
     :param bundles: folders of bundles, names of released models, and other models to compare, in the forms that
         `reference` takes; None takes the newest `runs/*/bundle`.
-    :param device: cpu, mobile, wasm, cuda or ssh:HOST.
+    :param device: cpu, mobile, wasm, webgpu, cuda or ssh:HOST.
     :param reference: what to compare with: a bundle, a student, an encoder or `python:module:name`; None takes the
         assistant of the run that the bundles belong to.
     :param config: what is measured, and how thoroughly.

@@ -29,8 +29,8 @@ def bench(
     device: Annotated[
         str,
         typer.Option(
-            help="cpu; mobile: one thread and a memory ceiling; wasm: headless Chromium with onnxruntime-web; cuda; "
-            "ssh:HOST: any Linux host with Python."
+            help="cpu; mobile: one thread and a memory ceiling; wasm: headless Chromium with onnxruntime-web; "
+            "webgpu: the same on WebGPU; cuda; ssh:HOST: any Linux host with Python."
         ),
     ] = "cpu",
     reference: Annotated[

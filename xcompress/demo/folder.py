@@ -24,7 +24,7 @@ from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_json, whole_folder, write_json
 from xcompress.metrics import Vectors
 from xcompress.web import GRAPH_SCRIPT
-from xcompress.web.onnxruntime_web import BINARY, SCRIPT, find_package, runtime_files, version_of
+from xcompress.web.onnxruntime_web import BUILDS, find_package, runtime_files, version_of
 
 DESCRIPTION = "demo.json"
 """The file that the page reads first. It lists everything that was written, and only that is ever replaced."""
@@ -88,13 +88,14 @@ def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Pa
     with whole_folder(folder) as target:
         shutil.copytree(_PAGE, target, dirs_exist_ok=True)
         shutil.copyfile(GRAPH_SCRIPT, target / GRAPH_SCRIPT.name)
-        files = _copy_runtime(package, target) | _copy_bundle(encoder, bundle, target)
+        files = {"runtimes": _copy_runtimes(package, target)} | _copy_bundle(encoder, bundle, target)
         lines = json.dumps([asdict(sentence) for sentence in text_shown.sentences], ensure_ascii=False)
         files["sentences"] = _write_compressed(lines.encode(), target, "sentences.json")
         vectors = quantize_rows(encoder.encode(sentences))
         files["vectors"] = _write_compressed(vectors.tobytes(), target, "vectors.int8")
         # Sentences from all over the list, so that several languages are checked.
-        checked = sentences[:: max(1, len(sentences) // _CHECKS)][:_CHECKS]
+        rows = range(0, len(sentences), max(1, len(sentences) // _CHECKS))[:_CHECKS]
+        ids = encoder.token_ids([sentences[row] for row in rows])
         description = {
             "format": _FORMAT,
             "model": _describe_model(encoder, bundle),
@@ -102,12 +103,12 @@ def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Pa
             "languages": text_shown.languages,
             "examples": [asdict(example) for example in text_shown.examples],
             "checks": [
-                {"text": sentence, "ids": ids}
-                for sentence, ids in zip(checked, encoder.token_ids(checked), strict=True)
+                {"row": row, "text": sentences[row], "ids": ids_of_row}
+                for row, ids_of_row in zip(rows, ids, strict=True)
             ],
             "onnxruntime_web": version_of(package),
             "files": files,
-            "download": sum(path.stat().st_size for path in target.rglob("*") if path.is_file()),
+            "download": _size_of(target) - _size_of(target / "ort"),
             "contents": sorted(_file_names(target)),
         }
         write_json(target / DESCRIPTION, description)
@@ -176,15 +177,28 @@ def _file_names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
-def _copy_runtime(package: Path, target: Path) -> dict[str, Any]:
-    """Copy onnxruntime-web; return its entries in the description."""
+def _copy_runtimes(package: Path, target: Path) -> dict[str, Any]:
+    """Copy the builds of onnxruntime-web, of which a page loads one; return their entries in the description.
+
+    The build for WebGPU is left out where the package is too old to have it.
+    """
     (target / "ort").mkdir()
-    files = runtime_files(package)
-    for name, path in files.items():
-        if name != BINARY:
-            shutil.copyfile(path, target / "ort" / name)
-    wasm = _write_compressed(files[BINARY].read_bytes(), target, f"ort/{BINARY}")
-    return {"script": {"path": f"ort/{SCRIPT}"}, "wasm": wasm}
+    runtimes: dict[str, Any] = {}
+    for device, build in BUILDS.items():
+        files = runtime_files(package, device)
+        if not all(path.is_file() for path in files.values()):
+            continue
+        scripts = [name for name in files if name != build.binary]
+        for name in scripts:
+            shutil.copyfile(files[name], target / "ort" / name)
+        wasm = _write_compressed(files[build.binary].read_bytes(), target, f"ort/{build.binary}")
+        download = wasm["packed"] + sum(files[name].stat().st_size for name in scripts)
+        runtimes[device] = {"script": {"path": f"ort/{build.script}"}, "wasm": wasm, "download": download}
+    return runtimes
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _copy_bundle(encoder: Encoder, bundle: Path, target: Path) -> dict[str, Any]:

@@ -1,11 +1,6 @@
 // Start onnxruntime-web and run a bundle's graph. Shared by all pages that do.
 
-export const OPTIONS = {
-  executionProviders: ["wasm"],
-  enableCpuMemArena: false,
-  enableMemPattern: false,
-  logSeverityLevel: 4,
-};
+const OPTIONS = { enableCpuMemArena: false, enableMemPattern: false, logSeverityLevel: 4 };
 const OUTPUT = "sentence_embedding";
 
 /**
@@ -19,6 +14,27 @@ export async function importRuntime(script, wasm) {
   Object.assign(ort.env.wasm, { numThreads: 1, proxy: false }, wasm);
   ort.env.logLevel = "fatal";
   return ort;
+}
+
+/**
+ * Open a graph.
+ *
+ * @param {string} device - wasm or webgpu; operators that WebGPU lacks run in WebAssembly.
+ * @param {string | Uint8Array} graph - its URL or its bytes.
+ * @param {object[]} externalData - files of its external data, [{ path, data }].
+ */
+export function openGraph(ort, device, graph, externalData = []) {
+  const options = { ...OPTIONS, executionProviders: [device] };
+  return ort.InferenceSession.create(graph, externalData.length ? { ...options, externalData } : options);
+}
+
+/** Return the WebGPU adapter that onnxruntime-web would use, { name, software }, or null if it cannot use any. */
+export async function findAdapter() {
+  const adapter = await globalThis.navigator.gpu?.requestAdapter();
+  if (!adapter || !WebAssembly.Suspending) return null;
+  const { vendor, architecture, description, isFallbackAdapter } = adapter.info;
+  const name = [vendor, architecture, description].filter(Boolean).join(" ");
+  return { name: name || "unnamed", software: Boolean(isFallbackAdapter) };
 }
 
 /** Make the graph's inputs from rows of token ids, padded to (N, L), L being the length of the longest row. */

@@ -2,22 +2,49 @@
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 ONNXRUNTIME_WEB = "XCOMPRESS_ONNXRUNTIME_WEB"
 """Environment variable with the folder of the npm package."""
-SCRIPT = "ort.wasm.min.mjs"
-"""The module that a page imports: the build with WebAssembly only, without WebGPU or WebGL."""
-BINARY = "ort-wasm-simd-threaded.wasm"
-RUNTIME = (SCRIPT, "ort-wasm-simd-threaded.mjs", BINARY)
-"""Files of dist/ that a page loads. The binary uses SIMD, and one thread if the page says so."""
 
 
-def find_package(folder: str | Path | None = None) -> Path:
+@dataclass(frozen=True)
+class Build:
+    """A build of onnxruntime-web: the files of dist/ that a page loads."""
+
+    script: str
+    """The module that the page imports."""
+    module: str
+    """The module that the script imports."""
+    binary: str
+    """WebAssembly with SIMD; one thread if the page says so."""
+    since: str
+    """A version of onnxruntime-web that has the build; earlier ones may have it."""
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The names of the three files."""
+        return self.script, self.module, self.binary
+
+
+BUILDS = {
+    "wasm": Build("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm", "1.20"),
+    "webgpu": Build("ort.jspi.min.mjs", "ort-wasm-simd-threaded.jspi.mjs", "ort-wasm-simd-threaded.jspi.wasm", "1.30"),
+}
+"""The smallest build for each device.
+
+In onnxruntime-web 1.30, the binary for WebAssembly has 14.2 MB and the one for WebGPU 16.8. The latter needs a browser
+with JavaScript Promise Integration (Chrome 137); another build for WebGPU does not, and has 26.8 MB.
+"""
+
+
+def find_package(folder: str | Path | None = None, device: str = "wasm") -> Path:
     """Return the folder of the npm package.
 
     :param folder: the folder; None takes the environment variable XCOMPRESS_ONNXRUNTIME_WEB, then looks for
         node_modules in the current folder and its parents.
+    :param device: wasm or webgpu; its build must be there.
     :raises LookupError: when the package is missing or lacks a file, with the command that installs it.
     """
     candidates = [parent / "node_modules" / "onnxruntime-web" for parent in (Path.cwd(), *Path.cwd().parents)]
@@ -29,19 +56,20 @@ def find_package(folder: str | Path | None = None) -> Path:
             f"node_modules/onnxruntime-web in {ONNXRUNTIME_WEB}"
         )
     try:
-        missing = [name for name in RUNTIME if not (package / "dist" / name).is_file()]
+        missing = [name for name in BUILDS[device].names if not (package / "dist" / name).is_file()]
     except OSError as error:
         raise LookupError(f"onnxruntime-web ({error.strerror}): correct the path in {ONNXRUNTIME_WEB}") from error
     if missing:
         raise LookupError(
-            f"onnxruntime-web 1.20 or later ({package} has no dist/{missing[0]}): npm install onnxruntime-web@latest"
+            f"onnxruntime-web {BUILDS[device].since} or later ({package} has no dist/{missing[0]}): "
+            "npm install onnxruntime-web@latest"
         )
     return package.resolve()
 
 
-def runtime_files(package: Path) -> dict[str, Path]:
+def runtime_files(package: Path, device: str = "wasm") -> dict[str, Path]:
     """Map the names of the files that a page loads to their paths."""
-    return {name: package / "dist" / name for name in RUNTIME}
+    return {name: package / "dist" / name for name in BUILDS[device].names}
 
 
 def version_of(package: Path) -> str:

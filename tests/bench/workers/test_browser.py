@@ -17,16 +17,17 @@ from onnx import TensorProto, helper
 
 from tests.helpers.student import CONFIG, SENTENCES, bundle, change_manifest, save_student
 from xcompress.bench.devices.browser import emulation_notes
-from xcompress.bench.workers.browser import BrowserWorker, Tools, check_browser
+from xcompress.bench.workers.browser import Adapter, BrowserWorker, Tools, check_browser, find_adapter
+from xcompress.bench.workers.browser import page as page_module
 from xcompress.bench.workers.browser import tools as tools_module
-from xcompress.bench.workers.browser.worker import native_cosine
+from xcompress.bench.workers.browser.worker import LEAST_PARITY, native_cosine
 from xcompress.bench.workers.client import WorkerFailed, decode_vectors
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.files import sha256_of
-from xcompress.web.onnxruntime_web import RUNTIME
+from xcompress.web.onnxruntime_web import BUILDS
 from xcompress.web.server import Server
 
 IDS = [[0, 5, 6, 2]]
@@ -102,7 +103,8 @@ def test_load_reports_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> 
     assert reply["seconds"]["import"] > 0.02, "the runtime's megabytes are compiled"
     assert min(reply["seconds"].values()) > 0
     browser = reply["browser"]
-    assert set(browser) == {"version", "slow_down", "js_heap", "wasm_memory", "parity"}
+    assert set(browser) == {"version", "slow_down", "runtime", "js_heap", "wasm_memory", "parity"}
+    assert 10**7 < browser["runtime"] < 2 * 10**7, "the smallest build of onnxruntime-web"
     assert int(browser["version"].partition(".")[0]) > 90
     assert browser["slow_down"] == 4
     assert browser["wasm_memory"] % 65536 == 0, "WebAssembly has pages of this size"
@@ -327,7 +329,7 @@ def hide_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def make_package(folder: Path, lacking: str = "") -> Path:
     (folder / "dist").mkdir(parents=True)
-    for name in set(RUNTIME) - {lacking}:
+    for name in {name for build in BUILDS.values() for name in build.names} - {lacking}:
         (folder / "dist" / name).write_text("")
     (folder / "package.json").write_text('{"version": "1.99.0"}')
     return folder
@@ -366,6 +368,8 @@ def test_installed_tools_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("XCOMPRESS_ONNXRUNTIME_WEB", str(elsewhere))
     assert check_browser() == Tools(other, elsewhere, "1.99.0")
     assert check_browser(program, package) == Tools(program, package, "1.99.0")
+    gpu = check_browser(program, package, "webgpu")
+    assert [name for name in gpu.runtime if name not in check_browser(program, package).runtime] == list(gpu.runtime)
 
 
 def test_named_tools_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -374,6 +378,9 @@ def test_named_tools_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     old = make_package(tmp_path / "old", lacking="ort.wasm.min.mjs")
     with pytest.raises(InputError, match=r"no/such is not a program.*old has no dist/ort\.wasm\.min\.mjs"):
         check_browser("no/such", old)
+    without = make_package(tmp_path / "without", lacking="ort.jspi.min.mjs")
+    with pytest.raises(InputError, match=r"--device webgpu: .*onnxruntime-web 1\.30 or later \(.*ort\.jspi\.min\.mjs"):
+        check_browser(make_program(tmp_path / "chromium"), without, "webgpu")
 
 
 @pytest.mark.parametrize(
@@ -388,3 +395,42 @@ def test_wrong_options_are_refused(precision: str, slow_down: float, says: str) 
 
 def test_the_emulation_is_described() -> None:
     assert any("4 times" in line for line in emulation_notes(4.0))
+    software = emulation_notes(1.0, Adapter("google swiftshader", software=True))
+    assert "adapter: google swiftshader, in software: vectors and accuracy count, the times say nothing" in software[0]
+    assert emulation_notes(1.0, Adapter("nvidia", software=False))[0] == "adapter: nvidia"
+
+
+@pytest.fixture(scope="module")
+def gpu_tools(tools: Tools) -> Tools:
+    try:
+        return check_browser(tools.browser, tools.onnxruntime_web, "webgpu")
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+@in_browser
+def test_webgpu_computes_the_native_vectors(gpu_tools: Tools) -> None:
+    assert find_adapter(gpu_tools).name
+    with BrowserWorker(bundle(), "int8", slow_down=1, tools=gpu_tools) as worker:
+        reply = worker.ask("load", **LOAD)
+        assert reply["browser"]["parity"] >= 0.999
+        assert worker.ask("time", input_ids=IDS, calls=2, warm=True)["seconds"]
+        assert any(address.endswith("jspi.wasm") for address in worker.requests)
+
+
+@in_browser
+def test_a_graph_with_other_vectors_on_webgpu_is_refused(gpu_tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LEAST_PARITY, "fp32", 1.5)
+    says = r"^webgpu: wrong vectors: a cosine of 1\.0000 to those of native onnxruntime, and 1\.5 is the least; use"
+    with (
+        BrowserWorker(bundle(), "fp32", slow_down=1, tools=gpu_tools) as worker,
+        pytest.raises(WorkerFailed, match=says),
+    ):
+        worker.ask("load", **LOAD)
+
+
+@in_browser
+def test_a_browser_without_an_adapter_is_refused(gpu_tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(page_module._GPU_FLAGS, "webgpu", ("--disable-gpu",))
+    with pytest.raises(InputError, match=r"^--device webgpu: .* has no WebGPU adapter, or no JavaScript Promise"):
+        find_adapter(gpu_tools)

@@ -1,4 +1,4 @@
-"""Open a device by its name: cpu, mobile, wasm, cuda or ssh:HOST."""
+"""Open a device by its name: cpu, mobile, wasm, webgpu, cuda or ssh:HOST."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from xcompress.bench.devices.device import Device
 from xcompress.errors import InputError
 
-DEVICES = ("cpu", "mobile", "wasm", "cuda", "ssh:HOST")
+DEVICES = ("cpu", "mobile", "wasm", "webgpu", "cuda", "ssh:HOST")
 MAX_SLOW_DOWN = 100
 
 
@@ -26,7 +26,7 @@ def check_device(device: str, options: DeviceOptions) -> None:
     :raises InputError: when it does not.
     """
     memory_mb, slow_down = options.memory_mb, options.slow_down
-    if device not in DEVICES[:4] and not device.startswith("ssh:"):
+    if device not in DEVICES[:-1] and not device.startswith("ssh:"):
         raise InputError(f"--device {device}: no such device; choose one of {', '.join(DEVICES)}")
     if memory_mb is not None and device != "mobile":
         raise InputError(f"--memory {memory_mb}: only with --device mobile, not {device}; leave it out")
@@ -56,10 +56,10 @@ def open_device(device: str, options: DeviceOptions, stack: ExitStack) -> Device
         from xcompress.bench.devices.mobile import MobileDevice
 
         return MobileDevice(options.memory_mb, stack)
-    if device == "wasm":
+    if device in ("wasm", "webgpu"):
         from xcompress.bench.devices.browser import BrowserDevice
 
-        return BrowserDevice(options.slow_down)
+        return BrowserDevice(device, options.slow_down)
     if device.startswith("ssh:"):
         from xcompress.bench.devices.ssh import SshDevice
 

@@ -161,10 +161,14 @@ def _browser_grid(report: Report) -> list[Grid]:
         if browser is None:
             return []
         memory = map(in_megabytes, (browser.js_heap, browser.wasm_memory))
-        return [browser.version, *memory, f"{browser.parity:.6f}"]
+        runtime = NONE if browser.runtime is None else in_megabytes(browser.runtime)
+        return [browser.version, runtime, *memory, f"{browser.parity:.6f}"]
 
-    title = "browser: memory in MB; parity: lowest cosine with the vectors of native onnxruntime"
-    return [_grid(report, title, ("subject", "browser", "JS heap", "wasm memory", "parity"), cells)]
+    title = (
+        "browser: memory in MB; runtime: onnxruntime-web, MB to download beside the model; parity: lowest cosine with "
+        "the vectors of native onnxruntime"
+    )
+    return [_grid(report, title, ("subject", "browser", "runtime", "JS heap", "wasm memory", "parity"), cells)]
 
 
 def _accuracy_grid(report: Report, test: Accuracy) -> Grid:

@@ -8,7 +8,7 @@ const $ = (id) => document.getElementById(id);
 const query = $("query");
 const state = { description: null, sentences: [], ready: false, busy: false, stale: false, requests: 0 };
 
-const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+const worker = new Worker(new URL(`worker.js${location.search}`, import.meta.url), { type: "module" });
 worker.onmessage = ({ data }) => {
   $("hint").hidden = true;
   handlers[data.kind](data);
@@ -28,10 +28,11 @@ const handlers = {
     state.sentences = sentences;
     show(null);
   },
-  ready({ seconds, check }) {
+  ready({ seconds, check, runtimeBytes }) {
     state.ready = true;
     document.documentElement.dataset.ready = "yes";
-    showFacts(state.description, seconds, check);
+    document.documentElement.dataset.device = check.device;
+    showFacts(state.description, seconds, check, runtimeBytes);
     search();
   },
   results(reply) {

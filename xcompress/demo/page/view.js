@@ -3,7 +3,6 @@
 import { formatBytes, formatLanguage, formatMilliseconds, formatNumber, spellNumber } from "./format.js";
 
 const SAMPLES_WITHOUT_LANGUAGES = 8;
-const LEAST_COSINE = 0.99; // between the page's vector of the first sentence and Python's, which is stored as int8
 const $ = (id) => document.getElementById(id);
 
 /** Show the introduction, the example queries and the language filter. */
@@ -48,29 +47,33 @@ export function showError(text) {
   $("error").textContent = `Error: ${text}`;
 }
 
-/** Say what was loaded, and whether this browser computes what Python computed. */
-export function showFacts(description, seconds, check) {
+/** Say what was loaded, where it runs, and whether this browser computes what Python computed. */
+export function showFacts(description, seconds, check, runtimeBytes) {
   const { model, files, count, download, onnxruntime_web: version } = description;
   const graphBytes = [files.graph, ...files.external].reduce((sum, { bytes }) => sum + bytes, 0);
   const comparison =
     `${check.same} of ${check.total} sentences have the same tokens as in Python, ` +
-    `and the vector of the first one has a cosine of ${check.cosine.toFixed(4)} with Python's`;
-  const correct = check.same === check.total && check.cosine > LEAST_COSINE;
+    `and their vectors have cosines of at least ${check.cosine.toFixed(4)} with Python's`;
+  const place = {
+    webgpu: `Everything runs in this page, on WebGPU (${check.adapter}).`,
+    wasm: `Everything runs in this page, in WebAssembly on one thread. WebGPU is not used: ${check.reason}.`,
+  };
   $("loading").hidden = true;
   $("facts").replaceChildren(
     paragraph(
       ["Model ", bold(model.name), `, ${model.precision}: `, bold(formatBytes(graphBytes + files.tokenizer.bytes))],
-      [` with its tokenizer, ${model.dimension} numbers per vector. Download: `, bold(formatBytes(download))],
-      [` in total, of which onnxruntime-web ${version} is ${formatBytes(files.wasm.packed)}. `],
+      [` with its tokenizer, ${model.dimension} numbers per vector. Download: `],
+      [bold(formatBytes(download + runtimeBytes))],
+      [` in total, of which onnxruntime-web ${version} is ${formatBytes(runtimeBytes)}. `],
       ["Loaded and started in ", bold(`${seconds.toFixed(1)} s`), "."],
     ),
     paragraph([
-      `Everything runs in this page, on one thread. The vectors of the ${formatNumber(count)} sentences were computed `,
+      `${place[check.device]} The vectors of the ${formatNumber(count)} sentences were computed `,
       "in advance; your query is encoded as you type. The number beside a sentence is its cosine similarity to the ",
       "query. It ranks the sentences and is not a probability. A small model makes mistakes, most often with ",
       "negations, numbers and names.",
     ]),
-    paragraph([`${correct ? "Checked at the start" : "Results may be wrong in this browser"}: ${comparison}.`]),
+    paragraph([`${check.correct ? "Checked at the start" : "Results may be wrong in this browser"}: ${comparison}.`]),
   );
 }
 

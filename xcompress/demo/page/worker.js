@@ -1,7 +1,9 @@
 // Load the model and search, in a thread of its own, so that typing never waits.
 
-import { OPTIONS, feedsOf, importRuntime, vectorsOf } from "./graph.js";
+import { feedsOf, findAdapter, importRuntime, openGraph, vectorsOf } from "./graph.js";
 import { createTokenizer } from "./tokenizer/tokenizer.js";
+
+const LEAST_COSINE = 0.99; // between the page's vectors and Python's, which are stored as int8
 
 let encoder = null;
 let index = null;
@@ -61,28 +63,75 @@ async function load() {
   const start = performance.now();
   const description = parseJson(await fetchFile({ path: "demo.json" }));
   postMessage({ kind: "description", description });
-  const { files, model } = description;
-  const [vectors, tokenizerJson, wasmBinary, graph, ...externalFiles] = await fetchFiles(files);
+  const { files, model, checks } = description;
+  const choice = await chooseDevice(files.runtimes);
+  const first = files.runtimes[choice.device];
+  const [vectors, tokenizerJson, binary, graph, ...externalFiles] = await fetchFiles(files, first.wasm);
   index = new VectorIndex(new Int8Array(vectors.buffer), model.dimension);
-
-  // Start the runtime and open the graph.
-  const script = new URL(files.script.path, import.meta.url);
-  const ort = await importRuntime(script.href, { wasmPaths: new URL(".", script).href, wasmBinary });
+  const tokenize = createTokenizer(parseJson(tokenizerJson), model.max_tokens);
   const externalData = externalFiles.map((data, number) => ({ path: files.external[number].name, data }));
-  const options = externalData.length ? { ...OPTIONS, externalData } : OPTIONS;
-  const session = await ort.InferenceSession.create(graph, options);
-  encoder = new Encoder(ort, session, createTokenizer(parseJson(tokenizerJson), model.max_tokens), model);
 
-  // Compare token ids with Python's, and the first sentence's vector with the one that Python stored.
-  const { checks } = description;
+  /** Start the runtime, open the graph and compare its vectors with those that Python computed. */
+  async function open(device, wasmBinary) {
+    const script = new URL(files.runtimes[device].script.path, import.meta.url);
+    const ort = await importRuntime(script.href, { wasmPaths: new URL(".", script).href, wasmBinary });
+    const session = await openGraph(ort, device, graph, externalData);
+    encoder = new Encoder(ort, session, tokenize, model);
+    return leastCosine(checks);
+  }
+
+  // On WebGPU, the graph is used only if its vectors are Python's. The runtime for WebGPU lacks operators that the one
+  // for WebAssembly has, so that another has to be fetched where they are not.
+  let { device, reason } = choice;
+  let runtimeBytes = first.download;
+  let cosine = 0;
+  if (device === "webgpu") {
+    try {
+      cosine = await open(device, binary);
+      if (!(cosine > LEAST_COSINE)) reason = `a vector has a cosine of ${cosine.toFixed(2)} with Python's there`;
+    } catch (error) {
+      reason = "the model does not run there";
+      console.warn(error);
+    }
+    if (reason) {
+      await encoder?.session.release();
+      device = "wasm";
+      runtimeBytes += files.runtimes.wasm.download;
+      cosine = await open(device, await fetchFile(files.runtimes.wasm.wasm));
+    }
+  } else {
+    cosine = await open(device, binary);
+  }
+
+  // Compare token ids with Python's.
   const same = checks.filter(({ text, ids }) => String(encoder.tokenIds(text)) === String(ids)).length;
-  const vector = await encoder.vector(encoder.tokenIds(sentences[0].text));
-  const check = { same, total: checks.length, cosine: index.cosine(0, normalize(vector)) };
-  postMessage({ kind: "ready", seconds: (performance.now() - start) / 1000, check });
+  const correct = same === checks.length && cosine > LEAST_COSINE;
+  const check = { same, total: checks.length, cosine, correct, device, reason, adapter: choice.adapter };
+  postMessage({ kind: "ready", seconds: (performance.now() - start) / 1000, check, runtimeBytes });
+}
+
+/**
+ * Choose where the graph runs: on WebGPU if the browser has a graphics processor for it, else in WebAssembly.
+ * ?device=wasm or ?device=webgpu in the page's address chooses, too; the latter takes an adapter in software.
+ */
+async function chooseDevice(runtimes) {
+  const asked = new URLSearchParams(location.search).get("device");
+  if (asked === "wasm") return { device: "wasm", reason: "the address of this page says so" };
+  const adapter = runtimes.webgpu ? await findAdapter().catch(() => null) : null;
+  if (!adapter) return { device: "wasm", reason: "this browser does not offer it to this page" };
+  if (adapter.software && asked !== "webgpu") return { device: "wasm", reason: "this browser computes it in software" };
+  return { device: "webgpu", adapter: adapter.name };
+}
+
+/** Return the least cosine between the encoder's vectors of some sentences and those that Python stored. */
+async function leastCosine(checks) {
+  const cosines = [];
+  for (const { row, ids } of checks) cosines.push(index.cosine(row, normalize(await encoder.vector(ids))));
+  return cosines.some(Number.isNaN) ? 0 : Math.min(...cosines);
 }
 
 /** Fetch the large files in parallel and report progress; the page shows the sentences as soon as they are here. */
-async function fetchFiles({ sentences: sentenceFile, vectors, tokenizer, wasm, graph, external }) {
+async function fetchFiles({ sentences: sentenceFile, vectors, tokenizer, graph, external }, wasm) {
   const files = [vectors, tokenizer, wasm, graph, ...external];
   const total = [sentenceFile, ...files].reduce((sum, { packed }) => sum + packed, 0);
   let loaded = 0;

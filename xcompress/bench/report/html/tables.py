@@ -117,9 +117,17 @@ def browsers(report: Report) -> Element | None:
 
     def cells(browser: Browser) -> list[Node]:
         memory = in_megabytes(browser.js_heap), in_megabytes(browser.wasm_memory)
-        return [browser.version, f"{browser.slow_down:g}×", *memory, f"{browser.parity:.5f}"]
+        runtime = NONE if browser.runtime is None else in_megabytes(browser.runtime)
+        return [browser.version, f"{browser.slow_down:g}×", runtime, *memory, f"{browser.parity:.5f}"]
 
-    head = ("version", "slowed down", "JS heap, MB", "wasm memory, MB", "lowest cosine with native")
+    head = (
+        "version",
+        "slowed down",
+        "runtime to download, MB",
+        "JS heap, MB",
+        "wasm memory, MB",
+        "lowest cosine with native",
+    )
     return _measured(report, "In the browser", head, lambda result: result.browser, cells)
 
 

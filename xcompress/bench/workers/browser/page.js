@@ -1,6 +1,6 @@
 // Run a bundle's graph with onnxruntime-web. Times are measured here, in seconds; memory is in bytes.
 
-import { OPTIONS, feedsOf, importRuntime, vectorsOf } from "/graph.js";
+import { feedsOf, findAdapter, importRuntime, openGraph, vectorsOf } from "/graph.js";
 
 // A module with one function that makes a vector of 16 bytes; a browser without SIMD rejects it.
 const SIMD = Uint8Array.of(
@@ -56,26 +56,30 @@ const requests = {
     return { simd: WebAssembly.validate(SIMD), isolated: crossOriginIsolated };
   },
 
+  /** Return the WebGPU adapter, or null. */
+  async adapter() {
+    return { adapter: await findAdapter() };
+  },
+
   /** Return the bytes of WebAssembly memory; it never shrinks, so this is also its peak. */
   memory() {
     return { wasm: [...memories].reduce((sum, memory) => sum + memory.buffer.byteLength, 0) };
   },
 
   /** Fetch, compile and start the runtime. */
-  async runtime({ script, folder }) {
+  async runtime({ script, folder, device }) {
     const bytes = Uint8Array.from(atob(SMALLEST), (letter) => letter.charCodeAt(0));
     const [seconds, smallest] = await timed(async () => {
       ort = await importRuntime(script, { wasmPaths: folder });
-      return ort.InferenceSession.create(bytes, OPTIONS);
+      return openGraph(ort, device, bytes);
     });
     await smallest.release();
     return { seconds };
   },
 
   /** Fetch the graph and the files of its external data, [{ path, data: URL }], and create a session. */
-  async open({ graph, externalData }) {
-    const options = externalData.length ? { ...OPTIONS, externalData } : OPTIONS;
-    const [seconds, created] = await timed(() => ort.InferenceSession.create(graph, options));
+  async open({ graph, externalData, device }) {
+    const [seconds, created] = await timed(() => openGraph(ort, device, graph, externalData));
     session = created;
     return { seconds };
   },

@@ -13,7 +13,6 @@ from xcompress.errors import on_one_line
 START = 60.0
 """Seconds that a browser may take to start."""
 _FLAGS = (
-    "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -23,6 +22,8 @@ _FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 """Keep the browser's background services off, and resolve no host name except 127.0.0.1."""
+_GPU_FLAGS = {"wasm": ("--disable-gpu",), "webgpu": ("--enable-unsafe-webgpu", "--enable-features=Vulkan")}
+"""By device. A browser without a graphics processor that it knows gives WebGPU an adapter in software (SwiftShader)."""
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
@@ -31,10 +32,11 @@ class Page:
 
     :param browser: the executable.
     :param address: the page's address.
+    :param device: wasm or webgpu.
     :raises WorkerFailed: when the browser does not start or does not open the page.
     """
 
-    def __init__(self, browser: Path, address: str) -> None:
+    def __init__(self, browser: Path, address: str, device: str = "wasm") -> None:
         from playwright.sync_api import sync_playwright
 
         self.requests: list[str] = []
@@ -43,19 +45,19 @@ class Page:
         self._folder = TemporaryDirectory(prefix="xcompress-browser-", ignore_cleanup_errors=True)
         self._playwright = sync_playwright().start()
         try:
-            self._open(browser, address)
+            self._open(browser, address, device)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, browser: Path, address: str) -> None:
+    def _open(self, browser: Path, address: str, device: str) -> None:
         is_root = hasattr(os, "geteuid") and os.geteuid() == 0
         try:
             self._browser = self._playwright.chromium.launch(
                 executable_path=browser,
                 headless=True,
                 chromium_sandbox=not is_root,  # the sandbox does not work for root
-                args=_FLAGS,
+                args=(*_FLAGS, *_GPU_FLAGS[device]),
                 env={**os.environ, "TMPDIR": self._folder.name},  # a killed browser leaves its temporary files behind
                 timeout=START * 1000,
             )

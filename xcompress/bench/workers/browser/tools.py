@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from xcompress.errors import InputError
-from xcompress.web.onnxruntime_web import find_package, runtime_files, version_of
+from xcompress.web.onnxruntime_web import BUILDS, Build, find_package, runtime_files, version_of
 
 CHROME_PATH = "CHROME_PATH"
 
@@ -41,19 +41,30 @@ class Tools:
     version: str
     """Of onnxruntime-web."""
 
+    device: str = "wasm"
+    """wasm or webgpu."""
+
+    @property
+    def build(self) -> Build:
+        """The build of onnxruntime-web for the device."""
+        return BUILDS[self.device]
+
     @property
     def runtime(self) -> dict[str, Path]:
         """The files of onnxruntime-web that the page loads, by name."""
-        return runtime_files(self.onnxruntime_web)
+        return runtime_files(self.onnxruntime_web, self.device)
 
 
-def check_browser(browser: str | Path | None = None, onnxruntime_web: str | Path | None = None) -> Tools:
+def check_browser(
+    browser: str | Path | None = None, onnxruntime_web: str | Path | None = None, device: str = "wasm"
+) -> Tools:
     """Find all that is needed; install and download nothing.
 
     :param browser: name or path of a Chromium, Chrome or Edge; None looks at the variable CHROME_PATH, then for the
         usual names.
     :param onnxruntime_web: folder of the npm package; None looks at the variable XCOMPRESS_ONNXRUNTIME_WEB, then into
         node_modules of the current folder and of those above it.
+    :param device: wasm or webgpu.
     :raises InputError: with all that is missing, and how to install it, in one line.
     """
     missing = [] if find_spec("playwright") else ["the Python package playwright: pip install 'xcompress[browser]'"]
@@ -63,12 +74,12 @@ def check_browser(browser: str | Path | None = None, onnxruntime_web: str | Path
     except LookupError as error:
         missing.append(str(error.args[0]))
     try:
-        package = find_package(onnxruntime_web)
+        package = find_package(onnxruntime_web, device)
     except LookupError as error:
         missing.append(str(error.args[0]))
     if program is None or package is None or missing:
-        raise InputError(f"--device wasm: not everything is installed; needed: {'; '.join(missing)}")
-    return Tools(program, package, version_of(package))
+        raise InputError(f"--device {device}: not everything is installed; needed: {'; '.join(missing)}")
+    return Tools(program, package, version_of(package), device)
 
 
 def find_browser(browser: str | Path | None = None) -> Path:

@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from threading import Timer
 from typing import Any, cast
@@ -23,7 +24,6 @@ from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
 from xcompress.metrics import cosines
 from xcompress.web import GRAPH_SCRIPT
-from xcompress.web.onnxruntime_web import SCRIPT
 from xcompress.web.server import Server
 
 SLOW_DOWN = 4.0
@@ -35,6 +35,40 @@ _CLOSE_SECONDS = 5.0
 """Seconds that a browser may take to close before it is killed."""
 _MAX_ERROR = 300
 _PARITY_SENTENCES = 32
+_PAGE = {f"/{name}": _HERE / name for name in ("page.html", "page.js")} | {"/graph.js": GRAPH_SCRIPT}
+LEAST_PARITY = {"fp32": 0.9999, "fp16": 0.999, "int8": 0.98, "int4": 0.98}
+"""Least cosine to native vectors that a graph must have on WebGPU, by precision."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What WebGPU computes with."""
+
+    name: str
+    software: bool
+    """Whether the processor stands in for a graphics processor, as SwiftShader does."""
+
+
+def find_adapter(tools: Tools) -> Adapter:
+    """Start the browser once and return its WebGPU adapter.
+
+    :raises InputError: when the browser does not start or has no adapter.
+    """
+    with Server(_PAGE) as server, ThreadPoolExecutor(1) as thread:
+        try:
+            page = thread.submit(Page, tools.browser, f"{server.address}/page.html", tools.device).result()
+            try:
+                found = thread.submit(page.call, "adapter").result()["adapter"]
+            finally:
+                thread.submit(page.close).result()
+        except WorkerFailed as error:
+            raise InputError(f"--device webgpu: {error}") from error
+    if found is None:
+        raise InputError(
+            f"--device webgpu: {tools.browser} {page.version} has no WebGPU adapter, or no JavaScript Promise "
+            "Integration; use Chromium 137 or later, or --device wasm"
+        )
+    return Adapter(**found)
 
 
 class BrowserWorker(WorkerClient):
@@ -78,12 +112,12 @@ class BrowserWorker(WorkerClient):
         self._timed_out = self._closed = False
         self._tokenizer: BundleTokenizer | None = None
         self._bare = self._peak = self._dimension = 0
-        page = {f"/{name}": _HERE / name for name in ("page.html", "page.js")} | {"/graph.js": GRAPH_SCRIPT}
-        self._server = Server(page | {f"/ort/{name}": file for name, file in tools.runtime.items()})
+        self._server = Server(_PAGE | {f"/ort/{name}": file for name, file in tools.runtime.items()})
         # playwright's objects belong to one thread, and one thread cannot hold two of its event loops
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
         try:
-            self._page = self._thread.submit(Page, tools.browser, f"{self._server.address}/page.html").result()
+            address = f"{self._server.address}/page.html"
+            self._page = self._thread.submit(Page, tools.browser, address, tools.device).result()
         except BaseException:
             self._thread.shutdown()
             self._server.close()
@@ -155,20 +189,27 @@ class BrowserWorker(WorkerClient):
         external_data = [
             {"path": str(PurePosixPath(name).relative_to(folder)), "data": _url(name)} for name in external
         ]
-        runtime = self._call("runtime", script=f"/ort/{SCRIPT}", folder="/ort/")
-        opened = self._call("open", graph=_url(self._graph), externalData=external_data)
+        device = self.tools.device
+        runtime = self._call("runtime", script=f"/ort/{self.tools.build.script}", folder="/ort/", device=device)
+        opened = self._call("open", graph=_url(self._graph), externalData=external_data, device=device)
         first = self._call("encode", rows=self._tokenizer.token_ids([sentence]), pad=self._tokenizer.pad_token_id)
         if input_ids:
             self._call("time", rows=input_ids, calls=3, warm=0)
         self._dimension = int(first["shape"][-1])
         measured = {"import": runtime, "model": opened, "first_vector": first}
         memory = self._do_memory()
-        browser = {"version": page.version, "slow_down": self.slow_down, **self._read_memory()}
+        downloaded = sum(file.stat().st_size for file in self.tools.runtime.values())
+        browser = {"version": page.version, "slow_down": self.slow_down, "runtime": downloaded, **self._read_memory()}
         # Compare the vectors after all figures are taken.
         texts = _parity_sentences(self._manifest.get("languages", []))
         browser["parity"] = native_cosine(
             self._do_encode(texts, batch_size=1), self.bundle, texts, precision=self.precision
         )
+        if device == "webgpu" and not browser["parity"] >= (least := LEAST_PARITY[self.precision]):
+            raise WorkerFailed(
+                f"webgpu: wrong vectors: a cosine of {browser['parity']:.4f} to those of native onnxruntime, and "
+                f"{least:g} is the least; use --device wasm"
+            )
         counted = bundle_multiply_adds(self.bundle)
         return {
             "seconds": {name: reply["seconds"] for name, reply in measured.items()},

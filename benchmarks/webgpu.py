@@ -1,0 +1,53 @@
+"""Which graphs onnxruntime-web computes correctly on WebGPU; writes a table into xcompress/bench/README.md.
+
+    python benchmarks/webgpu.py student=runs/minilm_ru3/bundle tiny
+
+Every graph of every bundle is opened in headless Chromium, on its WebGPU adapter and in WebAssembly, and its vectors of
+32 sentences are compared with those of native onnxruntime. `name=bundle` sets the name in the table. Nothing is timed:
+where the adapter is SwiftShader, the processor computes.
+"""
+
+import argparse
+from pathlib import Path
+
+from xcompress.bench.workers.browser import BrowserWorker, check_browser, find_adapter
+from xcompress.bench.workers.client import WorkerFailed
+from xcompress.bundle.manifest import graphs_of, read_manifest
+from xcompress.bundle.released import find_bundle
+from xcompress.console import markdown_table
+from xcompress.files import write_text
+
+PAGE = Path(__file__).parent.parent / "xcompress" / "bench" / "README.md"
+BEGIN, END = "<!-- webgpu: begin, written by benchmarks/webgpu.py -->", "<!-- webgpu: end -->"
+DEVICES = ("webgpu", "wasm")
+
+
+def main() -> None:
+    """Open every graph on both devices and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundles", nargs="+", help="bundles or released models; name=bundle sets the name in the table")
+    tools = {device: check_browser(device=device) for device in DEVICES}
+    rows = []
+    for argument in parser.parse_args().bundles:
+        name, _, bundle = argument.rpartition("=")
+        folder = find_bundle(bundle)
+        for precision in graphs_of(folder, read_manifest(folder)):
+            found = []
+            for device in DEVICES:
+                try:
+                    with BrowserWorker(folder, precision, slow_down=1, tools=tools[device]) as worker:
+                        reply = worker.ask("load", sentence="rain")
+                        found.append(f"{reply['browser']['parity']:.5f}")
+                except WorkerFailed as error:
+                    found.append(f"refused: {error}")
+            rows.append([name or bundle, precision, *found])
+    adapter = find_adapter(tools["webgpu"])
+    table = markdown_table(["bundle", "graph", "on WebGPU", "in WebAssembly"], rows)
+    software = ", in software" if adapter.software else ""
+    where = f"onnxruntime-web {tools['webgpu'].version}, adapter {adapter.name}{software}."
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    write_text(PAGE, f"{before}{BEGIN}\n{table}\n\n{where}\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    main()
