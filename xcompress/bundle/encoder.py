@@ -211,7 +211,7 @@ class Encoder:
                 vectors[start : start + len(some)] = self._run(self.token_ids(some), batch_size)
             else:
                 vectors[start : start + len(some)] = self._mean_of_windows(some, batch_size)
-        stored = _as_precision(vectors, precision)
+        stored = store_as(vectors, precision)
         return stored[0] if isinstance(texts, str) else stored
 
     def _run(self, sequences: Sequence[Sequence[int]], batch_size: int) -> Vectors:
@@ -360,8 +360,11 @@ def _check_option(name: str, value: str, choices: Sequence[str]) -> None:
         raise InputError(f"encode: {name} is {reprlib.repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")
 
 
-def _as_precision(vectors: Vectors, precision: VectorPrecision) -> NDArray[Any]:
-    """Return vectors (n, D) as float32, as int8 with the largest component at 127 or -127, or as their signs."""
+def store_as(vectors: Vectors, precision: VectorPrecision) -> NDArray[Any]:
+    """Return vectors (n, D) as float32, as int8 with the largest component at 127 or -127, or as their signs.
+
+    It is what `Encoder.encode` does with `precision`.
+    """
     if precision == "int8":
         largest = np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(np.float32).tiny)
         rounded: NDArray[np.int8] = np.rint(vectors * (127 / largest)).astype(np.int8)
