@@ -140,7 +140,7 @@ def read_outcomes(report: str) -> dict[str, set[Outcome]]:
         elif case.find("failure") is not None or case.find("error") is not None:
             outcome = "failed"
         # A file that skips itself has no class name.
-        module = case.get("classname") or case.get("name", "")
+        module = case.get("classname") or case.get("name") or ""
         file = f"{module.replace('.', '/')}.py"
         for key in (file, f"{file}::{case.get('name', '').partition('[')[0]}"):
             outcomes[key].add(outcome)
@@ -157,8 +157,8 @@ def installed_versions(python: Path) -> dict[str, str]:
     )
     command = [str(python), "-P", "-c", script, *names]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    versions: dict[str, str] = json.loads(done.stdout)
-    return versions | read_json(PACKAGE_JSON)["dependencies"]
+    versions: dict[str, str] = json.loads(done.stdout) | read_json(PACKAGE_JSON)["dependencies"]
+    return versions
 
 
 def cell(client: Client, outcomes: dict[str, set[Outcome]], versions: dict[str, str]) -> str:

@@ -19,7 +19,13 @@ RUN_REFERENCE = "assistant as it comes, PyTorch"
 UNKNOWN = "-"
 """Precision of a subject whose weights are not known."""
 LABELLED = re.compile(r"(?P<label>[^/:=]+)=(?P<reference>[^=].*)")
-RUNTIMES = {"onnx": "ONNX", "openvino": "OpenVINO", "pytorch": "PyTorch", "python": "Python"}
+RUNTIMES = {
+    "onnx": "ONNX",
+    "openvino": "OpenVINO",
+    "executorch": "ExecuTorch",
+    "pytorch": "PyTorch",
+    "python": "Python",
+}
 
 
 @dataclass(frozen=True)

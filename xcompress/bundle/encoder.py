@@ -1,4 +1,4 @@
-"""Encode text with a bundle; needs numpy, tokenizers and onnxruntime only, or OpenVINO as well if asked for."""
+"""Encode text with a bundle; needs numpy, tokenizers and onnxruntime only, or another engine as well if asked for."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xcompress.bundle.engines import INPUTS, OUTPUT, Engine, Session, choose_engine, open_session
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import graphs_of, read_manifest
+from xcompress.bundle.manifest import PHONE_FILES, graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.bundle.unpacked import unpacked_copy
@@ -35,7 +35,7 @@ _TEXTS_AT_ONCE = 10_000
 
 
 class Encoder:
-    """A sentence encoder: an exported bundle, opened with onnxruntime or OpenVINO.
+    """A sentence encoder: an exported bundle, opened with onnxruntime or another engine.
 
         >>> from xcompress import Encoder
         >>> encoder = Encoder.from_pretrained("tiny")
@@ -55,8 +55,8 @@ class Encoder:
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
     :param engine: onnxruntime; openvino, which needs the extra of that name and a bundle exported with `--target
-        openvino` or a graph in float32; or auto: OpenVINO for bundles exported for it where it is installed, else
-        onnxruntime.
+        openvino` or a graph in float32; executorch, likewise; or auto: OpenVINO for bundles exported for it where it is
+        installed, else onnxruntime.
     :param threads: threads within an operator. None is 1 for bundles exported for phones or browsers, else the choice
         of the engine.
     :param check: compare the files with the hashes in the manifest first. No file outside the folder is read in either
@@ -68,7 +68,7 @@ class Encoder:
     precision: str
     """Precision of the open graph: int8, int4, fp16 or fp32."""
     engine: str
-    """What runs the graph: onnxruntime or openvino."""
+    """What runs the graph: onnxruntime, openvino or executorch."""
     engine_reason: str
     """Why it was chosen, in a few words."""
     session: Session
@@ -90,6 +90,7 @@ class Encoder:
         self._manifest = read_manifest(folder)
         self.precision, graph = _choose_graph(folder, self._manifest, precision)
         self.engine, self.engine_reason = choose_engine(folder, self._manifest, self.precision, graph, engine)
+        graph = PHONE_FILES.get(self.engine, graph)
         if check:
             check_bundle(folder, self._manifest, graph)
         else:

@@ -1,36 +1,35 @@
-"""Open a graph of a bundle with an engine: onnxruntime, or OpenVINO where it is installed."""
+"""Open a graph of a bundle with an engine: onnxruntime, or OpenVINO or a runtime of phones where it is installed."""
 
 import threading
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from xcompress.bundle.manifest import FLOAT
+from xcompress.bundle.manifest import FLOAT, PHONE_FILES, PHONE_NAMES
+from xcompress.bundle.phone_runtimes import (
+    PhoneSession,
+    Port,
+    has_runtime,
+    install_command,
+    open_phone_session,
+)
 from xcompress.errors import InputError, first_line
 from xcompress.metrics import Vectors
 
-Engine = Literal["auto", "onnxruntime", "openvino"]
+Engine = Literal["auto", "onnxruntime", "openvino", "executorch"]
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Inputs that a sentence encoder may have, int64 (N, L)."""
 OUTPUT = "sentence_embedding"
 """The output with the vectors, float32 (N, D)."""
 INSTALL_OPENVINO = "pip install 'xcompress[openvino]'"
-_SINGLE_THREADED = ("mobile", "wasm")
+_SINGLE_THREADED = ("mobile", "wasm", *PHONE_FILES)
 """Targets on which an encoder should leave the other cores alone."""
-
-
-class Port(NamedTuple):
-    """An input or output of a graph."""
-
-    name: str
-    shape: tuple[int | str, ...]
-    """Sizes; text where any size will do."""
 
 
 class OpenVinoSession:
@@ -70,7 +69,7 @@ class OpenVinoSession:
         return [request.get_tensor(name).data.copy() for name in outputs]  # the next call overwrites the data
 
 
-Session: TypeAlias = onnxruntime.InferenceSession | OpenVinoSession
+Session: TypeAlias = onnxruntime.InferenceSession | OpenVinoSession | PhoneSession
 
 
 def has_openvino() -> bool:
@@ -96,7 +95,10 @@ def choose_engine(
             return "onnxruntime", f"the bundle was exported for OpenVINO, which is not installed; {INSTALL_OPENVINO}"
         return "openvino", "the bundle was exported for OpenVINO, and it is installed"
     if engine not in get_args(Engine):
-        raise InputError(f"engine: {str(engine)[:40]!r} is unknown; choose auto, onnxruntime or openvino")
+        *names, last = get_args(Engine)
+        raise InputError(f"engine: {str(engine)[:40]!r} is unknown; choose {', '.join(names)} or {last}")
+    if engine in PHONE_FILES:
+        _check_phone_runtime(folder, precision, engine, manifest)
     if engine == "openvino" and not has_openvino():
         raise InputError(f"engine: openvino is not installed; {INSTALL_OPENVINO}, or choose onnxruntime")
     if engine == "openvino" and not openvino_reads(manifest, precision, graph):
@@ -105,6 +107,19 @@ def choose_engine(
             "onnxruntime"
         )
     return engine, "asked for"
+
+
+def _check_phone_runtime(folder: Path, precision: str, runtime: str, manifest: Mapping[str, Any]) -> None:
+    """Check that a runtime of phones is installed, and that the bundle has its file in this precision."""
+    if PHONE_FILES[runtime] not in manifest.get("files", {}):
+        raise InputError(f"{folder}: has no file for {PHONE_NAMES[runtime]}; export it with --target {runtime}")
+    if precision != manifest.get("precision"):
+        raise InputError(
+            f"{folder}: its file for {PHONE_NAMES[runtime]} is in {manifest.get('precision')}, not {precision}; leave "
+            "the precision out"
+        )
+    if not has_runtime(runtime):
+        raise InputError(f"engine: {runtime} is not installed; {install_command(runtime)}, or choose onnxruntime")
 
 
 def openvino_reads(manifest: Mapping[str, Any], precision: str, graph: str) -> bool:
@@ -116,7 +131,7 @@ def open_session(file: Path, manifest: Mapping[str, Any], precision: str, engine
     """Open a graph with the cheapest options of its target, and refuse one that does not fit the manifest.
 
     :param precision: that of the graph.
-    :param engine: onnxruntime or openvino.
+    :param engine: onnxruntime, openvino, or a runtime of phones, whose file `file` is.
     :param threads: threads within an operator; None is 1 for phones and browsers, else the engine's choice.
     :raises InputError: when the engine cannot open the file, or it is no sentence encoder of this dimension.
     """
@@ -125,6 +140,8 @@ def open_session(file: Path, manifest: Mapping[str, Any], precision: str, engine
     try:
         if engine == "openvino":
             session: Session = OpenVinoSession(file, count, exact=precision in FLOAT)
+        elif engine in PHONE_FILES:
+            session = open_phone_session(engine, file, count)
         else:
             session = open_in_onnxruntime(file, target, count)
     except Exception as error:  # neither engine's errors have a common base class below Exception

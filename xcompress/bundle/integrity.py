@@ -12,6 +12,7 @@ from xcompress.files import read_json, sha256_of
 _READ_BY_LOADERS = (
     "onnx/**/*",
     "openvino/**/*",
+    "executorch/**/*",
     "openvino_model*",
     "tokenizer*.json",
     "*.onnx",
@@ -20,6 +21,7 @@ _READ_BY_LOADERS = (
     "*.onnx_data",
 )
 """Files that a loader may open by their names: each must be listed in the manifest."""
+_GRAPH_FOLDERS = ("onnx/", "openvino/", "executorch/")
 _CARD = "README.md"
 """The model card: no code reads it, and its owner may edit it."""
 
@@ -39,9 +41,9 @@ def check_bundle(
 ) -> None:
     """Compare a bundle with its manifest; refuse missing, changed and added files.
 
-    In onnx/ and openvino/ only `graph` and its external data are hashed. The other files there may be absent, so that a
-    bundle can be shipped with one graph; of those that exist, only the sizes are compared. All other files are hashed,
-    except the model card, which people may edit.
+    In the folders of graphs only `graph` and its external data are hashed. The other files there may be absent, so
+    that a bundle can be shipped with one graph; of those that exist, only the sizes are compared. All other files are
+    hashed, except the model card, which people may edit.
 
     :param graph: path, inside the folder, of the graph to be opened.
     :param everything: require and hash every file.
@@ -53,7 +55,7 @@ def check_bundle(
             name = file.relative_to(folder).as_posix()
             if name not in files and not file.name.startswith(".") and not file.is_dir():
                 raise InputError(f"{file}: is not listed in manifest.json; remove it, or export the bundle again")
-    optional = {name for name in files if name.startswith(("onnx/", "openvino/")) or name == _CARD}
+    optional = {name for name in files if name.startswith(_GRAPH_FOLDERS) or name == _CARD}
     for name in sorted(files.keys() - (set() if everything else optional)):
         _check_file(folder, name, files[name])
     graphs = [name for name in files if name.endswith(".onnx")] if everything else [graph] if graph else []

@@ -25,7 +25,7 @@ GRAPHS = {
 """File of each precision, named as transformers.js and Optimum look for them."""
 FLOAT = ("fp32", "fp16")
 """Precisions whose products are in float32. Their graphs have standard operators in every bundle."""
-TARGETS = ("cpu", "mobile", "wasm", "openvino")
+TARGETS = ("cpu", "mobile", "wasm", "openvino", "executorch")
 """What a bundle may be exported for."""
 HASH = "sha256"
 """Key of the hash of the manifest's own content; bundles of earlier versions lack it."""
@@ -38,6 +38,11 @@ EXPORT_AGAIN = "export the bundle again, or copy it again"
 
 OPENVINO = "openvino/openvino_model.xml"
 """The graph in OpenVINO's format, named as sentence-transformers and optimum-intel look for it; weights are in .bin."""
+
+PHONE_FILES = {"executorch": "executorch/model.pte"}
+"""By runtime of phones, the file that it opens."""
+PHONE_NAMES = {"executorch": "ExecuTorch"}
+"""By runtime of phones, its name in messages and tables."""
 
 _UNNAMED_GRAPHS = ("int8", "fp32")
 """Precisions that a manifest without `graphs` may have."""

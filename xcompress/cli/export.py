@@ -47,7 +47,8 @@ def export(
         Target,
         typer.Option(
             help="cpu: unrolled, with a float32 graph. mobile: loop, ORT format, no float32 graph. wasm: loop, no "
-            "float32 graph. openvino: standard operators, OpenVINO's format beside ONNX, no float32 graph."
+            "float32 graph. openvino: standard operators, OpenVINO's format beside ONNX, no float32 graph. executorch: "
+            "as wasm, and a .pte file for ExecuTorch."
         ),
     ] = "cpu",
     languages: Annotated[

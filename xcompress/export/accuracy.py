@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from xcompress import console
+from xcompress.bundle.engines import Session
 from xcompress.corpus.graded import builtin, score
 from xcompress.errors import GateError
 from xcompress.export.graph import GraphOptions, build
@@ -328,7 +328,7 @@ class GraphEncoder:
     """An opened graph in memory; maps texts to vectors (n, D)."""
 
     prepared: Prepared
-    session: onnxruntime.InferenceSession
+    session: Session
 
     def __call__(self, texts: list[str]) -> Vectors:
         """Encode texts."""

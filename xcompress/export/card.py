@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from xcompress.bundle.manifest import OPENVINO
+from xcompress.bundle.manifest import OPENVINO, PHONE_FILES
 from xcompress.files import megabytes
 from xcompress.printable import code_span, markdown_text, printable, table_cell
 
@@ -76,7 +76,7 @@ feeds = {{
 vectors = session.run(["sentence_embedding"], feeds)[0]
 ```
 
-{openvino}## Limits
+{openvino}{phones}## Limits
 
 - Texts beyond {max_tokens} tokens are cut. Other languages than those it was trained for may work badly or not at all.
 - The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
@@ -94,6 +94,16 @@ model = SentenceTransformer("path/to/this/folder", backend="openvino")
 ```
 
 """
+
+
+_PHONE_SECTIONS = {
+    "executorch": """With ExecuTorch on a phone: the method `forward` of `executorch/model.pte` (XNNPACK backend) takes
+`input_ids` and `attention_mask`, int64 (1, L), L from 2 to {max_tokens}, and returns the vector, float32
+(1, {dimension}). Put the prefix in front of a text. Padding is not needed; it does not change the vector.
+
+"""
+}
+"""By runtime of phones, how to call its file."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +151,19 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         second_text=_quoted(f"{prefix}Ein zweiter Satz."),
         applied="once" if trained == 1 else applied,
         files="\n".join(
-            f"| {markdown_text(name)} | {megabytes(manifest['files'][name]['bytes'])} |" for name in graphs
+            f"| {markdown_text(name)} | {megabytes(manifest['files'][name]['bytes'])} |"
+            for name in [*graphs, *(name for name in PHONE_FILES.values() if name in files)]
         ),
         scores=release.rows if release else _run_scores(manifest.get("dev")),
         sections=release.sections if release else "",
         limits=release.limits if release else "",
         graph=_quoted(max(graphs, key=len)),
         graph_path=_quoted(f"path/to/this/folder/{max(graphs, key=len)}"),
+        phones="".join(
+            section.format(max_tokens=manifest["max_tokens"], dimension=manifest["dimension"])
+            for runtime, section in _PHONE_SECTIONS.items()
+            if PHONE_FILES[runtime] in files
+        ),
         openvino=_OPENVINO_SECTION if OPENVINO in files else "",
         checks=_checks(manifest),
     )
@@ -187,6 +203,11 @@ def _checks(manifest: Mapping[str, Any]) -> str:
             f"{means[1]:.1f} after; most was lost in {worst}, {before[worst]:.1f} to {after[worst]:.1f}"
         )
     flags = ", ".join(machine["cpu_flags"]) or machine["architecture"]
+    if tokenizer := manifest.get("phone_tokenizer"):
+        lines.append(
+            f"- {tokenizer['file']} (SentencePiece): the token ids of tokenizer.json for {tokenizer['equal']:,} of "
+            f"{tokenizer['sentences']:,} sentences"
+        )
     return "\n".join([*lines, markdown_text(f"- on {machine['processor']} ({flags})")])
 
 

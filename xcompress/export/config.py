@@ -5,12 +5,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from xcompress.bundle.manifest import FLOAT
+from xcompress.bundle.manifest import FLOAT, PHONE_NAMES
 from xcompress.errors import InputError
 
 Precision = Literal["fp32", "fp16", "int8", "int4", "auto"]
 Table = Literal["auto", "int8", "int4"]
-Target = Literal["cpu", "mobile", "wasm", "openvino"]
+Target = Literal["cpu", "mobile", "wasm", "openvino", "executorch"]
 Recurrence = Literal["unroll", "loop"]
 Bottleneck = Literal["auto", "keep", "fold"]
 Shortening = Literal["pca", "slice"]
@@ -32,6 +32,8 @@ class TargetSettings:
     """Write int8 with fused operators of onnxruntime, or with those of the ONNX standard alone, for other engines."""
     openvino: bool = False
     """Also write OpenVINO's own format."""
+    phone: str | None = None
+    """Also write the file of this runtime of phones."""
 
     def summary(self) -> str:
         """Describe the settings in one line."""
@@ -39,6 +41,7 @@ class TargetSettings:
         settings += ["ORT format"] if self.ort else []
         settings += ["standard operators"] if self.operators == "standard" else []
         settings += ["OpenVINO's format"] if self.openvino else []
+        settings += [f"{PHONE_NAMES[self.phone]}'s format"] if self.phone else []
         settings.append("float32 graph kept" if self.float32 else "float32 graph left out")
         return ", ".join(settings)
 
@@ -48,6 +51,7 @@ TARGETS: dict[Target, TargetSettings] = {
     "mobile": TargetSettings(recurrence="loop", ort=True, float32=False),
     "wasm": TargetSettings(recurrence="loop", float32=False),
     "openvino": TargetSettings(float32=False, operators="standard", openvino=True),
+    "executorch": TargetSettings(recurrence="loop", float32=False, phone="executorch"),
 }
 
 
@@ -113,14 +117,7 @@ class ExportConfig:
             raise InputError(
                 f"table: {self.table} needs precision int8 or int4, not {self.precision}; change one of them"
             )
-        settings = self.settings()
-        if settings.operators == "standard" and self.precision == "int4":
-            cause = "operators: standard" if self.operators else f"target: {self.target}"
-            raise InputError(f"{cause} needs precision int8, not int4; for a smaller file add --table int4")
-        if settings.openvino and settings.operators != "standard":
-            raise InputError(
-                "operators: OpenVINO does not read those of onnxruntime; leave out operators or the target"
-            )
+        self._check_target()
         for name, least in (("vocabulary", 1), ("dimension", 2)):
             if (number := getattr(self, name)) is not None and number < least:
                 raise InputError(f"{name}: {number} is less than {least}; give at least {least}")
@@ -131,6 +128,23 @@ class ExportConfig:
             raise InputError(f"gate: {self.gate} is {problem}; give the points that may be lost, such as 0.5")
         if self.vocabulary is not None and not self.languages and not self.text:
             raise InputError("vocabulary: needs text to count tokens in; add --languages de,en or --text FILE")
+
+    def _check_target(self) -> None:
+        """Check that the options fit the target."""
+        settings = self.settings()
+        if settings.operators == "standard" and self.precision == "int4":
+            cause = "operators: standard" if self.operators else f"target: {self.target}"
+            raise InputError(f"{cause} needs precision int8, not int4; for a smaller file add --table int4")
+        if settings.openvino and settings.operators != "standard":
+            raise InputError(
+                "operators: OpenVINO does not read those of onnxruntime; leave out operators or the target"
+            )
+        if settings.phone and self.precision not in ("int8", "fp32"):
+            raise InputError(f"target: {self.target} needs precision int8 or fp32, not {self.precision}; change one")
+        if settings.phone and self.table == "int4":
+            raise InputError(
+                f"table: int4 is not for target {self.target}, whose token embeddings are int8; leave it out"
+            )
 
     def settings(self) -> TargetSettings:
         """Return the target's settings, with the options that are set in their place."""

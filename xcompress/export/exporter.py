@@ -4,25 +4,38 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import xcompress
 from xcompress import console
 from xcompress.bundle.engines import INSTALL_OPENVINO, OpenVinoSession, has_openvino
-from xcompress.bundle.manifest import FLOAT, GRAPHS, MANIFEST, OPENVINO, is_bundle, is_unchanged
+from xcompress.bundle.manifest import (
+    FLOAT,
+    GRAPHS,
+    MANIFEST,
+    OPENVINO,
+    PHONE_FILES,
+    PHONE_NAMES,
+    is_bundle,
+    is_unchanged,
+)
+from xcompress.bundle.phone_runtimes import has_runtime, install_command, open_phone_session
 from xcompress.errors import InputError
-from xcompress.export.accuracy import Candidate, check_gate, graded_scores
+from xcompress.export.accuracy import Candidate, GraphEncoder, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
+from xcompress.export.executorch import write_executorch
 from xcompress.export.folder import write_bundle
 from xcompress.export.graph import decide_folding, options_for, write_graph, write_openvino, write_ort
 from xcompress.export.prepare import Prepared, prepare
+from xcompress.export.sentencepiece_model import count_equal, write_sentencepiece
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import Bounds, Graph, Reference, make_reference, verify_fp32, verify_quantized
 from xcompress.files import hash_of, megabytes, prepare_target, read_json, sha256_of, whole_folder
-from xcompress.modeling.student import encode
+from xcompress.modeling.student import encode, token_ids
 
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
@@ -63,6 +76,9 @@ def export(
         )
     if config.settings().openvino and not has_openvino():
         raise InputError(f"target: {config.target} needs OpenVINO to verify the graph in it; {INSTALL_OPENVINO}")
+    phone = config.settings().phone
+    if phone and not has_runtime(phone):
+        raise InputError(f"target: {config.target} needs {PHONE_NAMES[phone]}; {install_command(phone)}")
     target = model.bundle_folder(recurrences) if output is None else output
     prepare_target(target)
     texts = [sha256_of(path) for path in config.text if path.is_file()]
@@ -179,8 +195,34 @@ def make_bundle(
     if config.gate is not None:
         check_gate(before, after, config.gate, candidate.costs)
     manifest["graded"] = {"before": before, "after": after}
+    if phone := config.settings().phone:
+        parity[phone], scores = job.write_and_verify_phone(phone, prepared, fold, languages)
+        if config.gate is not None:
+            check_gate(before, scores, config.gate)
+        manifest["graded"][phone] = scores
+        manifest["phone_tokenizer"] = write_phone_tokenizer(folder / PHONE_FILES[phone], prepared, text)
     manifest |= {"graphs": job.graphs_to_open(), "parity": parity, "precision": job.precision}
     write_bundle(folder, student, prepared.tokenizer, source, made_from, manifest | dict(facts))
+
+
+def write_phone_tokenizer(
+    model: Path, prepared: Prepared, text: Mapping[str, Sequence[str]]
+) -> dict[str, str | int] | None:
+    """Write the tokenizer as a SentencePiece model beside the file of a runtime of phones, and compare the ids.
+
+    :param text: sentences by language.
+    :returns: its file, and how many sentences have the ids of tokenizer.json; None where SentencePiece cannot hold the
+        tokenizer.
+    """
+    file = model.with_name("tokenizer.model")
+    if not write_sentencepiece(prepared.tokenizer, file):
+        console.say("tokenizer: only tokenizer.json, as SentencePiece cannot hold it")
+        return None
+    config, sentences = prepared.student.config, list(chain.from_iterable(text.values()))
+    expected = token_ids(prepared.tokenizer, sentences, config)
+    equal = count_equal(file, [config.prefix + sentence for sentence in sentences], expected)
+    console.say(f"{file.name}: SentencePiece has the same token ids for {equal} of {len(sentences)} sentences")
+    return {"file": f"{model.parent.name}/{file.name}", "sentences": len(sentences), "equal": equal}
 
 
 @dataclass(frozen=True)
@@ -210,6 +252,20 @@ class _Job:
         file = write_openvino(self.folder / GRAPHS[self.precision], self.folder / OPENVINO)
         session = OpenVinoSession(file, 0, exact=self.precision in FLOAT)
         return self._verify(session, self.precision, "checked in OpenVINO")
+
+    def write_and_verify_phone(
+        self, runtime: str, prepared: Prepared, fold: bool, languages: Sequence[str]
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """Write the file of a runtime of phones, and compare it there with PyTorch.
+
+        :returns: the measurements, and scores on the graded pairs.
+        """
+        file = self.folder / PHONE_FILES[runtime]
+        console.say(f"writing {PHONE_FILES[runtime]}")
+        write_executorch(prepared.student, file, quantize=self.precision == "int8", fold=fold)
+        session = open_phone_session(runtime, file, 0)
+        measured = self._verify(session, self.precision, f"checked in {PHONE_NAMES[runtime]}")
+        return measured, graded_scores(GraphEncoder(prepared, session), languages)
 
     def _verify(self, graph: Graph, precision: str, label: str) -> dict[str, Any]:
         """Compare a graph with PyTorch under a progress bar; return the measurements."""

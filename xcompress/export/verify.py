@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.bundle.engines import OpenVinoSession, Session
+from xcompress.bundle.phone_runtimes import ExecuTorchSession
 from xcompress.errors import GateError, InputError
 from xcompress.export.text import interleave, packaged_text, take_evenly
 from xcompress.metrics import Vectors, cosine_matrix, cosines
@@ -306,6 +307,8 @@ def _session(graph: Graph) -> Session:
 def _name(graph: Graph) -> str:
     if isinstance(graph, Path):
         return f"{graph.parent.name}/{graph.name}"
+    if isinstance(graph, ExecuTorchSession):
+        return "the file in ExecuTorch"
     return "the graph in OpenVINO" if isinstance(graph, OpenVinoSession) else "the graph"
 
 

@@ -19,7 +19,8 @@ from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import graphs_of, inside, read_manifest, write_manifest
+from xcompress.bundle.manifest import PHONE_FILES, PHONE_NAMES, graphs_of, inside, read_manifest, write_manifest
+from xcompress.bundle.phone_runtimes import has_runtime
 from xcompress.errors import InputError, XCompressError, first_line
 from xcompress.files import sha256_of, whole_folder
 
@@ -41,6 +42,10 @@ onnxruntime 1.31 reads no variable that would keep it from AVX-512.
 MEMORY_MB = 256
 """Default ceiling: what an app may use on a small phone."""
 TARGET = "mobile"
+BINDINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"executorch": ("torch", "onnxruntime", "executorch.runtime")}
+)
+"""By runtime of phones, large modules that a worker imports for it here, and an app on a phone would not."""
 _WIDE_FLAGS = ("avx512", "amx")
 _OUT_OF_MEMORY = ("bad_alloc", "memory", "signal 6", "signal 11", "failed to map")
 """What libraries print, or how they end, when an allocation fails."""
@@ -60,21 +65,28 @@ class MobileDevice(Device):
         self.folder = Path(stack.enter_context(TemporaryDirectory()))
 
     def prepare(self, subjects: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
-        """Convert the bundles to ORT format; one that cannot be converted is marked as broken."""
+        """Convert the bundles to ORT format, and add a subject for each file of a runtime of phones that is installed.
+
+        A bundle that cannot be converted is marked as broken.
+        """
         prepared = []
         for number, subject in enumerate(subjects):
             if subject.kind == "onnx" and not subject.broken:
+                phones: list[Subject] = []
                 try:
+                    phones = phone_subjects(subject)
                     folder = mobile_bundle(Path(subject.source), subject.precision, self.folder / str(number))
                     subject = replace(subject, source=str(folder))
                 except InputError as error:
                     subject = replace(subject, broken=str(error))
-            prepared.append(subject)
+                prepared += [subject, *phones]
+            else:
+                prepared.append(subject)
         return prepared, reference
 
     def start_worker(self, subject: Subject) -> WorkerClient:
         """Start a worker that cannot allocate more than the ceiling."""
-        worker = Worker(environment=ENVIRONMENT)
+        worker = _start_without_ceiling(subject)
         worker.ask("limit", bytes=self.ceiling)
         return worker
 
@@ -86,13 +98,18 @@ class MobileDevice(Device):
         self, subject: Subject, failure: str, load: Mapping[str, object], batches: Sequence[list[list[int]]]
     ) -> str:
         """Say how much memory the subject would have needed."""
-        needed = measure_needed_memory(
-            Worker(environment=ENVIRONMENT), self.load_request(subject) | dict(load), batches
-        )
+        worker = _start_without_ceiling(subject)
+        needed = measure_needed_memory(worker, self.load_request(subject) | dict(load), batches)
         return explain_out_of_memory(failure, needed, self.ceiling)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
-        """Compare the vectors of bundles with those on an emulated arm64, if it is installed."""
+        """Say what is left out of a row; compare vectors with those on an emulated arm64, if it is installed."""
+        for subject in subjects:
+            if subject.kind in BINDINGS:
+                yield (
+                    f"{subject.name}: memory and start are without {', '.join(BINDINGS[subject.kind])}, which are "
+                    "imported before; a batch is one call per text"
+                )
         try:
             find_arm64()
         except InputError:
@@ -105,6 +122,35 @@ class MobileDevice(Device):
                     yield f"{subject.name}: arm64: {error}"
                 else:
                     yield f"{subject.name}: {agreement}"
+
+
+def _start_without_ceiling(subject: Subject) -> Worker:
+    """Start a worker that has imported what does not count as the subject's."""
+    worker = Worker(environment=ENVIRONMENT)
+    if modules := BINDINGS.get(subject.kind):
+        worker.ask("import", modules=list(modules))
+    return worker
+
+
+def phone_subjects(subject: Subject) -> list[Subject]:
+    """Return a subject for each file of a runtime of phones beside a bundle's default graph, where it is installed.
+
+    :param subject: a graph of a bundle in onnxruntime.
+    """
+    folder = Path(subject.source)
+    manifest = read_manifest(folder)
+    if subject.precision != manifest.get("precision"):
+        return []
+    runtimes = [name for name, file in PHONE_FILES.items() if (folder / file).is_file() and has_runtime(name)]
+    return [
+        replace(
+            subject,
+            name=subject.name.replace(", ONNX ", f", {PHONE_NAMES[name]} "),
+            kind=name,  # type: ignore[arg-type]
+            weights=(folder / PHONE_FILES[name],),
+        )
+        for name in runtimes
+    ]
 
 
 def emulation_notes(machine: Machine, root: Path | None = None) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ RUNNER = (
     "bundle/external_data.py",
     "bundle/integrity.py",
     "bundle/manifest.py",
+    "bundle/phone_runtimes.py",
     "bundle/released.py",
     "bundle/tokenizer.py",
     "bundle/unpacked.py",

@@ -1,4 +1,4 @@
-"""A bundle in onnxruntime or OpenVINO, for a worker."""
+"""A bundle in onnxruntime, OpenVINO or a runtime of phones, for a worker."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,6 +69,12 @@ class OpenVinoModel(OnnxModel):
     """One graph of a bundle, in OpenVINO."""
 
     engine: Engine = "openvino"
+
+
+class ExecuTorchModel(OnnxModel):
+    """A bundle's file for ExecuTorch."""
+
+    engine: Engine = "executorch"
 
 
 def prepared(graph: bytes, threads: int) -> Callable[[], object]:

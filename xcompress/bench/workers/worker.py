@@ -21,6 +21,7 @@ MODELS = {
     "pytorch": ("xcompress.bench.workers.torch_model", "TorchModel"),
     "onnx": ("xcompress.bench.workers.onnx_model", "OnnxModel"),
     "openvino": ("xcompress.bench.workers.onnx_model", "OpenVinoModel"),
+    "executorch": ("xcompress.bench.workers.onnx_model", "ExecuTorchModel"),
     "python": ("xcompress.bench.workers.python_model", "PythonModel"),
 }
 SINGLE = 16
@@ -63,6 +64,14 @@ class Session:
     def do_limit(self, bytes: int) -> Reply:
         """Limit this process to this many bytes over its present memory."""
         memory.limit(bytes)
+        return {}
+
+    def do_import(self, modules: list[str]) -> Reply:
+        """Import modules that do not count as the model's: memory is then measured over the process with these."""
+        for module in modules:
+            importlib.import_module(module)
+        memory.reset_peak()
+        self.bare = memory.resident()
         return {}
 
     def do_load(

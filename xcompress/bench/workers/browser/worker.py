@@ -202,12 +202,11 @@ class BrowserWorker(WorkerClient):
         browser = {"version": page.version, "slow_down": self.slow_down, "runtime": downloaded, **self._read_memory()}
         # Compare the vectors after all figures are taken.
         texts = _parity_sentences(self._manifest.get("languages", []))
-        browser["parity"] = native_cosine(
-            self._do_encode(texts, batch_size=1), self.bundle, texts, precision=self.precision
-        )
-        if device == "webgpu" and not browser["parity"] >= (least := LEAST_PARITY[self.precision]):
+        parity = native_cosine(self._do_encode(texts, batch_size=1), self.bundle, texts, precision=self.precision)
+        browser["parity"] = parity
+        if device == "webgpu" and not parity >= (least := LEAST_PARITY[self.precision]):
             raise WorkerFailed(
-                f"webgpu: wrong vectors: a cosine of {browser['parity']:.4f} to those of native onnxruntime, and "
+                f"webgpu: wrong vectors: a cosine of {parity:.4f} to those of native onnxruntime, and "
                 f"{least:g} is the least; use --device wasm"
             )
         counted = bundle_multiply_adds(self.bundle)

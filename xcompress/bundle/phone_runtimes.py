@@ -1,0 +1,93 @@
+"""Open the files of phones' runtimes on this machine, in the runtimes' own Python packages."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompress.metrics import Vectors
+
+LEAST_TOKENS = 2
+"""Shorter inputs are padded: exporters take a length of 1 for a constant."""
+
+
+class Port(NamedTuple):
+    """An input or output of a graph."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    """Sizes; text where any size will do."""
+
+
+class ExecuTorchSession:
+    """A .pte file that is open in ExecuTorch, with the methods of `onnxruntime.InferenceSession` that xcompress calls.
+
+    The file takes one text per call, so a batch is as many calls. Padding on the right is cut off before.
+
+    :param file: a file that `--target executorch` wrote.
+    :param threads: threads within an operator, for the whole process; 0 leaves the number to ExecuTorch.
+    """
+
+    def __init__(self, file: Path, threads: int) -> None:
+        from executorch.extension.pybindings import portable_lib
+        from executorch.runtime import Runtime
+
+        if threads:
+            portable_lib._unsafe_reset_threadpool(threads)
+        # a program must live as long as its methods
+        self._program: Any = Runtime.get().load_program(file)
+        self._method: Any = self._program.load_method("forward")
+        self._lock = threading.Lock()  # a method runs one call at a time
+        self._dimension = int(self._method.metadata.output_tensor_meta(0).sizes()[-1])
+
+    def get_inputs(self) -> Sequence[Port]:
+        """Return the inputs of the file."""
+        return [Port(name, ("batch", "length")) for name in ("input_ids", "attention_mask")]
+
+    def get_outputs(self) -> Sequence[Port]:
+        """Return the output of the file."""
+        return [Port("sentence_embedding", ("batch", self._dimension))]
+
+    def run(self, outputs: Sequence[str], feeds: Mapping[str, NDArray[np.int64]]) -> list[Vectors]:
+        """Encode the rows of a batch one by one; return the sentence vectors (N, D)."""
+        import torch
+
+        vectors = []
+        for ids, mask in zip(feeds["input_ids"], feeds["attention_mask"], strict=True):
+            length = min(max(int(mask.nonzero()[0][-1]) + 1, LEAST_TOKENS), len(ids)) if mask.any() else len(ids)
+            row = np.zeros((2, 1, max(length, LEAST_TOKENS)), dtype=np.int64)
+            row[0, 0, :length], row[1, 0, :length] = ids[:length], mask[:length]
+            with self._lock:
+                vectors.append(self._method.execute([torch.from_numpy(part) for part in row])[0].numpy().copy())
+        return [np.concatenate(vectors)]
+
+
+PhoneSession: TypeAlias = ExecuTorchSession
+
+PACKAGES = {"executorch": "executorch"}
+"""By runtime, the package that runs its files here."""
+
+
+def has_runtime(runtime: str) -> bool:
+    """Tell whether the package that runs the files of a runtime is installed."""
+    try:
+        return find_spec(PACKAGES[runtime]) is not None
+    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
+        return False
+
+
+def install_command(runtime: str) -> str:
+    """Return the command that installs a runtime."""
+    return f"pip install 'xcompress[{runtime}]'"
+
+
+def open_phone_session(runtime: str, file: Path, threads: int) -> PhoneSession:
+    """Open a file in its runtime.
+
+    :param threads: threads within an operator; 0 leaves the number to the runtime.
+    """
+    return ExecuTorchSession(file, threads)
