@@ -2,19 +2,35 @@
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from xcompress.corpus.normalise import PLACEHOLDER, normalise, one_sign, placeholders
 from xcompress.corpus.pairs import Pair
 
-_CODE = re.compile(r"://|\bwww\.|[{}\\<>|=^~]|\w_\w|\w\(\)|\S@\S|\w\.\w+\.\w|(?<!\S)--?\w|%[A-Za-z(]")
+_CODE = re.compile(
+    r"""
+    [{}\\<>|=^~:._(@%-] (?:         # the search skips to the next one of these, and looks around it
+      (?<= [{}\\<>|=^~] )
+    | (?<= : ) //
+    | (?<= \bwww\. )
+    | (?<= \w\. ) \w+\.\w
+    | (?<= \w_ ) \w
+    | (?<= \w\( ) \)
+    | (?<= \S@ ) \S
+    | (?<= % ) [A-Za-z(]
+    | (?<= - ) (?<! \S- ) -?\w
+    )
+    """,
+    re.X,
+)
 _INVALID = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
 _WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _SCRIPTS = {
-    language: re.compile(f"[{letters}]")
+    language: re.compile(f"[{letters}]+")
     for languages, letters in {
         "ar fa ur": "\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufeff",
         "ru uk bg mk be": "\u0400-\u04ff",
@@ -33,6 +49,17 @@ _LONGEST = 2000
 OVER_TOKENS = "over max_tokens"
 _MOST_SPECIAL_TOKENS = 4
 """Most special tokens that a tokenizer adds to a text."""
+
+
+class _Letters(dict[str, bool]):
+    """Whether a character is a letter or an accent; looked up once for each."""
+
+    def __missing__(self, character: str) -> bool:
+        self[character] = unicodedata.category(character)[0] in "LM"
+        return self[character]
+
+
+_IS_LETTER = _Letters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +119,7 @@ def why_dropped(pair: Pair, limits: Limits) -> str | None:
 
 def clean(pair: Pair, limits: Limits) -> Pair | str:
     """Return a raw pair normalised, or in a few words why it is dropped."""
-    if len(_WORD.findall(pair.source)) < limits.min_words:  # saves work: most interface messages are labels
+    if len(_words(pair.source)) < limits.min_words:  # saves work: most interface messages are labels
         return "too short"
     if max(len(pair.source), len(pair.target)) > _LONGEST:
         return "too long"
@@ -108,12 +135,12 @@ def clean(pair: Pair, limits: Limits) -> Pair | str:
 
 
 def _why_dropped(raw: Pair, plain: Pair, limits: Limits) -> str | None:
-    words = sum(word != PLACEHOLDER for word in _WORD.findall(plain.source))
+    words = len(_words(plain.source)) - _words(plain.source).count(PLACEHOLDER)
     if words < limits.min_words:
         return "too short"
     if words > limits.max_words:
         return "too long"
-    if placeholders(raw.source) != placeholders(raw.target) or placeholders(raw.source) > limits.max_placeholders:
+    if not placeholders(raw.target) == placeholders(raw.source) <= limits.max_placeholders:
         return "placeholders"
     if _INVALID.search(raw.source + raw.target):
         return "code or symbols"
@@ -133,13 +160,19 @@ def same_key(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
+@lru_cache(1)  # most sentences are the same in raw and normalised form
+def _words(text: str) -> Sequence[str]:
+    return _WORD.findall(text)
+
+
 def _share_of_letters(text: str) -> float:
-    visible = [unicodedata.category(character)[0] for character in text if not character.isspace()]
-    return sum(category in "LM" for category in visible) / max(len(visible), 1)
+    """Return the share of letters and accents among the visible characters of a normalised text."""
+    return sum(map(_IS_LETTER.__getitem__, text)) / max(len(text) - text.count(" "), 1)
 
 
 def _share_in_script(text: str, language: str) -> float:
     """Return the share of letters in the script of a language; 1 for languages in Latin script."""
-    pattern = _SCRIPTS.get(language)
-    letters = [character for character in text if character.isalpha()]
-    return len(pattern.findall("".join(letters))) / max(len(letters), 1) if pattern else 1.0
+    if language not in _SCRIPTS:
+        return 1.0
+    letters = "".join(filter(str.isalpha, text))
+    return len("".join(_SCRIPTS[language].findall(letters))) / max(len(letters), 1)

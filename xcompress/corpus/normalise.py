@@ -13,11 +13,14 @@ _FORMAT_CODE = re.compile(
     | \$\{[^{}]*\} | \$\([^()]*\) | \$[A-Za-z_]\w*      # ${name} $name
     | \{[^{}\s,]*\}                                     # {} {0} {name!r:>4}
     | %%?\([^()%]*\)[-+#0]*\d*(?:\.\d+)?[a-zA-Z]        # %(name)s
-    | (?<!%)%(?:\d+\$)?[-+#0]*\d{0,2}(?:\.[\d*]+)?(?:hh|ll|[hlLqjzt])?[a-zA-Z](?![a-zA-Z])   # %s %1$s %.2f
+    | %(?<!%%)(?:\d+\$)?[-+#0]*\d{0,2}(?:\.[\d*]+)?(?:hh|ll|[hlLqjzt])?[a-zA-Z](?![a-zA-Z])   # %s %1$s %.2f, not %%s
     | %L?[1-9](?!\d)                                    # %1
     """,
     re.X,
 )
+"""Each way starts with a plain character, so that the search skips to the next one of them."""
+_MARKED = re.compile(r"[\\{<`\[*&$%_\0]")
+"""Without one of these, a text has no mark-up, escape, mnemonic or format code."""
 _TEMPLATE_TAG = re.compile(r"\{%.*?%\}")
 _TAG = re.compile(r"</?[A-Za-z0-9][^<>]*>|<!--.*?-->", re.S)
 _BREAK = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|h[1-6])\b[^<>]*>", re.I)
@@ -36,7 +39,7 @@ _INNER_UNDERSCORE = re.compile(r"(?<=[^\W\d_])_(?=[^\W\d_])")
 _MARKS = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 _JOINERS = "\u200c\u200d"
 _INVISIBLE = re.compile(f"[{_MARKS}]")
-_STRAY_JOINER = re.compile(f"(?<![\u0250-\U0010ffff])[{_JOINERS}]+")
+_STRAY_JOINER = re.compile(f"[{_JOINERS}](?<![\u0250-\U0010ffff].)[{_JOINERS}]*")
 _VISIBLE = re.compile(rf"[^\s{_MARKS}{_JOINERS}]")
 _LABEL_WORDS = 6
 _DOUBLE_QUOTES = (
@@ -59,10 +62,12 @@ def normalise(text: str) -> str:
     users type them. Placeholders become `X`. Mark-up, mnemonics, byte-order marks, direction marks and characters of no
     width are removed; ellipses stay, and joiners do in scripts that need them.
     """
-    text = _remove_markup(_ESCAPE.sub(" ", text).replace('\\"', '"'))
-    text = _FORMAT_CODE.sub(PLACEHOLDER, _remove_mnemonics(text)).replace("%%", "%")
-    text = _STRAY_JOINER.sub("", _INVISIBLE.sub("", text))
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    if _MARKED.search(text):
+        text = _remove_markup(_ESCAPE.sub(" ", text).replace('\\"', '"'))
+        text = _FORMAT_CODE.sub(PLACEHOLDER, _remove_mnemonics(text)).replace("%%", "%")
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", _STRAY_JOINER.sub("", _INVISIBLE.sub("", text)))
+    return " ".join(text.split())
 
 
 def one_sign(text: str) -> str:
@@ -88,8 +93,8 @@ def placeholders(text: str) -> int:
 def _remove_markup(text: str) -> str:
     text = _TAG.sub("", _BREAK.sub(" ", _TEMPLATE_TAG.sub(" ", text)))
     for pattern in (_ROLE, _REST_LINK, _MARKDOWN_LINK, _BACKTICKS):
-        text = pattern.sub(r"\1", text)
-    return _ENTITY.sub(lambda match: html.unescape(match[0]), _STARS.sub(r"\2", text))
+        text = pattern.sub(lambda match: match[1], text)
+    return _ENTITY.sub(lambda match: html.unescape(match[0]), _STARS.sub(lambda match: match[2], text))
 
 
 def _remove_mnemonics(text: str) -> str:

@@ -20,7 +20,7 @@ PER_LANGUAGE = 300
 """Held-out sentences that each language gets, where the size allows."""
 _LARGEST_SHARE = 4
 """At most 1 / this of the sentences is held out."""
-_NO_WORD = re.compile(r"[\W_]")
+_SIGN = re.compile(r"[^\w\s]|_")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def sentence_key(text: str) -> str:
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     # vowel signs and accents (category M) stay, which regular expressions do not count as parts of words
     return " ".join(
-        _NO_WORD.sub(lambda match: match[0] if unicodedata.category(match[0])[0] == "M" else " ", folded).split()
+        _SIGN.sub(lambda match: match[0] if unicodedata.category(match[0])[0] == "M" else " ", folded).split()
     )
 
 
