@@ -34,6 +34,7 @@ def test_mnemonics(raw: str, plain: str) -> None:
         ("وصلت ${count} رسالة إلى %1", "وصلت X رسالة إلى X", 2),
         ("Hello {{ user.name }}, you have %.2f euros", "Hello X, you have X euros", 2),
         ("Done: 100%% of %s", "Done: 100% of X", 1),
+        ("Write %%s for a name", "Write %s for a name", 0),
         ("50% of the price is paid", "50% of the price is paid", 0),
         ("Fiyatın %50'si ödendi", "Fiyatın %50'si ödendi", 0),
         ("It costs US$ 5", "It costs US$ 5", 0),
