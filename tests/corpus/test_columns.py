@@ -80,9 +80,14 @@ def test_memory_does_not_grow_with_the_numbers(tmp_path: Path) -> None:
     peaks = []
     for count in (20_000, 80_000):
         file = in_file(tmp_path / f"{count}", hashes(count, count))
-        tracemalloc.start()
-        found = sum(len(np.unique(values)) for values, _ in partition(file.blocks, part_bits(count), tmp_path / "s"))
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert found > count * 0.6
+        of_count = []
+        for _ in range(3):  # other threads of the process may allocate, too
+            tracemalloc.start()
+            found = sum(
+                len(np.unique(values)) for values, _ in partition(file.blocks, part_bits(count), tmp_path / "s")
+            )
+            of_count.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            assert found > count * 0.6
+        peaks.append(min(of_count))
     assert peaks[1] < peaks[0] + 8 * 20_000, "a number takes eight bytes"
