@@ -74,3 +74,9 @@ def test_a_released_name_stays_text() -> None:
     notes = replace(ReleaseNotes("small", "MIT", "", "", ""), name='x"); import os #')
     (first, *_) = examples(model_card(read_manifest(bundle()), notes))
     assert not any(isinstance(node, ast.Import) for node in ast.walk(ast.parse(first)))
+
+
+def test_a_float32_graph_for_another_engine_has_its_difference() -> None:
+    manifest = read_manifest(bundle())
+    parity = manifest["parity"] | {"openvino": manifest["parity"]["fp32"]}
+    assert "- openvino against PyTorch: largest difference" in model_card(manifest | {"parity": parity})

@@ -44,6 +44,15 @@ def test_the_bundle_holds_the_file_and_what_was_measured(made: Path) -> None:
 
 
 @NEEDED
+def test_a_float32_file_is_verified_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_little_text(monkeypatch)
+    student = save_student(tmp_path / "student", unit_layers=1, recurrences=1)
+    folder = export(student, tmp_path / "bundle", options=ExportConfig(target="executorch", precision="fp32"))
+    assert manifest_of(folder)["parity"]["executorch"]["max_abs_difference"] < 1e-4
+    assert "- executorch against PyTorch: largest difference" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+@NEEDED
 def test_encoder_opens_it_if_asked_to_and_gives_nearly_the_same_vectors(made: Path) -> None:
     texts = [*SENTENCES, "", "x " * 500]
     encoder = Encoder(made, engine="executorch")

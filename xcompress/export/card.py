@@ -179,12 +179,14 @@ def _run_scores(dev: object) -> str:
 def _checks(manifest: Mapping[str, Any]) -> str:
     """Return what was verified at export, as a list."""
     parity, machine = manifest["parity"], manifest["machine"]
-    fp32 = parity["fp32"]
-    lines = [
-        f"- float32 against PyTorch: largest difference {fp32['max_abs_difference']:.1e} (bound {fp32['bound']:.0e})"
-    ]
-    for name, figures in parity.items():
-        if name == "fp32":
+    lines = []
+    for graph, figures in parity.items():
+        name = "float32" if graph == "fp32" else graph
+        if "max_abs_difference" in figures:
+            lines.append(
+                f"- {name} against PyTorch: largest difference {figures['max_abs_difference']:.1e} (bound "
+                f"{figures['bound']:.0e})"
+            )
             continue
         sentences = sum(language["sentences"] for language in figures["languages"].values())
         lines += [
