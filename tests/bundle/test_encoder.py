@@ -21,6 +21,7 @@ from xcompress.bundle.encoder import Encoder, top_k
 from xcompress.bundle.released import released_names
 from xcompress.errors import InputError
 from xcompress.export.text import real_sentences
+from xcompress.machine import read_processor
 from xcompress.modeling.student import encode
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
@@ -334,8 +335,10 @@ def test_neither_torch_nor_transformers_is_needed(encoder: Encoder) -> None:
     np.testing.assert_allclose([float(number) for number in done.stdout.split()], encoder.encode("rain"), atol=1e-5)
 
 
-PADDING_BOUND = 2e-7
+PADDING_BOUND = 1e-7
 """How far an element of a vector may move with the length of its batch, as the documentation says."""
+PADDING_BOUND_INT8 = PADDING_BOUND if "avx512f" in read_processor().flags else 2 * PADDING_BOUND
+"""The same in int8: without AVX-512, an element of 0.53 moved by two units in the last place."""
 ODD_LENGTHS = [" ".join(["the boat is late"] * (1 + number % 7)) + " rain" * (number % 4) for number in range(64)]
 
 
@@ -343,7 +346,8 @@ ODD_LENGTHS = [" ".join(["the boat is late"] * (1 + number % 7)) + " rain" * (nu
 def test_a_sentence_has_the_same_vector_alone_and_among_others(precision: Literal["fp32", "int8"]) -> None:
     encoder = Encoder(bundle(), precision=precision, threads=1)
     alone = np.stack([encoder.encode(text) for text in ODD_LENGTHS])
-    np.testing.assert_allclose(encoder.encode(ODD_LENGTHS), alone, rtol=0, atol=PADDING_BOUND)
+    bound = PADDING_BOUND_INT8 if precision == "int8" else PADDING_BOUND
+    np.testing.assert_allclose(encoder.encode(ODD_LENGTHS), alone, rtol=0, atol=bound)
 
 
 @pytest.mark.skipif("tiny" not in released_names(), reason="the released models are not in this tree")
