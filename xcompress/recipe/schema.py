@@ -439,8 +439,8 @@ class Recipe(Section):
     precision: Literal["auto", "float32"] = "auto"
     """Arithmetic of training: auto uses bfloat16 matrix products where the machine has them natively."""
     compile: bool = False
-    """Compile the model of each stage with torch.compile. It pays on a GPU, in long stages; last digits change, so
-    finished stages are kept. Needs a C++ compiler, and Triton on a GPU."""
+    """Compile the model of each stage with torch.compile. Meant for long stages on a GPU, where it was not measured;
+    last digits change, so finished stages are kept. Needs a C++ compiler, and Triton on a GPU."""
     languages: Annotated[tuple[Language, ...], Field(min_length=1)]
     """Target languages beside English, as ISO 639-1 codes."""
     teacher: TeacherSection | None = None

@@ -35,7 +35,7 @@ BUILDS = {
 """The smallest build for each device.
 
 In onnxruntime-web 1.30, the binary for WebAssembly has 14.2 MB and the one for WebGPU 16.8. The latter needs a browser
-with JavaScript Promise Integration (Chrome 137); another build for WebGPU does not, and has 26.8 MB.
+with JavaScript Promise Integration; another build for WebGPU does not, and has 26.8 MB.
 """
 
 

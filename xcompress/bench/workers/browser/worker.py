@@ -66,7 +66,7 @@ def find_adapter(tools: Tools) -> Adapter:
     if found is None:
         raise InputError(
             f"--device webgpu: {tools.browser} {page.version} has no WebGPU adapter, or no JavaScript Promise "
-            "Integration; use Chromium 137 or later, or --device wasm"
+            "Integration; use a newer Chromium (150 was tested), or --device wasm"
         )
     return Adapter(**found)
 
