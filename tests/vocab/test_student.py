@@ -8,6 +8,7 @@ from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, StudentConfig, encode
 from xcompress.vocab.student import count_tokens, seen_tokens, trim_student, trim_tokenizer
+from xcompress.vocab.tokenizer_json import SCORE_STEPS, tokenizer_to_json
 
 GERMAN = ["Der Zug kommt heute nicht.", "Im Hafen liegt ein rotes Boot.", "Es regnet seit gestern ohne Pause."]
 
@@ -74,6 +75,16 @@ def test_vectors_of_kept_text_are_unchanged(unigram: Tokenizer) -> None:
     assert trimmed.config.vocab_size == tokenizer.get_vocab_size()
     assert trimmed.sizes()["word"] == trimmed.config.vocab_size * 32
     assert cosines(encode(full, unigram, GERMAN), encode(trimmed, tokenizer, GERMAN)).min() > 0.9999
+
+
+def test_scores_of_a_trimmed_student_add_up_exactly_in_float32(unigram: Tokenizer) -> None:
+    config = StudentConfig(unigram.get_vocab_size(), 32, 4, 64, unit_layers=1, max_position_embeddings=64)
+    _, tokenizer = trim_student(Student(config), unigram, seen_tokens(unigram, GERMAN))
+    scores = [score for _, score in tokenizer_to_json(tokenizer)["model"]["vocab"]]
+    assert all((score * SCORE_STEPS).is_integer() for score in scores)
+    before = dict(tokenizer_to_json(unigram)["model"]["vocab"])
+    after = dict(tokenizer_to_json(tokenizer)["model"]["vocab"])
+    assert max(abs(before[token] - score) for token, score in after.items()) <= 0.5 / SCORE_STEPS
 
 
 def test_other_tokenizers_are_refused() -> None:

@@ -19,6 +19,7 @@ from xcompress.vocab.tokenizer_json import (
     check_trimmable,
     renumber,
     required_ids,
+    round_scores,
     tokenizer_to_json,
 )
 
@@ -86,9 +87,11 @@ def open_without_limits(tokenizer_json: Mapping[str, Any]) -> Tokenizer:
 def trim_student(student: Student, tokenizer: Tokenizer, kept: Sequence[int]) -> tuple[Student, Tokenizer]:
     """Return the student with only the kept rows of its token embeddings, and its tokenizer.
 
+    Scores of Unigram are rounded, see `SCORE_STEPS`.
+
     :param kept: ascending ids, special tokens among them.
     """
-    trimmed_tokenizer = trim_tokenizer(tokenizer, kept)
+    trimmed_tokenizer = open_without_limits(round_scores(tokenizer_to_json(trim_tokenizer(tokenizer, kept))))
     rows = student.embeddings.word.weight.detach()[torch.tensor(list(kept))]
     return replace_token_embeddings(student, rows, list(kept).index(student.config.pad_token_id)), trimmed_tokenizer
 

@@ -16,6 +16,12 @@ TRIMMABLE = ("Unigram", "WordPiece", "BPE")
 SPACE = "\u2581"
 """Represents a space in tokens that begin a word."""
 ASCII = frozenset(map(chr, range(33, 127)))
+SCORE_STEPS = 128
+"""Scores of a student's Unigram tokens are multiples of 1 / this. Then float32 adds up those of a sentence exactly.
+
+Implementations that compute in float32 and in float64 break ties between segmentations differently otherwise: in 58 of
+a million sentences, SentencePiece and tokenizers did not agree on multilingual-e5-small's tokens.
+"""
 _PUNCTUATION = ("P", "Sc", "Sm")
 _SIGNS = ("Nd", *_PUNCTUATION)
 
@@ -111,6 +117,23 @@ def renumber(tokenizer_json: TokenizerJson, new_ids: Mapping[int, int]) -> dict[
     if model["type"] == "BPE":
         trimmed["merges"] = Merges.from_model(model).among(trimmed["vocab"])
     return replace_model(tokenizer_json, trimmed, new_ids)
+
+
+def round_scores(tokenizer_json: TokenizerJson) -> dict[str, Any]:
+    """Return a Unigram tokenizer with its scores rounded to `SCORE_STEPS`; any other as it is.
+
+    The segmentation of a text changes where another is almost as likely: in 17 of 10,000 sentences.
+    """
+    model = tokenizer_json["model"]
+    if model["type"] != "Unigram":
+        return dict(tokenizer_json)
+    vocabulary = [[token, round_score(score)] for token, score in model["vocab"]]
+    return {**tokenizer_json, "model": {**model, "vocab": vocabulary}}
+
+
+def round_score(score: float) -> float:
+    """Round the score of a Unigram token."""
+    return round(score * SCORE_STEPS) / SCORE_STEPS
 
 
 def replace_model(tokenizer_json: TokenizerJson, model: TokenizerJson, new_ids: Mapping[int, int]) -> dict[str, Any]:
