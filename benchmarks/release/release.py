@@ -46,6 +46,7 @@ from xcompress.files import megabytes, read_json, size_of, whole_folder, write_t
 from xcompress.metrics import cosine_matrix
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage
+from xcompress.vocab.tokenizer_json import round_scores
 
 MODEL_BYTES = {"small": 24_000_000, "tiny": 10_000_000}
 """Most bytes on disk of a model with this name, all files together."""
@@ -240,12 +241,9 @@ def write_release(bundle: Path, target: Path, facts: Mapping[str, Any]) -> Path:
 def pack_tokenizer(file: Path) -> None:
     """Write a tokenizer's JSON without the spaces, line ends and digits that take more than half of the file.
 
-    The scores of Unigram tokens were float32 when they were trained, and are written with as many digits as these have.
+    Scores of Unigram tokens are rounded as those of every student, which a run of an older version did not do.
     """
-    tokenizer_json = json.loads(file.read_text(encoding="utf-8"))
-    model = tokenizer_json["model"]
-    if model["type"] == "Unigram":
-        model["vocab"] = [[token, float(str(np.float32(score)))] for token, score in model["vocab"]]
+    tokenizer_json = round_scores(json.loads(file.read_text(encoding="utf-8")))
     write_text(file, json.dumps(tokenizer_json, ensure_ascii=False, separators=(",", ":")))
 
 

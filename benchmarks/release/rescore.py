@@ -1,8 +1,9 @@
-"""Score the released models again on the built-in graded pairs, after these have changed, and renew their cards.
+"""Score the released models again, after the built-in graded pairs or tokenizers have changed, and renew their cards.
 
-    python benchmarks/release/rescore.py
+    python benchmarks/release/rescore.py [--data DIR]
 
-Scores on other sets, which this needs no data for, stay as they are. Graphs and tokenizers stay as they are, too.
+Scores on sets that are neither built in nor in DIR stay as they are, among them those on translations that a run held
+out. Graphs stay as they are. Tokenizers are packed as `release.py` does.
 """
 
 import argparse
@@ -21,21 +22,27 @@ from xcompress.console import say
 
 def main() -> None:
     """Rescore every released model."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder with dev sets, as in `bench --data`")
+    data = parser.parse_args().data
     table = read_table(table_file())
     for name in released_names():
-        for test in rescore(MODELS / name, table):
+        for test in rescore(MODELS / name, table, data):
             say(f"{name}: {test['test']}, {test['rows']} rows, {test['averages']}")
 
 
-def rescore(folder: Path, table: Table) -> list[dict[str, Any]]:
-    """Replace what the card and the manifest of a model say of the built-in pairs; return the scores."""
+def rescore(folder: Path, table: Table, data: Path | None = None) -> list[dict[str, Any]]:
+    """Replace what the card and the manifest of a model say of the built-in pairs and of dev sets; return the scores.
+
+    :param data: folder with dev sets; default: none.
+    """
+    write_release(folder, folder, read_manifest(folder)["release"])  # with a packed tokenizer
     manifest = read_manifest(folder)
-    facts = manifest["release"]
-    renewed = add_origins(score_on(folder, collect(None, list(manifest["languages"]))), table)
+    renewed = add_origins(score_on(folder, collect(data, list(manifest["languages"]), split="dev")), table)
     by_name = {test["test"]: test for test in renewed}
-    scores = [by_name.get(test["test"], test) for test in facts["scores"]]
-    write_release(folder, folder, {**facts, "scores": scores, "cosines": cosine_shares(Encoder(folder))})
+    scores = [by_name.get(test["test"], test) for test in manifest["release"]["scores"]]
+    facts = {**manifest["release"], "scores": scores, "cosines": cosine_shares(Encoder(folder))}
+    write_release(folder, folder, facts)
     return renewed
 
 

@@ -1,4 +1,6 @@
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -8,7 +10,9 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import read_manifest
+from xcompress.bundle.released import released_folder
 from xcompress.bundle.tokenizer import BundleTokenizer, _head, batches_by_length
+from xcompress.errors import InputError
 
 PIECES = st.sampled_from(
     ["the boat", "naïve", "\u0301", " ", "  ", "\n", "\t", "\u00a0", "日本語", "😀", "\u200d", "\u200b", "abc" * 9]
@@ -20,6 +24,49 @@ def test_tokens_are_those_of_the_encoder() -> None:
     texts = [*SENTENCES, "", " ", "half a pair \ud800", "the boat " * 200]
     encoder = Encoder(bundle())
     assert BundleTokenizer(bundle(), read_manifest(bundle())).token_ids(texts) == encoder.token_ids(texts)
+
+
+def test_sentencepiece_reads_simple_texts_and_tokenizers_the_others(empty_cache: Path) -> None:
+    folder = released_folder("tiny")
+    texts = ["Where is the station?", "Wo ist der Bahnhof? ", "", "cafe\u0301", "Dov'è la stazione?", "the boat " * 300]
+    first = BundleTokenizer(folder, read_manifest(folder))  # makes the SentencePiece model
+    (made,) = (empty_cache / "tokenizers").glob("*/tokenizer.model")
+    written = made.stat().st_mtime_ns
+    second = BundleTokenizer(folder, read_manifest(folder))
+    assert second.token_ids(texts[:1]) == [first.tokenizer.encode(texts[0]).ids]
+    assert "tokenizer" not in vars(second)  # tokenizer.json was not opened
+    assert second.token_ids(texts) == [first.tokenizer.encode(text).ids for text in texts]
+    assert "tokenizer" in vars(second)
+    assert made.stat().st_mtime_ns == written
+
+
+def test_a_damaged_sentencepiece_model_is_made_again(empty_cache: Path) -> None:
+    folder = released_folder("tiny")
+    expected = BundleTokenizer(folder, read_manifest(folder)).token_ids(SENTENCES)
+    (made,) = (empty_cache / "tokenizers").glob("*/tokenizer.model")
+    content = bytearray(made.read_bytes())
+    content[1000] ^= 1
+    made.write_bytes(content)
+    assert BundleTokenizer(folder, read_manifest(folder)).token_ids(SENTENCES) == expected
+    assert made.read_bytes() != bytes(content)
+
+
+def test_a_tokenizer_that_does_not_fit_the_graph_is_refused_with_a_full_cache_too(empty_cache: Path) -> None:
+    folder, manifest = released_folder("tiny"), dict(read_manifest(released_folder("tiny")))
+    BundleTokenizer(folder, manifest)
+    for change in ({"vocab_size": 100}, {"max_tokens": 64}, {"pad_token_id": 7}):
+        with pytest.raises(InputError, match="export the bundle again"):
+            BundleTokenizer(folder, manifest | change)
+
+
+@pytest.mark.parametrize("missing", ["sentencepiece", "platformdirs"])
+def test_without_sentencepiece_or_cache_the_ids_are_the_same(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = released_folder("tiny")
+    expected = BundleTokenizer(folder, read_manifest(folder)).token_ids(SENTENCES)
+    monkeypatch.setenv("XCOMPRESS_CACHE", "")
+    monkeypatch.setitem(sys.modules, missing, None)
+    alone = BundleTokenizer(folder, read_manifest(folder))
+    assert alone.token_ids(SENTENCES) == expected
 
 
 def unigram() -> Tokenizer:

@@ -12,7 +12,18 @@ from xcompress.machine import available_threads, installed_versions, main_memory
 STAT = Path("/proc/stat")
 LOAD_SECONDS = 1.0
 TELLING_FLAGS = ("avx", "fma", "amx", "sse4", "f16c", "asimd", "sve", "i8mm", "bf16")
-LIBRARIES = ("xcompress", "numpy", "tokenizers", "safetensors", "torch", "transformers", "onnxruntime", "onnx", "scipy")
+LIBRARIES = (
+    "xcompress",
+    "numpy",
+    "tokenizers",
+    "sentencepiece",
+    "safetensors",
+    "torch",
+    "transformers",
+    "onnxruntime",
+    "onnx",
+    "scipy",
+)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from xcompress.bench.report.tables import markdown
 from xcompress.bench.results import SCHEMA, Report, Size, Throughput
 from xcompress.bench.subjects import Subject, find_subjects
 from xcompress.bench.workers.client import Worker, WorkerFailed
+from xcompress.bundle.manifest import is_bundle
 from xcompress.console import Ticker
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
@@ -207,11 +208,12 @@ class _Bench:
             measurement.size = Size(weights, tokenizer.stat().st_size if tokenizer else 0, digest)
             if tokenizer is None:
                 continue
-            key = sha256_of(tokenizer)
+            in_bundle = is_bundle(tokenizer.parent)
+            key = f"{sha256_of(tokenizer)} {in_bundle}"
             try:
                 if key not in prepared:
                     batches = real_batches(tokenizer, builtin().sentences(), [*self.config.grid, SHORTEST])
-                    prepared[key] = batches, _measure_tokenizer(tokenizer)
+                    prepared[key] = batches, _measure_tokenizer(tokenizer, in_bundle)
             except InputError as error:
                 measurement.fail(error)
                 continue
@@ -325,11 +327,14 @@ def _fail(measurements: Mapping[str, Measurement], name: str, error: XCompressEr
     measurements[name].fail(error)
 
 
-def _measure_tokenizer(path: Path) -> int | None:
-    """Return the resident bytes of a tokenizer in a process of its own; None when it cannot be opened there."""
+def _measure_tokenizer(path: Path, in_bundle: bool) -> int | None:
+    """Return the resident bytes of a tokenizer in a process of its own; None when it cannot be opened there.
+
+    :param in_bundle: open it as `Encoder` does, else with the tokenizers library.
+    """
     try:
         with Worker() as worker:
-            return int(worker.ask("tokenizer", file=str(path))["resident"])
+            return int(worker.ask("tokenizer", file=str(path), in_bundle=in_bundle)["resident"])
     except WorkerFailed:
         return None
 

@@ -1,4 +1,4 @@
-"""Encode text with a bundle; needs numpy, tokenizers and onnxruntime only, or another engine as well if asked for."""
+"""Encode text with a bundle, without PyTorch."""
 
 import ctypes
 import os
@@ -50,7 +50,8 @@ class Encoder:
 
     `from_pretrained` also takes the names of released models and hub ids; the class itself takes a folder.
 
-    A graph in 4 bits is unpacked when it is first opened: a copy goes to the cache, and later processes map it.
+    What takes long when a bundle is first opened goes to the cache: a graph in 4 bits, unpacked, which later processes
+    map, and the tokenizer as a SentencePiece model.
 
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.

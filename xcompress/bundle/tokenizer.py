@@ -1,23 +1,32 @@
-"""The tokenizer of a bundle, and batches of texts of similar length; needs tokenizers only."""
+"""The tokenizer of a bundle, and batches of texts of similar length; needs tokenizers and sentencepiece only."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer
-
+from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
+from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError, first_line
+from xcompress.files import sha256_of
 from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _BATCH_TOKENS = 1024
 """Maximum number of tokens of a batch, padding included. Memory grows with it. With 4,096, onnxruntime took a fifth
 more time for texts of mixed lengths, and OpenVINO as long."""
 _CHARACTERS_PER_TOKEN = 8
+_SENTENCEPIECE = "tokenizer.model"
 
 
 class BundleTokenizer:
     """Tokenizes texts into the token ids that a bundle's graph takes.
+
+    Where SentencePiece has the same ids, it is used: it is quicker and smaller. Its model is made when tokenizer.json
+    is first opened, and stays in the cache. tokenizer.json itself is then opened for other texts alone.
 
     :param folder: folder of the bundle.
     :param manifest: its manifest, from `read_manifest`.
@@ -28,7 +37,17 @@ class BundleTokenizer:
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
         self.pad_token_id = int(manifest["pad_token_id"])
         self._prefix, self._max_tokens = manifest["prefix"], manifest["max_tokens"]
-        self.tokenizer = _open_tokenizer(inside(folder, "tokenizer.json"), manifest)
+        self._file, self._manifest = inside(folder, "tokenizer.json"), manifest
+        if not self._file.is_file():
+            raise InputError(f"{self._file}: no such file; export the bundle again")
+        self._sentencepiece = self._open_sentencepiece()
+        if self._sentencepiece is None:
+            _ = self.tokenizer  # refuse now what does not fit the graph
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer":
+        """The tokenizer of tokenizer.json, with truncation to `max_tokens` and without padding."""
+        return _open_tokenizer(self._file, self._manifest)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
@@ -40,14 +59,27 @@ class BundleTokenizer:
         pending, width = list(range(len(texts))), self._max_tokens * _CHARACTERS_PER_TOKEN
         while pending:
             heads = [_head(texts[row], width) for row in pending]
-            encodings = self.tokenizer.encode_batch_fast([self._prefix + clean(head) for head in heads])
             too_short = []
-            for row, head, encoding in zip(pending, heads, encodings, strict=True):
-                sequences[row] = encoding.ids or [self.pad_token_id]
+            for row, head, ids in zip(pending, heads, self._ids(heads), strict=True):
+                sequences[row] = ids or [self.pad_token_id]
                 if len(sequences[row]) < self._max_tokens and len(head) < min(len(texts[row]), LONGEST_TEXT):
                     too_short.append(row)
             pending, width = too_short, 8 * width
         return sequences
+
+    def _ids(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """Yield the token ids of each text, by SentencePiece if it can."""
+        texts = [self._prefix + clean(text) for text in texts]
+        fast = self._sentencepiece
+        read = [fast is not None and fast.reads(text) for text in texts]
+        if fast is not None:
+            simple = [text for text, is_read in zip(texts, read, strict=True) if is_read]
+            by_sentencepiece = iter(fast.token_ids(simple, self._max_tokens))
+        if not all(read):
+            others = [text for text, is_read in zip(texts, read, strict=True) if not is_read]
+            by_tokenizers = (encoding.ids for encoding in self.tokenizer.encode_batch_fast(others))
+        for is_read in read:
+            yield next(by_sentencepiece if is_read else by_tokenizers)
 
     def windows(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """Return the token ids of each text in windows of at most `max_tokens`, each with its special tokens.
@@ -59,6 +91,23 @@ class BundleTokenizer:
             [window.ids or [self.pad_token_id] for window in (encoding, *encoding.overflowing)]
             for encoding in encodings
         ]
+
+    def _open_sentencepiece(self) -> SentencePieceTokenizer | None:
+        """Open the SentencePiece model in the cache, and make it if there is none; None where its ids would differ."""
+
+        def make(place: Path) -> None:
+            # An empty folder says that the ids would differ.
+            if is_exact(self.tokenizer):
+                write_sentencepiece(self.tokenizer, place / _SENTENCEPIECE)
+
+        facts = [str(self._manifest.get(key)) for key in ("max_tokens", "vocab_size", "pad_token_id")]
+        folder = cached_folder("tokenizers", "-".join([sha256_of(self._file), *facts]), make)
+        if folder is None or not (folder / _SENTENCEPIECE).is_file():
+            return None
+        try:
+            return SentencePieceTokenizer(folder / _SENTENCEPIECE)
+        except ImportError:  # a worker on another host may lack sentencepiece
+            return None
 
 
 def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
@@ -94,10 +143,8 @@ def _head(text: str, width: int) -> str:
     return text[: max(end, 0)]
 
 
-def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> Tokenizer:
+def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> "Tokenizer":
     """Open tokenizer.json and refuse a tokenizer whose ids or lengths the graph cannot take."""
-    if not file.is_file():
-        raise InputError(f"{file}: no such file; export the bundle again")
     try:
         tokenizer = read_tokenizer(file)
     except Exception as error:  # tokenizers raises nothing more precise

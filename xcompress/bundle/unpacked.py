@@ -10,12 +10,12 @@ from pathlib import Path
 
 import onnxruntime
 
-from xcompress.errors import XCompressError
-from xcompress.files import cache_folder, sha256_of, whole_folder
+from xcompress.bundle.cached import cached_folder
+from xcompress.files import sha256_of
 
 _LEAST_BYTES = 4_000_000
 """Smaller graphs are opened as they are."""
-_MODEL, _HASHES = "model.onnx", "sha256"
+_MODEL = "model.onnx"
 _EXTERNAL_BYTES = 1024
 """Smaller weights stay in the graph."""
 
@@ -27,26 +27,10 @@ def unpacked_copy(graph: Path, digest: str | None = None) -> Path | None:
     :param digest: its SHA-256, if known.
     :returns: the copy's graph, or None where it does not pay, or the cache cannot be written.
     """
-    try:
-        if graph.suffix != ".onnx" or graph.stat().st_size < _LEAST_BYTES:
-            return None
-        name = f"{digest or sha256_of(graph)}-{onnxruntime.__version__}-{platform.machine()}"
-        folder = cache_folder() / "unpacked" / name
-        if not _is_whole(folder):
-            _make_copy(graph, folder)
-    except (ImportError, OSError, XCompressError):  # ImportError: without platformdirs there is no cache
+    if graph.suffix != ".onnx" or not graph.is_file() or graph.stat().st_size < _LEAST_BYTES:
         return None
-    return folder / _MODEL
 
-
-def _make_copy(graph: Path, folder: Path) -> None:
-    """Write a copy, complete or not at all.
-
-    :raises OSError: when onnxruntime cannot write it.
-    :raises InputError: when the folder cannot be written.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(folder) as place:
+    def make(place: Path) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
@@ -60,16 +44,7 @@ def _make_copy(graph: Path, folder: Path) -> None:
             onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors have no common base class below Exception
             raise OSError(f"{graph}: onnxruntime cannot write a copy") from error
-        (place / _HASHES).write_text(_hashes(place), encoding="utf-8")
 
-
-def _is_whole(folder: Path) -> bool:
-    """Tell whether a copy is complete and unchanged."""
-    try:
-        return (folder / _HASHES).read_text(encoding="utf-8") == _hashes(folder)
-    except (OSError, ValueError):
-        return False
-
-
-def _hashes(folder: Path) -> str:
-    return "\n".join(sha256_of(folder / name) for name in (_MODEL, f"{_MODEL}_data"))
+    name = f"{digest or sha256_of(graph)}-{onnxruntime.__version__}-{platform.machine()}"
+    folder = cached_folder("unpacked", name, make)
+    return folder and folder / _MODEL

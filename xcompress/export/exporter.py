@@ -22,6 +22,7 @@ from xcompress.bundle.manifest import (
     is_unchanged,
 )
 from xcompress.bundle.phone_runtimes import has_runtime, install_command, open_phone_session
+from xcompress.bundle.sentencepiece_model import count_equal, write_sentencepiece
 from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, GraphEncoder, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
@@ -30,7 +31,6 @@ from xcompress.export.executorch import write_executorch
 from xcompress.export.folder import write_bundle
 from xcompress.export.graph import decide_folding, options_for, write_graph, write_openvino, write_ort
 from xcompress.export.prepare import Prepared, prepare
-from xcompress.export.sentencepiece_model import count_equal, write_sentencepiece
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import Bounds, Graph, Reference, make_reference, verify_fp32, verify_quantized

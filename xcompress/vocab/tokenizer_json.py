@@ -11,17 +11,12 @@ from typing import Any
 from tokenizers import Tokenizer, pre_tokenizers
 
 from xcompress.errors import InputError
+from xcompress.tokenizer_file import SCORE_STEPS
 
 TRIMMABLE = ("Unigram", "WordPiece", "BPE")
 SPACE = "\u2581"
 """Represents a space in tokens that begin a word."""
 ASCII = frozenset(map(chr, range(33, 127)))
-SCORE_STEPS = 128
-"""Scores of a student's Unigram tokens are multiples of 1 / this. Then float32 adds up those of a sentence exactly.
-
-Implementations that compute in float32 and in float64 break ties between segmentations differently otherwise: in 58 of
-a million sentences, SentencePiece and tokenizers did not agree on multilingual-e5-small's tokens.
-"""
 _PUNCTUATION = ("P", "Sc", "Sm")
 _SIGNS = ("Nd", *_PUNCTUATION)
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -108,12 +109,17 @@ class Session:
             **self.do_memory(),
         }
 
-    def do_tokenizer(self, file: str) -> Reply:
+    def do_tokenizer(self, file: str, in_bundle: bool) -> Reply:
         """Load a tokenizer in a worker without a model; return the resident bytes that it adds."""
-        tokenizers = importlib.import_module("tokenizers")
+        from xcompress.bundle.manifest import read_manifest
+        from xcompress.bundle.tokenizer import BundleTokenizer
+
+        path = Path(file)
         before = memory.resident()
-        tokenizer = tokenizers.Tokenizer.from_file(file)
-        tokenizer.encode("one")
+        if in_bundle:
+            BundleTokenizer(path.parent, read_manifest(path.parent)).token_ids(["one"])
+        else:
+            importlib.import_module("tokenizers").Tokenizer.from_file(file).encode("one")
         return {"resident": memory.resident() - before}
 
     def do_machine(self) -> Reply:

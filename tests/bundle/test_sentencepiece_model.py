@@ -1,0 +1,175 @@
+"""A Unigram vocabulary as a SentencePiece model: which texts have the same ids, and for which tokenizers."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from tests.helpers.student import make_tokenizer
+from xcompress.bundle.released import released_folder, released_names
+from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, count_equal, is_exact, write_sentencepiece
+from xcompress.corpus.graded import DATA
+
+
+@pytest.mark.parametrize("name", released_names())
+def test_sentencepiece_gives_the_ids_of_the_released_models(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
+    tokenizer = Tokenizer.from_file(str(released_folder(name) / "tokenizer.json"))
+    tokenizer.enable_truncation(24)
+    lines = [line for file in DATA.glob("sentences.*.txt") for line in file.read_text(encoding="utf-8").splitlines()]
+    texts = ["", *(f"query: {line}" for line in lines), "Ω ≈ ½ ﬁ 日本 😀"]
+    file = tmp_path / "tokenizer.model"
+    assert write_sentencepiece(tokenizer, file)
+    expected = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    assert count_equal(file, texts, expected) == len(texts)
+    assert count_equal(file, texts, [[0, 5, 2]] * len(texts)) == 0
+    cpp = pytest.importorskip("pytorch_tokenizers", reason="executorch is not installed").CppSPTokenizer()
+    cpp.load(str(file))
+    tokenizer.no_truncation()
+    assert all(list(cpp.encode(text, 1, 1)) == tokenizer.encode(text).ids for text in texts)
+
+
+def test_other_vocabularies_are_left_alone(tmp_path: Path) -> None:
+    assert not write_sentencepiece(make_tokenizer(), tmp_path / "tokenizer.model")
+    assert not (tmp_path / "tokenizer.model").exists()
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Tokenizer:
+    tokenizer = Tokenizer.from_file(str(released_folder("tiny") / "tokenizer.json"))
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def fast(tiny: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> SentencePieceTokenizer:
+    file = tmp_path_factory.mktemp("tiny") / "tokenizer.model"
+    assert write_sentencepiece(tiny, file)
+    return SentencePieceTokenizer(file)
+
+
+def assert_same_ids(tiny: Tokenizer, fast: SentencePieceTokenizer, texts: list[str]) -> None:
+    expected = [encoding.ids for encoding in tiny.encode_batch_fast(texts)]
+    found = fast.token_ids(texts, 10_000)
+    assert [text for text, old, new in zip(texts, expected, found, strict=True) if old != new] == []
+
+
+def simple_characters(fast: SentencePieceTokenizer) -> list[str]:
+    return [chr(code) for code in range(1, 0x11000) if fast.reads(f"\u0628{chr(code)}\u0628")]
+
+
+@pytest.mark.parametrize("pattern", ["a{}b", "{}", " {}{} b"])
+def test_each_simple_character_has_the_same_ids(tiny: Tokenizer, fast: SentencePieceTokenizer, pattern: str) -> None:
+    texts = [pattern.replace("{}", character) for character in simple_characters(fast)]
+    read = [text for text in texts if fast.reads(text)]
+    assert len(read) > 34_000
+    assert_same_ids(tiny, fast, read)
+
+
+def test_no_simple_character_becomes_more_than_four(tiny: Tokenizer, fast: SentencePieceTokenizer) -> None:
+    lengths = [len(tiny.normalizer.normalize_str(character)) for character in simple_characters(fast)]
+    assert max(lengths) == 4
+
+
+def test_ties_between_segmentations_are_broken_alike(tiny: Tokenizer, fast: SentencePieceTokenizer) -> None:
+    drawn = random.Random(1)
+    parts = ["ha", "a", "!", "...", "0", "00", "no", "in", "la", "\u0660", "te", "ss", "\u4e2d", " "]
+    texts = ["".join(drawn.choice(parts) * drawn.randint(1, 9) for _ in range(4)) for _ in range(5000)]
+    letters = simple_characters(fast)[:3000]
+    texts += ["".join(drawn.choices(letters, k=drawn.randint(1, 40))) for _ in range(5000)]
+    read = [text for text in texts if fast.reads(text)]
+    assert len(read) > 8000
+    assert_same_ids(tiny, fast, read)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rain ",
+        "rain\n",
+        "\u00a0",
+        "e\u0301",
+        "a\u064b",
+        "<s>",
+        "\r\n",
+        "\U0001f600",
+        "\uff76\uff9e",
+        "\u200b",
+        "a" * 1051,
+    ],
+)
+def test_other_texts_are_left_to_the_tokenizers_library(fast: SentencePieceTokenizer, text: str) -> None:
+    assert not fast.reads(text)
+
+
+def test_a_long_text_is_truncated_before_the_last_special_token(tiny: Tokenizer, fast: SentencePieceTokenizer) -> None:
+    (ids,) = fast.token_ids(["the boat waits for the tide"], 5)
+    whole = tiny.encode("the boat waits for the tide").ids
+    assert ids == [*whole[:4], whole[-1]]
+    assert fast.token_ids([""], 5) == [tiny.encode("").ids]
+
+
+def change_score(description: dict[str, Any]) -> None:
+    description["model"]["vocab"][9][1] += 0.001
+
+
+def lower_score(description: dict[str, Any]) -> None:
+    description["model"]["vocab"][9][1] = -30.0
+
+
+def continue_after_a_space(description: dict[str, Any]) -> None:
+    description["model"]["vocab"][9][0] = "of\u2581the"
+
+
+def add_a_word(description: dict[str, Any]) -> None:
+    token = {
+        **description["added_tokens"][0],
+        "id": 9,
+        "content": description["model"]["vocab"][9][0],
+        "special": False,
+    }
+    description["added_tokens"].append(token)
+
+
+def keep_spaces(description: dict[str, Any]) -> None:
+    description["normalizer"] = description["normalizer"]["normalizers"][0]
+
+
+def fold_case(description: dict[str, Any]) -> None:
+    description["normalizer"]["normalizers"].append({"type": "Lowercase"})
+
+
+def take_other_table(description: dict[str, Any]) -> None:
+    description["normalizer"] = {"type": "NFKC"}
+
+
+def end_without_a_token(description: dict[str, Any]) -> None:
+    description["post_processor"]["single"].pop()
+
+
+CHANGES = [
+    *(change_score, lower_score, continue_after_a_space, add_a_word),
+    *(keep_spaces, fold_case, take_other_table, end_without_a_token),
+]
+
+
+def test_the_released_tokenizers_are_exact(tiny: Tokenizer) -> None:
+    assert is_exact(tiny)
+    assert is_exact(Tokenizer.from_file(str(released_folder("small") / "tokenizer.json")))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_tokenizer_with_other_ids_somewhere_is_not_exact(
+    tiny: Tokenizer, change: Callable[[dict[str, Any]], None]
+) -> None:
+    description = json.loads(tiny.to_str())
+    change(description)
+    assert not is_exact(Tokenizer.from_str(json.dumps(description)))
+
+
+def test_other_models_are_not_exact() -> None:
+    assert not is_exact(make_tokenizer())

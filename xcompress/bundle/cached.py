@@ -1,0 +1,42 @@
+"""Folders in the cache that are made from a bundle once; they may be deleted at any time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from xcompress.errors import XCompressError
+from xcompress.files import cache_folder, sha256_of, whole_folder
+
+_HASHES = "sha256"
+"""A file with the hashes of the others."""
+
+
+def cached_folder(kind: str, name: str, make: Callable[[Path], None]) -> Path | None:
+    """Return a folder of the cache; make it if it is missing or damaged.
+
+    :param kind: the folder around it.
+    :param name: says all that its content depends on.
+    :param make: writes the content into a folder. What it raises leaves nothing behind.
+    :returns: None where the content cannot be made, or the cache cannot be written.
+    """
+    try:
+        folder = cache_folder() / kind / name
+        if not _is_whole(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with whole_folder(folder) as place:
+                make(place)
+                (place / _HASHES).write_text(_hashes(place), encoding="utf-8")
+    except (ImportError, OSError, XCompressError):  # ImportError: without platformdirs there is no cache
+        return None
+    return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        return (folder / _HASHES).read_text(encoding="utf-8") == _hashes(folder)
+    except (OSError, ValueError):
+        return False
+
+
+def _hashes(folder: Path) -> str:
+    files = sorted(file for file in folder.iterdir() if file.name != _HASHES)
+    return "\n".join(f"{sha256_of(file)}  {file.name}" for file in files)
