@@ -1,3 +1,4 @@
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,15 @@ def test_a_damaged_sentencepiece_model_is_made_again(empty_cache: Path) -> None:
     made.write_bytes(content)
     assert BundleTokenizer(folder, read_manifest(folder)).token_ids(SENTENCES) == expected
     assert made.read_bytes() != bytes(content)
+
+
+def test_a_token_that_sentencepiece_refuses_leaves_tokenizers(bundle_copy: Path, empty_cache: Path) -> None:
+    description = json.loads((released_folder("tiny") / "tokenizer.json").read_text(encoding="utf-8"))
+    description["model"]["vocab"][9][0] = ""
+    manifest = read_manifest(released_folder("tiny"))
+    (bundle_copy / "tokenizer.json").write_text(json.dumps(description), encoding="utf-8")
+    opened = BundleTokenizer(bundle_copy, manifest)
+    assert opened.token_ids(SENTENCES) == [opened.tokenizer.encode(text).ids for text in SENTENCES]
 
 
 def test_a_tokenizer_that_does_not_fit_the_graph_is_refused_with_a_full_cache_too(empty_cache: Path) -> None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
 """Kinds of pieces in sentencepiece_model.proto."""
-_SPACE = "\u2581"
-"""Represents a space in tokens that begin a word."""
 _UNIGRAM = 1
 """The kind of model there."""
+_SPACE = "\u2581"
+"""Represents a space in tokens that begin a word."""
 _XLM_R_TABLE = "0942789e0111452f1cc446f70036e26d24458c3c7858c53cc12ca4d87531279b"
 """SHA-256 of the table by which XLM-R and its relatives normalise characters (NFKC, with exceptions)."""
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
@@ -48,6 +48,8 @@ class SentencePieceTokenizer:
     """Tokenizes with SentencePiece those texts for which it has exactly the ids of tokenizer.json.
 
     :param file: a file of `write_sentencepiece`, of a tokenizer for which `is_exact` holds.
+    :raises ImportError: when sentencepiece is not installed.
+    :raises RuntimeError: when it cannot read the file.
     """
 
     def __init__(self, file: Path) -> None:
@@ -91,7 +93,7 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
         return False
     around = tokenizer.encode("", add_special_tokens=True).ids
     word = tokenizer.encode("a", add_special_tokens=True).ids
-    if len(around) != 2 or [word[0], word[-1]] != around or len(word) < 3:
+    if len(around) != 2 or len(word) < 3 or [word[0], word[-1]] != around:
         return False
     # sums of scores are exact in float32, which has 24 bits
     scores = [score for _, score in model["vocab"]]

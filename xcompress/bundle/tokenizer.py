@@ -106,7 +106,7 @@ class BundleTokenizer:
             return None
         try:
             return SentencePieceTokenizer(folder / _SENTENCEPIECE)
-        except ImportError:  # a worker on another host may lack sentencepiece
+        except (ImportError, OSError, RuntimeError):  # sentencepiece is missing, or refuses a token
             return None
 
 
