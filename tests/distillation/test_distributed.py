@@ -5,21 +5,22 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.helpers.process import run, start_workers
+from tests.helpers.process import run, start, start_workers
 from tests.helpers.recipe import FROM_SCRATCH, stages_of, write_recipe
 from xcompress.distillation import distributed
 from xcompress.errors import InputError
 from xcompress.files import read_json
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
-TORCHRUN = [*LAUNCH, "--standalone", "--nproc-per-node"]
-DISTILL = ["-m", "xcompress", "distill"]
+TORCHRUN = [*LAUNCH, "--standalone", "--nproc-per-node", "2", "-m", "xcompress"]
+BF16 = {"ACCELERATE_MIXED_PRECISION": "bf16"}
 NAMES = ("assistant", "embedding", "imitation", "contrast")
 STEPS = 40
 CHANGES = [
@@ -31,17 +32,13 @@ CHANGES = [
 ]
 
 
-def distill(launcher: list[str], recipe: Path, folder: Path) -> dict[str, Any]:
-    """Run the recipe; return the manifest."""
-    command = [*launcher, *DISTILL, str(recipe), *CHANGES, "--json", "--run-folder", str(folder)]
-    environment = os.environ | {"ACCELERATE_MIXED_PRECISION": "bf16"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+def command_for(recipe: Path, folder: Path) -> list[str]:
+    return ["distill", str(recipe), *CHANGES, "--run-folder", str(folder)]
 
 
-def losses(manifest: dict[str, Any]) -> dict[str, list[float]]:
-    """Return the loss log of each stage."""
+def losses(folder: Path) -> dict[str, list[float]]:
+    """Return the loss log of each stage of a run."""
+    manifest = read_json(folder / "manifest.json")
     facts = {name: step["facts"] for name, step in manifest["steps"].items()}
     return {name: [point["loss"] for point in fact["loss"]] for name, fact in facts.items() if "loss" in fact}
 
@@ -53,26 +50,52 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("alone") / "run"
-    distill([sys.executable], recipe, folder)
-    return folder
+    folder = tmp_path_factory.mktemp("alone")
+    finish([start(command_for(recipe, folder / "run"), folder / "0.log", BF16)], folder)
+    return folder / "run"
+
+
+def under_torchrun(command: list[str], folder: Path) -> None:
+    command = [*TORCHRUN, *command, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=os.environ | BF16)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == read_json(folder / "run/manifest.json"), "one worker prints"
+
+
+def four_workers(command: list[str], folder: Path) -> None:
+    """Start four workers with the variables that torchrun sets, without waiting for each to load its libraries."""
+    finish(start_workers(command, [folder / f"{rank}.log" for rank in range(4)], BF16), folder)
+
+
+def finish(workers: list[ForkServerProcess], folder: Path) -> None:
+    """Wait for workers, which must end well."""
+    for rank, worker in enumerate(workers):
+        worker.join()
+        assert worker.exitcode == 0, (folder / f"{rank}.log").read_text()[-2000:]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("workers", "again", "compared"),
-    [(2, "1-assistant", ("1-assistant", "2-embedding")), (4, "3-imitation", ("3-imitation",))],
+    ("launch", "workers", "again", "compared"),
+    [
+        (under_torchrun, 2, "1-assistant", ("1-assistant", "2-embedding")),
+        (four_workers, 4, "3-imitation", ("3-imitation",)),
+    ],
 )
-def test_workers_of_torchrun_have_the_loss_of_one_at_the_same_batch(
-    workers: int, again: str, compared: tuple[str, ...], recipe: Path, alone: Path, tmp_path: Path
+def test_workers_have_the_loss_of_one_at_the_same_batch(
+    launch: Callable[[list[str], Path], None],
+    workers: int,
+    again: str,
+    compared: tuple[str, ...],
+    recipe: Path,
+    alone: Path,
+    tmp_path: Path,
 ) -> None:
     """Both start a stage from the same files; in earlier steps, rounding to float16 would magnify the last digit."""
-    folder = Path(shutil.copytree(alone, tmp_path / "together"))
+    folder = Path(shutil.copytree(alone, tmp_path / "run"))
     shutil.rmtree(folder / again)
-    expected, actual = (
-        losses(read_json(alone / "manifest.json")),
-        losses(distill([*TORCHRUN, str(workers)], recipe, folder)),
-    )
+    launch(command_for(recipe, folder), tmp_path)
+    expected, actual = losses(alone), losses(folder)
     for stage in compared:
         assert len(actual[stage]) >= STEPS / 4
         assert actual[stage] == pytest.approx(expected[stage], rel=1e-3), stage
@@ -115,14 +138,11 @@ def test_a_worker_that_is_killed_stops_the_others_with_one_line_and_the_run_goes
     assert last.startswith("error: worker 1 of 2: another worker has ended") and "it goes on at the last" in last
     assert "Traceback" not in logs[1].read_text()
 
-    for worker in start_workers([*command, str(folder)], logs):
-        worker.join()
-        assert worker.exitcode == 0, [log.read_text()[-2000:] for log in logs]
+    finish(start_workers([*command, str(folder)], logs), tmp_path)
     manifest = read_json(folder / "manifest.json")
     assert manifest["machine"]["workers"] == 2
     assert manifest["steps"]["1-dual"]["facts"]["seconds_before"] > 0
-    expected = losses(read_json(alone / "manifest.json"))["1-dual"]
-    assert losses(manifest)["1-dual"] == pytest.approx(expected, rel=1e-3)
+    assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)
 
 
 @pytest.mark.slow
@@ -144,12 +164,8 @@ def test_two_hosts_have_the_loss_of_one_process_and_stop_when_one_disappears(
     assert "error: worker 0 of 2: another worker has ended" in said or "SIGTERM" in said
     assert not (folder / "manifest.json").exists()
 
-    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
-    for worker in start_workers(command, logs):
-        worker.join()
-        assert worker.exitcode == 0, [log.read_text()[-2000:] for log in logs]
-    expected = losses(read_json(alone / "manifest.json"))["1-dual"]
-    assert losses(read_json(folder / "manifest.json"))["1-dual"] == pytest.approx(expected, rel=1e-3)
+    finish(start_workers(command, [tmp_path / f"{rank}.log" for rank in range(2)]), tmp_path)
+    assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)
 
 
 def start_hosts(command: list[str], folder: Path) -> list[subprocess.Popen[bytes]]:
@@ -178,15 +194,9 @@ def test_what_cuts_a_model_into_parts_is_refused(
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(recipe: Path, tmp_path: Path) -> None:
-    command = [
-        *TORCHRUN,
-        "2",
-        *DISTILL,
-        str(recipe),
-        "stages.contrast.batch_size=7",
-        "--run-folder",
-        str(tmp_path / "run"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
-    assert done.returncode != 0
-    assert "stages.contrast.batch_size: 7 cannot be shared equally by 2 workers" in done.stderr
+    command = ["distill", str(recipe), "stages.contrast.batch_size=7", "--run-folder", str(tmp_path / "run")]
+    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
+    for worker in start_workers(command, logs):
+        worker.join()
+        assert worker.exitcode == 2
+    assert "stages.contrast.batch_size: 7 cannot be shared equally by 2 workers" in logs[0].read_text()

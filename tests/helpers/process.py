@@ -8,6 +8,18 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+_ALL_OF = """
+import sys
+from xcompress.cli.main import main
+codes = []
+for command in {commands!r}:
+    sys.argv = ["xcompress", *command]
+    try:
+        main()
+    except SystemExit as stopped:
+        codes.append(stopped.code or 0)
+print(codes)
+"""
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["xcompress.cli.main", "xcompress.distillation.pipeline", "sentence_transformers"])
 """Each process starts with these modules loaded: loading them takes some ten times as long as a small stage."""
@@ -27,13 +39,20 @@ def run(arguments: list[str], output: Path) -> None:
     assert process.exitcode == 0, output.read_text(errors="replace")[-2000:]
 
 
-def start_workers(arguments: list[str], outputs: Sequence[Path]) -> list[ForkServerProcess]:
+def code_of(commands: Sequence[Sequence[str]]) -> str:
+    """Return Python code that runs `xcompress` with each of these arguments in turn; it prints the exit codes last."""
+    return _ALL_OF.format(commands=[list(command) for command in commands])
+
+
+def start_workers(
+    arguments: list[str], outputs: Sequence[Path], environment: Mapping[str, str] | None = None
+) -> list[ForkServerProcess]:
     """Start `xcompress` as several workers of one run, as torchrun does; each prints to a file of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(outputs))}
-    group["LOCAL_WORLD_SIZE"] = group["WORLD_SIZE"]
+    group |= {"LOCAL_WORLD_SIZE": group["WORLD_SIZE"], **(environment or {})}
     return [
         start(arguments, output, group | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank, output in enumerate(outputs)
