@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests share, and the order of the test files."""
 
+import gc
 import os
 import shutil
 from collections import Counter
@@ -17,6 +18,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files with most slow tests first, so that with `--dist loadfile` no process ends long after another."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_garbage_to_search() -> None:
+    """Leave what is there before a file's tests, above all the libraries, out of the collections of garbage after it.
+
+    transformers collects after every training, and with the libraries of all tests loaded that takes a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,9 @@
 """A recipe small enough for a test: a tiny random teacher and assistant, on the graded sentences as parallel text."""
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -87,10 +91,7 @@ def write_monolingual(folder: Path) -> tuple[str, str]:
 
 def write_recipe(folder: Path) -> Path:
     """Write models, text and recipe into the folder; return the path of the recipe."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_teacher(folder)
-    _write_bert(folder / "assistant", layers=4, seed=2)
-    write_corpus(folder)
+    shutil.copytree(_models_and_corpus(), folder, dirs_exist_ok=True)
     training = {"steps": 12, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_steps": 4}
     recipe = {
         "name": "small",
@@ -113,6 +114,17 @@ def write_recipe(folder: Path) -> Path:
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
     return path
+
+
+@cache
+def _models_and_corpus() -> Path:
+    """Make the models and the text of all recipes once per process."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write_teacher(folder)
+    _write_bert(folder / "assistant", layers=4, seed=2)
+    write_corpus(folder)
+    return folder
 
 
 def small_recipe(folder: Path, *overrides: str) -> Recipe:

@@ -39,6 +39,12 @@ CONFIG = StudentConfig(
 
 
 def make_tokenizer() -> Tokenizer:
+    return Tokenizer.from_str(_tokenizer_json())
+
+
+@cache
+def _tokenizer_json() -> str:
+    """Choose the words, for which the text of the whole package is read."""
     words = list(dict.fromkeys(word for text in [*SENTENCES, *real_sentences()] for word in text.split()))[:390]
     vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "query:": 4}
     vocabulary |= {word: 5 + number for number, word in enumerate(words)}
@@ -48,7 +54,7 @@ def make_tokenizer() -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    return tokenizer
+    return tokenizer.to_str()
 
 
 def make_student(**changes: object) -> Student:
