@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
+from tests.helpers.process import code_of
 from tests.helpers.student import SENTENCES, bundle, change_manifest, save_student
+from xcompress.bench.machine import STAT
 from xcompress.cli.extras import _DISTRIBUTIONS, _EXTRAS, COMMAND_EXTRAS, missing_extra
 from xcompress.cli.main import app
 
@@ -28,6 +30,8 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
 """
+
+SHORT = ("--quick", "--grid", "1x8", "--threads", "1")
 
 
 @cache
@@ -48,13 +52,13 @@ OPTIONAL = sorted(set().union(*map(import_names, _EXTRAS)) | {"onnxscript"})
 
 @pytest.fixture
 def run(working_folder: Path) -> Run:
-    """Run a command in a process that lacks some packages; without names, all optional ones."""
+    """Run a command, or code, in a process that lacks some packages; without names, all optional ones."""
 
-    def run(*arguments: str, without: list[str] = OPTIONAL) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, code: str = "", without: list[str] = OPTIONAL) -> subprocess.CompletedProcess[str]:
         (working_folder / "blocked").mkdir(exist_ok=True)
         (working_folder / "blocked" / "sitecustomize.py").write_text(BLOCK.format(packages=without))
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(working_folder / "blocked"), str(ROOT)])}
-        command = [sys.executable, "-m", "xcompress", *arguments]
+        command = [sys.executable, *(["-c", code] if code else ["-m", "xcompress"]), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
     return run
@@ -83,36 +87,61 @@ def test_other_commands_work_with_the_base_install(run: Run) -> None:
     for arguments in (
         ("embed", "rain", "--model", str(bundle())),
         ("search", "lines.txt", "rain", "--model", str(bundle())),
-        ("models",),
-        ("recipe", "list"),
-        ("recipe", "show", "minilm_ru3"),
-        ("recipe", "validate", "minilm_ru3"),
-        ("recipe", "copy", "minilm_ru3", "mine.yaml"),
         ("--version",),
-        ("--help",),
-        *((command, "--help") for command in (*COMMAND_EXTRAS, "embed", "search", "models", "demo", "recipe")),
     ):
         done = run(*arguments)
         assert (done.returncode, done.stderr) == (0, ""), arguments
 
 
+def test_help_models_and_recipes_work_with_the_base_install(run: Run) -> None:
+    """One process runs all of them."""
+    commands = (
+        ("models",),
+        ("recipe", "list"),
+        ("recipe", "show", "minilm_ru3"),
+        ("recipe", "validate", "minilm_ru3"),
+        ("recipe", "copy", "minilm_ru3", "mine.yaml"),
+        ("--help",),
+        *((command, "--help") for command in (*COMMAND_EXTRAS, "embed", "search", "models", "demo", "recipe")),
+    )
+    done = run(code=code_of(commands))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == str([0] * len(commands))
+
+
 def test_bench_of_a_bundle_works_with_the_base_install(run: Run, bundle_copy: Path) -> None:
+    """The report says what was left out."""
     change_manifest(bundle_copy, languages=["en", "de"])
-    done = run("bench", str(bundle_copy), "--quick", "--grid", "1x8", "--threads", "1", "--json")
+    done = run("bench", str(bundle_copy), *SHORT, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["results"][0]["accuracy"]
+    report = json.loads(done.stdout)
+    for result in report["results"]:
+        assert result["failed"] is None
+        assert result["start"] and result["memory"] and result["latency"] and result["throughput"]
+        assert result["accuracy"]
+    assert report["peaks"] == {}
+    left_out = [note for note in report["notes"] if "pip install 'xcompress[bench]'" in note]
+    unmeasured = {note.partition(" was not measured: needs ")[2].partition(";")[0] for note in left_out}
+    assert unmeasured == ({"onnx"} if STAT.exists() else {"onnx", "psutil"})
 
 
 @pytest.mark.parametrize(
     ("options", "extra"),
-    [(("--html", "page.html"), "bench"), (("--reference", "student"), "export"), (("--device", "wasm"), "browser")],
-    ids=lambda value: value[0] if isinstance(value, tuple) else value,
+    [
+        (("--html", "page.html"), "bench"),
+        (("--reference", "student"), "export"),
+        (("--reference", "./absent"), "export"),
+        (("--device", "wasm"), "browser"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
 def test_bench_names_the_extra_of_an_option(run: Run, options: tuple[str, ...], extra: str) -> None:
     save_student(Path("student"))
-    done = run("bench", str(bundle()), "--quick", "--grid", "1x8", "--threads", "1", *options)
+    done = run("bench", str(bundle()), *SHORT, *options)
     assert done.returncode == 2
-    assert f"pip install 'xcompress[{extra}]'" in done.stderr.splitlines()[-1]
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert f"pip install 'xcompress[{extra}]'" in error
 
 
 def test_the_demo_asks_for_no_extra(run: Run) -> None:
@@ -122,11 +151,22 @@ def test_the_demo_asks_for_no_extra(run: Run) -> None:
 
 
 def test_its_own_extra_is_enough_for_export_and_bench(run: Run) -> None:
+    def others(extra: str) -> list[str]:
+        return sorted(set(OPTIONAL) - import_names(extra))
+
     save_student(Path("student"))
-    for arguments in ("export student --output made", "bench made --quick --grid 1x8 --threads 1"):
-        extra = arguments.split()[0]
-        done = run(*arguments.split(), without=sorted(set(OPTIONAL) - import_names(extra)))
-        assert done.returncode == 0, done.stderr
+    made = Path("made").resolve()
+    done = run("export", "student", "--onnx", "--quantize", "--output", str(made), without=others("export"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(made)
+    assert (made / "onnx/model_quantized.onnx").is_file()
+    done = run("bench", "made", *SHORT, "--json", "--html", "page.html", without=others("bench"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [result["failed"] for result in report["results"]] == [None, None]
+    assert report["peaks"]
+    assert not any("pip install" in note for note in report["notes"])
+    assert Path("page.html").is_file()
 
 
 def test_every_command_is_covered() -> None:

@@ -75,15 +75,6 @@ def test_an_unexpected_error_is_one_line_and_exit_code_1(
     assert "unexpected RuntimeError: the bearing is worn; add --debug" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.slow
-def test_export_and_its_result_on_a_student_folder(tmp_path: Path) -> None:
-    student = save_student(tmp_path / "student")
-    done = run("export", str(student), "--onnx", "--quantize", "--output", str(tmp_path / "bundle"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(tmp_path / "bundle")
-    assert (tmp_path / "bundle" / "onnx" / "model_quantized.onnx").is_file()
-
-
 def test_a_disk_that_fills_up_during_export_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
