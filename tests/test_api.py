@@ -13,12 +13,18 @@ import pytest
 
 import xcompress
 from tests.helpers import ROOT
+from tests.helpers.bench import measure_little
 from tests.helpers.recipe import write_recipe
 from tests.helpers.student import SENTENCES, bundle, save_student
 from xcompress.api import ExportOptions, _flatten
 from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
+
+
+@pytest.fixture(autouse=True)
+def little_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_little(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +87,7 @@ def test_one_sentence_gives_one_vector_and_a_list_gives_rows() -> None:
     np.testing.assert_array_equal(encoder.encode([SENTENCES[0]]), one[None])
 
 
+@pytest.mark.usefixtures("little_text")
 def test_export_model_takes_an_encoder_folder(tmp_path: Path) -> None:
     made = xcompress.export_model(save_student(tmp_path / "student"), tmp_path / "bundle", precision="fp32")
     assert made == xcompress.Bundle(tmp_path / "bundle")

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.helpers.bench import measure_little
 from tests.helpers.student import bundle, save_student
 from xcompress.bench import run
-from xcompress.bench.latency import SHAPES, Effort, Shape
+from xcompress.bench.latency import SHAPES, Shape
 from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
 from xcompress.bench.report.notes import load_warnings
@@ -28,6 +29,7 @@ from xcompress.recipe import load_recipe
 
 HOLDOUT = "\n".join(f"sentence number {n}\tSatz Nummer {n}" for n in range(30)) + "\n"
 QUICK = BenchConfig(quick=True)
+SHORT = replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
 
 
 def make_run(folder: Path) -> Path:
@@ -44,7 +46,7 @@ def make_run(folder: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
+    measure_little(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
@@ -115,7 +117,7 @@ def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> Non
     place = Path("loose")
     shutil.copytree(bundle(), place)
     break_file(place / "onnx/model_quantized.onnx")
-    report = bench(place, config=QUICK)
+    report = bench(place, config=SHORT)
     fp32, int8 = report.results
     assert fp32.failed is None
     assert fp32.accuracy
@@ -127,16 +129,14 @@ def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> Non
     assert "no reference" in capsys.readouterr().err
     break_file(place / "onnx/model.onnx")
     with pytest.raises(XCompressError, match="every subject failed; the first, small, ONNX fp32"):
-        bench(place, config=QUICK)
+        bench(place, config=SHORT)
 
 
 def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
     for name in ("one", "two", "three"):
         shutil.copytree(bundle(), name)
     (Path("three") / "manifest.json").write_text("{", encoding="utf-8")
-    report = bench(
-        [Path("one"), Path("three")], reference="two", config=replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
-    )
+    report = bench([Path("one"), Path("three")], reference="two", config=SHORT)
     assert [(one.name, bool(one.failed)) for one in report.results] == [
         ("two, ONNX int8", False),
         ("one, ONNX int8", False),
@@ -151,11 +151,10 @@ def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
 
 def test_a_reference_that_cannot_load_leaves_the_others() -> None:
     shutil.copytree(bundle(), "loose")
-    config = replace(QUICK, grid=(Shape(1, 8),), threads=(1,))
-    report = bench(Path("loose"), reference="python:no_such_module:encode", config=config)
+    report = bench(Path("loose"), reference="python:no_such_module:encode", config=SHORT)
     assert [bool(one.failed) for one in report.results] == [True, False, False]
     assert "no_such_module" in str(report.results[0].failed)
-    report = bench(Path("loose"), reference="./absent", config=config)
+    report = bench(Path("loose"), reference="./absent", config=SHORT)
     assert "absent: no such folder" in str(report.results[0].failed)
     assert report.reference is None
 
@@ -175,7 +174,7 @@ def test_any_python_code_is_a_reference() -> None:
         "import numpy as np\ndef encode(texts):\n    return np.array([[len(t), 1.0, t.count('e')] for t in texts])\n",
         encoding="utf-8",
     )
-    report = bench(Path("loose"), reference="python:lengths:encode", config=QUICK)
+    report = bench(Path("loose"), reference="python:lengths:encode", config=SHORT)
     reference, *others = report.results
     assert (reference.kind, reference.failed, reference.latency) == ("python", None, ())
     assert reference.throughput and reference.throughput.tokens is None

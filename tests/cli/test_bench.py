@@ -6,9 +6,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.helpers import ROOT
+from tests.helpers.bench import measure_little
 from tests.helpers.student import bundle
-from xcompress.bench import run
-from xcompress.bench.latency import Effort
 from xcompress.cli.main import app
 from xcompress.errors import GateError, InputError
 
@@ -17,7 +16,7 @@ FAST = ("--quick", "--grid", "1x8", "--threads", "1")
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
+    measure_little(monkeypatch)
     monkeypatch.chdir(tmp_path)
     shutil.copytree(bundle(), "loose")
 

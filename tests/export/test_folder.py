@@ -157,7 +157,7 @@ FOREIGN: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("offline")
+@pytest.mark.usefixtures("offline", "little_text")
 @pytest.mark.parametrize("options", FOREIGN)
 def test_a_foreign_encoder_gives_its_vectors_in_every_loader(options: dict[str, Any], tmp_path: Path) -> None:
     expected = save_pipeline(tmp_path / "mine", **options).encode(TEXTS)

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import xcompress
+from tests.helpers.bench import measure_little
 from tests.helpers.student import SENTENCES, bundle
-from xcompress.bench import run
 from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, SshHost
-from xcompress.bench.latency import Effort, Shape
+from xcompress.bench.latency import Shape
 from xcompress.bench.machine import describe
 from xcompress.bench.peak import peak_graph
 from xcompress.bench.run import BenchConfig, bench
@@ -369,7 +369,7 @@ def test_a_worker_process_runs_from_the_runner_alone(runner: Path, requests: str
 @pytest.mark.slow
 def test_a_bench_runs_on_another_host(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
+    measure_little(monkeypatch)
     report = bench(bundle(), device=f"ssh:{ALIAS}", config=BenchConfig((Shape(1, 8),), (1,), quick=True))
     assert [one.name for one in report.results if not one.failed] == ["small, ONNX fp32", "small, ONNX int8"]
     assert report.reference == "small, ONNX fp32", "without another reference the float32 graph is one"

@@ -1,0 +1,13 @@
+"""A bench that takes seconds: its figures are of the right kind and not precise."""
+
+import pytest
+
+from xcompress.bench import peak, run
+from xcompress.bench.latency import Effort
+
+
+def measure_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time a quick bench and the machine's peak with a few calls."""
+    monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
+    monkeypatch.setattr(peak, "CALLS", 2)
+    monkeypatch.setattr(peak, "PASSES", 1)
