@@ -24,7 +24,7 @@ from xcompress.bundle.released import released_folder
 from xcompress.export.exporter import export
 
 PAGE = ROOT / "benchmarks/reliability.md"
-SHARE = 0.1
+SHARE = 0.05
 """What of each job runs with the other tests."""
 
 
@@ -57,7 +57,7 @@ JOBS = {
 HEAD = """# Random and damaged input
 
 Written by `make fuzz`, which repeats all of it with the same seeds. Each attempt must end with a right result, or with
-an error of one printable line; tests/fuzz/ says what is right. A tenth of it runs in `make test`.
+an error of one printable line; tests/fuzz/ says what is right. A twentieth of it runs in `make test`.
 
 | attempts | number | how they ended | failed | seconds |
 |---|--:|---|--:|--:|

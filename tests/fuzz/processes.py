@@ -61,17 +61,16 @@ def kill_export(folder: Path, student: Path, count: int) -> Tally:
 def kill_distill(folder: Path, recipe: Path, count: int) -> Tally:
     """Kill `distill` at any moment, again and again: at last its student has the bytes of a run left alone."""
     (folder / "out").mkdir()
-    command = ["distill", str(recipe), "--run-folder"]
-    run([*command, str(folder / "whole")], folder / "whole.log")
-    expected = sha256_of(folder / "whole/student/model.safetensors")
+    whole = folder / "whole/run/student/model.safetensors"
 
     def check() -> None:
         weights, manifest = (folder / "out/run" / name for name in ("student/model.safetensors", "manifest.json"))
-        assert not weights.exists() or sha256_of(weights) == expected, "other weights"
+        assert not weights.exists() or sha256_of(weights) == sha256_of(whole), "other weights"
         if manifest.exists():
             shutil.rmtree(folder / "out/run")  # the next one starts anew
 
-    return _kill(Tally("distill killed"), [*command, str(folder / "out/run")], folder, count, "run", check)
+    command = ["distill", str(recipe), "--run-folder", str(folder / "out/run")]
+    return _kill(Tally("distill killed"), command, folder, count, "run", check)
 
 
 def _kill(
@@ -85,15 +84,15 @@ def _kill(
 ) -> Tally:
     """Kill a command at random moments of the time that it takes; at last let it end.
 
-    :param result: what it makes.
+    :param result: what it makes; `whole` in the folder has that of a run left alone.
     :param beside: what it makes beside that.
     """
-    random, longest = Random(SEED), 0.0
-    for place in ("first", "again"):  # the first one waits until the libraries are loaded
-        (folder / place).mkdir()
-        started = time.monotonic()
-        run([*command[:-1], str(folder / place / result)], folder / f"{place}.log")
-        longest = time.monotonic() - started
+    random = Random(SEED)
+    (folder / "whole").mkdir()
+    run(["--version"], folder / "whole.log")  # the first process waits until the libraries are loaded
+    started = time.monotonic()
+    run([*command[:-1], str(folder / "whole" / result)], folder / "whole.log")
+    longest = time.monotonic() - started
     while tally.attempts < count:
         process = start(command, folder / "killed.log")
         process.join(random.uniform(0, longest))
