@@ -9,27 +9,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.process import run, start
+from tests.helpers.process import code_of, run, start
 from tests.helpers.recipe import FROM_SCRATCH, losses, stages_of, write_recipe
 from xcompress.files import read_json, sha256_of
 
-FRESH = [sys.executable, "-m", "xcompress"]
-"""The whole runs are made by an interpreter of their own, whose order of sets is another than that of killed runs."""
-KILLS = ("1-assistant", "1-assistant", "1-assistant", "2-embedding", "2-embedding", "3-imitation", "3-imitation") + (
-    "4-contrast",
-) * 3
-SETTINGS = {"steps": 120, "checkpoint_steps": 6}
-"""A stage takes some seconds, of which a kill picks a moment in the first.
+KILLS = ("1-assistant", "1-assistant", "2-embedding", "3-imitation", "4-contrast", "4-contrast")
+SETTINGS = {"assistant.steps": 120, "embedding.steps": 60, "imitation.steps": 60, "contrast.steps": 120} | {
+    f"{stage}.checkpoint_steps": 6 for stage in ("assistant", "embedding", "imitation", "contrast")
+}
+"""A stage takes a second or more, of which a kill picks a moment in the first.
 
-A logged loss is the mean of three steps, and checkpoints lie between such means.
+In the stages that are killed twice, a logged loss is the mean of three steps, and checkpoints lie between such means.
 """
+OBJECTIVES = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
+DUAL = f"objectives: {OBJECTIVES}, steps: 80, learning_rate: 3.0e-3, dropout: 0.1, moving_decay: 0.99"
+CHANGES = {
+    "four": [f"stages.{key}={value}" for key, value in SETTINGS.items()],
+    "dual": [*FROM_SCRATCH, stages_of(dual=DUAL)],
+}
 PATIENCE = 300
 
 
-def command(folder: Path) -> list[str]:
-    stages = [stage.split("-")[1] for stage in dict.fromkeys(KILLS)]
-    changes = [f"stages.{stage}.{key}={value}" for stage in stages for key, value in SETTINGS.items()]
-    return ["distill", str(write_recipe(folder / "recipe")), *changes, "--run"]
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a recipe and its whole runs, one for each entry of `CHANGES`.
+
+    An interpreter of its own makes them, whose order of sets is another than that of killed runs.
+    """
+    folder = tmp_path_factory.mktemp("whole")
+    write_recipe(folder / "recipe")
+    commands = [[*command(folder, name), str(folder / name)] for name in CHANGES]
+    done = subprocess.run([sys.executable, "-c", code_of(commands)], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["[0, 0]"], done.stderr[-2000:]
+    return folder
+
+
+def command(folder: Path, changes: str) -> list[str]:
+    return ["distill", str(folder / "recipe/small.yaml"), *CHANGES[changes], "--run"]
 
 
 def kill_in(stage: str, folder: Path, command: list[str]) -> None:
@@ -45,41 +61,32 @@ def kill_in(stage: str, folder: Path, command: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_killed_ten_times_ends_with_the_same_weights(tmp_path: Path) -> None:
-    distill = command(tmp_path)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([*FRESH, *distill, str(whole)], check=True, capture_output=True)
+def test_a_run_killed_six_times_ends_with_the_same_weights(whole: Path, tmp_path: Path) -> None:
+    distill, alone, killed = command(whole, "four"), whole / "four", tmp_path / "killed"
     for stage in KILLS:
         kill_in(stage, killed, distill)
         assert not (killed / "manifest.json").exists()
     run([*distill, str(killed)], tmp_path / "killed.log")
-    assert sha256_of(killed / "student/model.safetensors") == sha256_of(whole / "student/model.safetensors")
+    assert sha256_of(killed / "student/model.safetensors") == sha256_of(alone / "student/model.safetensors")
     assert not list(killed.glob(".*.tmp")) and not list(killed.glob("work/*"))
     loss_logs = [
         [step["facts"].get("loss") for step in read_json(folder / "manifest.json")["steps"].values()]
-        for folder in (whole, killed)
+        for folder in (alone, killed)
     ]
     assert loss_logs[0] == loss_logs[1]
 
 
 @pytest.mark.slow
-def test_a_stage_with_moving_teacher_and_dropout_resumes_exactly_after_kills(tmp_path: Path) -> None:
-    objectives = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
-    stage = stages_of(
-        dual=f"objectives: {objectives}, steps: 160, learning_rate: 3.0e-3, dropout: 0.1, moving_decay: 0.99"
-    )
-    recipe = str(write_recipe(tmp_path / "recipe"))
-    command = ["distill", recipe, *FROM_SCRATCH, stage, "--run"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([*FRESH, *command, str(whole)], check=True, capture_output=True)
+def test_a_stage_with_moving_teacher_and_dropout_resumes_exactly_after_kills(whole: Path, tmp_path: Path) -> None:
+    distill, alone, killed = command(whole, "dual"), whole / "dual", tmp_path / "killed"
     for name in ("corpus", "start"):  # a trained vocabulary is not the same in every process
-        shutil.copytree(whole / name, killed / name)
+        shutil.copytree(alone / name, killed / name)
     for least in (1, 3):
-        _kill_after_checkpoints(command, killed, least)
-    run([*command, str(killed)], tmp_path / "killed.log")
-    assert losses(killed, "1-dual") == losses(whole, "1-dual")
-    assert sha256_of(killed / "student/model.safetensors") == sha256_of(whole / "student/model.safetensors")
-    times = [read_json(folder / "1-dual/step.json") for folder in (whole, killed)]
+        _kill_after_checkpoints(distill, killed, least)
+    run([*distill, str(killed)], tmp_path / "killed.log")
+    assert losses(killed, "1-dual") == losses(alone, "1-dual")
+    assert sha256_of(killed / "student/model.safetensors") == sha256_of(alone / "student/model.safetensors")
+    times = [read_json(folder / "1-dual/step.json") for folder in (alone, killed)]
     assert times[0]["facts"]["seconds_before"] == 0
     assert times[1]["seconds"] > times[1]["facts"]["seconds_before"] > 0, "the time of the killed runs counts"
 
