@@ -1,8 +1,8 @@
 import json
 import shutil
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_of_a_large_corpus_the_pairs_that_stages_read_are_tokenised(tmp_path: Pa
     places = np.searchsorted(tokenised, rows)
     ids, _ = TokenFile(folder, "sources").take(places)
     texts = [PAIRS[row].source for row in rows]
-    assert ids.tolist() == sum(token_ids(make_tokenizer(), texts, CONFIG), [])
+    assert ids.tolist() == [*chain.from_iterable(token_ids(make_tokenizer(), texts, CONFIG))]
 
 
 @pytest.mark.parametrize("name", ["sources.npy", "targets.offsets.npy"])
@@ -97,7 +97,7 @@ def test_damaged_tokens_are_made_again(name: str, tmp_path: Path, capsys: pytest
 
 
 def test_an_interruption_leaves_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> Any:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tokens, "token_ids", interrupt)

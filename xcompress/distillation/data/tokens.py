@@ -30,7 +30,7 @@ CHUNK = 8192
 """Texts that are tokenised at a time."""
 BYTES_OF_OFFSETS = 16
 """For each pair, in the files of both sides."""
-_MOST = 0.5
+MOST_READ = 0.5
 """Where stages read a larger share of the pairs, all are tokenised: then a change of the stages changes no token."""
 
 
@@ -91,7 +91,7 @@ def tokens_step(
     is_read = np.zeros(len(pairs), np.bool_)
     for of_stage in stages:
         is_read[of_stage] = True
-    rows = np.flatnonzero(is_read | (is_read.mean() > _MOST))
+    rows = np.flatnonzero(is_read | (is_read.mean() > MOST_READ))
     tokenizer.no_padding()
     tokenizer.enable_truncation(config.max_tokens)
     key = {
