@@ -7,8 +7,8 @@
 
 `run` prepares generated pairs of two languages, each step in a process of its own that may have 256 descriptors open,
 and adds the figures of each step to the results. `report` prints them a million pairs, fits a straight line to each
-step, and says from it what a billion pairs take. `distinct` compares three ways to find the first of equal numbers. `start` says how many
-pairs a process must filter to be worth its start.
+step, and says from it what a billion pairs take. `distinct` compares three ways to find the first of equal numbers.
+`start` says from how many pairs on a second process is worth its start.
 
 The teacher is a stand-in that computes a vector of 32 numbers from the length of a text: an encoder's own time is the
 number of different sentences over its speed.

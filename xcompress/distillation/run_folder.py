@@ -118,7 +118,7 @@ class Run:
         with whole_folder(self.folder / name) as temporary:
             facts: dict[str, Any] = dict(build(temporary))
             inside = sum(step.seconds for step in self.steps[steps_before:] if not step.reused)
-            seconds = round(time.monotonic() - started - inside + facts.get("seconds_before", 0), 1)
+            seconds = round(max(time.monotonic() - started - inside, 0) + facts.get("seconds_before", 0), 1)
             files = to_json(_record_step(temporary))
             write_json(temporary / STEP, {"key": _flatten(key), "seconds": seconds, "facts": facts, "files": files})
         self._remove_checkpoints(name)
