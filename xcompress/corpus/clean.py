@@ -83,7 +83,8 @@ class Cleaner:
 
     def __call__(self, chunk: RawChunk) -> CleanChunk:
         """Return the pairs of a chunk that pass the filters, in their order."""
-        pairs, bad = chunk.pairs, list[BadLine]()
+        pairs: Sequence[Pair] = chunk.pairs
+        bad: Sequence[BadLine] = ()
         if chunk.lines:
             pairs, bad = parse_lines(chunk.lines, chunk.first, chunk.language, chunk.origin)
         result = CleanChunk(chunk.file, chunk.is_last, len(pairs), bad)

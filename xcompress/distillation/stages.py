@@ -269,6 +269,7 @@ def _open_batches(
 ) -> PairBatches:
     """Open the tokens of the pairs of one kind that the stage reads, and their targets."""
     name, stage = inputs.name, inputs.stage
+    text: str | None
     targets: Mapping[str, Targets]
     if kind == "translations":
         text, pairs, rows, of_stages = inputs.corpus.step.key, data.train, data.rows[name], [*data.rows.values()]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ MOST_READ = 0.5
 """Where stages read a larger share of the pairs, all are tokenised: then a change of the stages changes no token."""
 
 
-def id_type(vocabulary: int) -> np.dtype[np.unsignedinteger]:
+def id_type(vocabulary: int) -> np.dtype[Any]:
     """Return the type in which the ids of a vocabulary are written."""
     return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
 
