@@ -17,10 +17,9 @@ from xcompress.corpus.store import PairFile
 from xcompress.distillation.data.targets import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, has_bf16
-from xcompress.distillation.losses.stage import pair_kinds
 from xcompress.distillation.run_folder import STEP
 from xcompress.distillation.teachers.live import BYTES_STORED, check_disk, count_texts
-from xcompress.recipe import Recipe
+from xcompress.recipe import ON_LABELS, ON_SENTENCES, Recipe
 from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of, teacher_width
 from xcompress.recipe.validation import file_references
 from xcompress.sources import can_be_fetched, is_here, resolve
@@ -225,9 +224,11 @@ def _token_megabytes(recipe: Recipe, pairs: int, student: Counts | None) -> int 
         return None
     translations = monolingual = 0
     for stage in recipe.stages.values():
-        of_stage, kinds = stage.steps_on(pairs) * stage.batch_size, pair_kinds(stage)
-        translations += of_stage * ("translations" in kinds)
-        monolingual += of_stage * stage.monolingual_pairs * ("monolingual" in kinds)
+        of_stage, objectives = stage.steps_on(pairs) * stage.batch_size, set(stage.objectives)
+        if objectives.difference(ON_SENTENCES, ON_LABELS):
+            translations += of_stage
+        if not objectives.isdisjoint(ON_SENTENCES):
+            monolingual += of_stage * stage.monolingual_pairs
     if pairs and translations > MOST_READ * pairs:
         translations = pairs
     vocabulary = student.word // (recipe.student.bottleneck or student.norm // 2)
