@@ -3,10 +3,12 @@
     python benchmarks/scale.py run --pairs 1000000 10000000 [--folder FOLDER] [--results scale.json] [--steps NAME ...]
     python benchmarks/scale.py report scale.json
     python benchmarks/scale.py distinct --pairs 1000000 10000000
+    python benchmarks/scale.py start
 
 `run` prepares generated pairs of two languages, each step in a process of its own that may have 256 descriptors open,
 and adds the figures of each step to the results. `report` prints them a million pairs, fits a straight line to each
 step, and says from it what a billion pairs take. `distinct` compares three ways to find the first of equal numbers.
+`start` says from how many pairs on a second process is worth its start.
 
 The teacher is a stand-in that computes a vector of 32 numbers from the length of a text: an encoder's own time is the
 number of different sentences over its speed.
@@ -22,26 +24,32 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer
 
+from xcompress.bundle.released import released_folder
 from xcompress.console import emit, markdown_table
 from xcompress.corpus.build import Gathered, LanguageLines, build
+from xcompress.corpus.clean import Cleaner, RawChunk
 from xcompress.corpus.columns import BLOCK, ColumnFile, part_bits, partition
+from xcompress.corpus.filters import Limits
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.split import split
 from xcompress.corpus.store import PairFile, write_lines
-from xcompress.distillation.data.batches import draw, write_tokens
+from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.targets import SIDES, Sentences, VectorTable
+from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import Vectors, VectorsOf, VectorStore
 from xcompress.files import size_of
 from xcompress.modeling.student import StudentConfig
+from xcompress.processes import map_in_order
 from xcompress.python_process import python_command
 
 LANGUAGES = ("de", "fr")
@@ -50,6 +58,9 @@ DESCRIPTORS = 256
 WIDTH = 32
 """Numbers in a vector of the stand-in for the teacher."""
 BATCH, BATCHES = 64, 1000
+TOKENIZER = "tiny"
+"""The released model whose tokenizer is used."""
+START_LINES = 10_000
 POOL = 10_007
 WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
 WAYS = ("parts on disk (xcompress)", "unique of numpy", "is_first_distinct of polars")
@@ -71,9 +82,10 @@ def generated(language: str, count: int) -> Iterator[bytes]:
         yield as_line(Pair(f"{pool[number % POOL]} {number}", target, "", ""))
 
 
-def build_corpus(folder: Path, count: int) -> None:
+def build_corpus(folder: Path, count: int, processes: int = 1) -> None:
     """Read, filter, tell apart, split and write pairs."""
-    build(folder / "built", [], [(folder / f"{name}.tsv", name, name) for name in LANGUAGES], LANGUAGES)
+    tables = [(folder / f"{name}.tsv", name, name) for name in LANGUAGES]
+    build(folder / "built", [], tables, LANGUAGES, processes=processes)
 
 
 def tell_apart(folder: Path, count: int) -> None:
@@ -136,16 +148,16 @@ def read_vectors(folder: Path, count: int) -> None:
 
 
 def tokenize(folder: Path, count: int) -> None:
-    """Tokenise both sides of all pairs."""
-    words = {word: row for row, word in enumerate(["<unk>", *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    """Tokenise both sides of all pairs as a run does, in the order of the files."""
+    tokenizer = Tokenizer.from_file(str(released_folder(TOKENIZER) / "tokenizer.json"))
     pairs, rows = open_pairs(folder)
-    write_tokens(folder / "tokens", pairs, rows, tokenizer, StudentConfig(vocab_size=len(words)))
+    config = StudentConfig(vocab_size=tokenizer.get_vocab_size(), pad_token_id=tokenizer.token_to_id("<pad>"))
+    write_tokens(folder / "tokens", pairs, np.sort(rows), tokenizer, config)
 
 
 STEPS: Mapping[str, Callable[[Path, int], object]] = {
     "corpus built from text": build_corpus,
+    "the same by two processes": partial(build_corpus, processes=2),
     "of this, told apart and split": tell_apart,
     "pairs written and indexed": write_pairs,
     "vectors computed": find_vectors,
@@ -189,12 +201,14 @@ class Watch:
 def measure_step(name: str, folder: Path, count: int) -> dict[str, float]:
     """Run a step in this process; return its figures."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
-    watch, started, before = Watch(), time.monotonic(), os.times()
+    watch, started, before, of_thread = Watch(), time.monotonic(), os.times(), time.thread_time()
     STEPS[name](folder, count)
-    seconds, after = time.monotonic() - started, os.times()
+    seconds, after, of_thread = time.monotonic() - started, os.times(), time.thread_time() - of_thread
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     user = after.user + after.children_user - before.user - before.children_user
     files = [path for path in folder.rglob("*") if path.is_file()]
-    return {"seconds": seconds, "user": user, **watch.stop(), "files": len(files), "bytes": size_of(folder)}
+    figures = {"seconds": seconds, "user": user, "main_thread": of_thread, "child_memory": child}
+    return figures | watch.stop() | {"files": len(files), "bytes": size_of(folder)}
 
 
 def run(count: int, folder: Path, steps: Sequence[str]) -> Iterator[dict[str, object]]:
@@ -220,15 +234,17 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in of_step:
             millions = row["pairs"] / 1e6
             if "error" in row:
-                measured.append([step, f"{millions:g}", row["error"], *[""] * 6])
+                measured.append([step, f"{millions:g}", row["error"], *[""] * 8])
                 continue
             measured.append(
                 [
                     step,
                     f"{millions:g}",
                     f"{row['user'] / millions:.1f}",
+                    f"{row['main_thread'] / millions:.1f}" if "main_thread" in row else "",
                     f"{row['seconds'] / millions:.1f}",
                     f"{row['memory'] / 1e6:.0f}",
+                    f"{row['child_memory'] / 1e6:.0f}" if row.get("child_memory") else "",
                     f"{row['descriptors']}",
                     f"{row['maps']}",
                     f"{row['files']}",
@@ -249,8 +265,10 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         "step",
         "million pairs",
         "user CPU s a million",
+        "of this, main thread",
         "s a million",
         "peak MB",
+        "MB of a child",
         "descriptors",
         "maps",
         "files",
@@ -258,6 +276,23 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     lines = ["step", "user CPU s, x million pairs", "h for a billion", "peak MB, x million pairs", "GB for a billion"]
     return f"{markdown_table(head, measured)}\n\n{markdown_table(lines, fitted)}"
+
+
+def measure_start() -> str:
+    """Return what it costs to start a process that filters text, and how many pairs take as long."""
+
+    def user(processes: int, chunks: Sequence[RawChunk]) -> float:
+        before = os.times()
+        list(map_in_order(partial(Cleaner, Limits(), 0), chunks, processes, "start"))
+        after = os.times()
+        return after.user + after.children_user - before.user - before.children_user
+
+    lines = list(generated("de", START_LINES))
+    start, filtered = user(2, [RawChunk()] * 2) / 2, user(1, [RawChunk((), lines)]) / START_LINES
+    pairs = start / (filtered / 2)  # the second process saves half of the time
+    return (
+        f"start of a process {start:.2f} s of CPU, a pair {filtered * 1e6:.0f} us: two pay off from {pairs:,.0f} pairs"
+    )
 
 
 def compare_distinct(count: int) -> str:
@@ -305,6 +340,7 @@ def main() -> None:
     step.add_argument("count", type=int)
     commands.add_parser("report").add_argument("file", type=Path)
     commands.add_parser("distinct").add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    commands.add_parser("start")
     way = commands.add_parser("way")
     way.add_argument("name", choices=WAYS)
     way.add_argument("count", type=int)
@@ -313,6 +349,8 @@ def main() -> None:
         sys.stdout.write(json.dumps(measure_step(options.name, options.folder, options.count)))
     elif options.command == "way":
         sys.stdout.write(json.dumps(measure_way(options.name, options.count)))
+    elif options.command == "start":
+        emit(measure_start())
     elif options.command == "report":
         emit(report(json.loads(options.file.read_text(encoding="utf-8"))))
     elif options.command == "distinct":

@@ -23,8 +23,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from xcompress.console import bar, table
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
-from xcompress.distillation.data.batches import LengthGroupedSampler, PairBatches, draw, write_tokens
+from xcompress.distillation.data.batches import LengthGroupedSampler, PairBatches, draw
 from xcompress.distillation.data.targets import Sentences, VectorTargets, distinct
+from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vector_file import VectorFile
 from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.modeling.student import StudentConfig

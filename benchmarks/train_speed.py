@@ -31,10 +31,11 @@ from transformers import set_seed
 from xcompress.console import emit, table
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
-from xcompress.distillation.data.batches import BatchesByKind, PairBatches, write_tokens
+from xcompress.distillation.data.batches import BatchesByKind, PairBatches
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import VectorTargets
+from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.hardware import has_bf16
 from xcompress.distillation.initialization import initial_student
 from xcompress.distillation.losses.multi_stage import teacher_loss

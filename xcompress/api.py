@@ -155,6 +155,7 @@ def distill(
     *,
     run: str | Path | None = None,
     tensorboard: bool = False,
+    processes: int | None = None,
     **overrides: Any,  # noqa: ANN401 - any value of the recipe
 ) -> Run:
     """Distil a student from a recipe. A finished step is reused; an interrupted one continues.
@@ -162,6 +163,7 @@ def distill(
     :param recipe: a recipe file, the name of a shipped recipe, or a loaded `Recipe`.
     :param run: run folder; default `runs/<name of the recipe>`.
     :param tensorboard: write TensorBoard logs to `<run>/tensorboard`.
+    :param processes: that filter a large text; None for one on each core that this process may use.
     :param overrides: changes to the recipe by its keys, such as `student={"bottleneck": 256}` or `seed=1`. A mapping
         changes only the keys that it names; None removes a stage or an objective.
     :raises InputError: if the recipe is wrong, a model or text cannot be read, or an extra is not installed.
@@ -178,7 +180,7 @@ def distill(
     else:
         loaded = load_recipe(recipe, list(_flatten(overrides)))
     folder = Path(run) if run else RUNS / loaded.name
-    return Run(run_recipe(loaded, folder, tensorboard=tensorboard))
+    return Run(run_recipe(loaded, folder, tensorboard=tensorboard, processes=processes))
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

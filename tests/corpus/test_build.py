@@ -3,20 +3,24 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polib
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from xcompress.corpus import build as building
 from xcompress.corpus import columns
+from xcompress.corpus import pairs as pairs_module
 from xcompress.corpus.build import HELD_OUT, SAMPLED, CorpusReport, build, corpus_file, origins_file
-from xcompress.corpus.filters import Limits, TokenLimit
+from xcompress.corpus.filters import Limits, TokenLimit, count_tokens
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.split import rank, sentence_key
 from xcompress.corpus.store import PairFile
 from xcompress.errors import InputError
+from xcompress.processes import map_in_order
 
 COLOURS = ["red", "green", "blue", "white", "black", "brown"]
 
@@ -141,7 +145,7 @@ def test_the_cap_takes_the_same_sentences_in_each_language(tmp_path: Path) -> No
 
 
 def test_the_first_translation_wins_over_sources_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "BATCH", 3)
+    monkeypatch.setattr(pairs_module, "LINES", 3)
     early, late = words("de", "Wort", range(10)), words("de", "Wörtchen", range(12))
     late = [Pair(pair.source.upper(), pair.target, "de", "") for pair in late]
     tables = [(table(tmp_path / f"{n}.tsv", rows), "de", f"{n}") for n, rows in enumerate((early + early[:4], late))]
@@ -163,7 +167,12 @@ def test_batches_and_blocks_make_no_difference(tmp_path: Path, monkeypatch: pyte
     ]
     options = {"holdout_sentences": 90, "max_pairs": 333, "most": {("de", "0"): 30, ("nl", "1"): 77}}
     one = built(tmp_path / "one", [], tables, ["de", "fr", "nl"], **options)
-    for module, name, value in ((building, "BATCH", 13), (columns, "BLOCK", 7), (columns, "PART", 40)):
+    for module, name, value in (
+        (pairs_module, "LINES", 13),
+        (building, "LINES", 11),
+        (columns, "BLOCK", 7),
+        (columns, "PART", 40),
+    ):
         monkeypatch.setattr(module, name, value)
     assert built(tmp_path / "again", [], tables, ["de", "fr", "nl"], **options) == one
     assert one.report.holdout == {"de": 90, "fr": 90, "nl": 90}
@@ -232,6 +241,41 @@ def test_bad_lines_and_damaged_files_are_in_the_report(tmp_path: Path) -> None:
     assert report.broken_off[str(tmp_path / "y.gz")].startswith("cut off after line 1")
 
 
+def test_processes_write_the_bytes_and_the_report_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locale, dutch = make(tmp_path)
+    german = table(tmp_path / "de.tsv", words("de", "Wort", range(200)) * 2)
+    german.write_bytes(german.read_bytes() + b"no tab\n\xff\t\xff\n")
+    tables = [(dutch, "nl", "Dutch"), (german, "de", "German"), (dutch, "nl", "again")]
+    monkeypatch.setattr(building, "PAIRS_ALONE", 20)
+    monkeypatch.setattr(pairs_module, "LINES", 7)
+    started = []
+    monkeypatch.setattr(building, "map_in_order", lambda *options: started.append(options[2]) or map_in_order(*options))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    limits = Limits(tokens=TokenLimit(6, partial(count_tokens, tokenizer)))
+    reports = [
+        build(folder, [("app", locale)], tables, ["de", "nl"], limits=limits, processes=processes)
+        for processes, folder in enumerate(folders, 1)
+    ]
+    assert started == [1, 2]
+    assert reports[0] == reports[1] and reports[0].bad_lines == {str(german): {"no tab": 1, "not UTF-8": 1}}
+    assert (
+        reports[0].dropped["de"] == {"duplicate": 200, "over max_tokens": 6, "too short": 1}
+        and reports[0].dropped["nl"]["duplicate"] > 0
+    )
+    names = [sorted(path.name for path in folder.iterdir()) for folder in folders]
+    assert names[0] == names[1]
+    for name in names[0]:
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+
+
+def test_a_small_text_starts_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.processes.ProcessPoolExecutor", lambda *_: pytest.fail("a process was started"))
+    locale, dutch = make(tmp_path)
+    build(tmp_path / "out", [("app", locale)], [(dutch, "nl", "")], ["de", "nl"], processes=8)
+
+
 def test_a_bad_source_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_bytes(b"no tab\n" * 3 + as_line(words("de", "Wort", range(1))[0]))
     for name, says in (("x.tsv", "3 of 4 lines are bad"), ("none.tsv", "cannot be read")):
@@ -261,9 +305,9 @@ def test_memory_grows_by_a_few_bytes_a_pair(tmp_path: Path) -> None:
     code = """
 import sys, tracemalloc
 from pathlib import Path
-from xcompress.corpus import build as building, columns
+from xcompress.corpus import build as building, clean, columns, pairs
 from xcompress.corpus.filters import Limits
-building.BATCH, building._REMEMBERED, columns.BLOCK = 200, 10, 200
+building.PAIRS_ALONE, pairs.LINES, clean._REMEMBERED, columns.BLOCK = 200, 200, 10, 200
 for path in map(Path, sys.argv[1:]):
     tracemalloc.start()
     building.build(

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tests.helpers.recipe import SHAPE, write_labelled, write_recipe
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import distill
-from xcompress.distillation.plan import plan
+from xcompress.distillation.plan import plan, show
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.modeling.load import import_encoder
@@ -268,6 +268,27 @@ def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
     assert sum(again.pairs.values()) > 0 and all(stage.finished for stage in again.stages)
     sizes = Student.load(student)[0].sizes()
     assert again.stages[-1].parameters == sum(sizes.values())
+
+
+def test_a_dry_run_counts_the_tokens_of_each_pair_once(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda: 1e6)
+
+    def megabytes(*changes: str) -> int | None:
+        planned = plan(load_recipe(recipe_file, [CONTRAST, *changes]), tmp_path / "run")
+        show(planned)
+        return planned.token_megabytes
+
+    each = 2 * 24 * 2 + 16  # two sides of 24 tokens, which is 60 % of 40, and their offsets
+    assert megabytes("stages.contrast.steps=100000000") == round(648 * each / 1e6) == 0, "each line of the files once"
+    missing = ["corpus.tsv=[{source: none.tsv, language: de}]", "languages=[de]"]
+    read = 8 * 1_000_000
+    assert megabytes("stages.contrast.steps=1000000", *missing) == round(read * each / 1e6)
+    assert f"tokens of the text, at most: {read * each / 1e9:.1f} GB on disk" in capsys.readouterr().err
+    large = "assistant.shape={vocabulary: 250002, hidden: 32, layers: 4, heads: 4, intermediate: 64, positions: 64}"
+    twice = round(read * (each + 2 * 24 * 2) / 1e6)
+    assert megabytes("stages.contrast.steps=1000000", *missing, large) == twice
 
 
 def test_tensorboard_logs_are_written_when_asked_for(recipe_file: Path, tmp_path: Path) -> None:

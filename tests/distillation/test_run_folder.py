@@ -1,11 +1,13 @@
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from xcompress.distillation.run_folder import STEP, Step, open_run
+from xcompress.distillation.run_folder import STEP, Run, Step, open_run
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 
@@ -134,3 +136,18 @@ def test_a_folder_that_cannot_be_a_run_is_one_line(name: str, working_folder: Pa
     with pytest.raises(InputError, match=r"^[^\n]*(cannot be written|~ is not replaced|not UTF-8)[^\n]*$"):
         reach(Path(name))
     assert [path.name for path in working_folder.iterdir()] == ["file"]
+
+
+def test_a_step_inside_another_one_is_built_once_and_its_time_counts_once(tmp_path: Path) -> None:
+    built = []
+
+    def build_outer(opened: Run, folder: Path) -> Mapping[str, object]:
+        steps = [opened.step("inner", KEY, lambda _: built.append(time.sleep(0.3)) or {}) for _ in range(2)]
+        assert steps[0] is steps[1]
+        return {}
+
+    with open_run(tmp_path / "run") as opened:
+        for name in ("first", "second"):
+            opened.step(name, KEY, partial(build_outer, opened))
+    assert [step.name for step in opened.steps] == ["inner", "first", "second"] and len(built) == 1
+    assert opened.steps[0].seconds >= 0.3 > opened.steps[1].seconds

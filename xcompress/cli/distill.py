@@ -27,6 +27,10 @@ def distill(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs to <run>/tensorboard.")
     ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Processes that filter a large text; default: one on each core."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Distil a student from a recipe, stage by stage.
@@ -63,7 +67,7 @@ def distill(
     from xcompress.api import distill as run_recipe
     from xcompress.distillation.summary import show
 
-    finished = run_recipe(loaded, run=run, tensorboard=tensorboard)
+    finished = run_recipe(loaded, run=run, tensorboard=tensorboard, processes=processes)
     if json:
         emit((finished.folder / "manifest.json").read_text(encoding="utf-8"))
     else:

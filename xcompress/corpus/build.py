@@ -1,10 +1,9 @@
 """Build the corpus of a recipe: read, filter, deduplicate, split, cap and write; pairs are never all in memory."""
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import chain, compress, islice
 from pathlib import Path
 
@@ -14,24 +13,24 @@ from numpy.typing import NDArray
 from xcompress import files
 from xcompress.console import bar, tracked
 from xcompress.corpus.catalogues import read_catalogues
+from xcompress.corpus.clean import NUMBERS, CleanChunk, Cleaner, RawChunk
 from xcompress.corpus.columns import ColumnFile, Rows, Threshold, in_row_order, lowest, part_bits, partition, write_npy
-from xcompress.corpus.filters import Limits, clean, same_key
+from xcompress.corpus.filters import Limits
 from xcompress.corpus.lines import Tally
-from xcompress.corpus.pairs import Pair, as_line, read_tsv
-from xcompress.corpus.split import HoldOut, Parts, Ranks, rank, sentence_key, split
+from xcompress.corpus.pairs import LINES, check_read, chunks_of_lines, count_lines
+from xcompress.corpus.split import HoldOut, Parts, Ranks, split
 from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
+from xcompress.processes import map_in_order
 
 TRAIN, HOLDOUT = "train", "holdout"
 DUPLICATE = "duplicate"
 HELD_OUT = "shares a sentence with the hold-out"
 SAMPLED = "over max_pairs"
-BATCH = 16_384
-_REMEMBERED = 8192
+PAIRS_ALONE = 20_000
+"""Up to this many pairs are filtered in one process: starting others takes as long, see benchmarks/scale.md."""
 _TRAIN, _HOLDOUT = 1, 2
 """Parts of pairs; 0 for those that are left out."""
-_NUMBERS = np.dtype([("key", "<u8"), ("source", "<u8"), ("target", "<u8"), ("order", "<u8"), ("origin", "<u4")])
-"""What is known of a pair: as in `CleanPair`, its place among the pairs of all languages, and its origin."""
 Mask = NDArray[np.bool_]
 
 
@@ -76,6 +75,7 @@ def build(
     seed: int = 0,
     max_pairs: int | None = None,
     most: Mapping[tuple[str, str], int] | None = None,
+    processes: int = 1,
 ) -> CorpusReport:
     """Build a corpus: train.<language>.tsv and holdout.<language>.tsv, read with `PairFile`.
 
@@ -89,14 +89,27 @@ def build(
     :param holdout_sentences: English sentences kept out of training.
     :param max_pairs: training pairs per language; more are sampled down, to the same sentences in each language.
     :param most: training pairs of an origin, by language and origin; more are sampled down first.
+    :param processes: that filter the text, beside this one, which reads and writes; 1 for none. They change no byte.
     :raises InputError: when a file cannot be read or a language is left without pairs.
+    :raises XCompressError: when a process is killed.
     """
     tallies: list[Tally] = []
     folder.mkdir(parents=True, exist_ok=True)
     with files.scratch_folder(folder / "gathered") as scratch:
         # Read and filter the pairs, and drop duplicates.
-        pairs = _read_sources(catalogues, [source for source in tsv if source[1] in languages], languages, tallies)
-        gathered = gather(pairs, scratch, limits or Limits(), seed)
+        raw = _read_sources(catalogues, [source for source in tsv if source[1] in languages], languages, tallies)
+        first, count = list[RawChunk](), 0
+        while count <= PAIRS_ALONE and (raw_chunk := next(raw, None)):
+            first.append(raw_chunk)
+            count += len(raw_chunk.pairs) + len(raw_chunk.lines)
+        gathered, make_cleaner = Gathered(scratch), partial(Cleaner, limits or Limits(), seed)
+        workers = processes if count > PAIRS_ALONE else 1
+        for chunk in map_in_order(make_cleaner, chain(first, raw), workers, "corpus: filters"):
+            gathered.append(chunk)
+            if chunk.file is not None:
+                count_lines(tallies[chunk.file], chunk.good, chunk.bad)
+                if chunk.is_last:
+                    check_read(tallies[chunk.file])
         gathered.drop_duplicates()
 
         # Split them.
@@ -125,27 +138,19 @@ def _read_sources(
     tsv: Sequence[tuple[Path, str, str]],
     languages: Sequence[str],
     tallies: list[Tally],
-) -> Iterator[Pair]:
+) -> Iterator[RawChunk]:
+    """Yield the pairs of catalogues and the lines of files, chunk by chunk."""
     for origin, root in tracked(catalogues, "catalogues: read"):
-        yield from read_catalogues(root, languages, origin)
+        pairs = read_catalogues(root, languages, origin)
+        while chunk := list(islice(pairs, LINES)):
+            yield RawChunk(chunk)
     size = sum(path.stat().st_size for path, *_ in tsv if path.is_file())
     with bar("corpus: bytes read", size) as ticker:
-        for path, language, origin in tsv:
+        for number, (path, language, origin) in enumerate(tsv):
             tallies.append(Tally(path))
-            yield from read_tsv(path, language, origin, tallies[-1], ticker.advance)
-
-
-@dataclass(frozen=True, slots=True)
-class CleanPair:
-    """A normalised pair that passed the filters, and the hashes of its sentences."""
-
-    pair: Pair
-    key: int
-    """64 bits of the English sentence and the language; pairs that share it are duplicates."""
-    source: int
-    """The rank of the English sentence."""
-    target: int
-    """The rank of the translation."""
+            for first, lines in chunks_of_lines(path, tallies[number], ticker.advance):
+                yield RawChunk((), lines, first, language, origin or path.name, number)
+            yield RawChunk(file=number, is_last=True)
 
 
 @dataclass
@@ -161,7 +166,7 @@ class LanguageLines:
     @cached_property
     def all(self) -> ColumnFile:
         """The numbers of all pairs."""
-        return ColumnFile(self.path.with_name(f"{self.path.name}.all"), _NUMBERS)
+        return ColumnFile(self.path.with_name(f"{self.path.name}.all"), NUMBERS)
 
     @cached_property
     def is_first(self) -> ColumnFile:
@@ -171,7 +176,7 @@ class LanguageLines:
     @cached_property
     def kept(self) -> ColumnFile:
         """The numbers of the pairs that are no duplicates."""
-        return ColumnFile(self.path.with_name(f"{self.path.name}.kept"), _NUMBERS)
+        return ColumnFile(self.path.with_name(f"{self.path.name}.kept"), NUMBERS)
 
     @cached_property
     def parts(self) -> ColumnFile:
@@ -225,25 +230,21 @@ class Gathered:
         if count:
             self.dropped[language][reason] += count
 
-    def append(self, batch: Sequence[CleanPair]) -> None:
-        """Append pairs to the files of their languages."""
-        by_language: dict[str, list[CleanPair]] = defaultdict(list)
-        order: dict[str, list[int]] = defaultdict(list)
-        for number, cleaned in enumerate(batch, self.count):
-            by_language[cleaned.pair.language].append(cleaned)
-            order[cleaned.pair.language].append(number)
-            self.found.setdefault(cleaned.pair.origin, len(self.found))
-        self.count += len(batch)
-        for language, pairs in by_language.items():
+    def append(self, chunk: CleanChunk) -> None:
+        """Append pairs to the files of their languages, and add up the counts."""
+        self.read.update(chunk.read)
+        for language, reasons in chunk.dropped.items():
+            self.dropped[language].update(reasons)
+        origins = np.array([self.found.setdefault(name, len(self.found)) for name in chunk.origins], np.uint32)
+        for language, of_chunk in chunk.numbers.items():
             lines = self.languages.setdefault(language, LanguageLines(self.folder / language))
-            numbers = np.empty(len(pairs), _NUMBERS)
-            for name in ("key", "source", "target"):
-                numbers[name] = np.array([getattr(pair, name) for pair in pairs], np.uint64)
-            numbers["order"] = order[language]
-            numbers["origin"] = [self.found[pair.pair.origin] for pair in pairs]
+            numbers = of_chunk.copy()
+            numbers["order"] += self.count
+            numbers["origin"] = origins[numbers["origin"]]
             lines.all.append(numbers)
             with lines.path.open("ab") as stream:
-                stream.writelines(as_line(pair.pair) for pair in pairs)
+                stream.write(chunk.lines[language])
+        self.count += chunk.count
 
     def drop_duplicates(self) -> None:
         """Of pairs that share a key, keep the first."""
@@ -257,41 +258,6 @@ class Gathered:
         self.origins = [names[number] for number in kept]
         self.numbers = np.zeros(len(names), np.uint32)
         self.numbers[kept] = np.arange(len(kept))
-
-
-def gather(pairs: Iterable[Pair], folder: Path, limits: Limits, seed: int) -> Gathered:
-    """Write the pairs that pass the filters to a file per language, in their order.
-
-    Of several translations of an English sentence into a language, the first is kept later on; sentences that differ
-    only in case or compatibility form are the same.
-    """
-    gathered = Gathered(folder)
-    cleaned = _clean_pairs(pairs, limits, seed, gathered)
-    while batch := list(islice(cleaned, BATCH)):
-        gathered.append(batch)
-    return gathered
-
-
-def _clean_pairs(pairs: Iterable[Pair], limits: Limits, seed: int, gathered: Gathered) -> Iterator[CleanPair]:
-    """Yield the pairs that pass the filters; count what is read and dropped."""
-
-    @lru_cache(_REMEMBERED)  # a file may repeat a line often
-    def cleaned_or_reason(pair: Pair) -> CleanPair | str:
-        plain = clean(pair, limits)
-        if isinstance(plain, str):
-            return plain
-        duplicate_key = f"{plain.language}\t{same_key(plain.source)}"
-        key = int.from_bytes(hashlib.blake2b(duplicate_key.encode(), digest_size=8).digest(), "big")
-        source, target = (rank(sentence_key(side), seed) for side in (plain.source, plain.target))
-        return CleanPair(plain, key, source, target)
-
-    for pair in pairs:
-        gathered.read[pair.language] += 1
-        result = cleaned_or_reason(pair)
-        if isinstance(result, str):
-            gathered.drop(pair.language, result)
-        else:
-            yield result
 
 
 def _choose_parts(

@@ -4,6 +4,7 @@ Everything here takes the same memory for any number of pairs, and a time in pro
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -165,7 +166,23 @@ def lowest(blocks: Callable[[], Iterable[tuple[Numbers, Rows]]], count: int) -> 
 def write_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
     """Write an .npy block by block, as `numpy.save` does with an array in memory."""
     with path.open("wb") as stream:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(stream, header)
+        _write_header(stream, dtype, shape)
         for block in blocks:
             np.ascontiguousarray(block, dtype).tofile(stream)
+
+
+@contextmanager
+def growing_npy(path: Path, dtype: np.dtype[Any]) -> Iterator[Callable[[NDArray[Any]], None]]:
+    """Yield a function that appends numbers to a new .npy, (N,), whose length is not known before."""
+    with path.open("wb") as stream:
+        _write_header(stream, dtype, (0,))
+        start = stream.tell()
+        yield lambda block: np.ascontiguousarray(block, dtype).tofile(stream)
+        count = (stream.tell() - start) // dtype.itemsize
+        stream.seek(0)
+        _write_header(stream, dtype, (count,))  # as long as the first: numpy leaves space for any number of digits
+
+
+def _write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)

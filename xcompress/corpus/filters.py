@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from tokenizers import Tokenizer
+
 from xcompress.corpus.normalise import PLACEHOLDER, normalise, one_sign, placeholders
 from xcompress.corpus.pairs import Pair
 
@@ -77,6 +79,11 @@ class TokenLimit:
         """
         at_most = len(unicodedata.normalize("NFKC", text).encode()) + _MOST_SPECIAL_TOKENS
         return at_most <= self.most or self.count(text) <= self.most
+
+
+def count_tokens(tokenizer: Tokenizer, text: str) -> int:
+    """Return the number of tokens of a text, special tokens included; the tokenizer must not truncate."""
+    return len(tokenizer.encode(text).ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Parallel pairs, and the tab-separated files that they are read from."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from xcompress.console import warn
 from xcompress.corpus.lines import LONGEST, BadLineError, BrokenOffError, Tally, read_lines
@@ -16,6 +17,8 @@ CONTROLS = "control characters"
 NO_TAB = "no tab"
 COLUMNS = "more than two columns"
 EMPTY = "an empty side"
+LINES = 4096
+"""Lines that are parsed at a time."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
@@ -27,6 +30,13 @@ class Pair:
     target: str
     language: str
     origin: str
+
+
+class BadLine(NamedTuple):
+    """A line that is not a pair: why, and its number in the file."""
+
+    reason: str
+    number: int
 
 
 def read_tsv(
@@ -46,21 +56,68 @@ def read_tsv(
     :raises InputError: when the file cannot be read, has no line, or, at its end, when most of its lines are bad.
     """
     tally = tally or Tally(path)
+    for first, lines in chunks_of_lines(path, tally, advance):
+        pairs, bad = parse_lines(lines, first, language, origin or path.name)
+        count_lines(tally, len(pairs), bad)
+        yield from pairs
+    check_read(tally)
+
+
+def chunks_of_lines(
+    path: Path, tally: Tally, advance: Callable[[int], None] = lambda _: None
+) -> Iterator[tuple[int, Sequence[bytes]]]:
+    """Yield the lines of a file, `LINES` at a time, and the number of the first of them.
+
+    :param tally: is told where a compressed file is damaged; the lines before that are yielded.
+    :raises InputError: when the file cannot be read.
+    """
+    first, lines = 1, list[bytes]()
     try:
-        for number, line in enumerate(read_lines(path, advance), 1):
-            try:
-                columns = split_line(line)
-            except BadLineError as error:
-                tally.add(str(error), number)
-                continue
-            if columns:
-                tally.good += 1
-                yield Pair(*columns, language, origin or path.name)
+        for line in read_lines(path, advance):
+            lines.append(line)
+            if len(lines) == LINES:
+                yield first, lines
+                first, lines = first + LINES, []
     except BrokenOffError as error:
         tally.broken_off = str(error)
+    if lines:
+        yield first, lines
+
+
+def parse_lines(
+    lines: Sequence[bytes], first: int, language: str, origin: str
+) -> tuple[Sequence[Pair], Sequence[BadLine]]:
+    """Return the pairs of some lines, and the lines that are neither pairs nor blank.
+
+    :param first: number of the first line.
+    """
+    pairs, bad = [], []
+    for number, line in enumerate(lines, first):
+        try:
+            columns = split_line(line)
+        except BadLineError as error:
+            bad.append(BadLine(str(error), number))
+            continue
+        if columns:
+            pairs.append(Pair(*columns, language, origin))
+    return pairs, bad
+
+
+def count_lines(tally: Tally, good: int, bad: Iterable[BadLine]) -> None:
+    """Add lines to the tally of their file."""
+    tally.good += good
+    for line in bad:
+        tally.add(*line)
+
+
+def check_read(tally: Tally) -> None:
+    """Warn of what was left out of a file that was read to its end.
+
+    :raises InputError: when most of its lines are bad, or there is none.
+    """
     tally.refuse_bad_file("english<TAB>translation")
     if tally.broken_off or tally.bad:
-        warn(f"{path}: {tally}; the rest is used")
+        warn(f"{tally.path}: {tally}; the rest is used")
 
 
 def split_line(line: bytes) -> tuple[str, str] | None:

@@ -34,6 +34,7 @@ from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import pairs_per_worker
 from xcompress.distillation.training_data import TrainingData, prepare_training_data
 from xcompress.files import hash_of, read_json, sha256_of, whole_folder, write_json, write_text
+from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import teacher_width
@@ -51,11 +52,12 @@ LIBRARIES = (
 )
 
 
-def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
+def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processes: int | None = None) -> Path:
     """Run all stages of a recipe. Finished steps are reused, and an interrupted one resumes at its last checkpoint.
 
     :param folder: the run folder; created if it does not exist.
     :param tensorboard: write TensorBoard logs to its folder tensorboard/.
+    :param processes: that filter a large text; None for one on each core that this process may use.
     :returns: the run folder, with student/, assistant/, reference/, recipe.yaml and manifest.json.
     :raises InputError: when a source cannot be fetched or read, or the folder cannot be used.
     :raises XCompressError: when the disk is full, another worker ends, or training diverges or collapses.
@@ -72,7 +74,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False) -> Path:
             check_compiler()
 
         # 2. Gather the text, and plan the stages that read it.
-        corpus = corpus_step(recipe, run, reference)
+        corpus = corpus_step(recipe, run, reference, processes or available_threads())
         monolingual = monolingual_step(recipe, run, corpus)
         text_stages = plan_text_stages(recipe, corpus, monolingual)
 

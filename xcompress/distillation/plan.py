@@ -14,10 +14,12 @@ from xcompress.console import say, table
 from xcompress.corpus.build import TRAIN, corpus_file
 from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
+from xcompress.distillation.data.targets import SIDES
+from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, has_bf16
 from xcompress.distillation.run_folder import STEP
 from xcompress.distillation.teachers.live import BYTES_STORED, check_disk, count_texts
-from xcompress.recipe import Recipe
+from xcompress.recipe import ON_LABELS, ON_SENTENCES, Recipe
 from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of, teacher_width
 from xcompress.recipe.validation import file_references
 from xcompress.sources import can_be_fetched, is_here, resolve
@@ -94,6 +96,8 @@ class Plan:
     notes: tuple[str, ...]
     targets: PlannedTargets | None
     """None where no stage learns a teacher's vectors."""
+    token_megabytes: int | None
+    """Of the tokens of all pairs that the stages read, at most; None where the student's vocabulary is not known."""
     stages: tuple[PlannedStage, ...]
 
 
@@ -138,6 +142,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         student=asdict(counts.student) if counts.student else None,
         notes=counts.notes,
         targets=_plan_targets(recipe, folder, sum((pairs or lines).values()), flops),
+        token_megabytes=_token_megabytes(recipe, sum((pairs or lines).values()), counts.student),
         stages=tuple(stages),
     )
 
@@ -210,6 +215,27 @@ def _plan_targets(recipe: Recipe, folder: Path, pairs: int, flops: float) -> Pla
     )
 
 
+def _token_megabytes(recipe: Recipe, pairs: int, student: Counts | None) -> int | None:
+    """Estimate the size of the tokens of all pairs that the stages read; a pair takes it once, see `data.tokens`.
+
+    :param pairs: training pairs in all languages, or 0.
+    """
+    if student is None:
+        return None
+    translations = monolingual = 0
+    for stage in recipe.stages.values():
+        of_stage, objectives = stage.steps_on(pairs) * stage.batch_size, set(stage.objectives)
+        if objectives.difference(ON_SENTENCES, ON_LABELS):
+            translations += of_stage
+        if not objectives.isdisjoint(ON_SENTENCES):
+            monolingual += of_stage * stage.monolingual_pairs
+    if pairs and translations > MOST_READ * pairs:
+        translations = pairs
+    vocabulary = student.word // (recipe.student.bottleneck or student.norm // 2)
+    of_pair = len(SIDES) * _tokens_of_text(recipe) * id_type(vocabulary).itemsize + BYTES_OF_OFFSETS
+    return round((translations + monolingual) * of_pair / 1e6)
+
+
 def _tokens_of_text(recipe: Recipe) -> int:
     """Estimate the tokens of an average text."""
     longest = min(recipe.corpus.max_words * TOKENS_PER_WORD, recipe.student.max_tokens)
@@ -253,6 +279,7 @@ def show(planned: Plan) -> None:
             f"teacher's vectors, at most: stored {disk} on disk and {stored}, live none and {live}; the recipe has "
             f"{targets.chosen}"
         )
+    say(f"tokens of the text, at most: {_number(planned.token_megabytes, 1000, ' GB')} on disk")
     head = ("stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", "")
     table("dry run: memory and time are estimates", head, _rows(planned.stages))
 

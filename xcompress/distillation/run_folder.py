@@ -61,11 +61,16 @@ class Run:
     def step(self, name: str, key: Key, build: Build, together: bool = True) -> Step:
         """Build a step, or reuse it where nothing that it depends on has changed since it was built.
 
+        A step may be built inside another one, which needs it first.
+
         :param name: also the step's folder.
         :param together: whether all workers build it, the main one in the step's folder and the others in temporary
             folders; otherwise only the main one does.
         """
         folder = self.folder / name
+        for step in self.steps:
+            if (step.name, step.key) == (name, hash_of(key)):
+                return step
         reused = distributed.broadcast(distributed.is_main() and self._can_reuse(name, key))
         if reused:
             say(f"{name}: finished earlier, reused")
@@ -109,10 +114,11 @@ class Run:
     def _build(self, name: str, key: Key, build: Build) -> None:
         """Build a step in the main process, and remove its checkpoints when it is done."""
         self._remove_checkpoints(name, keep=self.work(name, key))
-        started = time.monotonic()
+        started, steps_before = time.monotonic(), len(self.steps)
         with whole_folder(self.folder / name) as temporary:
             facts: dict[str, Any] = dict(build(temporary))
-            seconds = round(time.monotonic() - started + facts.get("seconds_before", 0), 1)
+            inside = sum(step.seconds for step in self.steps[steps_before:] if not step.reused)
+            seconds = round(max(time.monotonic() - started - inside, 0) + facts.get("seconds_before", 0), 1)
             files = to_json(_record_step(temporary))
             write_json(temporary / STEP, {"key": _flatten(key), "seconds": seconds, "facts": facts, "files": files})
         self._remove_checkpoints(name)

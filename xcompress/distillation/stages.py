@@ -13,14 +13,14 @@ from torch import nn
 from transformers import set_seed
 
 from xcompress import __version__
-from xcompress.distillation import distributed
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.collapse import check_weights
-from xcompress.distillation.data.batches import BatchesByKind, PairBatches, draw, write_tokens
+from xcompress.distillation.data.batches import BatchesByKind, PairBatches, draw
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.labelled import Labelled
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import SIDES, ScalarTargets, Sentences, VectorTable, VectorTargets
+from xcompress.distillation.data.tokens import tokens_step
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.hardware import fast_inference, has_bf16
 from xcompress.distillation.initialization import (
@@ -163,13 +163,13 @@ def _training_step(run: Run, name: str, inputs: StageInputs) -> Step:
         "precision": recipe.precision,
         "distances": "means over the width",  # they were sums: a stage trained so is not reused
     }
-    return run.step(name, key, partial(_build_training, inputs, run.work(name, key)))
+    return run.step(name, key, partial(_build_training, run, inputs, run.work(name, key)))
 
 
-def _build_training(inputs: StageInputs, work: Path, folder: Path) -> Mapping[str, object]:
+def _build_training(run: Run, inputs: StageInputs, work: Path, folder: Path) -> Mapping[str, object]:
     """Train and score the model of a stage.
 
-    :param work: folder of tokens and checkpoints.
+    :param work: folder of checkpoints.
     """
     name, stage, data = inputs.name, inputs.stage, inputs.data()
     set_seed(inputs.seed)
@@ -184,7 +184,7 @@ def _build_training(inputs: StageInputs, work: Path, folder: Path) -> Mapping[st
 
     # Tokenise the pairs and open their targets. Then add what is trained beside the model, which draws random weights.
     batches = BatchesByKind(
-        {kind: _open_batches(inputs, kind, model, tokenizer, data, work) for kind in pair_kinds(stage)}
+        {kind: _open_batches(run, inputs, kind, model, tokenizer, data) for kind in pair_kinds(stage)}
     )
     module: nn.Module
     loss: Loss
@@ -265,18 +265,20 @@ def _load_model(inputs: StageInputs, data: TrainingData) -> tuple[Student, Token
 
 
 def _open_batches(
-    inputs: StageInputs, kind: PairKind, model: Student, tokenizer: Tokenizer, data: TrainingData, work: Path
+    run: Run, inputs: StageInputs, kind: PairKind, model: Student, tokenizer: Tokenizer, data: TrainingData
 ) -> PairBatches:
-    """Tokenise the pairs of one kind that the stage reads, and open their targets."""
+    """Open the tokens of the pairs of one kind that the stage reads, and their targets."""
     name, stage = inputs.name, inputs.stage
+    text: str | None
     targets: Mapping[str, Targets]
     if kind == "translations":
-        pairs, rows = data.train, data.rows[name]
+        text, pairs, rows, of_stages = inputs.corpus.step.key, data.train, data.rows[name], [*data.rows.values()]
         targets = _vector_targets(inputs, data)
         words = word_targets(name, stage, tokenizer, inputs.seed)
     elif kind == "monolingual":
         assert data.teacher is not None  # checked when the recipe was loaded
-        pairs, rows, words = inputs.monolingual.pairs, data.monolingual_rows[name], None
+        text, pairs, words = inputs.monolingual.key, inputs.monolingual.pairs, None
+        rows, of_stages = data.monolingual_rows[name], [*data.monolingual_rows.values()]
         if inputs.has_live_teacher:
             targets = {f"teacher_{side}s": _live_targets(inputs, data, Sentences(pairs, side, rows)) for side in SIDES}
         else:
@@ -284,14 +286,11 @@ def _open_batches(
             targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
     else:
         labelled = inputs.labelled.kinds[kind]
-        pairs, words = labelled.pairs, None
-        rows = draw([np.arange(len(pairs))], stage.steps_on(0) * stage.batch_size, inputs.seed)
+        text, pairs, words, of_stages = inputs.labelled.key, labelled.pairs, None, [np.arange(len(labelled.pairs))]
+        rows = draw(of_stages, stage.steps_on(0) * stage.batch_size, inputs.seed)
         targets = labelled.targets(rows)
-    folder = work / f"tokens-{kind}"
-    if distributed.is_main():
-        write_tokens(folder, pairs, rows, tokenizer, model.config)
-    distributed.wait()
-    return PairBatches(folder, targets, model.config.pad_token_id, words)
+    folder, tokenised = tokens_step(run, f"tokens_{kind}", text, pairs, of_stages, tokenizer, model.config)
+    return PairBatches(folder, targets, model.config.pad_token_id, words, np.searchsorted(tokenised, rows))
 
 
 def _live_targets(inputs: StageInputs, data: TrainingData, texts: Sequence[str]) -> LiveTargets:

@@ -10,14 +10,13 @@ from xcompress.distillation.data.batches import (
     BatchesByKind,
     LengthGroupedSampler,
     PairBatches,
-    TokenFile,
     draw,
-    write_tokens,
 )
-from xcompress.distillation.data.targets import VectorTargets
+from xcompress.distillation.data.targets import ScalarTargets, VectorTargets
+from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import Vectors, vectors_of
 from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
-from xcompress.modeling.student import encode, token_ids
+from xcompress.modeling.student import encode, pad, token_ids
 
 PAIRS = [
     Pair("the boat is late", "rain", "de", ""),
@@ -77,15 +76,15 @@ def test_a_batch_holds_sources_first_then_targets_with_their_goals(tmp_path: Pat
     assert torch.equal(batch["teacher_sources"], torch.tensor([[3.0, 4, 5], [0, 1, 2]]))
 
 
-def test_tokens_on_disk_are_those_of_the_tokenizer(tmp_path: Path) -> None:
-    made = batches(tmp_path, [2, 0, 0])
-    assert len(made) == 3
-    expected = token_ids(make_tokenizer(), ["le train", "rain", "rain"], CONFIG)
-    assert [made.targets[row].tolist() for row in range(3)] == expected
-    assert made.targets.lengths.tolist() == [len(ids) for ids in expected]
-    ids, lengths = made.targets.take([2, 0])
-    assert ids.tolist() == expected[2] + expected[0]
-    assert lengths.tolist() == [len(expected[2]), len(expected[0])]
+def test_a_batch_has_the_tokens_of_its_pairs_wherever_these_are_in_the_files(tmp_path: Path) -> None:
+    folder, labels = tmp_path / "tokens", {"teacher_sources": ScalarTargets(np.arange(4, dtype=np.float32))}
+    write_tokens(folder, PAIRS, np.arange(3), make_tokenizer(), CONFIG)
+    made = PairBatches(folder, labels, pad_token_id=1, rows=np.array([2, 0, 0, 1]))
+    batch, texts = made([3, 0]), [PAIRS[1].source, PAIRS[2].source, PAIRS[1].target, PAIRS[2].target]
+    input_ids, attention_mask = pad(token_ids(make_tokenizer(), texts, CONFIG), 1)
+    assert torch.equal(batch["input_ids"], input_ids) and torch.equal(batch["attention_mask"], attention_mask)
+    assert batch["teacher_sources"].tolist() == [3, 0]
+    assert len(made) == 4 and made.lengths.tolist() == [5, 7, 7, 8]
 
 
 def test_an_order_holds_every_pair_once_and_like_lengths_together() -> None:
@@ -102,11 +101,6 @@ def test_an_order_holds_every_pair_once_and_like_lengths_together() -> None:
 def test_a_batch_that_is_not_full_comes_last() -> None:
     order = list(LengthGroupedSampler(np.arange(20), 8, seed=1))
     assert {16, 17, 18, 19} == set(order[16:])
-
-
-def test_tokens_of_a_long_file_take_no_memory(tmp_path: Path) -> None:
-    TokenFile.write(tmp_path, "sources", ["rain"] * 5, make_tokenizer(), CONFIG)
-    assert isinstance(TokenFile(tmp_path, "sources").ids, np.memmap)
 
 
 def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs for the trainer: draw pairs, tokenize them to disk, and collate them with their labels.
+"""Batches of sentence pairs for the trainer: draw pairs, and collate their tokens with their labels.
 
 Everything that grows with the corpus is an array on disk, or eight bytes a pair.
 """
@@ -10,22 +10,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.masking import MaskingConfig, choose_words, label_distributions, mask_words
-from xcompress.distillation.data.targets import Rows, ScalarTargets, Sentences, VectorTargets
+from xcompress.distillation.data.targets import Rows, ScalarTargets, VectorTargets
+from xcompress.distillation.data.tokens import Ids, TokenFile
 from xcompress.distillation.teachers.live import LiveTargets
-from xcompress.files import drop_pages, whole_folder
-from xcompress.modeling.student import StudentConfig, pad_joined, token_ids
+from xcompress.modeling.student import pad_joined
 from xcompress.recipe import WordTask
 
-Ids = NDArray[np.int32]
-"""Token ids of a sentence."""
-CHUNK = 16_384
-"""Texts that are tokenized at a time."""
 BATCHES_SORTED_TOGETHER = 50
 BATCHES_PER_RELEASE = 500
 
@@ -46,59 +40,6 @@ def draw(languages: Sequence[Rows], count: int, seed: int) -> Rows:
         order = np.concatenate([generator.permutation(len(rows)) for _ in range(rounds)])
         columns.append(rows[order[:per_language]])
     return np.stack(columns, axis=1).ravel()[:count]
-
-
-class TokenFile:
-    """Sequences of token ids in a memory-mapped file."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.ids = np.load(folder / f"{name}.npy", mmap_mode="r")
-        self.ends = np.load(folder / f"{name}.ends.npy")
-
-    def __getitem__(self, row: int) -> NDArray[np.int32]:
-        """Return the ids of a sequence."""
-        start = self.ends[row - 1] if row else 0
-        return np.asarray(self.ids[start : self.ends[row]])
-
-    def take(self, rows: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the ids of n sequences, one after the other, and the length of each, (n,)."""
-        numbers = np.asarray(rows)
-        starts = np.where(numbers > 0, self.ends[numbers - 1], 0)
-        lengths = self.ends[numbers] - starts
-        in_batch = np.cumsum(lengths) - lengths
-        return self.ids[np.arange(lengths.sum()) + np.repeat(starts - in_batch, lengths)], lengths
-
-    def release(self) -> None:
-        """Release the memory of what was read."""
-        drop_pages(self.ids)
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Number of tokens of each sequence, (N,)."""
-        lengths: NDArray[np.int64] = np.diff(self.ends, prepend=0)
-        return lengths
-
-    @staticmethod
-    def write(folder: Path, name: str, texts: Sequence[str], tokenizer: Tokenizer, config: StudentConfig) -> None:
-        """Tokenize texts into a folder."""
-        lengths = []
-        raw = folder / f"{name}.ids"
-        with raw.open("wb") as stream:
-            for start in range(0, len(texts), CHUNK):
-                for ids in token_ids(tokenizer, texts[start : start + CHUNK], config):
-                    np.array(ids, dtype=np.int32).tofile(stream)
-                    lengths.append(len(ids))
-        np.save(folder / f"{name}.ends.npy", np.cumsum(lengths, dtype=np.int64))
-        np.save(folder / f"{name}.npy", np.memmap(raw, dtype=np.int32, mode="r"))
-        raw.unlink()
-
-
-def write_tokens(folder: Path, pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig) -> None:
-    """Tokenize both sides of some pairs into a folder, unless it exists."""
-    if not folder.exists():
-        with whole_folder(folder) as temporary:
-            TokenFile.write(temporary, "sources", Sentences(pairs, "source", rows), tokenizer, config)
-            TokenFile.write(temporary, "targets", Sentences(pairs, "target", rows), tokenizer, config)
 
 
 @dataclass(frozen=True)
@@ -135,14 +76,17 @@ class PairBatches:
         labels: Mapping[str, VectorTargets | ScalarTargets | LiveTargets],
         pad_token_id: int,
         word_labels: WordLabels | None = None,
+        rows: Rows | None = None,
     ) -> None:
         """Open the tokens that `write_tokens` wrote.
 
         :param labels: vectors or numbers that pairs regress on, by name.
         :param word_labels: the word prediction tasks, if any.
+        :param rows: the row of each pair in the files, (N,); None for all pairs in their order.
         """
         self.sources = TokenFile(folder, "sources")
         self.targets = TokenFile(folder, "targets")
+        self.rows = np.arange(len(self.sources)) if rows is None else rows
         self.labels = labels
         self.pad_token_id = pad_token_id
         self.word_labels = word_labels
@@ -150,25 +94,25 @@ class PairBatches:
 
     def __len__(self) -> int:
         """Return the number of pairs."""
-        return len(self.sources.ends)
+        return len(self.rows)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of the longer side of each pair, to which a batch is padded, (N,)."""
-        return np.maximum(self.sources.lengths, self.targets.lengths)
+        return np.maximum(self.sources.lengths(self.rows), self.targets.lengths(self.rows))
 
-    def __call__(self, rows: Sequence[int]) -> dict[str, Tensor]:
+    def __call__(self, pairs: Sequence[int]) -> dict[str, Tensor]:
         """Return input_ids and attention_mask, (2N, L), and each label as (N, D) vectors or (N,) numbers."""
-        words = dict[str, Tensor]()
+        rows, words = self.rows[list(pairs)], dict[str, Tensor]()
         if self.word_labels:
             sources, targets = ([side[row] for row in rows] for side in (self.sources, self.targets))
-            sentences, words = self.word_labels(sources, targets, rows)
+            sentences, words = self.word_labels(sources, targets, pairs)
             ids, lengths = np.concatenate(sentences), np.array([len(sentence) for sentence in sentences])
         else:
             taken = [side.take(rows) for side in (self.sources, self.targets)]
             ids, lengths = (np.concatenate(parts) for parts in zip(*taken, strict=True))
         input_ids, attention_mask = pad_joined(ids, lengths, self.pad_token_id)
-        labels = {name: torch.from_numpy(label.take(rows)) for name, label in self.labels.items()}
+        labels = {name: torch.from_numpy(label.take(pairs)) for name, label in self.labels.items()}
         self._batches += 1
         if self._batches % BATCHES_PER_RELEASE == 0:
             self.sources.release()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tokenizers import Tokenizer
 from xcompress import __version__
 from xcompress.console import tracked
 from xcompress.corpus.build import HOLDOUT, TRAIN, build, corpus_file, origins_file
-from xcompress.corpus.filters import Limits, TokenLimit
+from xcompress.corpus.filters import Limits, TokenLimit, count_tokens
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.store import PairFile
@@ -55,10 +56,11 @@ class Corpus:
         return rows
 
 
-def corpus_step(recipe: Recipe, run: Run, reference: Step | None) -> Corpus:
+def corpus_step(recipe: Recipe, run: Run, reference: Step | None, processes: int = 1) -> Corpus:
     """Gather, filter and split the text of a recipe, or reuse it.
 
     :param reference: the step whose tokenizer counts tokens, where the recipe limits them.
+    :param processes: that filter text; they change no byte.
     """
     section = recipe.corpus
     tokenizer_step = reference if section.max_tokens else None
@@ -70,18 +72,19 @@ def corpus_step(recipe: Recipe, run: Run, reference: Step | None) -> Corpus:
         "seed": recipe.seed,
         "tokenizer": tokenizer_step.key if tokenizer_step else None,
     }
-    step = run.step("corpus", key, lambda folder: _build_corpus(recipe, folder, tokenizer_step), together=False)
+    build_corpus = partial(_build_corpus, recipe, tokenizer_step, processes)
+    step = run.step("corpus", key, build_corpus, together=False)
     files = {language: PairFile(corpus_file(step.folder, TRAIN, language), language) for language in recipe.languages}
     return Corpus(step, files, ConcatSequence(list(files.values())))
 
 
-def _build_corpus(recipe: Recipe, folder: Path, tokenizer_step: Step | None) -> Mapping[str, object]:
+def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, folder: Path) -> Mapping[str, object]:
     section = recipe.corpus
     tokens = None
     if section.max_tokens and tokenizer_step:
         tokenizer = Tokenizer.from_file(str(tokenizer_step.folder / "tokenizer.json"))
         tokenizer.no_truncation()
-        tokens = TokenLimit(section.max_tokens, lambda text: len(tokenizer.encode(text).ids))  # with special tokens
+        tokens = TokenLimit(section.max_tokens, partial(count_tokens, tokenizer))
     report = build(
         folder,
         [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")],
@@ -94,6 +97,7 @@ def _build_corpus(recipe: Recipe, folder: Path, tokenizer_step: Step | None) -> 
         seed=recipe.seed,
         max_pairs=section.max_pairs,
         most={(tsv.language, _origin(tsv)): tsv.max_pairs for tsv in section.tsv if tsv.max_pairs},
+        processes=processes,
     )
     return asdict(report)
 

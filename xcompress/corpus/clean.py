@@ -1,0 +1,123 @@
+"""Clean raw pairs chunk by chunk: parse their lines, filter them and hash their sentences.
+
+No chunk needs another one: they can be cleaned in several processes.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompress.corpus.filters import Limits, clean, same_key
+from xcompress.corpus.pairs import BadLine, Pair, as_line, parse_lines
+from xcompress.corpus.split import rank, sentence_key
+
+NUMBERS = np.dtype([("key", "<u8"), ("source", "<u8"), ("target", "<u8"), ("order", "<u8"), ("origin", "<u4")])
+"""What is known of a pair.
+
+`key` has 64 bits of the English sentence and the language; pairs that share it are duplicates. `source` and `target`
+are the ranks of its sentences, `order` is its place among the pairs of all languages, `origin` numbers its origin.
+"""
+_REMEMBERED = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class RawChunk:
+    """Consecutive pairs of the sources: lines of a file, or pairs that were read from something else."""
+
+    pairs: Sequence[Pair] = ()
+    lines: Sequence[bytes] = ()
+    first: int = 1
+    """Number of the first line."""
+    language: str = ""
+    origin: str = ""
+    file: int | None = None
+    """Number of the file that the lines are from."""
+    is_last: bool = False
+    """Whether the file has no more lines."""
+
+
+@dataclass(slots=True)
+class CleanChunk:
+    """The pairs of a chunk that passed the filters, and counts of what was read and dropped."""
+
+    file: int | None
+    is_last: bool
+    good: int
+    """Lines that are pairs."""
+    bad: Sequence[BadLine]
+    read: Counter[str] = field(default_factory=Counter)
+    """Pairs by language."""
+    dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """Reasons by language."""
+    origins: list[str] = field(default_factory=list)
+    """In the order of the first pair of each."""
+    count: int = 0
+    lines: dict[str, bytes] = field(default_factory=dict)
+    """Results of `as_line`, by language."""
+    numbers: dict[str, NDArray[np.void]] = field(default_factory=dict)
+    """`NUMBERS` of each pair, by language: `order` counts the pairs of the chunk, and `origin` those of `origins`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CleanPair:
+    """A pair that passed the filters, as a line, with its hashes."""
+
+    line: bytes
+    key: int
+    source: int
+    target: int
+
+
+class Cleaner:
+    """Cleans chunks."""
+
+    def __init__(self, limits: Limits, seed: int) -> None:
+        self.limits = limits
+        self.seed = seed
+        self._clean = lru_cache(_REMEMBERED)(self._clean_pair)  # a file may repeat a line often
+
+    def __call__(self, chunk: RawChunk) -> CleanChunk:
+        """Return the pairs of a chunk that pass the filters, in their order."""
+        pairs: Sequence[Pair] = chunk.pairs
+        bad: Sequence[BadLine] = ()
+        if chunk.lines:
+            pairs, bad = parse_lines(chunk.lines, chunk.first, chunk.language, chunk.origin)
+        result = CleanChunk(chunk.file, chunk.is_last, len(pairs), bad)
+        passed: dict[str, list[_CleanPair]] = defaultdict(list)
+        order: dict[str, list[int]] = defaultdict(list)
+        origins: dict[str, list[int]] = defaultdict(list)
+        number_of = dict[str, int]()
+        for pair in pairs:
+            result.read[pair.language] += 1
+            cleaned = self._clean(pair)
+            if isinstance(cleaned, str):
+                result.dropped[pair.language][cleaned] += 1
+                continue
+            passed[pair.language].append(cleaned)
+            order[pair.language].append(result.count)
+            origins[pair.language].append(number_of.setdefault(pair.origin, len(number_of)))
+            result.count += 1
+        result.origins = list(number_of)
+        for language, of_language in passed.items():
+            numbers = np.empty(len(of_language), NUMBERS)
+            for name in ("key", "source", "target"):
+                numbers[name] = np.array([getattr(pair, name) for pair in of_language], np.uint64)
+            numbers["order"], numbers["origin"] = order[language], origins[language]
+            result.numbers[language] = numbers
+            result.lines[language] = b"".join(pair.line for pair in of_language)
+        return result
+
+    def _clean_pair(self, pair: Pair) -> _CleanPair | str:
+        """Return a pair normalised, or the reason why it is dropped."""
+        plain = clean(pair, self.limits)
+        if isinstance(plain, str):
+            return plain
+        duplicate_key = f"{plain.language}\t{same_key(plain.source)}"
+        key = int.from_bytes(hashlib.blake2b(duplicate_key.encode(), digest_size=8).digest(), "big")
+        source, target = (rank(sentence_key(side), self.seed) for side in (plain.source, plain.target))
+        return _CleanPair(as_line(plain), key, source, target)
