@@ -117,7 +117,7 @@ class MlProgram:
         rows = np.zeros((2, 1, max(LEAST_TOKENS, len(ids))), dtype=np.int32)
         rows[0, 0, : len(ids)], rows[1, 0, : len(ids)] = ids, 1 if mask is None else mask
         values = {**self._constants, "input_ids": rows[0], "attention_mask": rows[1]}
-        with quiet():
+        with np.errstate(all="ignore"):  # what is too large for float16 ends as a wrong vector
             for operation in self._steps:
                 values[operation.outputs[0].name] = self._evaluate(operation, values)
         vector: Vectors = values[self._main.outputs[0].name]
