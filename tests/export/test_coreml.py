@@ -66,7 +66,7 @@ def test_each_large_matrix_is_in_int8_and_a_shared_one_is_stored_once(made: Path
     weights = manifest_of(made)["coreml"]["weights"]
     assert weights["int8"] == 7, "six products of the layer, and the token embeddings"
     assert 0 < weights["largest_difference"] < 0.01
-    layer, others = 4 * 64 * 64 + 2 * 64 * 128, 400 * 16 + 2 * (16 * 64 + 128 * 64 + 24 * 64)
+    layer, others = 4 * 64 * 64 + 2 * 64 * 128, 400 * 64 + 2 * (128 * 64 + 24 * 64)
     size = (made / COREML / "Data/com.apple.CoreML/weights/weight.bin").stat().st_size
     assert layer + others < size < 2 * layer + others
 
@@ -78,7 +78,7 @@ def test_another_student_and_another_interface_are_told_apart(made: Path) -> Non
     with torch.no_grad():
         other.unit[0].intermediate.weight[3, 5] += 0.5  # type: ignore[union-attr, index, operator]
     with pytest.raises(GateError, match=r"layers\.0\.intermediate\.weight differs from the student's by up to 0\.5"):
-        program.check_weights(PhoneModel(other, int8_rows=False), quantized=True)
+        program.check_weights(PhoneModel(other, fold=True, int8_rows=False), quantized=True)
     program.check_interface(128, 24)
     with pytest.raises(GateError, match=r"^export: coreml/model\.mlpackage: its inputs are .*\(2, 128\)"):
         program.check_interface(64, 24)
