@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from xcompress.bundle.manifest import FLOAT, PHONE_FILES, PHONE_NAMES
+from xcompress.bundle.manifest import COREML, COREML_NOT_RUN, FLOAT, PHONE_FILES, PHONE_NAMES
 from xcompress.bundle.phone_runtimes import (
     PhoneSession,
     Port,
@@ -28,7 +28,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT = "sentence_embedding"
 """The output with the vectors, float32 (N, D)."""
 INSTALL_OPENVINO = "pip install 'xcompress[openvino]'"
-_SINGLE_THREADED = ("mobile", "wasm", *PHONE_FILES)
+_SINGLE_THREADED = ("mobile", "wasm", "coreml", *PHONE_FILES)
 """Targets on which an encoder should leave the other cores alone."""
 
 
@@ -94,6 +94,10 @@ def choose_engine(
         if not has_openvino():
             return "onnxruntime", f"the bundle was exported for OpenVINO, which is not installed; {INSTALL_OPENVINO}"
         return "openvino", "the bundle was exported for OpenVINO, and it is installed"
+    if engine == "coreml":
+        raise InputError(
+            f"engine: coreml is {COREML_NOT_RUN}; open {folder / COREML} there in an app, or choose onnxruntime"
+        )
     if engine not in get_args(Engine):
         *names, last = get_args(Engine)
         raise InputError(f"engine: {str(engine)[:40]!r} is unknown; choose {', '.join(names)} or {last}")

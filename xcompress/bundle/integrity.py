@@ -13,6 +13,7 @@ _READ_BY_LOADERS = (
     "onnx/**/*",
     "openvino/**/*",
     "executorch/**/*",
+    "coreml/**/*",
     "openvino_model*",
     "tokenizer*.json",
     "*.onnx",
@@ -21,7 +22,7 @@ _READ_BY_LOADERS = (
     "*.onnx_data",
 )
 """Files that a loader may open by their names: each must be listed in the manifest."""
-_GRAPH_FOLDERS = ("onnx/", "openvino/", "executorch/")
+_GRAPH_FOLDERS = ("onnx/", "openvino/", "executorch/", "coreml/")
 _CARD = "README.md"
 """The model card: no code reads it, and its owner may edit it."""
 

@@ -25,7 +25,7 @@ GRAPHS = {
 """File of each precision, named as transformers.js and Optimum look for them."""
 FLOAT = ("fp32", "fp16")
 """Precisions whose products are in float32. Their graphs have standard operators in every bundle."""
-TARGETS = ("cpu", "mobile", "wasm", "openvino", "executorch")
+TARGETS = ("cpu", "mobile", "wasm", "openvino", "executorch", "coreml")
 """What a bundle may be exported for."""
 HASH = "sha256"
 """Key of the hash of the manifest's own content; bundles of earlier versions lack it."""
@@ -43,6 +43,11 @@ PHONE_FILES = {"executorch": "executorch/model.pte"}
 """By runtime of phones, the file that it opens."""
 PHONE_NAMES = {"executorch": "ExecuTorch"}
 """By runtime of phones, its name in messages and tables."""
+
+COREML = "coreml/model.mlpackage"
+"""The ML program for Core ML, a folder."""
+COREML_NOT_RUN = "not run: Core ML needs macOS or iOS"
+"""What reports say of it."""
 
 _UNNAMED_GRAPHS = ("int8", "fp32")
 """Precisions that a manifest without `graphs` may have."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from xcompress.bundle.manifest import OPENVINO, PHONE_FILES
+from xcompress.bundle.manifest import COREML, OPENVINO, PHONE_FILES
 from xcompress.files import megabytes
 from xcompress.printable import code_span, markdown_text, printable, table_cell
 
@@ -104,6 +104,11 @@ _PHONE_SECTIONS = {
 """
 }
 """By runtime of phones, how to call its file."""
+_COREML_SECTION = """With Core ML, from iOS 16 or macOS 13 on: `coreml/model.mlpackage` takes `input_ids` and
+`attention_mask`, int32 (1, L), L from 2 to {max_tokens}, and returns `sentence_embedding`, float32 (1, {dimension}).
+Put the prefix in front of a text. Padding is not needed. It was not run in Core ML (see below).
+
+"""
 
 
 @dataclass(frozen=True)
@@ -150,10 +155,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         first_text=_quoted(f"{prefix}A first sentence."),
         second_text=_quoted(f"{prefix}Ein zweiter Satz."),
         applied="once" if trained == 1 else applied,
-        files="\n".join(
-            f"| {markdown_text(name)} | {megabytes(manifest['files'][name]['bytes'])} |"
-            for name in [*graphs, *(name for name in PHONE_FILES.values() if name in files)]
-        ),
+        files="\n".join(f"| {markdown_text(name)} | {megabytes(size)} |" for name, size in _sizes(manifest).items()),
         scores=release.rows if release else _run_scores(manifest.get("dev")),
         sections=release.sections if release else "",
         limits=release.limits if release else "",
@@ -163,10 +165,22 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
             section.format(max_tokens=manifest["max_tokens"], dimension=manifest["dimension"])
             for runtime, section in _PHONE_SECTIONS.items()
             if PHONE_FILES[runtime] in files
-        ),
+        )
+        + (_COREML_SECTION.format_map(manifest) if manifest.get("coreml") else ""),
         openvino=_OPENVINO_SECTION if OPENVINO in files else "",
         checks=_checks(manifest),
     )
+
+
+def _sizes(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Map each graph, each file for phones and the folder for Core ML to its size in bytes."""
+    files = manifest["files"]
+    names = [
+        *(name for name in files if name.endswith(".onnx")),
+        *(name for name in PHONE_FILES.values() if name in files),
+    ]
+    coreml = {COREML: manifest["coreml"]["bytes"]} if manifest.get("coreml") else {}
+    return {name: files[name]["bytes"] for name in names} | coreml
 
 
 def _run_scores(dev: object) -> str:
@@ -194,6 +208,15 @@ def _checks(manifest: Mapping[str, Any]) -> str:
             f"{figures['worst_cosine']:.4f} at worst",
             f"- {name} against PyTorch: similarities of sentences correlate at {figures['similarity_correlation']:.4f}",
             f"- {name}, one sentence alone and among others: cosine {figures['invariance_cosine']:.4f} at worst",
+        ]
+    if coreml := manifest.get("coreml"):
+        evaluated, weights = coreml["evaluated_in_numpy"], coreml["weights"]
+        lines += [
+            f"- {COREML}: {coreml['status']}",
+            f"- {COREML}, evaluated with coremltools' numpy operators in place of Core ML, {evaluated['texts']} texts: "
+            f"cosine to PyTorch {evaluated['mean_cosine']:.4f} on average, {evaluated['worst_cosine']:.4f} at worst",
+            f"- {COREML}: {weights['tensors']} tensors, {weights['int8']} of them in int8, are the student's within "
+            "what their precision rounds",
         ]
     # the model is scored before its vocabulary or vectors are cut
     before, after = (manifest.get("graded", {}).get(when) for when in ("before", "after"))

@@ -10,7 +10,7 @@ from xcompress.errors import InputError
 
 Precision = Literal["fp32", "fp16", "int8", "int4", "auto"]
 Table = Literal["auto", "int8", "int4"]
-Target = Literal["cpu", "mobile", "wasm", "openvino", "executorch"]
+Target = Literal["cpu", "mobile", "wasm", "openvino", "executorch", "coreml"]
 Recurrence = Literal["unroll", "loop"]
 Bottleneck = Literal["auto", "keep", "fold"]
 Shortening = Literal["pca", "slice"]
@@ -34,6 +34,10 @@ class TargetSettings:
     """Also write OpenVINO's own format."""
     phone: str | None = None
     """Also write the file of this runtime of phones."""
+    coreml: bool = False
+    """Also write an ML program for Core ML."""
+    precisions: tuple[str, ...] = ()
+    """The only precisions that the target's own format has here; empty: all that ONNX has."""
 
     def summary(self) -> str:
         """Describe the settings in one line."""
@@ -42,6 +46,7 @@ class TargetSettings:
         settings += ["standard operators"] if self.operators == "standard" else []
         settings += ["OpenVINO's format"] if self.openvino else []
         settings += [f"{PHONE_NAMES[self.phone]}'s format"] if self.phone else []
+        settings += ["ML program for Core ML"] if self.coreml else []
         settings.append("float32 graph kept" if self.float32 else "float32 graph left out")
         return ", ".join(settings)
 
@@ -51,7 +56,8 @@ TARGETS: dict[Target, TargetSettings] = {
     "mobile": TargetSettings(recurrence="loop", ort=True, float32=False),
     "wasm": TargetSettings(recurrence="loop", float32=False),
     "openvino": TargetSettings(float32=False, operators="standard", openvino=True),
-    "executorch": TargetSettings(recurrence="loop", float32=False, phone="executorch"),
+    "executorch": TargetSettings(recurrence="loop", float32=False, phone="executorch", precisions=("int8", "fp32")),
+    "coreml": TargetSettings(recurrence="loop", float32=False, coreml=True, precisions=("int8", "fp16")),
 }
 
 
@@ -139,9 +145,10 @@ class ExportConfig:
             raise InputError(
                 "operators: OpenVINO does not read those of onnxruntime; leave out operators or the target"
             )
-        if settings.phone and self.precision not in ("int8", "fp32"):
-            raise InputError(f"target: {self.target} needs precision int8 or fp32, not {self.precision}; change one")
-        if settings.phone and self.table == "int4":
+        if settings.precisions and self.precision not in settings.precisions:
+            allowed = " or ".join(settings.precisions)
+            raise InputError(f"target: {self.target} needs precision {allowed}, not {self.precision}; change one")
+        if settings.precisions and self.table == "int4":
             raise InputError(
                 f"table: int4 is not for target {self.target}, whose token embeddings are int8; leave it out"
             )

@@ -12,6 +12,8 @@ import xcompress
 from xcompress import console
 from xcompress.bundle.engines import INSTALL_OPENVINO, OpenVinoSession, has_openvino
 from xcompress.bundle.manifest import (
+    COREML,
+    COREML_NOT_RUN,
     FLOAT,
     GRAPHS,
     MANIFEST,
@@ -27,15 +29,28 @@ from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, GraphEncoder, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
+from xcompress.export.coreml import has_coremltools, write_coreml
 from xcompress.export.executorch import write_executorch
 from xcompress.export.folder import write_bundle
 from xcompress.export.graph import decide_folding, options_for, write_graph, write_openvino, write_ort
+from xcompress.export.ml_program import MlProgram
+from xcompress.export.phone import PhoneModel
 from xcompress.export.prepare import Prepared, prepare
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
-from xcompress.export.verify import Bounds, Graph, Reference, make_reference, verify_fp32, verify_quantized
+from xcompress.export.verify import (
+    SLOW_SAMPLE,
+    Bounds,
+    Graph,
+    Reference,
+    make_reference,
+    verify_fp32,
+    verify_quantized,
+    verify_sample,
+)
 from xcompress.files import hash_of, megabytes, prepare_target, read_json, sha256_of, whole_folder
-from xcompress.modeling.student import encode, token_ids
+from xcompress.machine import installed_versions
+from xcompress.modeling.student import Student, encode, token_ids
 
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
@@ -79,6 +94,8 @@ def export(
     phone = config.settings().phone
     if phone and not has_runtime(phone):
         raise InputError(f"target: {config.target} needs {PHONE_NAMES[phone]}; {install_command(phone)}")
+    if config.settings().coreml and not has_coremltools():
+        raise InputError(f"target: {config.target} needs coremltools; pip install 'xcompress[coreml]'")
     target = model.bundle_folder(recurrences) if output is None else output
     prepare_target(target)
     texts = [sha256_of(path) for path in config.text if path.is_file()]
@@ -196,11 +213,11 @@ def make_bundle(
         check_gate(before, after, config.gate, candidate.costs)
     manifest["graded"] = {"before": before, "after": after}
     if phone := config.settings().phone:
-        parity[phone], scores = job.write_and_verify_phone(phone, prepared, fold, languages)
-        if config.gate is not None:
-            check_gate(before, scores, config.gate)
-        manifest["graded"][phone] = scores
+        measured = job.write_and_verify_phone(phone, prepared, fold, languages, before)
+        parity[phone], manifest["graded"][phone] = measured
         manifest["phone_tokenizer"] = write_phone_tokenizer(folder / PHONE_FILES[phone], prepared, text)
+    if config.settings().coreml:
+        manifest["coreml"] = job.write_and_check_coreml(student, fold)
     manifest |= {"graphs": job.graphs_to_open(), "parity": parity, "precision": job.precision}
     write_bundle(folder, student, prepared.tokenizer, source, made_from, manifest | dict(facts))
 
@@ -254,18 +271,52 @@ class _Job:
         return self._verify(session, self.precision, "checked in OpenVINO")
 
     def write_and_verify_phone(
-        self, runtime: str, prepared: Prepared, fold: bool, languages: Sequence[str]
+        self, runtime: str, prepared: Prepared, fold: bool, languages: Sequence[str], before: Mapping[str, float]
     ) -> tuple[dict[str, Any], dict[str, float]]:
         """Write the file of a runtime of phones, and compare it there with PyTorch.
 
+        :param before: scores on the graded pairs in float32.
         :returns: the measurements, and scores on the graded pairs.
+        :raises GateError: when the file is too far from PyTorch, or loses more than the gate allows.
         """
         file = self.folder / PHONE_FILES[runtime]
         console.say(f"writing {PHONE_FILES[runtime]}")
         write_executorch(prepared.student, file, quantize=self.precision == "int8", fold=fold)
         session = open_phone_session(runtime, file, 0)
         measured = self._verify(session, self.precision, f"checked in {PHONE_NAMES[runtime]}")
-        return measured, graded_scores(GraphEncoder(prepared, session), languages)
+        scores = graded_scores(GraphEncoder(prepared, session), languages)
+        if self.config.gate is not None:
+            check_gate(before, scores, self.config.gate)
+        return measured, scores
+
+    def write_and_check_coreml(self, student: Student, fold: bool) -> dict[str, Any]:
+        """Write an ML program, open it again, and check all that can be checked without Core ML.
+
+        :returns: what was checked and measured, for the manifest.
+        """
+        package, quantized = self.folder / COREML, self.precision == "int8"
+        console.say(f"writing {COREML}")
+        model = PhoneModel(student, fold=fold, int8_rows=False)
+        write_coreml(model, package, quantize=quantized)
+        program = MlProgram(package)
+        program.check_interface(student.config.max_tokens, student.config.dimension)
+        weights = program.check_weights(model, quantized=quantized)
+        # coremltools' numpy operators show that the network is right; only Core ML can show that it runs
+        with console.bar("evaluated in numpy", min(SLOW_SAMPLE, len(self.reference.all_sentences)) + 1) as ticker:
+            bounds = self.bounds or Bounds.of(self.precision)
+            evaluated = verify_sample(program.encode, f"{COREML} in numpy", self.reference, bounds, ticker.advance)
+        console.say(
+            f"{COREML}: {COREML_NOT_RUN}. In numpy: cosine to PyTorch {evaluated['mean_cosine']:.4f} on average, "
+            f"{evaluated['worst_cosine']:.4f} at worst, {evaluated['texts']} texts"
+        )
+        return {
+            "package": COREML,
+            "status": COREML_NOT_RUN,
+            "bytes": sum(file.stat().st_size for file in package.rglob("*") if file.is_file()),
+            "weights": weights,
+            "evaluated_in_numpy": evaluated,
+            "libraries": installed_versions(("coremltools",)),
+        }
 
     def _verify(self, graph: Graph, precision: str, label: str) -> dict[str, Any]:
         """Compare a graph with PyTorch under a progress bar; return the measurements."""

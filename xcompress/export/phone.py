@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xcompress.modeling.student import Layer, Student, distance_buckets
+from xcompress.modeling.student import Layer, Student
 
 _MASKED_SCORE = -1e4
 """Added to the attention score of a padded token; exp(-1e4) is 0 in float32."""
@@ -71,7 +71,7 @@ class PhoneModel(nn.Module):
     """
 
     positions: Tensor
-    buckets: Tensor
+    biases: Tensor
 
     def __init__(self, student: Student, *, fold: bool = False, int8_rows: bool = True) -> None:
         super().__init__()
@@ -88,10 +88,8 @@ class PhoneModel(nn.Module):
             positions = positions + embeddings.token_type.weight.detach()[0]
         self.register_buffer("positions", positions.clone())
         if student.relative is not None:
-            places = torch.arange(self.config.max_tokens)
-            buckets = distance_buckets(places[None, :] - places[:, None], student.relative.table.num_embeddings)
-            self.register_buffer("buckets", buckets)
-        self.norm, self.relative, self.head = embeddings.norm, student.relative, student.head
+            self.register_buffer("biases", student.relative.by_distance(self.config.max_tokens).detach())
+        self.norm, self.is_relative, self.head = embeddings.norm, student.relative is not None, student.head
         self.layers = nn.ModuleList(PhoneLayer(layer) for layer in student.unit if isinstance(layer, Layer))
         self.eval().requires_grad_(False)
 
@@ -109,8 +107,10 @@ class PhoneModel(nn.Module):
         tokens = self.norm(tokens + self.positions[:length])
         visible = attention_mask.float()
         bias = ((1 - visible) * _MASKED_SCORE)[None]
-        if self.relative is not None:
-            bias = bias + self.relative.table(self.buckets[:length, :length]).permute(2, 0, 1)
+        if self.is_relative:
+            places = torch.arange(length)
+            distances = places[None, :] - places[:, None] + self.config.max_tokens - 1
+            bias = bias + functional.embedding(distances, self.biases).permute(2, 0, 1)
         for _ in range(self.config.recurrences):
             for layer in self.layers:
                 tokens = layer(tokens, bias)

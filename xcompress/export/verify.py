@@ -29,6 +29,8 @@ SAMPLE = 128
 """Sentences that are encoded alone and in batches of mixed lengths."""
 SAMPLE_BATCH = 32
 """Sentences in such a batch."""
+SLOW_SAMPLE = 32
+"""Sentences for a graph that is slow to evaluate."""
 _QUANTIZED_ADVICE = (
     "export with --precision auto, calibrate on text like yours (--text), or pass wider bounds if the accuracy you "
     "measure is enough"
@@ -240,6 +242,36 @@ def verify_quantized(
     )
     measured |= {"similarity_correlation": correlation, "invariance_cosine": invariance}
     return {**measured, "bounds": {key: bound for key, bound in asdict(bounds).items() if key in measured}}
+
+
+def verify_sample(
+    encode: Callable[[list[int]], Vectors],
+    name: str,
+    reference: Reference,
+    bounds: Bounds,
+    advance: Advance | None = None,
+) -> dict[str, Any]:
+    """Compare a graph that is slow to evaluate with PyTorch: on a few sentences alone, and on the longest text.
+
+    :param encode: takes the token ids of one text, and returns its vector (1, D).
+    :param name: the graph's name in errors.
+    :returns: measurements for the manifest.
+    :raises GateError: when a cosine is below its bound.
+    """
+    rows = take_evenly(range(len(reference.all_sentences)), SLOW_SAMPLE)
+    *_, shape = reference.batches  # the last row of mixed lengths is the longest
+    texts = [*(reference.all_sentences[row] for row in rows), reference.batches[shape][-1]]
+    expected = np.concatenate([reference.all_vectors[rows], reference.batch_vectors[shape][-1:]])
+    vectors = []
+    for ids in texts:
+        vectors.append(encode(ids))
+        if advance:
+            advance(1)
+    measured = cosines(np.concatenate(vectors), expected)
+    mean, worst = float(measured.mean()), float(measured.min())
+    _check(f"{name}: mean cosine to PyTorch", mean, bounds.mean_cosine, _QUANTIZED_ADVICE)
+    _check(f"{name}: worst cosine to PyTorch", worst, bounds.worst_cosine, _QUANTIZED_ADVICE)
+    return {"texts": len(texts), "mean_cosine": mean, "worst_cosine": worst}
 
 
 def find_violations(session: Session, reference: Reference, bounds: Bounds) -> list[tuple[str, float, float]]:

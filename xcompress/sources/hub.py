@@ -13,7 +13,7 @@ SECONDS = 15.0
 """How long the hub may take to answer."""
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py", "1_Pooling/*"]
 """Python files are only read where a recipe sets `trust_remote_code`."""
-SKIPPED = ["*.bin", "*.onnx", "onnx/*", "openvino/*", "executorch/*", "*.msgpack", "*.h5"]
+SKIPPED = ["*.bin", "*.onnx", "onnx/*", "openvino/*", "executorch/*", "coreml/*", "*.msgpack", "*.h5"]
 
 
 def from_hub(reference: str) -> Path:

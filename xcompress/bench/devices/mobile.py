@@ -19,7 +19,16 @@ from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import PHONE_FILES, PHONE_NAMES, graphs_of, inside, read_manifest, write_manifest
+from xcompress.bundle.manifest import (
+    COREML,
+    COREML_NOT_RUN,
+    PHONE_FILES,
+    PHONE_NAMES,
+    graphs_of,
+    inside,
+    read_manifest,
+    write_manifest,
+)
 from xcompress.bundle.phone_runtimes import has_runtime
 from xcompress.errors import InputError, XCompressError, first_line
 from xcompress.files import sha256_of, whole_folder
@@ -105,6 +114,8 @@ class MobileDevice(Device):
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
         """Say what is left out of a row; compare vectors with those on an emulated arm64, if it is installed."""
         for subject in subjects:
+            if subject.kind == "onnx" and (Path(subject.source) / COREML).is_dir():
+                yield f"{subject.name}: {COREML} beside it was {COREML_NOT_RUN}"
             if subject.kind in BINDINGS:
                 yield (
                     f"{subject.name}: memory and start are without {', '.join(BINDINGS[subject.kind])}, which are "
