@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.helpers.student import SENTENCES
 from xcompress.bench import memory
 from xcompress.bench.workers.client import Worker
 from xcompress.bundle.released import find_bundle
+from xcompress.processes import map_in_order
 from xcompress.sources import Wheel, wheels
 
 MODULES = {"subprocess", "multiprocessing", "concurrent.futures.ProcessPoolExecutor", "pty"}
@@ -34,10 +37,22 @@ ALLOWED = {
     "benchmarks/demo.py": "xcompress",
     "benchmarks/clients.py": "pytest",
     "benchmarks/scale.py": "python_command",
+    "xcompress/processes.py": "PYTHONSAFEPATH",
     "xcompress/distillation/hardware.py": "get_start_method",  # asks how torch starts those that load batches
 }
 """The files that start processes, and what each of them starts."""
-NAMES = ("numpy", "pip", "tokenizers", "onnxruntime", "json", "base64", "rich", "typer", "yaml", "click")
+NAMES = (
+    "numpy",
+    "pip",
+    "tokenizers",
+    "onnxruntime",
+    "json",
+    "base64",
+    "rich",
+    "typer",
+    "yaml",
+    "click",
+)
 INTRUDER = "open({ran!r}, 'a').write(__name__ + ' ')\nraise SystemExit('a file of the current folder ran')\n"
 
 
@@ -77,6 +92,14 @@ def test_a_worker_does_not_import_from_the_checkout(ran: Path, monkeypatch: pyte
 
 def test_the_probe_of_memory_does_not_import_from_the_current_folder(ran: Path) -> None:
     memory.reserved()
+
+
+def test_a_process_that_filters_text_does_not_import_from_the_current_folder(ran: Path) -> None:
+    for name in ("signal", "struct", "pickle"):
+        (ran.parent / f"{name}.py").write_text(INTRUDER.format(ran=str(ran)))
+    make = partial(methodcaller, "bit_length")
+    assert list(map_in_order(make, [1, 2, 3], 2, "filter")) == [1, 2, 2]
+    assert "PYTHONSAFEPATH" not in os.environ
 
 
 def test_pip_is_not_taken_from_the_current_folder(ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:

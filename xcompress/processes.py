@@ -17,6 +17,8 @@ from xcompress.errors import XCompressError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_SAFE_PATH = "PYTHONSAFEPATH"
+"""Keeps the current folder from the search path of a Python that starts."""
 _AHEAD = 2
 """Items that each process is ahead of the one whose result is yielded."""
 _function: Callable[[Any], Any]
@@ -39,7 +41,8 @@ def map_in_order(
         yield from map(make(), items)
         return
     pending: deque[Future[Result]] = deque()
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start, (make,))
+    with _starting_processes():
+        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start, (make,))
     try:
         for item in items:
             with _starting_processes():
@@ -62,15 +65,20 @@ def _starting_processes() -> Iterator[None]:
     """Change what processes inherit that start in the block.
 
     Ctrl-C is for this process alone, which ends the others. They do not import its main module: a script without
-    `if __name__ == "__main__"` would run again.
+    `if __name__ == "__main__"` would run again. A file such as json.py in the current folder does not run either.
     """
-    main = sys.modules["__main__"]
+    main, safe_path = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
     sys.modules["__main__"] = ModuleType("__main__")
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        if safe_path is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = safe_path
         if mask is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 

@@ -22,7 +22,7 @@ MOST_SPECIAL_TOKENS = 100
 LONGEST_TEXT = 100_000
 """Characters of a text that are tokenized; what follows them is beyond any limit on tokens."""
 SCORE_STEPS = 128
-"""Scores of a student's Unigram tokens are multiples of 1 / this. Then float32 adds up those of a sentence exactly.
+"""Scores of a student's trimmed Unigram vocabulary are multiples of 1 / this, which float32 adds up exactly.
 
 Implementations that compute in float32 and in float64 break ties between segmentations differently otherwise: in 58 of
 a million sentences, SentencePiece and tokenizers did not agree on multilingual-e5-small's tokens.

@@ -51,6 +51,7 @@ def test_the_options_that_take_numbers_are_found() -> None:
         "bench --memory",
         "bench --slow-down",
         "demo --port",
+        "distill --processes",
         "embed --threads",
         "export --dim",
         "export --gate",

@@ -49,8 +49,9 @@ def test_a_run_leaves_reference_assistant_and_student(run: Path) -> None:
 
 def test_every_stage_trains_and_is_scored_on_held_out_text(run: Path) -> None:
     steps = read_json(run / "manifest.json")["steps"]
-    assert list(steps) == ["reference", "corpus", "start", "1-assistant", "2-embedding", "3-imitation", "4-contrast"]
-    for name in list(steps)[3:]:
+    before, stages = ["reference", "corpus", "start"], ["1-assistant", "2-embedding", "3-imitation", "4-contrast"]
+    assert list(steps) == [*before, "tokens_translations", *stages]
+    for name in stages:
         facts = steps[name]["facts"]
         losses = [point["loss"] for point in facts["loss"]]
         assert fmean(losses[-3:]) < fmean(losses[:3]), name

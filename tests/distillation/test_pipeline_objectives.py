@@ -36,7 +36,8 @@ def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
     recipe = small_recipe(tmp_path, *WHOLE_ENCODER, *write_labelled(tmp_path / "labelled"), more, three)
     run = distill(recipe, tmp_path / "run")
     manifest = read_json(run / "manifest.json")
-    assert list(manifest["steps"]) == ["reference", "corpus", "start", "labelled", "1-entail", "2-grade", "3-align"]
+    text = ["tokens_entailment", "1-entail", "tokens_graded", "2-grade", "tokens_translations", "3-align"]
+    assert list(manifest["steps"]) == ["reference", "corpus", "start", "labelled", *text]
     labelled = manifest["steps"]["labelled"]["facts"]
     assert labelled["graded"] > 100 and labelled["added_by_cross_encoder"] > 100
     assert set(manifest["models"]) == {"assistant"} and "spearman" not in manifest["dev"]
@@ -52,7 +53,7 @@ def test_a_student_from_scratch_learns_from_translations_alone(tmp_path: Path) -
     stage = stages_of(dual=f"objectives: {objectives}, steps: 300, learning_rate: 1.0e-2, dropout: 0.1")
     run = distill(small_recipe(tmp_path, *FROM_SCRATCH, stage), tmp_path / "run")
     manifest = read_json(run / "manifest.json")
-    assert list(manifest["steps"]) == ["corpus", "start", "1-dual"] and not manifest["models"]
+    assert list(manifest["steps"]) == ["corpus", "start", "tokens_translations", "1-dual"] and not manifest["models"]
     assert not (run / "assistant").exists() and not (run / "reference").exists()
     assert fmean(losses(run, "1-dual")[-3:]) < 0.8 * fmean(losses(run, "1-dual")[:3])
     before, after = (manifest["steps"][step]["facts"]["dev"]["retrieval"] for step in ("start", "1-dual"))

@@ -20,7 +20,7 @@ HASHES = {
     "calibrated_similarity_from_labels": "71b82404e6333735",
     "four_stages": "4fa7686a5efb184b",
     "lightweight_dual": "8d1015a18141a7be",
-    "minilm_eight": "10b078b24d16f2f1",
+    "minilm_eight": "81ea6326015146d7",
     "minilm_ru3": "7de50e6d944b6f9b",
     "paper/calibrated_similarity_xlmr": "a09a2f8e9d3cd096",
     "paper/lightweight_dual_de": "d1e598d049966f5c",

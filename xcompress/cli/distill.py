@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from xcompress.cli.options import AsJson
+from xcompress.cli.options import MOST_THREADS, AsJson, whole_number
 
 
 def distill(
@@ -29,7 +29,12 @@ def distill(
     ] = False,
     processes: Annotated[
         int | None,
-        typer.Option("--processes", min=1, help="Processes that filter a large text; default: one on each core."),
+        typer.Option(
+            "--processes",
+            help="Processes that filter a large text; default: one on each core.",
+            metavar="INTEGER",
+            parser=whole_number("--processes", 1, MOST_THREADS),
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:

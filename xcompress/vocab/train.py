@@ -13,7 +13,7 @@ from xcompress import console
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student
 from xcompress.vocab.student import open_without_limits, replace_token_embeddings
-from xcompress.vocab.tokenizer_json import ASCII, SPACE, TokenizerJson, replace_model, round_score, tokenizer_to_json
+from xcompress.vocab.tokenizer_json import ASCII, SPACE, TokenizerJson, replace_model, tokenizer_to_json
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """Special tokens of a new vocabulary, by id."""
@@ -25,6 +25,7 @@ _COVERAGE = 0.99999
 SentencePiece covers 0.9995, which loses whole letters of a language, such as those of loan words and names.
 """
 _PENALTY = 1e-4
+_DECIMALS = 3
 
 
 def train_tokenizer(old: Tokenizer, texts: Iterable[str], size: int) -> Tokenizer:
@@ -216,5 +217,5 @@ def _sort_reproducibly(tokens: list[tuple[str, float]]) -> list[tuple[str, float
     lowest = min(score for _, score in tokens)
     limit = lowest + _PENALTY * sum(len(token) == 1 for token, _ in tokens)
     levelled = [(token, lowest if len(token) == 1 and score <= limit else score) for token, score in tokens]
-    rounded = [(token, round_score(score)) for token, score in levelled]
+    rounded = [(token, round(score, _DECIMALS)) for token, score in levelled]
     return sorted(rounded, key=lambda entry: (-entry[1], entry[0]))
