@@ -41,18 +41,7 @@ ALLOWED = {
     "xcompress/distillation/hardware.py": "get_start_method",  # asks how torch starts those that load batches
 }
 """The files that start processes, and what each of them starts."""
-NAMES = (
-    "numpy",
-    "pip",
-    "tokenizers",
-    "onnxruntime",
-    "json",
-    "base64",
-    "rich",
-    "typer",
-    "yaml",
-    "click",
-)
+NAMES = ("numpy", "pip", "tokenizers", "onnxruntime", "json", "base64", "rich", "typer", "yaml", "click")
 INTRUDER = "open({ran!r}, 'a').write(__name__ + ' ')\nraise SystemExit('a file of the current folder ran')\n"
 
 
