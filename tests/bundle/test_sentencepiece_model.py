@@ -38,9 +38,16 @@ def test_other_vocabularies_are_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "tokenizer.model").exists()
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Tokenizer:
-    tokenizer = Tokenizer.from_file(str(released_folder("tiny") / "tokenizer.json"))
+@pytest.fixture(scope="module", params=["one space", "whitespace split"])
+def tiny(request: pytest.FixtureRequest) -> Tokenizer:
+    """Return the tokenizer of tiny, as released and with spaces split as in other files of XLM-R's tokenizer."""
+    description = json.loads((released_folder("tiny") / "tokenizer.json").read_text(encoding="utf-8"))
+    if request.param == "whitespace split":
+        description["normalizer"] = description["normalizer"]["normalizers"][0]
+        parts = [{"type": "WhitespaceSplit"}, description["pre_tokenizer"]]
+        description["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": parts}
+    tokenizer = Tokenizer.from_str(json.dumps(description))
+    tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
 
@@ -136,11 +143,14 @@ def add_a_word(description: dict[str, Any]) -> None:
 
 
 def keep_spaces(description: dict[str, Any]) -> None:
-    description["normalizer"] = description["normalizer"]["normalizers"][0]
+    normalizer, splitter = description["normalizer"], description["pre_tokenizer"]
+    description["normalizer"] = normalizer.get("normalizers", [normalizer])[0]
+    description["pre_tokenizer"] = splitter.get("pretokenizers", [splitter])[-1]
 
 
 def fold_case(description: dict[str, Any]) -> None:
-    description["normalizer"]["normalizers"].append({"type": "Lowercase"})
+    normalizers = description["normalizer"].get("normalizers", [description["normalizer"]])
+    description["normalizer"] = {"type": "Sequence", "normalizers": [*normalizers, {"type": "Lowercase"}]}
 
 
 def take_other_table(description: dict[str, Any]) -> None:

@@ -39,7 +39,8 @@ from xcompress.bench.report.tables import markdown
 from xcompress.bench.results import SCHEMA, Report, Size, Throughput
 from xcompress.bench.subjects import Subject, find_subjects
 from xcompress.bench.workers.client import Worker, WorkerFailed
-from xcompress.bundle.manifest import is_bundle
+from xcompress.bundle.manifest import is_bundle, read_manifest
+from xcompress.bundle.tokenizer import BundleTokenizer
 from xcompress.console import Ticker
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
@@ -332,6 +333,8 @@ def _measure_tokenizer(path: Path, in_bundle: bool) -> int | None:
 
     :param in_bundle: open it as `Encoder` does, else with the tokenizers library.
     """
+    if in_bundle:
+        BundleTokenizer(path.parent, read_manifest(path.parent))  # makes what it keeps in the cache
     try:
         with Worker() as worker:
             return int(worker.ask("tokenizer", file=str(path), in_bundle=in_bundle)["resident"])

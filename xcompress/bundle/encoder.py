@@ -1,4 +1,4 @@
-"""Encode text with a bundle, without PyTorch."""
+"""Encode text with a bundle; with onnxruntime, without PyTorch."""
 
 import ctypes
 import os

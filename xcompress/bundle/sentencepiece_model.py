@@ -80,11 +80,11 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
         return False
     # normalisation, and splitting at spaces
     table, *others = _steps(description["normalizer"], "normalizers") or [{"type": None}]
-    is_table = table["type"] == "Precompiled" and _hash(table["precompiled_charsmap"]) == _XLM_R_TABLE
+    characters = base64.b64decode(table["precompiled_charsmap"]) if table["type"] == "Precompiled" else b""
+    is_table = hashlib.sha256(characters).hexdigest() == _XLM_R_TABLE
     *before, splitter = _steps(description["pre_tokenizer"], "pretokenizers") or [{"type": None}]
     marks_words = splitter["type"] == "Metaspace" and splitter.get("prepend_scheme", "always") == "always"
-    is_split = others in ([], [_ONE_SPACE]) and [step["type"] for step in before] in ([], ["WhitespaceSplit"])
-    is_split = is_split and bool(others or before)
+    is_split = (others, [step["type"] for step in before]) in (([_ONE_SPACE], []), ([], ["WhitespaceSplit"]))
     if not (is_table and marks_words and splitter.get("split", True) and is_split):
         return False
     # tokens: none continues after a space, and text that stands for a special token is not read here
@@ -99,10 +99,6 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
     scores = [score for _, score in model["vocab"]]
     largest = (max(map(abs, scores)) + _UNKNOWN_PENALTY) * _LONGEST * _GROWTH * SCORE_STEPS
     return largest < 2**24 and all((score * SCORE_STEPS).is_integer() for score in scores)
-
-
-def _hash(table: str) -> str:
-    return hashlib.sha256(base64.b64decode(table)).hexdigest()
 
 
 def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> bool:

@@ -114,12 +114,12 @@ class Session:
         from xcompress.bundle.manifest import read_manifest
         from xcompress.bundle.tokenizer import BundleTokenizer
 
-        path = Path(file)
+        path, tokenizers = Path(file), importlib.import_module("tokenizers")
         before = memory.resident()
         if in_bundle:
             BundleTokenizer(path.parent, read_manifest(path.parent)).token_ids(["one"])
         else:
-            importlib.import_module("tokenizers").Tokenizer.from_file(file).encode("one")
+            tokenizers.Tokenizer.from_file(file).encode("one")
         return {"resident": memory.resident() - before}
 
     def do_machine(self) -> Reply:
