@@ -16,6 +16,7 @@ from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import plan, show
 from xcompress.errors import InputError
 from xcompress.files import read_json
+from xcompress.modeling.four_bits import RoundToFourBits, block_size_for
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode
 from xcompress.recipe import Recipe, load_recipe
@@ -338,3 +339,20 @@ def test_a_dry_run_counts_all_trainings_of_a_soup(
 def test_seeds_of_a_soup_must_fit(recipe_file: Path) -> None:
     with pytest.raises(InputError, match=r"stages\.contrast\.seed: too large, as soup counts on from it"):
         load_recipe(recipe_file, [CONTRAST, f"stages.contrast.seed={2**32 - 2}", "stages.contrast.soup=3"])
+
+
+def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) -> None:
+    errors = []
+    for name, overrides in (("exact", []), ("rounded", ["stages.contrast.quantize=int4"])):
+        finished, _ = run(recipe_file, tmp_path / name, CONTRAST, *overrides)
+        rows = load_finite(finished).embeddings.word.weight.detach()
+        rounded = RoundToFourBits(block_size_for(rows.shape[1]) or 1)(rows)
+        errors.append(float((rounded - rows).abs().max() / rows.abs().max()))
+    assert errors[0] > 0.01
+    assert errors[1] < 1e-6
+
+
+@pytest.mark.parametrize("override", ["stages.contrast.soup=2", "stages.contrast.train=assistant"])
+def test_weights_of_4_bits_are_those_of_one_training_of_a_student(recipe_file: Path, override: str) -> None:
+    with pytest.raises(InputError, match="quantize needs `train: student` and one training"):
+        load_recipe(recipe_file, [CONTRAST, "stages.contrast.quantize=int4", override])

@@ -29,11 +29,12 @@ from xcompress.export.graph import (
     write_lookup,
     write_ort,
 )
-from xcompress.export.int4 import block_size_for, quantize_rows
+from xcompress.export.int4 import quantize_rows
 from xcompress.export.matmul import MatMulWriter, Range, matmuls
 from xcompress.export.verify import open_session
 from xcompress.export.writer import OPSET, Writer
 from xcompress.metrics import cosines
+from xcompress.modeling.four_bits import block_size_for
 from xcompress.modeling.student import Student, StudentConfig
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")

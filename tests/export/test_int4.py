@@ -7,13 +7,13 @@ from tests.helpers.export import kinds_as_run, ran
 from xcompress.export.int4 import (
     Int4Weights,
     block_scales,
-    block_size_for,
     pack_int4,
     quantize_rows,
     quantize_rows_gptq,
     round_to_int4,
 )
 from xcompress.export.writer import Writer
+from xcompress.modeling.four_bits import block_size_for
 
 
 def blocks(outputs: int = 10, inputs: int = 64, block: int = 16) -> Int4Weights:

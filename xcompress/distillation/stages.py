@@ -46,6 +46,7 @@ from xcompress.distillation.teachers.live import LiveTargets
 from xcompress.distillation.teachers.vectors import VectorStore, vectors_of
 from xcompress.distillation.trainer import Job, Loss, Scoring, train
 from xcompress.distillation.training_data import TrainingData
+from xcompress.modeling.four_bits import keep_rounded, round_weights
 from xcompress.modeling.student import Student, encode, set_dropout, shallower
 from xcompress.recipe import ON_LABELS, ON_SENTENCES, Recipe, Stage
 
@@ -188,6 +189,8 @@ def _build_training(run: Run, inputs: StageInputs, work: Path, folder: Path) -> 
     )
     module: nn.Module
     loss: Loss
+    if stage.quantize:
+        round_weights(model)
     if stage.train == "embeddings":
         module = TokenVectors(model.embeddings)
         loss = embedding_loss(inputs.load_assistant()[0].embeddings)
@@ -210,6 +213,7 @@ def _build_training(run: Run, inputs: StageInputs, work: Path, folder: Path) -> 
         board=inputs.tensorboard / label if inputs.tensorboard else None,
     )
     history = train(job, module, loss, batches, after_step(stage, module))
+    keep_rounded(model)
     check_weights(model, f"stages.{name}")
     model.eval().save(folder, tokenizer)
 

@@ -15,10 +15,11 @@ from torch import nn
 
 from xcompress.errors import InputError
 from xcompress.export.config import Bottleneck, Operators, Recurrence, Table
-from xcompress.export.int4 import Floats, block_size_for, pack_int4, quantize_rows
+from xcompress.export.int4 import Floats, pack_int4, quantize_rows
 from xcompress.export.matmul import Level, MatMul, MatMulWriter, Range, floats, matmuls
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.files import megabytes
+from xcompress.modeling.four_bits import block_size_for
 from xcompress.modeling.student import Layer, Student, StudentConfig
 
 INPUTS = ("input_ids", "attention_mask")

@@ -11,18 +11,11 @@ from xcompress.export.writer import Writer
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-BLOCK_SIZES = (32, 16)
-"""Numbers of a row that share a scale: the first of these sizes that divides the row's width."""
 _STEP_PARTS = 8
 """Steps are stored in eighths of an int8 weight: a value of at most 8 steps stays within 127, so a step is at most 127
 eighths."""
 _DAMPING = 0.01
 """Fraction of the mean diagonal of X^T X that is added to the diagonal, to make it invertible (GPTQ, section 4)."""
-
-
-def block_size_for(width: int) -> int | None:
-    """Return the block size for rows of a width, or None where no block size divides it."""
-    return next((size for size in BLOCK_SIZES if width % size == 0), None)
 
 
 def block_scales(blocks: NDArray[np.floating]) -> NDArray[np.float16]:

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from xcompress.export.int4 import Floats, Int4Weights, block_size_for, quantize_rows, quantize_rows_gptq
+from xcompress.export.int4 import Floats, Int4Weights, quantize_rows, quantize_rows_gptq
 from xcompress.export.writer import CONTRIB, Writer
+from xcompress.modeling.four_bits import block_size_for
 from xcompress.modeling.student import Layer, Student
 
 Level = Literal["static", "token", "fp32"]

@@ -41,6 +41,7 @@ _ADDED = (
     "schedule",
     "word_head",
     "soup",
+    "quantize",
     "compile",
     "targets",
 )

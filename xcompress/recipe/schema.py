@@ -328,6 +328,9 @@ class Stage(Section):
     soup: Annotated[int, Field(gt=0, le=100)] = 1
     """Train the stage this many times from the same start, with this seed and those that follow it, and take the mean
     of the weights. Often better than one training; it takes as many times as long."""
+    quantize: Literal["int4"] | None = None
+    """int4: train a student whose weights fit in 4 bits (quantization-aware training). Each step computes with rounded
+    weights, and the student is saved with them. `export --precision int4` then changes it less."""
     checkpoint_steps: Positive = 100
     """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""
 
@@ -367,6 +370,11 @@ class Stage(Section):
             raise ValueError(
                 f"word_head is {self.word_head}, but no objective predicts words; leave it out, or add one of "
                 f"{', '.join(ON_WORDS)}"
+            )
+        if self.quantize and (self.train != "student" or self.soup > 1):
+            other = f"soup is {self.soup}" if self.train == "student" else f"it trains the {self.train}"
+            raise ValueError(
+                f"quantize needs `train: student` and one training, but {other}; make it a stage of its own"
             )
         if self.train == "assistant" and "assistant" in self.objectives:
             raise ValueError("the assistant cannot be its own teacher; use the objective teacher")
