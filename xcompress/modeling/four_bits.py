@@ -29,11 +29,11 @@ class RoundToFourBits(nn.Module):
         """Return the rounded weight."""
         exact = weight.detach()
         largest = exact.abs().amax(1, keepdim=True).clamp(min=torch.finfo(exact.dtype).tiny)
-        blocks = (exact / largest).unflatten(1, (-1, self.block))
+        blocks = torch.unflatten(exact / largest, 1, (-1, self.block))
         # the number of largest magnitude becomes -8 steps; steps are stored in float16
         steps = blocks.gather(2, blocks.abs().argmax(2, keepdim=True)).div(-8).half().to(exact.dtype)
         values = (blocks / steps.where(steps != 0, 1)).round().clamp(-8, 7)
-        rounded = (values * steps).flatten(1) * largest
+        rounded: Tensor = (values * steps).flatten(1) * largest
         return weight + (rounded - exact)
 
 
