@@ -1,6 +1,6 @@
 """Put the student of a released model back into its run folder, from the graph in 4 bits.
 
-    xcompress distill recipes/release.yaml          # stop it when the step `corpus` is done
+    xcompress distill recipes/release.yaml          # stop it when `corpus` and, with graded pairs, `labelled` are done
     python benchmarks/release/read_back.py runs/release --model small
 
 The weights of a run are not kept with the project, but the recipes of later models start from an earlier student. This
@@ -40,7 +40,7 @@ LEAST_COSINE = 0.999
 def main() -> None:
     """Rebuild the student, compare it with the graph, and describe the run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="folder of the run, with its step corpus")
+    parser.add_argument("run", type=Path, help="folder of the run, with its steps corpus and labelled")
     parser.add_argument("--model", help="the released model that the run trained, or folder of a bundle in 4 bits")
     parser.add_argument("--recipe", help="recipe of the run; by default the shipped one with the folder's name")
     arguments = parser.parse_args()
@@ -56,8 +56,9 @@ def main() -> None:
             say(f"least cosine with the graph: {least:.5f}")
         recipe = load_recipe(arguments.recipe or run.name).model_dump(mode="json")
         write_text(run / "recipe.yaml", yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
-        corpus = read_json(run / "corpus" / "step.json")["facts"]
-        write_json(run / MANIFEST, facts | {"steps": {"corpus": {"facts": corpus}}})
+        read = ["corpus", *(["labelled"] if any(recipe["labelled"].values()) else [])]  # the steps that read text
+        steps = {step: {"facts": read_json(run / step / "step.json")["facts"]} for step in read}
+        write_json(run / MANIFEST, facts | {"steps": steps})
     except XCompressError as error:
         fail(str(error))
         sys.exit(error.exit_code)

@@ -51,6 +51,7 @@ HASHES = {
     "release": "b872e4c3dc605d0d",
     "release_14": "cfd7fe0938d6df4b",
     "release_eight": "88367013c067290b",
+    "release_four_bits": "c4150ed0bbe33a45",
     "release_graded": "6f577646ca6b2b5c",
     "release_tiny": "1fe398217396d494",
     "release_tiny_graded": "c0940d6a81264f12",
