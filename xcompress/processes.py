@@ -68,15 +68,17 @@ def _starting_processes() -> Iterator[None]:
     `if __name__ == "__main__"` would run again. A file such as json.py in the current folder does not run either.
     """
     main, safe_path = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
-    sys.modules["__main__"] = ModuleType("__main__")
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if hasattr(signal, "pthread_sigmask") else None
     try:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # raises a Ctrl-C that came just before
+        os.environ[_SAFE_PATH] = "1"
+        sys.modules["__main__"] = ModuleType("__main__")
         yield
     finally:
         sys.modules["__main__"] = main
         if safe_path is None:
-            del os.environ[_SAFE_PATH]
+            os.environ.pop(_SAFE_PATH, None)
         else:
             os.environ[_SAFE_PATH] = safe_path
         if mask is not None:
