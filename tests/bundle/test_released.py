@@ -175,6 +175,19 @@ class TestReleasedModels:
         assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
 
     @pytest.mark.parametrize("name", RELEASED)
+    def test_a_translation_is_much_closer_than_another_sentence(
+        self, name: str, request: pytest.FixtureRequest
+    ) -> None:
+        reasons = {
+            "tiny": "0.197 since tiny learned from graded pairs, 0.204 before",
+            "small": "0.197 since small computes with rounded weights, 0.202 before",
+        }
+        if name in reasons:
+            request.applymarker(pytest.mark.xfail(reason=reasons[name], raises=AssertionError, strict=True))
+        vectors = Encoder.released(name).encode(["The train is late.", "Der Zug hat Verspätung.", "I like soup."])
+        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
+
+    @pytest.mark.parametrize("name", RELEASED)
     def test_translations_are_much_closer_than_other_sentences(self, name: str) -> None:
         pairs = builtin().language_pairs
         english, encoder = pairs["en-en"].first, Encoder.released(name)

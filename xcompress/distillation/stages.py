@@ -187,10 +187,10 @@ def _build_training(run: Run, inputs: StageInputs, work: Path, folder: Path) -> 
     batches = BatchesByKind(
         {kind: _open_batches(run, inputs, kind, model, tokenizer, data) for kind in pair_kinds(stage)}
     )
+    if stage.quantize:
+        round_weights(model)  # before the moving teacher is copied from it
     module: nn.Module
     loss: Loss
-    if stage.quantize:
-        round_weights(model)
     if stage.train == "embeddings":
         module = TokenVectors(model.embeddings)
         loss = embedding_loss(inputs.load_assistant()[0].embeddings)

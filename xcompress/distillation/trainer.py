@@ -247,8 +247,7 @@ def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:
     vectors: list[nn.Parameter] = []
     for name, weight in model.named_parameters():
         if weight.requires_grad:
-            name = name.replace("parametrizations.weight.original", "weight")  # rounded to 4 bits
-            group = embeddings if name.endswith("word.weight") else matrices if weight.ndim > 1 else vectors
+            group = embeddings if ".word." in name else matrices if weight.ndim > 1 else vectors
             group.append(weight)
     rate = stage.learning_rate
     embedding_rate = stage.embedding_learning_rate or rate
