@@ -17,10 +17,12 @@ from xcompress.processes import map_in_order
 evaluate = partial(map_in_order, partial(partial, eval), what="work")
 """Map Python expressions to their values."""
 SCRIPT = """
+import signal
 from functools import partial
 from itertools import repeat
 from xcompress.processes import map_in_order
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
 print("started", flush=True)
 try:
     work = repeat("__import__('time').sleep(0.05) or __import__('os').getpid()")
