@@ -23,6 +23,7 @@ from torch.nn import functional
 from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import path_inside, read_mapping
 from xcompress.modeling.bounds import check_fits, check_sizes
+from xcompress.modeling.packing import Packing
 from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
 
 MODEL_TYPE = "xcompress-student"
@@ -202,16 +203,22 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(0.0)
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Map token vectors (N, L, H) to (N, L, H).
+    def forward(self, tokens: Tensor, mask: Tensor, packing: Packing | None = None) -> Tensor:
+        """Map token vectors (N, L, H) to (N, L, H), or packed ones (T, H) to (T, H).
 
         :param mask: True for visible tokens, (N, 1, 1, L); or a bias of the attention scores, (N, heads, L, L).
+        :param packing: of packed token vectors. Only the attention is then computed on the padded batch.
         """
-        batch, length, width = tokens.shape
-        joint = self.attention(tokens).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = joint.permute(2, 0, 3, 1, 4).unbind(0)
+        joint = self.attention(tokens)
+        if packing:
+            joint = packing.unpack(joint)
+        batch, length, width = joint.shape[0], joint.shape[1], tokens.shape[-1]
+        query, key, value = joint.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        context = self.attention_output(context.transpose(1, 2).reshape(batch, length, width))
+        context = context.transpose(1, 2).reshape(batch, length, width)
+        if packing:
+            context = packing.pack(context)
+        context = self.attention_output(context)
         attended = self.attention_norm(tokens + self.dropout(context))
         expanded = self.output(functional.gelu(self.intermediate(attended)))
         return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
@@ -234,29 +241,44 @@ class Student(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.head_size) if config.head_size else None
         self.apply(_initialize_weights)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
         :param input_ids: token ids, (N, L).
         :param attention_mask: 1 for tokens, 0 for padding, (N, L).
+        :param token_positions: as `token_positions` returns them, (T,). With them the layers compute without padding.
         :returns: token vectors (N, L, D), or (N, L, H) with an activated head, and sentence vectors (N, D).
         """
-        tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
+        tokens, mask, packing = self._embed(input_ids, attention_mask, token_positions)
         for _ in range(self.config.recurrences):
-            tokens = self._apply_unit(tokens, mask)
-        return self._pool(tokens, attention_mask)
+            tokens = self._apply_unit(tokens, mask, packing)
+        return self._pool(tokens, attention_mask, packing)
 
-    def at_depths(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
+    def at_depths(
+        self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None = None
+    ) -> list[Tensor]:
         """Encode a batch once, and return the sentence vectors (N, D) after each recurrence 1 ... R.
 
         The parameters are those of `forward`, and the last vectors are its sentence vectors.
         """
-        tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
+        tokens, mask, packing = self._embed(input_ids, attention_mask, token_positions)
         sentences = []
         for _ in range(self.config.recurrences):
-            tokens = self._apply_unit(tokens, mask)
-            sentences.append(self._pool(tokens, attention_mask)[1])
+            tokens = self._apply_unit(tokens, mask, packing)
+            sentences.append(self._pool(tokens, attention_mask, packing)[1])
         return sentences
+
+    def _embed(
+        self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None
+    ) -> tuple[Tensor, Tensor, Packing | None]:
+        """Return the token vectors, the mask of the attention, and how the vectors are packed, if they are."""
+        tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
+        if token_positions is None:
+            return tokens, mask, None
+        packing = Packing(token_positions, *input_ids.shape)
+        return packing.pack(tokens), mask, packing
 
     def _mask(self, attention_mask: Tensor) -> Tensor:
         visible = attention_mask.bool()[:, None, None, :]
@@ -264,13 +286,15 @@ class Student(nn.Module):
             return visible
         return self.relative(attention_mask.shape[1]).masked_fill(~visible, -torch.inf)  # type: ignore[no-any-return]
 
-    def _apply_unit(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def _apply_unit(self, tokens: Tensor, mask: Tensor, packing: Packing | None) -> Tensor:
         for layer in self.unit:
-            tokens = layer(tokens, mask)
+            tokens = layer(tokens, mask, packing)
         return tokens
 
-    def _pool(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _pool(self, tokens: Tensor, attention_mask: Tensor, packing: Packing | None) -> tuple[Tensor, Tensor]:
         """Apply head, pooling and normalisation."""
+        if packing:
+            tokens = packing.unpack(tokens)
         activated = self.config.head_activation is not None
         if self.head is not None and not activated:
             tokens = self.head(tokens)
@@ -400,6 +424,11 @@ def pad_joined(ids: NDArray[np.integer], lengths: NDArray[np.int64], pad_token_i
     input_ids = np.full(visible.shape, pad_token_id, dtype=np.int64)
     input_ids[visible] = ids
     return torch.from_numpy(input_ids), torch.from_numpy(visible.astype(np.int64))
+
+
+def token_positions(attention_mask: Tensor) -> Tensor:
+    """Return where the T tokens of a batch stand in it, as numbers of its N L cells, row by row, (T,)."""
+    return attention_mask.flatten().nonzero()[:, 0]
 
 
 def encode(

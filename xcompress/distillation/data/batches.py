@@ -17,7 +17,7 @@ from xcompress.distillation.data.masking import MaskingConfig, choose_words, lab
 from xcompress.distillation.data.targets import Rows, ScalarTargets, VectorTargets
 from xcompress.distillation.data.tokens import Ids, TokenFile
 from xcompress.distillation.teachers.live import LiveTargets
-from xcompress.modeling.student import pad_joined
+from xcompress.modeling.student import pad_joined, token_positions
 from xcompress.recipe import WordTask
 
 BATCHES_SORTED_TOGETHER = 50
@@ -102,7 +102,7 @@ class PairBatches:
         return np.maximum(self.sources.lengths(self.rows), self.targets.lengths(self.rows))
 
     def __call__(self, pairs: Sequence[int]) -> dict[str, Tensor]:
-        """Return input_ids and attention_mask, (2N, L), and each label as (N, D) vectors or (N,) numbers."""
+        """Return input_ids and attention_mask, (2N, L), token_positions, and each label, (N, D) or (N,)."""
         rows, words = self.rows[list(pairs)], dict[str, Tensor]()
         if self.word_labels:
             sources, targets = ([side[row] for row in rows] for side in (self.sources, self.targets))
@@ -112,6 +112,8 @@ class PairBatches:
             taken = [side.take(rows) for side in (self.sources, self.targets)]
             ids, lengths = (np.concatenate(parts) for parts in zip(*taken, strict=True))
         input_ids, attention_mask = pad_joined(ids, lengths, self.pad_token_id)
+        tokens = {"input_ids": input_ids, "attention_mask": attention_mask}
+        tokens["token_positions"] = token_positions(attention_mask)
         labels = {name: torch.from_numpy(label.take(pairs)) for name, label in self.labels.items()}
         self._batches += 1
         if self._batches % BATCHES_PER_RELEASE == 0:
@@ -119,7 +121,7 @@ class PairBatches:
             self.targets.release()
             for label in self.labels.values():
                 label.release()
-        return {"input_ids": input_ids, "attention_mask": attention_mask, **labels, **words}
+        return {**tokens, **labels, **words}
 
 
 class BatchesByKind:

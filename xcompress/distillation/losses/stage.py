@@ -108,11 +108,11 @@ class SentenceVectors(nn.Module):
         self.relations = nn.Linear(3 * dimension, len(RELATIONS)) if "entailment" in stage.objectives else None
         self.moving = MovingTeacher(student) if "moving_teacher" in stage.objectives else None
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None = None) -> list[Tensor]:
         """Return sentence vectors (2N, D) for each depth."""
         if self.every_depth:
-            return self.student.at_depths(input_ids, attention_mask)
-        return [self.student(input_ids, attention_mask)[1]]
+            return self.student.at_depths(input_ids, attention_mask, token_positions)
+        return [self.student(input_ids, attention_mask, token_positions)[1]]
 
     def word_factors(self, sentences: Tensor) -> tuple[Tensor, Tensor]:
         """Return h (2N, W) and E (V, W), whose inner products are the logits of all words for each sentence.
@@ -235,6 +235,7 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
 
     def loss_on(model: nn.Module, batch: Batch, weights: Mapping[ObjectiveName, float]) -> Tensor:
         input_ids, attention_mask = batch["input_ids"], batch["attention_mask"]
+        positions = batch.get("token_positions")
         student = unwrap(model)
 
         # Gather the targets; those of the moving teacher are computed now.
@@ -246,9 +247,9 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
         # Encode both sides; with a moving teacher alone, only the target sentences.
         targets_only = set(weights) == {"moving_teacher"}
         if targets_only:
-            input_ids, attention_mask = input_ids.chunk(2)[1], attention_mask.chunk(2)[1]
+            input_ids, attention_mask, positions = input_ids.chunk(2)[1], attention_mask.chunk(2)[1], None
         outputs = []
-        for vectors in model(input_ids, attention_mask):
+        for vectors in model(input_ids, attention_mask, positions):
             sentences = vectors.float()
             sides = (sentences[:0], sentences) if targets_only else sentences.chunk(2)
             outputs.append(StepOutput(student, batch, targets, sentences, *map(all_gather, sides)))

@@ -1,0 +1,64 @@
+"""Without padding a student has the vectors and gradients that it has with it."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from xcompress.modeling.packing import Packing
+from xcompress.modeling.student import Student, StudentConfig, token_positions
+
+MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
+POSITIONS = token_positions(MASK)
+INPUT_IDS = torch.tensor([[2, 7, 9, 5, 3], [2, 3, 1, 1, 1], [2, 8, 3, 1, 1]])
+CONFIGS = {
+    "unit applied twice": {"unit_layers": 2, "recurrences": 2, "bottleneck": 4},
+    "relative bias": {"unit_layers": 2, "relative_buckets": 8},
+    "first token and head": {"unit_layers": 1, "pooling": "cls", "head_size": 6, "head_activation": "tanh"},
+}
+
+
+def make_student(name: str) -> Student:
+    torch.manual_seed(1)
+    sizes = {"vocab_size": 12, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    student = Student(StudentConfig(**sizes, max_position_embeddings=8, **CONFIGS[name])).double()
+    for weight in student.parameters():
+        torch.nn.init.normal_(weight)
+    return student
+
+
+def vectors_and_gradients(student: Student, depths: bool, positions: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+    student.zero_grad()
+    batch = (INPUT_IDS, MASK, positions)
+    vectors = torch.stack(student.at_depths(*batch) if depths else [student(*batch)[1]])
+    (vectors * torch.arange(vectors.numel()).view(vectors.shape)).sum().backward()  # type: ignore[no-untyped-call]
+    gradients = [weight.grad for weight in student.parameters() if weight.grad is not None]
+    return vectors.detach(), gradients
+
+
+@pytest.mark.parametrize("depths", [False, True])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_without_padding_vectors_and_gradients_are_the_same(name: str, depths: bool) -> None:
+    student = make_student(name)
+    padded, padded_gradients = vectors_and_gradients(student, depths, None)
+    packed, packed_gradients = vectors_and_gradients(student, depths, POSITIONS)
+    torch.testing.assert_close(packed, padded)
+    torch.testing.assert_close(packed_gradients, padded_gradients)
+
+
+def test_the_layers_see_no_padding() -> None:
+    student, seen = make_student("unit applied twice"), []
+    student.unit[0].register_forward_hook(lambda layer, inputs, output: seen.append(tuple(output.shape)))
+    tokens, _ = student(INPUT_IDS, MASK, POSITIONS)
+    assert seen == [(10, 8), (10, 8)]
+    assert tokens.shape == (3, 5, 8)
+
+
+def test_positions_number_the_tokens_of_a_batch_row_by_row() -> None:
+    assert POSITIONS.tolist() == [0, 1, 2, 3, 4, 5, 6, 10, 11, 12]
+
+
+def test_unpacked_vectors_stand_where_they_were_with_zeros_between() -> None:
+    packing, vectors = Packing(POSITIONS, *MASK.shape), torch.randn(3, 5, 2)
+    packed = packing.pack(vectors)
+    assert torch.equal(packed[5:7], vectors[1, :2])
+    assert torch.equal(packing.unpack(packed), vectors * MASK[..., None])
