@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.errors import InputError
 from xcompress.modeling.student import (
     Student,
     StudentConfig,
+    attend,
     batches_by_tokens,
     distance_buckets,
     encode,
@@ -96,6 +98,25 @@ def test_padding_does_not_change_a_sentence() -> None:
     ids, mask = pad([[0, 5, 6, 2], [0, 7, 8, 9, 10, 11, 12, 2]], 1)
     expected = student(alone, torch.ones_like(alone))[1][0]
     torch.testing.assert_close(student(ids, mask)[1][0], expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_attention_with_gradients_has_the_values_and_gradients_of_attention_without(kind: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 5, 8, generator=generator).unbind(0)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)[:, None, None, :]
+    if kind == torch.float32:
+        mask = torch.randn(2, 4, 5, 5, generator=generator).masked_fill(~mask, torch.finfo(torch.float32).min)
+    inputs = [part.clone().requires_grad_() for part in (query, key, value)]
+    references = [part.clone().requires_grad_() for part in (query, key, value)]
+    found = attend(*inputs, mask)
+    expected = functional.scaled_dot_product_attention(*references, attn_mask=mask)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(attend(query, key, value, mask), expected)
+    for loss in (found, expected):
+        loss.square().sum().backward()
+    for part, reference in zip(inputs, references, strict=True):
+        torch.testing.assert_close(part.grad, reference.grad)
 
 
 def test_mean_pooling_leaves_padding_out() -> None:

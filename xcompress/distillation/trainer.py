@@ -5,7 +5,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -136,9 +134,7 @@ def train(
         )
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
         trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
-        # Plain attention on the CPU: its backward pass takes half the time of the flash kernel at 16 tokens.
-        with nullcontext() if torch.cuda.is_available() else sdpa_kernel(SDPBackend.MATH):
-            trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=checkpoint)
     log = trainer.state.log_history
     return TrainingHistory(
         [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],

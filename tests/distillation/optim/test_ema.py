@@ -53,7 +53,8 @@ def test_the_first_vectors_are_the_students() -> None:
     student = make_student()
     found = MovingTeacher(student)(IDS, MASK)
     assert found.dtype == torch.float32
-    assert torch.equal(found, student(IDS, MASK)[1])
+    with torch.no_grad():  # with gradients, attention rounds otherwise
+        assert torch.equal(found, student(IDS, MASK)[1])
 
 
 @pytest.mark.parametrize("block", [ema.BLOCK, 7])
@@ -79,7 +80,8 @@ def test_a_decay_of_0_takes_the_student_and_one_of_1_stays() -> None:
     teacher.update(student, 1.0)
     assert all(map(torch.equal, weights(teacher), start))
     teacher.update(student, 0.0)
-    assert torch.equal(teacher(IDS, MASK), student(IDS, MASK)[1])
+    with torch.no_grad():
+        assert torch.equal(teacher(IDS, MASK), student(IDS, MASK)[1])
 
 
 def test_the_update_of_a_gpu_has_the_bits_of_that_of_a_cpu() -> None:
