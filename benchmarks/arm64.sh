@@ -33,11 +33,13 @@ for package in "$work/packages"/*.deb; do
     dpkg -x "$package" "$root"
 done
 
-echo "arm64: numpy, onnxruntime, tokenizers" >&2
+echo "arm64: numpy, onnxruntime, tokenizers, and LiteRT if it is installed" >&2
 pins=$("$own_python" -c 'from importlib.metadata import version
-print(*(f"{name}=={version(name)}" for name in ("numpy", "onnxruntime", "tokenizers")))')
+from importlib.util import find_spec
+names = ["numpy", "onnxruntime", "tokenizers"] + ["ai-edge-litert"] * (find_spec("ai_edge_litert") is not None)
+print(*(f"{name}=={version(name)}" for name in names))')
 rm -rf "$root/site"
-# $pins is three words
+# $pins is several words
 "$own_python" -m pip install --no-deps --only-binary=:all: --python-version "$python" --implementation cp \
     --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64 \
     --target "$root/site" $pins

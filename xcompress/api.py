@@ -138,7 +138,7 @@ class Bundle:
         """Open the bundle for encoding.
 
         :param precision: which graph to open; `auto` takes the smallest.
-        :param engine: what runs the graph: auto, onnxruntime, openvino or executorch, as for `Encoder`.
+        :param engine: what runs the graph: auto, onnxruntime, openvino, executorch or litert, as for `Encoder`.
         :param threads: threads of the engine; None leaves the number to it.
         """
         from xcompress.bundle.encoder import Encoder

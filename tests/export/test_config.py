@@ -13,7 +13,10 @@ from xcompress.export.config import TARGETS, ExportConfig, TargetSettings
     [
         ({"precision": "int2"}, "precision: 'int2' is unknown; choose fp32, fp16, int8, int4 or auto"),
         ({"precision": None}, "precision: None is unknown"),
-        ({"target": "gpu"}, "target: 'gpu' is unknown; choose cpu, mobile, wasm, openvino, executorch or coreml"),
+        (
+            {"target": "gpu"},
+            "target: 'gpu' is unknown; choose cpu, mobile, wasm, openvino, executorch, litert or coreml",
+        ),
         ({"recurrence": "spiral"}, "recurrence: 'spiral' is unknown; choose unroll or loop"),
         ({"bottleneck": "cut"}, "bottleneck: 'cut' is unknown; choose auto, keep or fold"),
         ({"table": "int2"}, "table: 'int2' is unknown; choose auto, int8 or int4"),

@@ -109,7 +109,7 @@ def test_operators_of_onnxruntime_are_refused() -> None:
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(
-        InputError, match=r"^engine: 'tensorrt' is unknown; choose auto, onnxruntime, openvino or executorch$"
+        InputError, match=r"^engine: 'tensorrt' is unknown; choose auto, onnxruntime, openvino, executorch or litert$"
     ):
         Encoder(bundle(), engine="tensorrt")  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ SCHEMA = 2
 NOISY = 0.15
 """Interquartile range over median above which a measurement counts as noisy."""
 
-Kind = Literal["onnx", "openvino", "executorch", "pytorch", "python"]
+Kind = Literal["onnx", "openvino", "executorch", "litert", "pytorch", "python"]
 
 
 @dataclass(frozen=True)

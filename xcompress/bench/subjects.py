@@ -23,6 +23,7 @@ RUNTIMES = {
     "onnx": "ONNX",
     "openvino": "OpenVINO",
     "executorch": "ExecuTorch",
+    "litert": "LiteRT",
     "pytorch": "PyTorch",
     "python": "Python",
 }

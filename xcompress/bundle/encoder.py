@@ -56,8 +56,8 @@ class Encoder:
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
     :param engine: onnxruntime; openvino, which needs the extra of that name and a bundle exported with `--target
-        openvino` or a graph in float32; executorch, likewise; or auto: OpenVINO for bundles exported for it where it is
-        installed, else onnxruntime.
+        openvino` or a graph in float32; executorch and litert, likewise; or auto: OpenVINO for bundles exported for it
+        where it is installed, else onnxruntime.
     :param threads: threads within an operator. None is 1 for bundles exported for phones or browsers, else the choice
         of the engine.
     :param check: compare the files with the hashes in the manifest first. No file outside the folder is read in either
@@ -69,7 +69,7 @@ class Encoder:
     precision: str
     """Precision of the open graph: int8, int4, fp16 or fp32."""
     engine: str
-    """What runs the graph: onnxruntime, openvino or executorch."""
+    """What runs the graph: onnxruntime, openvino, executorch or litert."""
     engine_reason: str
     """Why it was chosen, in a few words."""
     session: Session

@@ -21,7 +21,7 @@ from xcompress.bundle.phone_runtimes import (
 from xcompress.errors import InputError, first_line
 from xcompress.metrics import Vectors
 
-Engine = Literal["auto", "onnxruntime", "openvino", "executorch"]
+Engine = Literal["auto", "onnxruntime", "openvino", "executorch", "litert"]
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Inputs that a sentence encoder may have, int64 (N, L)."""

@@ -40,11 +40,11 @@ def external_locations(graph: Path) -> set[str]:
     """Return the locations of a graph's external data, as written in the graph.
 
     All tensors count: weights, sparse weights, attributes of nodes, and those of subgraphs and functions. A graph in
-    another format (.ort, .pte) contains all of its weights.
+    another format (.ort, .pte, .tflite) contains all of its weights.
 
     :raises InputError: when the file cannot be read or is not an ONNX graph.
     """
-    if graph.suffix in (".ort", ".pte"):
+    if graph.suffix in (".ort", ".pte", ".tflite"):
         return set()
     locations = set()
     try:

@@ -13,6 +13,7 @@ _READ_BY_LOADERS = (
     "onnx/**/*",
     "openvino/**/*",
     "executorch/**/*",
+    "litert/**/*",
     "coreml/**/*",
     "openvino_model*",
     "tokenizer*.json",
@@ -22,7 +23,7 @@ _READ_BY_LOADERS = (
     "*.onnx_data",
 )
 """Files that a loader may open by their names: each must be listed in the manifest."""
-_GRAPH_FOLDERS = ("onnx/", "openvino/", "executorch/", "coreml/")
+_GRAPH_FOLDERS = ("onnx/", "openvino/", "executorch/", "litert/", "coreml/")
 _CARD = "README.md"
 """The model card: no code reads it, and its owner may edit it."""
 

@@ -1,7 +1,10 @@
 """Open the files of phones' runtimes on this machine, in the runtimes' own Python packages."""
 
+import io
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -13,6 +16,8 @@ from xcompress.metrics import Vectors
 
 LEAST_TOKENS = 2
 """Shorter inputs are padded: exporters take a length of 1 for a constant."""
+LITERT_SIGNATURE = "encode_"
+"""In front of the number of tokens in the name of each signature of a .tflite file."""
 
 
 class Port(NamedTuple):
@@ -32,12 +37,16 @@ class ExecuTorchSession:
     :param threads: threads within an operator, for the whole process; 0 leaves the number to ExecuTorch.
     """
 
+    runtime = "executorch"
+
     def __init__(self, file: Path, threads: int) -> None:
         from executorch.extension.pybindings import portable_lib
         from executorch.runtime import Runtime
 
         if threads:
-            portable_lib._unsafe_reset_threadpool(threads)
+            # it says that it does, in Python's error stream or in that of the process
+            with redirect_stderr(io.StringIO()), native_stderr_hidden():
+                portable_lib._unsafe_reset_threadpool(threads)
         # a program must live as long as its methods
         self._program: Any = Runtime.get().load_program(file)
         self._method: Any = self._program.load_method("forward")
@@ -66,9 +75,74 @@ class ExecuTorchSession:
         return [np.concatenate(vectors)]
 
 
-PhoneSession: TypeAlias = ExecuTorchSession
+class LiteRtSession:
+    """A .tflite file that is open in LiteRT, with the methods of `onnxruntime.InferenceSession` that xcompress calls.
 
-PACKAGES = {"executorch": "executorch"}
+    The file takes one text per call, so a batch is as many calls. It has a signature for each of some numbers of
+    tokens, and each row is padded to the next of them.
+
+    :param file: a file that `--target litert` wrote.
+    :param threads: threads within an operator; 0 leaves the number to LiteRT.
+    """
+
+    runtime = "litert"
+
+    def __init__(self, file: Path, threads: int) -> None:
+        from ai_edge_litert.interpreter import Interpreter
+
+        with native_stderr_hidden():  # it says there that it uses XNNPACK
+            self._interpreter: Any = Interpreter(str(file), num_threads=threads or None)
+            signatures = [name.removeprefix(LITERT_SIGNATURE) for name in self._interpreter.get_signature_list()]
+            self._lengths = sorted(map(int, signatures))
+            self._runners: dict[int, Any] = {}
+            self._lock = threading.Lock()  # an interpreter runs one call at a time
+            self._dimension = self._encode(np.zeros((2, 1, self._lengths[0]), dtype=np.int32)).shape[1]
+
+    def get_inputs(self) -> Sequence[Port]:
+        """Return the inputs of the file."""
+        return [Port(name, ("batch", "length")) for name in ("input_ids", "attention_mask")]
+
+    def get_outputs(self) -> Sequence[Port]:
+        """Return the output of the file."""
+        return [Port("sentence_embedding", ("batch", self._dimension))]
+
+    def run(self, outputs: Sequence[str], feeds: Mapping[str, NDArray[np.int64]]) -> list[Vectors]:
+        """Encode the rows of a batch one by one; return the sentence vectors (N, D)."""
+        vectors = []
+        for ids, mask in zip(feeds["input_ids"], feeds["attention_mask"], strict=True):
+            length = int(mask.nonzero()[0][-1]) + 1 if mask.any() else len(ids)
+            row = np.zeros((2, 1, next(least for least in self._lengths if least >= length)), dtype=np.int32)
+            row[0, 0, :length], row[1, 0, :length] = ids[:length], mask[:length]
+            vectors.append(self._encode(row))
+        return [np.concatenate(vectors)]
+
+    def _encode(self, row: NDArray[np.int32]) -> Vectors:
+        """Return the vector (1, D) of token ids and mask, (2, 1, L), for an L that the file has a signature for."""
+        length = row.shape[2]
+        with self._lock:
+            if length not in self._runners:
+                self._runners[length] = self._interpreter.get_signature_runner(f"{LITERT_SIGNATURE}{length}")
+            vector: Vectors = self._runners[length](input_ids=row[0], attention_mask=row[1])["sentence_embedding"]
+        return vector
+
+
+@contextmanager
+def native_stderr_hidden() -> Iterator[None]:
+    """Discard what C++ libraries write to the error stream, which Python's streams do not see."""
+    stream = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(stream, 2)
+        os.close(nowhere)
+        os.close(stream)
+
+
+PhoneSession: TypeAlias = ExecuTorchSession | LiteRtSession
+
+PACKAGES = {"executorch": "executorch", "litert": "ai_edge_litert"}
 """By runtime, the package that runs its files here."""
 
 
@@ -90,4 +164,4 @@ def open_phone_session(runtime: str, file: Path, threads: int) -> PhoneSession:
 
     :param threads: threads within an operator; 0 leaves the number to the runtime.
     """
-    return ExecuTorchSession(file, threads)
+    return (LiteRtSession if runtime == "litert" else ExecuTorchSession)(file, threads)

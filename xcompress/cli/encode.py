@@ -41,8 +41,8 @@ PrecisionName = Annotated[str, typer.Option(help="Graph of the bundle to run: au
 EngineName = Annotated[
     str,
     typer.Option(
-        help="What runs the graph: onnxruntime, openvino or executorch (extras), or auto: openvino for bundles "
-        "exported for it."
+        help="What runs the graph: onnxruntime; openvino, executorch or litert (extras); or auto: openvino for "
+        "bundles exported for it."
     ),
 ]
 Long = Annotated[

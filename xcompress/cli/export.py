@@ -48,8 +48,8 @@ def export(
         typer.Option(
             help="cpu: unrolled, with a float32 graph. mobile: loop, ORT format, no float32 graph. wasm: loop, no "
             "float32 graph. openvino: standard operators, OpenVINO's format beside ONNX, no float32 graph. executorch: "
-            "as wasm, and a .pte file for ExecuTorch. coreml: as wasm, and an ML program for Core ML, "
-            "not run here."
+            "as wasm, and a .pte file for ExecuTorch. litert: as wasm, and a .tflite file for LiteRT. coreml: as wasm, "
+            "and an ML program for Core ML, not run here."
         ),
     ] = "cpu",
     languages: Annotated[

@@ -7,7 +7,10 @@ from importlib.util import find_spec
 
 COMMAND_EXTRAS = {"distill": "train", "trim": "train", "export": "export", "bench": "bench"}
 """The extra that a command needs; other commands work with the base install."""
-_EXTRAS = ("train", "export", "bench", "browser", "optimum", "openvino", "executorch", "coreml", "tensorboard", "mteb")
+_EXTRAS = (
+    *("train", "export", "bench", "browser", "optimum"),
+    *("openvino", "executorch", "litert", "coreml", "tensorboard", "mteb"),
+)
 """Extras for users, in the order in which they are suggested."""
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 """Import names that differ from the name of the distribution."""

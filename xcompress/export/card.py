@@ -101,7 +101,13 @@ _PHONE_SECTIONS = {
 `input_ids` and `attention_mask`, int64 (1, L), L from 2 to {max_tokens}, and returns the vector, float32
 (1, {dimension}). Put the prefix in front of a text. Padding is not needed; it does not change the vector.
 
-"""
+""",
+    "litert": """With LiteRT on a phone: `litert/model.tflite` has signatures for some numbers of tokens, `encode_16`,
+`encode_32` and so on up to `encode_{max_tokens}`. Each takes `input_ids` and `attention_mask`, int32 (1, L) for its
+number L, and returns `sentence_embedding`, float32 (1, {dimension}). Put the prefix in front of a text, take the
+shortest signature that holds its tokens, and pad on the right with 0 in both inputs: it does not change the vector.
+
+""",
 }
 """By runtime of phones, how to call its file."""
 _COREML_SECTION = """With Core ML, from iOS 16 or macOS 13 on: `coreml/model.mlpackage` takes `input_ids` and

@@ -10,7 +10,7 @@ from xcompress.errors import InputError
 
 Precision = Literal["fp32", "fp16", "int8", "int4", "auto"]
 Table = Literal["auto", "int8", "int4"]
-Target = Literal["cpu", "mobile", "wasm", "openvino", "executorch", "coreml"]
+Target = Literal["cpu", "mobile", "wasm", "openvino", "executorch", "litert", "coreml"]
 Recurrence = Literal["unroll", "loop"]
 Bottleneck = Literal["auto", "keep", "fold"]
 Shortening = Literal["pca", "slice"]
@@ -57,6 +57,7 @@ TARGETS: dict[Target, TargetSettings] = {
     "wasm": TargetSettings(recurrence="loop", float32=False),
     "openvino": TargetSettings(float32=False, operators="standard", openvino=True),
     "executorch": TargetSettings(recurrence="loop", float32=False, phone="executorch", precisions=("int8", "fp32")),
+    "litert": TargetSettings(recurrence="loop", float32=False, phone="litert", precisions=("int8", "fp32")),
     "coreml": TargetSettings(recurrence="loop", float32=False, coreml=True, precisions=("int8", "fp16")),
 }
 

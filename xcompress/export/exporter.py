@@ -33,6 +33,7 @@ from xcompress.export.coreml import has_coremltools, write_coreml
 from xcompress.export.executorch import write_executorch
 from xcompress.export.folder import write_bundle
 from xcompress.export.graph import decide_folding, options_for, write_graph, write_openvino, write_ort
+from xcompress.export.litert import has_litert_torch, write_litert
 from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
 from xcompress.export.prepare import Prepared, prepare
@@ -92,7 +93,7 @@ def export(
     if config.settings().openvino and not has_openvino():
         raise InputError(f"target: {config.target} needs OpenVINO to verify the graph in it; {INSTALL_OPENVINO}")
     phone = config.settings().phone
-    if phone and not has_runtime(phone):
+    if phone and not (has_runtime(phone) and (phone != "litert" or has_litert_torch())):
         raise InputError(f"target: {config.target} needs {PHONE_NAMES[phone]}; {install_command(phone)}")
     if config.settings().coreml and not has_coremltools():
         raise InputError(f"target: {config.target} needs coremltools; pip install 'xcompress[coreml]'")
@@ -281,7 +282,8 @@ class _Job:
         """
         file = self.folder / PHONE_FILES[runtime]
         console.say(f"writing {PHONE_FILES[runtime]}")
-        write_executorch(prepared.student, file, quantize=self.precision == "int8", fold=fold)
+        write = write_litert if runtime == "litert" else write_executorch
+        write(prepared.student, file, quantize=self.precision == "int8", fold=fold)
         session = open_phone_session(runtime, file, 0)
         measured = self._verify(session, self.precision, f"checked in {PHONE_NAMES[runtime]}")
         scores = graded_scores(GraphEncoder(prepared, session), languages)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.bundle.engines import OpenVinoSession, Session
-from xcompress.bundle.phone_runtimes import ExecuTorchSession
+from xcompress.bundle.manifest import PHONE_NAMES
+from xcompress.bundle.phone_runtimes import PhoneSession
 from xcompress.errors import GateError, InputError
 from xcompress.export.text import interleave, packaged_text, take_evenly
 from xcompress.metrics import Vectors, cosine_matrix, cosines
@@ -339,8 +340,8 @@ def _session(graph: Graph) -> Session:
 def _name(graph: Graph) -> str:
     if isinstance(graph, Path):
         return f"{graph.parent.name}/{graph.name}"
-    if isinstance(graph, ExecuTorchSession):
-        return "the file in ExecuTorch"
+    if isinstance(graph, PhoneSession):
+        return f"the file in {PHONE_NAMES[graph.runtime]}"
     return "the graph in OpenVINO" if isinstance(graph, OpenVinoSession) else "the graph"
 
 

@@ -13,7 +13,8 @@ SECONDS = 15.0
 """How long the hub may take to answer."""
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py", "1_Pooling/*"]
 """Python files are only read where a recipe sets `trust_remote_code`."""
-SKIPPED = ["*.bin", "*.onnx", "onnx/*", "openvino/*", "executorch/*", "coreml/*", "*.msgpack", "*.h5"]
+_GRAPHS = ["*.onnx", "onnx/*", "openvino/*", "executorch/*", "litert/*", "coreml/*"]
+SKIPPED = [*_GRAPHS, "*.bin", "*.msgpack", "*.h5"]
 
 
 def from_hub(reference: str) -> Path:

@@ -37,7 +37,7 @@ _OTHER_VOCABULARIES = {
 }
 """Other formats of the vocabulary, which would contradict tokenizer.json."""
 _OTHER_WEIGHTS = {".bin", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".ckpt", ".safetensors"}
-_OTHER_FORMATS = {"onnx", "openvino", "coreml", "executorch"}
+_OTHER_FORMATS = {"onnx", "openvino", "coreml", "executorch", "litert"}
 _MAX_ID = 2**32
 _MAX_FIXED_PADDING = 1000
 """Padding keeps its id up to this one, as that keeps the tokens in front of it, too."""

@@ -82,6 +82,8 @@ def test_what_is_missing_is_named_with_its_installation(
     assert f"{root}: lacks proc/cpuinfo; run `sh benchmarks/arm64.sh {root}`" in why_not(root)
     with pytest.raises(InputError, match=r"lacks proc/cpuinfo"):
         check_arm64(bundle(), "int8", SENTENCES, root)
+    with pytest.raises(InputError, match=r"lacks site/ai_edge_litert; run `sh benchmarks/arm64.sh"):
+        check_arm64(bundle(), "int8", SENTENCES, make_root(tmp_path / "without LiteRT"), "litert")
     emulator.unlink()
     monkeypatch.setenv("PATH", str(emulator.parent))
     assert "install qemu's user emulation" in why_not(root)

@@ -1,7 +1,7 @@
 """Compare a bundle's vectors on an emulated arm64 with those of this machine: a check of correctness, not of speed.
 
-qemu runs a worker with arm64 builds of Python, numpy, tokenizers and onnxruntime. `benchmarks/arm64.sh` puts them into
-a folder:
+qemu runs a worker with arm64 builds of Python, numpy, tokenizers, onnxruntime and, where it is installed here, LiteRT.
+`benchmarks/arm64.sh` puts them into a folder:
 
     usr/bin/python3.*    a Python with its standard library, and what it is linked with in lib/ and usr/lib/
     site/                the arm64 wheels, unpacked
@@ -32,6 +32,8 @@ TIMEOUT = 900.0
 """Seconds for a request: emulated code takes ten to thirty times as long."""
 _QEMU = ("qemu-aarch64-static", "qemu-aarch64")
 _PYTHON = "usr/bin/python3.[0-9]*"
+CHECKED = {"onnx": "site/onnxruntime", "litert": "site/ai_edge_litert"}
+"""The kinds of subjects that are checked, and what runs each."""
 _NEEDED = ("site/numpy", "site/onnxruntime", "site/tokenizers", "proc/cpuinfo")
 
 
@@ -99,10 +101,13 @@ def find_arm64(root: Path | None = None) -> Arm64:
     return Arm64(folder, qemu, folder / "usr/bin" / python.name)
 
 
-def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], root: Path | None = None) -> VectorAgreement:
+def check_arm64(
+    bundle: Path, precision: str, sentences: Sequence[str], root: Path | None = None, kind: str = "onnx"
+) -> VectorAgreement:
     """Encode sentences here and on an emulated arm64, one thread each, and compare the vectors.
 
     :param precision: which graph of the bundle.
+    :param kind: what runs it: onnx, or litert for the bundle's file for LiteRT.
     :param sentences: a few short ones are enough.
     :raises InputError: when the emulation is not installed, or there is no sentence.
     :raises WorkerFailed: when either worker fails.
@@ -110,10 +115,12 @@ def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], root: Pa
     arm64 = find_arm64(root)
     if not sentences:
         raise InputError("arm64: no sentence to compare; give one or more")
+    if not (arm64.root / CHECKED[kind]).exists():
+        raise InputError(f"{arm64.root}: lacks {CHECKED[kind]}; run `sh {SCRIPT} {arm64.root}`")
     vectors = []
     for worker_command, timeout in ((None, client.TIMEOUT), (arm64.command(), TIMEOUT)):
         with Worker(worker_command, timeout) as worker:
-            source = {"kind": "onnx", "source": str(bundle.resolve()), "precision": precision}
+            source = {"kind": kind, "source": str(bundle.resolve()), "precision": precision}
             worker.ask("load", **source, sentence=sentences[0], input_ids=None)
             vectors.append(decode_vectors(worker.ask("encode", texts=list(sentences)), len(sentences)))
     return compare(*vectors)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from xcompress.bench import memory
-from xcompress.bench.devices.arm64 import check_arm64, find_arm64
+from xcompress.bench.devices.arm64 import CHECKED, check_arm64, find_arm64
 from xcompress.bench.devices.device import Device
 from xcompress.bench.machine import Machine, describe
 from xcompress.bench.results import DeviceInfo
@@ -52,7 +52,7 @@ MEMORY_MB = 256
 """Default ceiling: what an app may use on a small phone."""
 TARGET = "mobile"
 BINDINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"executorch": ("torch", "onnxruntime", "executorch.runtime")}
+    {"executorch": ("torch", "onnxruntime", "executorch.runtime"), "litert": ("onnxruntime",)}
 )
 """By runtime of phones, large modules that a worker imports for it here, and an app on a phone would not."""
 _WIDE_FLAGS = ("avx512", "amx")
@@ -126,9 +126,9 @@ class MobileDevice(Device):
         except InputError:
             return  # the emulation notes say what is missing
         for subject in subjects:
-            if subject.kind == "onnx":
+            if subject.kind in CHECKED:
                 try:
-                    agreement = check_arm64(Path(subject.source), subject.precision, sentences)
+                    agreement = check_arm64(Path(subject.source), subject.precision, sentences, kind=subject.kind)
                 except XCompressError as error:
                     yield f"{subject.name}: arm64: {error}"
                 else:

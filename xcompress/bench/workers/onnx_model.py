@@ -77,6 +77,12 @@ class ExecuTorchModel(OnnxModel):
     engine: Engine = "executorch"
 
 
+class LiteRtModel(OnnxModel):
+    """A bundle's file for LiteRT."""
+
+    engine: Engine = "litert"
+
+
 def prepared(graph: bytes, threads: int) -> Callable[[], object]:
     """Open a graph whose one input has a fixed shape, uint8 or float32; return a function that runs it."""
     options = onnxruntime.SessionOptions()

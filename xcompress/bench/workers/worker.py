@@ -23,6 +23,7 @@ MODELS = {
     "onnx": ("xcompress.bench.workers.onnx_model", "OnnxModel"),
     "openvino": ("xcompress.bench.workers.onnx_model", "OpenVinoModel"),
     "executorch": ("xcompress.bench.workers.onnx_model", "ExecuTorchModel"),
+    "litert": ("xcompress.bench.workers.onnx_model", "LiteRtModel"),
     "python": ("xcompress.bench.workers.python_model", "PythonModel"),
 }
 SINGLE = 16

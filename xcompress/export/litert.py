@@ -1,0 +1,78 @@
+"""Write a student for LiteRT, once TensorFlow Lite."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from xcompress.bundle.phone_runtimes import LITERT_SIGNATURE, native_stderr_hidden
+from xcompress.export.phone import PhoneModel
+from xcompress.modeling.student import Student
+
+SHORTEST = 16
+"""Tokens of the shortest signature."""
+
+
+def has_litert_torch() -> bool:
+    """Tell whether LiteRT's exporter is installed."""
+    try:
+        return find_spec("litert_torch") is not None
+    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
+        return False
+
+
+def signature_lengths(max_tokens: int) -> Iterator[int]:
+    """Yield the numbers of tokens that a file has signatures for: 16, 32, 64, ... and `max_tokens`."""
+    length = SHORTEST
+    while length < max_tokens:
+        yield length
+        length *= 2
+    yield max_tokens
+
+
+def write_litert(student: Student, file: Path, *, quantize: bool, fold: bool) -> None:
+    """Write a .tflite file: one text of any length up to `max_tokens`, pooling and normalisation inside.
+
+    LiteRT's exporter takes fixed shapes alone. So the file has a signature for each of some numbers of tokens; they
+    share the weights, and a text is padded to the next of them. In int8, weights have one scale per output channel and
+    the inputs of a product one scale per token, found when it runs.
+
+    :param quantize: int8 weights, products and token embeddings; otherwise float32.
+    :param fold: multiply the token embeddings by the projection of the bottleneck.
+    """
+    model, pad = _NamedOutput(PhoneModel(student, fold=fold, int8_rows=quantize)), student.config.pad_token_id
+    # the exporter and the libraries below it write their progress to the terminal
+    with native_stderr_hidden(), redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.getLogger("torchao").setLevel(logging.ERROR)
+        import litert_torch
+        from ai_edge_quantizer import quantizer, recipe
+
+        converter = litert_torch
+        for length in signature_lengths(student.config.max_tokens):
+            example = {"input_ids": torch.full((1, length), pad), "attention_mask": torch.ones(1, length).long()}
+            converter = converter.signature(f"{LITERT_SIGNATURE}{length}", model, sample_kwargs=example)
+        content = converter.convert().model_content()
+        if quantize:
+            tool = quantizer.Quantizer(bytearray(content))
+            tool.load_quantization_recipe(recipe.dynamic_wi8_afp32())
+            content = tool.quantize().quantized_model
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content)
+
+
+class _NamedOutput(nn.Module):
+    """A model whose output has the name that it has in ONNX, too."""
+
+    def __init__(self, model: PhoneModel) -> None:
+        super().__init__()
+        self.model = model.eval()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        return {"sentence_embedding": self.model(input_ids, attention_mask)}
