@@ -118,8 +118,8 @@ class MobileDevice(Device):
                 yield f"{subject.name}: {COREML} beside it was {COREML_NOT_RUN}"
             if subject.kind in BINDINGS:
                 yield (
-                    f"{subject.name}: memory and start are without {', '.join(BINDINGS[subject.kind])}, which are "
-                    "imported before; a batch is one call per text"
+                    f"{subject.name}: imported before, and so not in memory and start: "
+                    f"{', '.join(BINDINGS[subject.kind])}; a batch is one call per text"
                 )
         try:
             find_arm64()
