@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -20,6 +19,7 @@ from xcompress.bundle.phone_runtimes import (
 )
 from xcompress.errors import InputError, first_line
 from xcompress.metrics import Vectors
+from xcompress.python_process import is_installed
 
 Engine = Literal["auto", "onnxruntime", "openvino", "executorch", "litert"]
 
@@ -74,10 +74,7 @@ Session: TypeAlias = onnxruntime.InferenceSession | OpenVinoSession | PhoneSessi
 
 def has_openvino() -> bool:
     """Tell whether OpenVINO is installed."""
-    try:
-        return find_spec("openvino") is not None
-    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
-        return False
+    return is_installed("openvino")
 
 
 def choose_engine(

@@ -3,16 +3,17 @@
 import io
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.metrics import Vectors
+from xcompress.python_process import is_installed
 
 LEAST_TOKENS = 2
 """Shorter inputs are padded: exporters take a length of 1 for a constant."""
@@ -28,75 +29,17 @@ class Port(NamedTuple):
     """Sizes; text where any size will do."""
 
 
-class ExecuTorchSession:
-    """A .pte file that is open in ExecuTorch, with the methods of `onnxruntime.InferenceSession` that xcompress calls.
+class PhoneSession(ABC):
+    """An open file of a runtime, with the methods of `onnxruntime.InferenceSession` that xcompress calls.
 
     The file takes one text per call, so a batch is as many calls. Padding on the right is cut off before.
-
-    :param file: a file that `--target executorch` wrote.
-    :param threads: threads within an operator, for the whole process; 0 leaves the number to ExecuTorch.
     """
 
-    runtime = "executorch"
+    runtime: ClassVar[str]
+    _dimension: int
 
-    def __init__(self, file: Path, threads: int) -> None:
-        from executorch.extension.pybindings import portable_lib
-        from executorch.runtime import Runtime
-
-        if threads:
-            # it says that it does, in Python's error stream or in that of the process
-            with redirect_stderr(io.StringIO()), native_stderr_hidden():
-                portable_lib._unsafe_reset_threadpool(threads)
-        # a program must live as long as its methods
-        self._program: Any = Runtime.get().load_program(file)
-        self._method: Any = self._program.load_method("forward")
-        self._lock = threading.Lock()  # a method runs one call at a time
-        self._dimension = int(self._method.metadata.output_tensor_meta(0).sizes()[-1])
-
-    def get_inputs(self) -> Sequence[Port]:
-        """Return the inputs of the file."""
-        return [Port(name, ("batch", "length")) for name in ("input_ids", "attention_mask")]
-
-    def get_outputs(self) -> Sequence[Port]:
-        """Return the output of the file."""
-        return [Port("sentence_embedding", ("batch", self._dimension))]
-
-    def run(self, outputs: Sequence[str], feeds: Mapping[str, NDArray[np.int64]]) -> list[Vectors]:
-        """Encode the rows of a batch one by one; return the sentence vectors (N, D)."""
-        import torch
-
-        vectors = []
-        for ids, mask in zip(feeds["input_ids"], feeds["attention_mask"], strict=True):
-            length = min(max(int(mask.nonzero()[0][-1]) + 1, LEAST_TOKENS), len(ids)) if mask.any() else len(ids)
-            row = np.zeros((2, 1, max(length, LEAST_TOKENS)), dtype=np.int64)
-            row[0, 0, :length], row[1, 0, :length] = ids[:length], mask[:length]
-            with self._lock:
-                vectors.append(self._method.execute([torch.from_numpy(part) for part in row])[0].numpy().copy())
-        return [np.concatenate(vectors)]
-
-
-class LiteRtSession:
-    """A .tflite file that is open in LiteRT, with the methods of `onnxruntime.InferenceSession` that xcompress calls.
-
-    The file takes one text per call, so a batch is as many calls. It has a signature for each of some numbers of
-    tokens, and each row is padded to the next of them.
-
-    :param file: a file that `--target litert` wrote.
-    :param threads: threads within an operator; 0 leaves the number to LiteRT.
-    """
-
-    runtime = "litert"
-
-    def __init__(self, file: Path, threads: int) -> None:
-        from ai_edge_litert.interpreter import Interpreter
-
-        with native_stderr_hidden():  # it says there that it uses XNNPACK
-            self._interpreter: Any = Interpreter(str(file), num_threads=threads or None)
-            signatures = [name.removeprefix(LITERT_SIGNATURE) for name in self._interpreter.get_signature_list()]
-            self._lengths = sorted(map(int, signatures))
-            self._runners: dict[int, Any] = {}
-            self._lock = threading.Lock()  # an interpreter runs one call at a time
-            self._dimension = self._encode(np.zeros((2, 1, self._lengths[0]), dtype=np.int32)).shape[1]
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # a file runs one call at a time
 
     def get_inputs(self) -> Sequence[Port]:
         """Return the inputs of the file."""
@@ -111,19 +54,81 @@ class LiteRtSession:
         vectors = []
         for ids, mask in zip(feeds["input_ids"], feeds["attention_mask"], strict=True):
             length = int(mask.nonzero()[0][-1]) + 1 if mask.any() else len(ids)
-            row = np.zeros((2, 1, next(least for least in self._lengths if least >= length)), dtype=np.int32)
-            row[0, 0, :length], row[1, 0, :length] = ids[:length], mask[:length]
-            vectors.append(self._encode(row))
+            vectors.append(self._encode(np.stack([ids[:length], mask[:length]])))
         return [np.concatenate(vectors)]
 
-    def _encode(self, row: NDArray[np.int32]) -> Vectors:
-        """Return the vector (1, D) of token ids and mask, (2, 1, L), for an L that the file has a signature for."""
-        length = row.shape[2]
+    @abstractmethod
+    def _encode(self, text: NDArray[np.int64]) -> Vectors:
+        """Return the vector (1, D) of a text's token ids and mask, (2, L)."""
+
+
+class ExecuTorchSession(PhoneSession):
+    """A .pte file that is open in ExecuTorch.
+
+    :param file: a file that `--target executorch` wrote.
+    :param threads: threads within an operator, for the whole process; 0 leaves the number to ExecuTorch.
+    """
+
+    runtime = "executorch"
+
+    def __init__(self, file: Path, threads: int) -> None:
+        super().__init__()
+        from executorch.extension.pybindings import portable_lib
+        from executorch.runtime import Runtime
+
+        if threads:
+            # it says that it does, in Python's error stream or in that of the process
+            with redirect_stderr(io.StringIO()), native_stderr_hidden():
+                portable_lib._unsafe_reset_threadpool(threads)
+        # a program must live as long as its methods
+        self._program: Any = Runtime.get().load_program(file)
+        self._method: Any = self._program.load_method("forward")
+        self._dimension = int(self._method.metadata.output_tensor_meta(0).sizes()[-1])
+
+    def _encode(self, text: NDArray[np.int64]) -> Vectors:
+        import torch
+
+        row = torch.from_numpy(_padded(text, LEAST_TOKENS))
+        with self._lock:
+            vector: Vectors = self._method.execute(list(row))[0].numpy().copy()
+        return vector
+
+
+class LiteRtSession(PhoneSession):
+    """A .tflite file that is open in LiteRT.
+
+    The file has a signature for each of some numbers of tokens, and each text is padded to the next of them.
+
+    :param file: a file that `--target litert` wrote.
+    :param threads: threads within an operator; 0 leaves the number to LiteRT.
+    """
+
+    runtime = "litert"
+
+    def __init__(self, file: Path, threads: int) -> None:
+        super().__init__()
+        from ai_edge_litert.interpreter import Interpreter
+
+        with native_stderr_hidden():  # it says there that it uses XNNPACK
+            self._interpreter: Any = Interpreter(str(file), num_threads=threads or None)
+            signatures = [name.removeprefix(LITERT_SIGNATURE) for name in self._interpreter.get_signature_list()]
+            self._lengths = sorted(map(int, signatures))
+            self._runners: dict[int, Any] = {}
+            self._dimension = self._encode(np.zeros((2, 1), dtype=np.int64)).shape[1]
+
+    def _encode(self, text: NDArray[np.int64]) -> Vectors:
+        length = next(least for least in self._lengths if least >= text.shape[1])
+        ids, mask = _padded(text, length).astype(np.int32)
         with self._lock:
             if length not in self._runners:
                 self._runners[length] = self._interpreter.get_signature_runner(f"{LITERT_SIGNATURE}{length}")
-            vector: Vectors = self._runners[length](input_ids=row[0], attention_mask=row[1])["sentence_embedding"]
+            vector: Vectors = self._runners[length](input_ids=ids, attention_mask=mask)["sentence_embedding"]
         return vector
+
+
+def _padded(text: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Return token ids and mask (2, L) as (2, 1, `length`), with 0 on the right; a longer text stays as it is."""
+    return np.pad(text, ((0, 0), (0, max(length - text.shape[1], 0))))[:, None]
 
 
 @contextmanager
@@ -140,18 +145,13 @@ def native_stderr_hidden() -> Iterator[None]:
         os.close(stream)
 
 
-PhoneSession: TypeAlias = ExecuTorchSession | LiteRtSession
-
 PACKAGES = {"executorch": "executorch", "litert": "ai_edge_litert"}
 """By runtime, the package that runs its files here."""
 
 
 def has_runtime(runtime: str) -> bool:
     """Tell whether the package that runs the files of a runtime is installed."""
-    try:
-        return find_spec(PACKAGES[runtime]) is not None
-    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
-        return False
+    return is_installed(PACKAGES[runtime])
 
 
 def install_command(runtime: str) -> str:

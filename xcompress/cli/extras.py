@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires
-from importlib.util import find_spec
+
+from xcompress.python_process import is_installed
 
 COMMAND_EXTRAS = {"distill": "train", "trim": "train", "export": "export", "bench": "bench"}
 """The extra that a command needs; other commands work with the base install."""
@@ -27,11 +28,8 @@ def missing_extra(arguments: Sequence[str], error: ModuleNotFoundError) -> str |
     extras = _extras_of(_DISTRIBUTIONS.get(package, package))
     if not extras:
         return None
-    try:
-        if find_spec(package) is not None:
-            return None
-    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
-        pass
+    if is_installed(package):
+        return None
     command = next((argument for argument in arguments if not argument.startswith("-")), "xcompress")
     preferred = COMMAND_EXTRAS.get(command)
     extra = preferred if preferred in extras else extras[0]

@@ -4,7 +4,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 
 from xcompress.bundle.phone_runtimes import LEAST_TOKENS
 from xcompress.export.phone import PhoneModel
+from xcompress.python_process import is_installed
 
 SMALL = 2048
 """Matrices of at most this many weights stay in float16; this is coremltools' default, too."""
@@ -20,10 +20,7 @@ SMALL = 2048
 
 def has_coremltools() -> bool:
     """Tell whether coremltools is installed."""
-    try:
-        return find_spec("coremltools") is not None
-    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
-        return False
+    return is_installed("coremltools")
 
 
 @contextmanager

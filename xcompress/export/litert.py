@@ -4,7 +4,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from xcompress.bundle.phone_runtimes import LITERT_SIGNATURE, native_stderr_hidden
 from xcompress.export.phone import PhoneModel
 from xcompress.modeling.student import Student
+from xcompress.python_process import is_installed
 
 SHORTEST = 16
 """Tokens of the shortest signature."""
@@ -21,10 +21,7 @@ SHORTEST = 16
 
 def has_litert_torch() -> bool:
     """Tell whether LiteRT's exporter is installed."""
-    try:
-        return find_spec("litert_torch") is not None
-    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
-        return False
+    return is_installed("litert_torch")
 
 
 def signature_lengths(max_tokens: int) -> Iterator[int]:
