@@ -168,7 +168,7 @@ def test_threads_follow_the_target_unless_they_are_given(bundle_copy: Path) -> N
     "changes", [{"dimension": 25}, {"max_tokens": 4096}, {"max_tokens": 2}, {"vocab_size": 50}, {"pad_token_id": 400}]
 )
 def test_a_manifest_of_another_bundle_is_refused(bundle_copy: Path, changes: dict[str, int]) -> None:
-    change_manifest(bundle_copy, **changes)
+    change_manifest(bundle_copy, mean_vector=[], **changes)
     with pytest.raises(
         InputError, match=f"manifest.json says .*{next(iter(changes)).replace('pad_token_id', 'vocab_size')}"
     ):
@@ -436,9 +436,20 @@ def test_vectors_of_int8_and_of_bits(encoder: Encoder) -> None:
     assert (bits.dtype, bits.shape) == (np.uint8, (len(SENTENCES), encoder.dimension // 8))
     whole = encoder.similarity(vectors, vectors)
     np.testing.assert_allclose(encoder.similarity(small, small), whole, atol=0.01)
-    signs = np.where(vectors > 0, 1, -1)
+    around_mean = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) - encoder.mean_vector
+    signs = np.where(around_mean > 0, 1, -1)
     np.testing.assert_allclose(encoder.similarity(bits, bits), signs @ signs.T / encoder.dimension, atol=1e-6)
-    assert encoder.similarity(bits[0], vectors).shape == (1, len(SENTENCES))
+    mixed = signs @ (around_mean / np.linalg.norm(around_mean, axis=1, keepdims=True)).T / encoder.dimension**0.5
+    np.testing.assert_allclose(encoder.similarity(bits, vectors), mixed, atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity(vectors, bits), mixed.T, atol=1e-6)
+    np.testing.assert_array_equal(encoder.store_as(vectors, "ubinary"), bits)
     assert encoder.encode("rain", precision="ubinary").shape == (encoder.dimension // 8,)
     with pytest.raises(InputError, match="encode: precision is 'binary'; choose float32, int8 or ubinary"):
         encoder.encode("rain", precision="binary")
+
+
+def test_bits_are_signs_where_the_manifest_has_no_mean_vector(bundle_copy: Path) -> None:
+    change_manifest(bundle_copy, mean_vector=[])
+    encoder = Encoder(bundle_copy)
+    expected = np.packbits(encoder.encode(SENTENCES) > 0, axis=1)
+    np.testing.assert_array_equal(encoder.encode(SENTENCES, precision="ubinary"), expected)

@@ -83,6 +83,7 @@ def test_the_manifest_of_a_bundle_verified_on_the_packages_text(on_all_text: Pat
     assert (manifest["dimension"], manifest["languages"], manifest["unverified_languages"]) == (24, [], [])
     pairs = set(builtin().language_pairs)
     assert set(manifest["graded"]["before"]) == set(manifest["graded"]["after"]) == pairs
+    assert len(manifest["mean_vector"]) == 24 and 0 < np.linalg.norm(manifest["mean_vector"]) < 1
     parity = manifest["parity"]
     for precision in ("fp32", "int8"):
         languages = parity[precision]["languages"]

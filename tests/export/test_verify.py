@@ -54,6 +54,13 @@ def test_batches_have_the_exact_shapes_and_end_with_the_closing_token(reference:
     assert (mixed[0], len(set(mixed))) == (1, MIXED_ROWS)
 
 
+def test_the_mean_vector_is_that_of_unit_vectors() -> None:
+    reference = make_reference(make_student(normalize=False), make_tokenizer(), TEXT)
+    rows = [row / np.linalg.norm(row) for vectors in reference.vectors.values() for row in vectors]
+    assert not np.allclose(np.linalg.norm(reference.all_vectors, axis=1), 1)
+    np.testing.assert_allclose(reference.mean_vector, np.mean(rows, axis=0), atol=1e-6)
+
+
 def test_shapes_stay_within_what_the_student_takes() -> None:
     found = make_reference(make_student(max_tokens=20), make_tokenizer(), TEXT)
     assert list(found.batches) == ["1x1", "1x7", "8x20", "32x20", f"{MIXED_ROWS}x20 mixed"]

@@ -72,6 +72,8 @@ class Encoder:
     """What runs the graph: onnxruntime, openvino, executorch or litert."""
     engine_reason: str
     """Why it was chosen, in a few words."""
+    mean_vector: Vectors
+    """The mean of vectors of the text that the export verified on, (D,); (1,) with a 0 where the manifest has none."""
     session: Session
     """The open graph: an `onnxruntime.InferenceSession`, or an object with its method `run`."""
 
@@ -97,6 +99,7 @@ class Encoder:
         else:
             external_files(folder, graph)
         self._tokenizer = BundleTokenizer(folder, self._manifest)
+        self.mean_vector = np.array(self._manifest.get("mean_vector") or [0.0], dtype=np.float32)
         file = folder / graph
         if self.precision == "int4" and self.engine == "onnxruntime":
             file = unpacked_copy(file, self._manifest["files"][graph]["sha256"] if check else None) or file
@@ -195,7 +198,7 @@ class Encoder:
         :param texts: one sentence, or an iterable of sentences.
         :param batch_size: maximum number of texts per call of the graph; batches of long texts are smaller.
         :param precision: float32; int8, each vector on a scale of its own, which cosines do not depend on; or ubinary,
-            the signs alone, eight dimensions to a byte. `similarity` takes all three.
+            a bit for each number (see `store_as`). `similarity` takes all three.
         :param long: what is done with texts of more than `manifest["max_tokens"]` tokens: cut, or the mean of the
             vectors of all windows of that many tokens, weighted by their tokens.
         :returns: (D,) for one sentence, (n, D) for n sentences, in their order; (n, D / 8) for ubinary.
@@ -214,8 +217,25 @@ class Encoder:
                 vectors[start : start + len(some)] = self._run(self.token_ids(some), batch_size)
             else:
                 vectors[start : start + len(some)] = self._mean_of_windows(some, batch_size)
-        stored = store_as(vectors, precision)
+        stored = self.store_as(vectors, precision)
         return stored[0] if isinstance(texts, str) else stored
+
+    def store_as(self, vectors: Vectors, precision: VectorPrecision) -> NDArray[Any]:
+        """Return vectors of this encoder as `encode` returns them in a precision.
+
+        The vectors of many encoders lie in a narrow cone, where their signs are nearly alike. So a bit says whether a
+        number of the vector, scaled to length 1, is above that of `mean_vector`.
+
+        :param vectors: float32, (n, D).
+        :returns: (n, D) of float32; of int8, with the largest number of a row at 127 or -127; or (n, D / 8) of uint8.
+        :raises InputError: when the precision is unknown.
+        """
+        _check_option("precision", precision, get_args(VectorPrecision))
+        if precision == "int8":
+            largest = np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(np.float32).tiny)
+            rounded: NDArray[np.int8] = np.rint(vectors * (127 / largest)).astype(np.int8)
+            return rounded
+        return np.packbits(_unit("vectors", vectors) > self.mean_vector, axis=1) if precision == "ubinary" else vectors
 
     def _run(self, sequences: Sequence[Sequence[int]], batch_size: int) -> Vectors:
         """Encode token ids, (N, D)."""
@@ -251,24 +271,30 @@ class Encoder:
     def similarity(self, left: NDArray[Any], right: NDArray[Any]) -> Vectors:
         """Return the cosine of each vector of `left` with each vector of `right`.
 
-        Bits (uint8) count as 1 and -1.
+        Bits (uint8) count as 1 and -1. A vector of another type is compared with bits by its difference from the mean
+        vector.
 
         :param left: (n, D), or (D,) for one vector, as `encode` returns it.
         :param right: (m, D), or (D,) for one vector.
         :returns: (n, m), also where n or m is 1; 0 for vectors of zeros.
         :raises InputError: when one is no array of numbers, or they differ in D.
         """
+        are_bits = [_are_bits(vectors) for vectors in (left, right)]
         left, right = _unit("left", self._without_bits(left)), _unit("right", self._without_bits(right))
         if left.shape[1] != right.shape[1]:
             raise InputError(
                 f"similarity: the vectors are {left.shape[1]} and {right.shape[1]} numbers wide; "
                 "give vectors of one encoder"
             )
+        if are_bits == [True, False]:
+            right = _unit("right", right - self.mean_vector)
+        elif are_bits == [False, True]:
+            left = _unit("left", left - self.mean_vector)
         return left @ right.T
 
     def _without_bits(self, vectors: NDArray[Any]) -> NDArray[Any]:
         """Unpack bits, (n, D / 8) of uint8, to 1 and -1, (n, D); return other vectors as they are."""
-        if getattr(vectors, "dtype", None) != np.uint8 or np.ndim(vectors) not in (1, 2):
+        if not _are_bits(vectors):
             return vectors
         return np.unpackbits(vectors, axis=-1, count=self.dimension).astype(np.float32) * 2 - 1
 
@@ -363,16 +389,8 @@ def _check_option(name: str, value: str, choices: Sequence[str]) -> None:
         raise InputError(f"encode: {name} is {reprlib.repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")
 
 
-def store_as(vectors: Vectors, precision: VectorPrecision) -> NDArray[Any]:
-    """Return vectors (n, D) as float32, as int8 with the largest component at 127 or -127, or as their signs.
-
-    It is what `Encoder.encode` does with `precision`.
-    """
-    if precision == "int8":
-        largest = np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(np.float32).tiny)
-        rounded: NDArray[np.int8] = np.rint(vectors * (127 / largest)).astype(np.int8)
-        return rounded
-    return np.packbits(vectors > 0, axis=1) if precision == "ubinary" else vectors
+def _are_bits(vectors: object) -> bool:
+    return getattr(vectors, "dtype", None) == np.uint8 and np.ndim(vectors) in (1, 2)  # type: ignore[arg-type]
 
 
 def _unit(name: str, vectors: Vectors) -> Vectors:

@@ -53,7 +53,7 @@ _UNNAMED_GRAPHS = ("int8", "fp32")
 """Precisions that a manifest without `graphs` may have."""
 _REQUIRED = {"format": int, "dimension": int, "prefix": str, "max_tokens": int, "pad_token_id": int}
 _OPTIONAL: dict[str, type] = {"files": dict, "graphs": dict, "languages": list, "precision": str}
-_OPTIONAL |= {"release": dict, "target": str, "operators": str, "vocab_size": int}
+_OPTIONAL |= {"release": dict, "target": str, "operators": str, "vocab_size": int, "mean_vector": list}
 _TYPE_NAMES = {int: "a whole number", str: "text", dict: "a mapping", list: "a list"}
 _MINIMUM = {"format": 1, "dimension": 1, "max_tokens": 1, "pad_token_id": 0, "vocab_size": 1}
 _MAXIMUM = 2**31 - 1
@@ -150,8 +150,16 @@ def _check_values(file: Path, manifest: Mapping[str, Any]) -> None:
         raise InputError(f"{file}: prefix holds U+{ord(control[0]):04X}, which cannot be printed; {EXPORT_AGAIN}")
     if len(prefix) > _LONGEST_PREFIX:
         raise InputError(f"{file}: prefix has {len(prefix)} characters, more than {_LONGEST_PREFIX}; {EXPORT_AGAIN}")
+    mean, dimension = manifest.get("mean_vector", []), manifest["dimension"]
+    if mean and not (len(mean) == dimension and all(_is_component(value) for value in mean)):
+        raise InputError(f"{file}: mean_vector does not hold {dimension} numbers from -1 to 1; {EXPORT_AGAIN}")
     if manifest.get("target", "cpu") not in TARGETS:
         raise InputError(f"{file}: target is {manifest['target'][:40]!r}, not {', '.join(TARGETS)}; {EXPORT_AGAIN}")
+
+
+def _is_component(value: object) -> bool:
+    """Tell whether a value can be a number of a vector of length 1 or less."""
+    return isinstance(value, int | float) and -1 <= value <= 1
 
 
 def _check_graphs(file: Path, manifest: Mapping[str, Any]) -> None:

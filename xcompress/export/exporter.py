@@ -188,6 +188,7 @@ def make_bundle(
         "recurrence": recurrence,
         "languages": languages,
         "unverified_languages": unverified_languages(text, languages),
+        "mean_vector": reference.mean_vector,
     }
     if prepared.changes:
         manifest["dev"] = None  # the run scored its student before these changes

@@ -109,6 +109,13 @@ class Reference:
         """The vectors of all sentences, in the same order."""
         return np.concatenate(list(self.vectors.values()))
 
+    @property
+    def mean_vector(self) -> list[float]:
+        """The mean of the vectors of all sentences, scaled to length 1 before, (D,)."""
+        lengths = np.linalg.norm(self.all_vectors, axis=1, keepdims=True)
+        units = self.all_vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+        return [round(float(value), 6) for value in units.mean(axis=0)]
+
 
 def make_reference(
     student: Student,
