@@ -205,8 +205,8 @@ def token_count(encoder: Encoder, text: str) -> int:
     return len(encoder.token_ids([text])[0]) - 2
 
 
-def comparisons(encoder: Encoder, _: Path) -> list[list[str]]:
-    """Time `similarity` of one query with many stored vectors, the precisions in turns."""
+def comparisons(encoder: Encoder, data: Path) -> list[list[str]]:
+    """Time `similarity` of one query with many stored vectors, the precisions in turns; `data` is not needed."""
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(STORED, encoder.dimension)).astype(np.float32)
     stored = {precision: encoder.store_as(vectors, precision) for precision in PRECISIONS}
