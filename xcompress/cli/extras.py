@@ -26,9 +26,7 @@ def missing_extra(arguments: Sequence[str], error: ModuleNotFoundError) -> str |
     """
     package = (error.name or "").partition(".")[0]
     extras = _extras_of(_DISTRIBUTIONS.get(package, package))
-    if not extras:
-        return None
-    if is_installed(package):
+    if not extras or is_installed(package):
         return None
     command = next((argument for argument in arguments if not argument.startswith("-")), "xcompress")
     preferred = COMMAND_EXTRAS.get(command)
