@@ -143,6 +143,22 @@ def test_a_litert_file_has_signatures_up_to_the_longest_text(max_tokens: int, le
     assert list(signature_lengths(max_tokens)) == lengths
 
 
+@pytest.mark.parametrize("runtime", ["litert"], indirect=True)
+def test_the_signatures_of_a_litert_file_share_scales(runtime: str, made: Path) -> None:
+    from ai_edge_litert.schema_py_generated import ModelT
+
+    content = (made / PHONE_FILES[runtime]).read_bytes()
+    model = ModelT.InitFromPackedBuf(content, 0)
+    assert len(model.subgraphs) == len(list(signature_lengths(manifest_of(made)["max_tokens"]))) > 1
+    scales = {
+        tensor.quantization.scale.tobytes()
+        for graph in model.subgraphs
+        for tensor in graph.tensors
+        if tensor.quantization is not None and np.size(tensor.quantization.scale) > 8
+    }
+    assert scales and all(content.count(scale) == 1 for scale in scales)
+
+
 def with_file(bundle: Path, runtime: str) -> Path:
     """Add a file of a runtime to a bundle and its manifest."""
     (bundle / runtime).mkdir()

@@ -73,7 +73,7 @@ def embed(
     ] = None,
     numbers: Annotated[
         str,
-        typer.Option(help="Numbers of the vectors: float32, int8 (a quarter of the bytes) or ubinary (a bit per number)."),
+        typer.Option(help="Numbers of the vectors: float32, int8 (a quarter of the bytes) or ubinary (one bit each)."),
     ] = "float32",
     long: Long = "cut",
     precision: PrecisionName = "auto",

@@ -3,10 +3,12 @@
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -59,9 +61,37 @@ def write_litert(student: Student, file: Path, *, quantize: bool, fold: bool) ->
         if quantize:
             tool = quantizer.Quantizer(bytearray(content))
             tool.load_quantization_recipe(recipe.dynamic_wi8_afp32())
-            content = tool.quantize().quantized_model
+            with _equal_scales_once():
+                content = tool.quantize().quantized_model
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(content)
+
+
+@contextmanager
+def _equal_scales_once() -> Iterator[None]:
+    """Let the quantizer write equal scales once: it repeats those of all weights in each signature, a tenth of a file.
+
+    In a FlatBuffer, several tables may refer to one.
+    """
+    from ai_edge_litert.schema_py_generated import QuantizationParametersT
+
+    pack, places = QuantizationParametersT.Pack, dict[tuple[object, ...], int]()
+
+    def pack_once(parameters: Any, builder: object) -> int:  # noqa: ANN401
+        numbers = (parameters.scale, parameters.zeroPoint, parameters.min, parameters.max)
+        content = tuple(None if part is None else np.asarray(part).tobytes() for part in numbers)
+        key = (builder, content, parameters.quantizedDimension)
+        if parameters.details is not None:
+            return pack(parameters, builder)  # type: ignore[no-any-return]
+        if key not in places:
+            places[key] = pack(parameters, builder)
+        return places[key]
+
+    QuantizationParametersT.Pack = pack_once
+    try:
+        yield
+    finally:
+        QuantizationParametersT.Pack = pack
 
 
 class _NamedOutput(nn.Module):
