@@ -108,7 +108,7 @@ def _peers_text(folder: Path, report: Report) -> str:
         f'<img alt="size on disk against accuracy" src="benchmarks/{PICTURES[False]}" width="640"></picture>'
     )
     sections = [picture, markdown_table(PEERS, [_row(result) for result in report.results])]
-    tests = {test.kind: test for result in report.results for test in result.accuracy if test.test != "built-in"}
+    tests = {test.kind: test for result in report.results for test in _whole_sets(result) if test.test != "built-in"}
     sets = [f"{test.test}: {test.metric}, {test.rows} rows" for test in tests.values() if test.kind != "agreement"]
     sections.append(
         "disk: weights and tokenizer; memory: resident after three short calls, over the bare process; start: fresh "
@@ -138,8 +138,13 @@ def _row(result: Result) -> list[str]:
 
 def _average(result: Result, kind: str, name: str) -> str:
     """Return an average of the last test of a kind: the user's data come after the built-in set."""
-    tests: list[Accuracy] = [test for test in result.accuracy if test.kind == kind and name in test.averages]
+    tests = [test for test in _whole_sets(result) if test.kind == kind and name in test.averages]
     return f"{tests[-1].averages[name].value:.1f}" if tests else NONE
+
+
+def _whole_sets(result: Result) -> list[Accuracy]:
+    """Return the tests on whole sets, without those on a genre, such as `stsb-multi-mt: news`."""
+    return [test for test in result.accuracy if ": " not in test.test]
 
 
 if __name__ == "__main__":
