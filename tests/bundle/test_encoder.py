@@ -446,6 +446,9 @@ def test_vectors_of_int8_and_of_bits(encoder: Encoder) -> None:
     assert encoder.encode("rain", precision="ubinary").shape == (encoder.dimension // 8,)
     with pytest.raises(InputError, match="encode: precision is 'binary'; choose float32, int8 or ubinary"):
         encoder.encode("rain", precision="binary")
+    for shape in ((24,), (2, 23)):
+        with pytest.raises(InputError, match=rf"store_as: the vectors have shape \({shape[0]},.*\); give \(n, 24\)"):
+            encoder.store_as(np.zeros(shape, dtype=np.float32), "ubinary")
 
 
 def test_bits_are_signs_where_the_manifest_has_no_mean_vector(bundle_copy: Path) -> None:

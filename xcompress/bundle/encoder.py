@@ -228,9 +228,11 @@ class Encoder:
 
         :param vectors: float32, (n, D).
         :returns: (n, D) of float32; of int8, with the largest number of a row at 127 or -127; or (n, D / 8) of uint8.
-        :raises InputError: when the precision is unknown.
+        :raises InputError: when the precision is unknown, or the vectors have another shape.
         """
         _check_option("precision", precision, get_args(VectorPrecision))
+        if np.ndim(vectors) != 2 or np.shape(vectors)[1] != self.dimension:
+            raise InputError(f"store_as: the vectors have shape {np.shape(vectors)}; give (n, {self.dimension})")
         if precision == "int8":
             largest = np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(np.float32).tiny)
             rounded: NDArray[np.int8] = np.rint(vectors * (127 / largest)).astype(np.int8)
