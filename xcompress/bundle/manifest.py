@@ -151,15 +151,11 @@ def _check_values(file: Path, manifest: Mapping[str, Any]) -> None:
     if len(prefix) > _LONGEST_PREFIX:
         raise InputError(f"{file}: prefix has {len(prefix)} characters, more than {_LONGEST_PREFIX}; {EXPORT_AGAIN}")
     mean, dimension = manifest.get("mean_vector", []), manifest["dimension"]
-    if mean and not (len(mean) == dimension and all(_is_component(value) for value in mean)):
+    are_numbers = all(isinstance(value, int | float) and -1 <= value <= 1 for value in mean)
+    if mean and not (len(mean) == dimension and are_numbers):
         raise InputError(f"{file}: mean_vector does not hold {dimension} numbers from -1 to 1; {EXPORT_AGAIN}")
     if manifest.get("target", "cpu") not in TARGETS:
         raise InputError(f"{file}: target is {manifest['target'][:40]!r}, not {', '.join(TARGETS)}; {EXPORT_AGAIN}")
-
-
-def _is_component(value: object) -> bool:
-    """Tell whether a value can be a number of a vector of length 1 or less."""
-    return isinstance(value, int | float) and -1 <= value <= 1
 
 
 def _check_graphs(file: Path, manifest: Mapping[str, Any]) -> None:
