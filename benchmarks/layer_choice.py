@@ -3,9 +3,10 @@
     python benchmarks/layer_choice.py RUN DATA [LAYERS ...] [--every 25] [--bottleneck 128]
 
 RUN is a run folder, such as runs/release, that has finished the steps `corpus` and `start`. DATA holds
-stsb-<language>-dev.csv.xz. LAYERS are numbers from 1, such as 1,2,3,4,5,10,11,12; by default, those in
-benchmarks/release.md are compared. Each student gets a linear head, fitted by least squares to the teacher's vectors of
-500 training pairs per language (both sides). Prints a table of Spearman x 100 on every 25th row of the dev set.
+stsb-<language>-dev.csv.xz. LAYERS are numbers from 1, such as 1,2,3,4,5,10,11,12, or prelude/unit x R/coda, such as
+1,2/3,4,5x2/11,12; by default, those in benchmarks/release.md are compared. Each student gets a linear head, fitted by
+least squares to the teacher's vectors of 500 training pairs per language (both sides). Prints a table of Spearman x 100
+on every 25th row of the dev set.
 """
 
 import argparse
@@ -50,8 +51,17 @@ def main() -> None:
     graded = read_folder(options.data).within(["en", *recipe.languages]).every(options.every)
     rows = []
     for text in options.layers:
-        layers = tuple(map(int, text.split(",")))
-        student = StudentSection(unit_layers=len(layers), layers=layers, recurrences=1, bottleneck=options.bottleneck)
+        prelude, unit, coda = text.split("/") if "/" in text else ("", text, "")
+        unit, _, recurrences = unit.partition("x")
+        layers = _numbers(unit)
+        student = StudentSection(
+            prelude=_numbers(prelude),
+            layers=layers,
+            unit_layers=len(layers),
+            coda=_numbers(coda),
+            recurrences=int(recurrences or 1),
+            bottleneck=options.bottleneck,
+        )
         scores = score_untrained(options.run, recipe, student, graded)
         rows.append([text, str(options.bottleneck), *(f"{scores[name]:.1f}" for name in SHOWN)])
     emit(markdown_table(["layers of the assistant", "B", *SHOWN], rows))
@@ -70,6 +80,10 @@ def score_untrained(run: Path, recipe: Recipe, section: StudentSection, graded: 
             vectors_of("student", with_head(student, least_squares_head(vectors, teacher_vectors)), tokenizer), graded
         )
     )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
 
 
 def _draw_sentences(run: Path, recipe: Recipe) -> tuple[list[str], list[str]]:

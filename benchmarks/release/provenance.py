@@ -16,7 +16,7 @@ from xcompress.errors import InputError, first_line
 from xcompress.export.config import ExportConfig
 from xcompress.files import read_json
 from xcompress.recipe import AlignedGradedFiles, Recipe, load_recipe
-from xcompress.recipe.encoders import Section
+from xcompress.recipe.section import Section
 from xcompress.recipe.shipped import shipped, shipped_folder
 from xcompress.sources import parse_wheel, parts_of
 from xcompress.sources.archives import joined_name

@@ -211,12 +211,10 @@ def test_multiply_adds_are_those_of_the_weights() -> None:
     config = student.config
     layers = [weight for name, weight in student.unit.named_parameters() if weight.dim() == 2]
     in_unit = sum(weight.numel() for weight in layers) * config.recurrences
-    counted = count_multiply_adds(
-        config.unit_layers * config.recurrences, config.hidden_size, config.intermediate_size, config.bottleneck or 0
-    )
+    counted = count_multiply_adds(config.depth, config.hidden_size, config.intermediate_size, config.bottleneck or 0)
     assert counted.token == in_unit + student.embeddings.projection.weight.numel()
     assert counted.of_call(2, 5) == 10 * counted.token + 2 * 5 * 5 * counted.pair
-    folded = count_multiply_adds(config.unit_layers * config.recurrences, config.hidden_size, config.intermediate_size)
+    folded = count_multiply_adds(config.depth, config.hidden_size, config.intermediate_size)
     assert read_json(bundle() / "manifest.json")["bottleneck"]["form"] == "folded"
     assert bundle_multiply_adds(bundle()) == folded
     assert bundle_multiply_adds(Path("absent")) is None

@@ -6,7 +6,6 @@ import torch
 
 from tests.helpers.student import make_student, make_tokenizer
 from xcompress.distillation.initialization import (
-    count_recurrences,
     embedding_errors,
     initial_student,
     least_squares_head,
@@ -94,12 +93,22 @@ def test_the_student_gets_the_layers_that_the_recipe_names() -> None:
             assert torch.equal(student.unit[number].state_dict()[name], weight), name
 
 
-def test_layers_of_a_recurrent_assistant_are_counted_in_its_depth() -> None:
-    model = Student(replace(assistant(2).config, recurrences=3))
-    section = StudentSection(unit_layers=4, layers=(1, 2, 3, 6), recurrences=1, bottleneck=None)
+def test_prelude_unit_and_coda_get_the_layers_that_the_recipe_names() -> None:
+    model = assistant(6)
+    section = StudentSection(prelude=(1,), unit_layers=2, recurrences=3, coda=(5, 6), bottleneck=None)
     student = initial_student(model, section, np.ones(400, dtype=np.int64))
-    expected = [model.unit[number].output.weight for number in (0, 1, 0, 1)]
-    assert all(torch.equal(layer.output.weight, weight) for layer, weight in zip(student.unit, expected, strict=True))
+    assert student.config.recurrences == 3
+    for layer, number in zip(student.layers().values(), (1, 2, 3, 5, 6), strict=True):
+        assert torch.equal(layer.output.weight, model.unit[number - 1].output.weight)
+
+
+def test_layers_of_a_recurrent_assistant_are_counted_in_its_depth() -> None:
+    model = Student(replace(assistant(2).config, recurrences=3, coda_layers=1))
+    section = StudentSection(unit_layers=4, layers=(1, 2, 3, 7), recurrences=1, bottleneck=None)
+    student = initial_student(model, section, np.ones(400, dtype=np.int64))
+    expected = [model.unit[0], model.unit[1], model.unit[0], model.coda[0]]
+    for layer, source in zip(student.unit, expected, strict=True):
+        assert torch.equal(layer.output.weight, source.output.weight)
 
 
 @pytest.mark.parametrize("bottleneck", [8, 24, None])
@@ -129,6 +138,5 @@ def test_svd_starts_below_random_embeddings_in_equation_3() -> None:
 
 
 def test_a_unit_that_does_not_divide_the_layers_is_refused() -> None:
-    assert count_recurrences(12, 3) == 4
-    with pytest.raises(InputError, match="unit_layers: 5 does not divide the assistant's 12 layers; choose 1, 2, 3, 4"):
-        count_recurrences(12, 5)
+    with pytest.raises(InputError, match="unit_layers: 3 does not divide the assistant's 4 layers; choose 1, 2, 4"):
+        initial_student(assistant(4), StudentSection(unit_layers=3, bottleneck=8), np.ones(400, dtype=np.int64))

@@ -220,8 +220,17 @@ def test_recurrences_may_differ_from_the_assistants_depth(recipe_file: Path, tmp
         ("student.unit_layers=2", False),
         ("student={unit_layers: 2, bottleneck: 16, recurrences: 1}", False),
         ("student={unit_layers: 4, bottleneck: 16, recurrences: 2}", False),
+        ("student={prelude: [1], unit_layers: 2, coda: [4], bottleneck: 16, recurrences: 1}", True),
+        ("student={prelude: [1], unit_layers: 1, coda: [4], bottleneck: 16, recurrences: 2}", False),
     ],
-    ids=["the assistant's own", "as deep, but recurrent", "less deep", "deeper"],
+    ids=[
+        "the assistant's own",
+        "as deep, but recurrent",
+        "less deep",
+        "deeper",
+        "the assistant's own in three parts",
+        "prelude and coda around a recurrent unit",
+    ],
 )
 def test_the_head_is_fitted_anew_for_another_stack_than_the_assistants(
     layers: str, kept: bool, recipe_file: Path, tmp_path: Path

@@ -500,6 +500,15 @@ def test_a_shallow_bundle_says_so_and_claims_no_scores_of_the_deep_one(deep: Pat
     assert "| layers | 1 stored, applied 1 times of the 3 that the student has |" in cards[1]
 
 
+def test_manifest_and_card_say_which_layers_are_applied_once(tmp_path: Path) -> None:
+    student = save_student(tmp_path / "student", prelude_layers=1, unit_layers=2, recurrences=2, coda_layers=1)
+    made = export(student, options=FLOAT)
+    manifest = manifest_of(made)
+    assert [manifest[f"{part}_layers"] for part in ("prelude", "unit", "coda")] == [1, 2, 1]
+    card = (made / "README.md").read_text()
+    assert "| layers | 1 + 2 + 1 stored; the 2 between the others are applied 2 times |" in card
+
+
 def test_the_depth_is_part_of_what_makes_a_bundle_current(deep: Path, tmp_path: Path, quick: list[int]) -> None:
     place = tmp_path / "mine"
     for recurrences in (2, 2, 1, None):

@@ -44,6 +44,7 @@ STUDENTS: dict[str, dict[str, object]] = {
     "bottleneck and head": {},
     "plain": {"bottleneck": None, "head_size": None, "position_offset": 0},
     "one layer": {"recurrences": 1, "unit_layers": 1, "layer_norm_eps": 1e-5},
+    "prelude and coda": {"prelude_layers": 1, "unit_layers": 1, "recurrences": 2, "coda_layers": 2},
     "lengths kept": {"normalize": False},
     "first token": {"pooling": "cls"},
     "first token without head": {"pooling": "cls", "head_size": None, "normalize": False},

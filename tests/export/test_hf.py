@@ -20,6 +20,7 @@ pytest.importorskip("sentence_transformers", reason="needs sentence-transformers
 TEXTS = [*SENTENCES, "", "rain " * 300, "zzz"]
 SHAPES = {
     "recurrent, bottleneck, head, XLM-R": ({}, "XLMRobertaModel"),
+    "prelude and coda": ({"prelude_layers": 1, "unit_layers": 1, "coda_layers": 1}, "XLMRobertaModel"),
     "BERT": ({"position_offset": 0, "bottleneck": None, "head_size": None, "recurrences": 1}, "BertModel"),
     "positions of neither": ({"position_offset": 5, "prefix": "", "head_size": None}, "BertModel"),
     "first token, not normalised": ({"pooling": "cls", "normalize": False, "type_vocab_size": 1}, "XLMRobertaModel"),

@@ -15,6 +15,7 @@ from xcompress.export.phone import PhoneModel
         {"pooling": "cls", "normalize": False},
         {"relative_buckets": 8, "position_offset": 0},
         {"head_activation": "tanh"},
+        {"prelude_layers": 1, "unit_layers": 1, "coda_layers": 2},
     ],
 )
 def test_a_text_has_the_students_vector_with_and_without_padding(changes: dict[str, object]) -> None:

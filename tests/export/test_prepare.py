@@ -172,7 +172,14 @@ def test_few_sentences_for_many_axes_are_warned_of(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "changes", [*FORMS, {"head_size": None}, {"head_size": None, "recurrences": 1}, {"normalize": False}]
+    "changes",
+    [
+        *FORMS,
+        {"head_size": None},
+        {"head_size": None, "recurrences": 1},
+        {"head_size": None, "coda_layers": 1},
+        {"normalize": False},
+    ],
 )
 def test_centred_vectors_are_the_old_ones_without_their_mean(changes: dict[str, object]) -> None:
     student, tokenizer = make_student(**changes), make_tokenizer()

@@ -12,6 +12,7 @@ POSITIONS = token_positions(MASK)
 INPUT_IDS = torch.tensor([[2, 7, 9, 5, 3], [2, 3, 1, 1, 1], [2, 8, 3, 1, 1]])
 CONFIGS = {
     "unit applied twice": {"unit_layers": 2, "recurrences": 2, "bottleneck": 4},
+    "prelude and coda": {"prelude_layers": 1, "unit_layers": 1, "recurrences": 2, "coda_layers": 1},
     "relative bias": {"unit_layers": 2, "relative_buckets": 8},
     "first token and head": {"unit_layers": 1, "pooling": "cls", "head_size": 6, "head_activation": "tanh"},
 }

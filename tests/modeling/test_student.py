@@ -92,6 +92,18 @@ def test_recurrence_applies_the_same_unit_again() -> None:
     torch.testing.assert_close(twice(ids, mask)[0], tokens)
 
 
+def test_prelude_and_coda_are_applied_once() -> None:
+    student = make_student(prelude_layers=1, unit_layers=1, recurrences=2, coda_layers=2, head_size=None)
+    assert student.config.stack == ("prelude.0", "unit.0", "unit.0", "coda.0", "coda.1")
+    assert (student.config.depth, list(student.layers())) == (5, ["prelude.0", "unit.0", "coda.0", "coda.1"])
+    ids, mask = batch()
+    tokens = student.embeddings(ids)
+    for layer in (student.prelude[0], student.unit[0], student.unit[0], *student.coda):
+        tokens = layer(tokens, mask.bool()[:, None, None, :])
+    torch.testing.assert_close(student(ids, mask)[0], tokens)
+    assert student.sizes()["encoder"] == 4 * sum(weight.numel() for weight in student.unit.parameters())
+
+
 def test_padding_does_not_change_a_sentence() -> None:
     student = make_student()
     alone, _ = pad([[0, 5, 6, 2]], 1)
@@ -258,9 +270,9 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return pad([[0, 5, 6, 2], [0, 7, 8, 9, 10, 11, 2]], 1)
 
 
-@pytest.mark.parametrize("normalize", [True, False])
-def test_every_depth_is_read_in_one_pass(normalize: bool) -> None:
-    student = make_student(normalize=normalize)
+@pytest.mark.parametrize("changes", [{}, {"normalize": False}, {"prelude_layers": 1, "coda_layers": 2}])
+def test_every_depth_is_read_in_one_pass(changes: dict[str, object]) -> None:
+    student = make_student(**changes)
     depths = student.at_depths(*batch())
     assert [found.shape for found in depths] == [(2, 24)] * 3
     torch.testing.assert_close(depths[-1], student(*batch())[1], atol=0, rtol=0)

@@ -60,8 +60,10 @@ def test_counts_are_those_of_the_student_itself(bottleneck: int | None, head: in
         hidden_size=24,
         num_attention_heads=4,
         intermediate_size=56,
+        prelude_layers=1,
         unit_layers=2,
         recurrences=3,
+        coda_layers=2,
         bottleneck=bottleneck,
         head_size=head or None,
         max_position_embeddings=33,
@@ -69,8 +71,10 @@ def test_counts_are_those_of_the_student_itself(bottleneck: int | None, head: in
     )
     with torch.device("meta"):
         sizes = Student(config).sizes()
-    counts = count(SHAPE, layers=2, recurrences=3, bottleneck=bottleneck, head=head)
-    assert {name: number for name, number in asdict(counts).items() if name != "recurrences" and number} == sizes
+    counts = count(SHAPE, layers=2, recurrences=3, around=3, bottleneck=bottleneck, head=head)
+    how_often = ("recurrences", "depth", "applied")
+    assert {name: number for name, number in asdict(counts).items() if name not in how_often and number} == sizes
+    assert (counts.depth, counts.applied) == (config.depth, config.depth * sizes["encoder"] // 5)
     assert counts.total == sum(sizes.values())
 
 
@@ -139,6 +143,8 @@ def test_layers_and_rows_may_come_from_other_encoders() -> None:
     ("override", "message"),
     [
         ("student.layers=[1, 2, 13]", "student.layers: there is no layer 13, the assistant has 12; choose others"),
+        ("student={prelude: [10], recurrences: 1}", "student.layers: there is no layer 13, the assistant has 12"),
+        ("student={coda: [20], recurrences: 1}", "student.coda: there is no layer 20, the assistant has 12; choose"),
         ("student.unit_layers=5", "unit_layers: 5 does not divide the assistant's 12 layers; choose 1, 2, 3, 4, 6, 12"),
         ("student={unit_layers: 13, recurrences: 1}", "13 is more than the assistant's 12 layers"),
         ("student.bottleneck=768", "bottleneck: 768 is not smaller than the assistant's width 768"),

@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tests.helpers import ROOT
-from xcompress.recipe.encoders import OLD_NAMES, EncoderSection, EnsembleMember
-from xcompress.recipe.schema import ObjectiveName, Recipe
+from xcompress.recipe import EncoderSection, EnsembleMember, ObjectiveName, Recipe
+from xcompress.recipe.section import OLD_NAMES
 
 README = (ROOT / "recipes" / "README.md").read_text(encoding="utf-8")
 

@@ -10,8 +10,8 @@ import yaml
 from tests.helpers import ROOT
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
-from xcompress.recipe.encoders import OLD_NAMES
 from xcompress.recipe.parameters import count_parameters
+from xcompress.recipe.section import OLD_NAMES
 from xcompress.recipe.shipped import shipped
 from xcompress.recipe.text import recipe_text, resolved
 

@@ -43,6 +43,14 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("stages.contrast.steps=-3", "stages.contrast.steps: Input should be greater than 0, got -3"),
         ("student.layers=[1, 4]", "student: layers: names 2 layers, and unit_layers is 3; make them equal"),
         ("student.layers=[4, 1, 2]", r"student: layers: \[4, 1, 2\] are not in ascending order; sort them, each once"),
+        (
+            "student.coda=[12]",
+            "student: recurrences: needed beside a prelude or a coda; say how often",
+        ),
+        (
+            "student={coda: [2, 12], recurrences: 2}",
+            r"student: prelude, unit and coda: \[1, 2, 3, 2, 12\] are not in ascending order; sort them, each once",
+        ),
         ("student.bottleneck=wide", "student.bottleneck: Input should be a valid integer.* got 'wide'"),
         ("stages.assistant.objectives={}", "stages.assistant: objectives is empty; name at least one"),
         ("stages.contrast.word_head=transform", "stages.contrast: word_head is transform, but no objective predicts"),

@@ -15,7 +15,7 @@ from xcompress.errors import InputError
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 from xcompress.recipe import Recipe, StudentSection
-from xcompress.recipe.parameters import check_layers
+from xcompress.recipe.parameters import count_recurrences
 
 BLOCK = 8192
 """Vectors whose second moment is added up at a time."""
@@ -86,29 +86,17 @@ def with_head(assistant: Student, head: nn.Linear) -> Student:
     return extended.eval()
 
 
-def count_recurrences(layers: int, unit_layers: int) -> int:
-    """Return R = layers / M.
-
-    :raises InputError: when M does not divide the layers.
-    """
-    if layers % unit_layers:
-        divisors = ", ".join(str(divisor) for divisor in range(1, layers + 1) if layers % divisor == 0)
-        raise InputError(
-            f"student.unit_layers: {unit_layers} does not divide the assistant's {layers} layers; choose {divisors}"
-        )
-    return layers // unit_layers
-
-
 def student_config(assistant: StudentConfig, section: StudentSection) -> StudentConfig:
     """Derive the student's shape from the assistant's.
 
     :raises InputError: when M does not divide the assistant's layers, B is not below H, or a layer does not exist.
     """
-    check_layers(section, assistant.depth)
     return replace(
         assistant,
+        prelude_layers=len(section.prelude),
         unit_layers=section.unit_layers,
-        recurrences=section.recurrences or count_recurrences(assistant.depth, section.unit_layers),
+        coda_layers=len(section.coda),
+        recurrences=count_recurrences(section, assistant.depth),
         bottleneck=section.bottleneck,
         max_tokens=section.max_tokens,
         prefix="",
@@ -140,18 +128,18 @@ def scratch_config(recipe: Recipe, vocab_size: int, pad_token_id: int) -> Studen
 
 @torch.no_grad()
 def initial_student(assistant: Student, section: StudentSection, counts: NDArray[np.int64]) -> Student:
-    """Make the untrained student: M of the assistant's layers, its head, and its embeddings cut to the bottleneck.
+    """Make the untrained student: some of the assistant's layers, its head, and its embeddings cut to the bottleneck.
 
     :param counts: how often each of the V tokens occurs in the text, (V,).
     :raises InputError: when the shape is impossible.
     """
     student = Student(student_config(assistant.config, section))
-    state = {
-        name: weight for name, weight in assistant.state_dict().items() if not name.startswith((*BOTTLENECK, "unit."))
-    }
-    for number, layer in enumerate(section.layers or range(1, section.unit_layers + 1)):
-        weights = assistant.unit[(layer - 1) % assistant.config.unit_layers].state_dict()
-        state |= {f"unit.{number}.{name}": weight for name, weight in weights.items()}
+    replaced = (*BOTTLENECK, "prelude.", "unit.", "coda.")
+    state = {name: weight for name, weight in assistant.state_dict().items() if not name.startswith(replaced)}
+    layers, stack = assistant.layers(), assistant.config.stack
+    for layer, number in zip(student.layers(), (*section.prelude, *section.unit, *section.coda), strict=True):
+        weights = layers[stack[number - 1]].state_dict()
+        state |= {f"{layer}.{name}": weight for name, weight in weights.items()}
     if section.bottleneck and section.embedding_init == "random":
         state |= {name: weight for name, weight in student.state_dict().items() if name in BOTTLENECK}
     else:

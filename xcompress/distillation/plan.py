@@ -166,14 +166,14 @@ def _plan_stage(
 
         activations = 0
         if not embeddings_only:
-            components = model.recurrences * recipe.student.unit_layers * (model.norm // 2)
+            components = model.depth * (model.norm // 2)
             activations = tokens * components * BYTES_ACTIVATION
         megabytes = round((BYTES_PROCESS + trained * BYTES_TRAINED + activations) / 1e6)
 
-        # A step takes its products, where each weight of the layers counts once for each recurrence, and the
+        # A step takes its products, where each weight of a layer counts as often as the layer is applied, and the
         # optimizer, which is bound by memory.
         if steps:
-            multiply_adds = model.projection + (0 if embeddings_only else model.encoder * model.recurrences)
+            multiply_adds = model.projection + (0 if embeddings_only else model.applied)
             bandwidth = BYTES_A_SECOND_GPU if device().type == "cuda" else BYTES_A_SECOND_CPU
             step_seconds = OVERHEAD * 6 * tokens * multiply_adds / flops + trained * BYTES_MOVED / bandwidth
             seconds = round(stage.soup * steps * step_seconds)

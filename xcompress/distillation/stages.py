@@ -256,8 +256,8 @@ def _load_model(inputs: StageInputs, data: TrainingData) -> tuple[Student, Token
     assistant, tokenizer = inputs.load_assistant()
     student = initial_student(assistant, inputs.recipe.student, np.load(inputs.start.folder / TOKEN_COUNTS))
     section = inputs.recipe.student
-    stack = [*(section.layers or range(1, section.unit_layers + 1))] * student.config.recurrences
-    if student.head and stack != [*range(1, assistant.config.depth + 1)] and data.teacher:
+    stack = (*section.prelude, *section.unit * student.config.recurrences, *section.coda)
+    if student.head and stack != tuple(range(1, assistant.config.depth + 1)) and data.teacher:
         # The assistant's head is fitted to the output of its own layers, one after the other.
         texts = [getattr(pair, side) for side in SIDES for pair in data.fit_pairs]
         targets = np.tile(data.teacher.of_text([pair.source for pair in data.fit_pairs]), (len(SIDES), 1))

@@ -30,7 +30,7 @@ Made with xcompress {xcompress} from {source}.
 |---|---|
 | languages | {languages} |
 | parameters | {parameters:,} |
-| layers | {unit_layers} stored, applied {applied} |
+| layers | {layers} |
 | word table | {vocab_size:,} rows of {table_width} numbers |
 | longest text | {max_tokens} tokens; longer texts are cut |
 | prefix | {prefix} |
@@ -148,6 +148,11 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
     header += f"language: [{', '.join(map(yaml_text, codes))}]\n" if codes else ""
     recurrences, trained = manifest["recurrences"], manifest["student_recurrences"]
     applied = f"{recurrences} times" + (f" of the {trained} that the student has" if recurrences < trained else "")
+    applied = "once" if trained == 1 else applied
+    parts = [manifest.get(f"{part}_layers", 0) for part in ("prelude", "unit", "coda")]
+    layers = f"{parts[1]} stored, applied {applied}"
+    if parts[0] or parts[2]:
+        layers = f"{parts[0]} + {parts[1]} + {parts[2]} stored; the {parts[1]} between the others are applied {applied}"
     return _CARD.format(
         **{name: value for name, value in manifest.items() if name not in _FORMATTED},
         languages=markdown_text(", ".join(codes)) or "not recorded",
@@ -160,7 +165,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         prefix=table_cell(code_span(prefix)) if prefix else "none",
         first_text=_quoted(f"{prefix}A first sentence."),
         second_text=_quoted(f"{prefix}Ein zweiter Satz."),
-        applied="once" if trained == 1 else applied,
+        layers=layers,
         files="\n".join(f"| {markdown_text(name)} | {megabytes(size)} |" for name, size in _sizes(manifest).items()),
         scores=release.rows if release else _run_scores(manifest.get("dev")),
         sections=release.sections if release else "",

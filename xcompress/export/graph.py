@@ -20,7 +20,7 @@ from xcompress.export.matmul import Level, MatMul, MatMulWriter, Range, floats, 
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.files import megabytes
 from xcompress.modeling.four_bits import block_size_for
-from xcompress.modeling.student import Layer, Student, StudentConfig
+from xcompress.modeling.student import Student, StudentConfig
 
 INPUTS = ("input_ids", "attention_mask")
 OUTPUTS = ("token_embeddings", "sentence_embedding", "last_hidden_state")
@@ -184,12 +184,13 @@ class _GraphBuilder:
         """Write the whole graph: embeddings, layers, head and pooling."""
         writer, config = self.writer, self.config
         mask = self._write_mask()
-        tokens = self._write_embeddings()
+        tokens = self._write_layers(writer, "prelude", self._write_embeddings(), mask)
         if self.options.recurrence == "loop" and config.recurrences > 1:
             tokens = self._write_loop(tokens, mask)
         else:
             for _ in range(config.recurrences):
-                tokens = self._write_unit(writer, tokens, mask)
+                tokens = self._write_layers(writer, "unit", tokens, mask)
+        tokens = self._write_layers(writer, "coda", tokens, mask)
         if "head" in self.matmuls and not config.head_activation:
             tokens = self.matmul_writer.write(writer, tokens, self.matmuls["head"])
         writer.node("Identity", tokens, name=OUTPUTS[0])
@@ -249,7 +250,7 @@ class _GraphBuilder:
         """Apply the unit R times, written once as the body of a Loop."""
         body = Writer(self.writer)
         again = body.node("Identity", "again", name="again_after")
-        after = body.node("Identity", self._write_unit(body, "tokens", mask), name="tokens_after")
+        after = body.node("Identity", self._write_layers(body, "unit", "tokens", mask), name="tokens_after")
         shape: list[str | int | None] = ["batch", "length", self.config.hidden_size]
         inputs = [
             helper.make_tensor_value_info("turn", TensorProto.INT64, []),
@@ -263,11 +264,11 @@ class _GraphBuilder:
         turns = self.writer.integer(self.config.recurrences)
         return self.writer.node("Loop", turns, "", tokens, body=body.body(inputs, outputs))
 
-    def _write_unit(self, writer: Writer, tokens: str, mask: _Mask) -> str:
-        """Write each layer of the recurrent unit once."""
-        for number, layer in enumerate(self.student.unit):
-            assert isinstance(layer, Layer)
-            name = f"unit.{number}"
+    def _write_layers(self, writer: Writer, part: str, tokens: str, mask: _Mask) -> str:
+        """Write each layer of a part of the student (prelude, unit or coda) once."""
+        for name, layer in self.student.layers().items():
+            if not name.startswith(f"{part}."):
+                continue
             context = self._write_attention(writer, self.matmuls[f"{name}.attention"], layer.heads, tokens, mask)
             terms = self.matmul_writer.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
             attended = self._write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)

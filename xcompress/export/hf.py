@@ -201,9 +201,9 @@ def checkpoint_weights(student: Student) -> dict[str, Tensor]:
         "embeddings.token_type.weight": types,
         **{f"embeddings.norm.{kind}": weight for kind, weight in embeddings.norm.named_parameters()},
     }
-    for depth in range(config.depth):
-        layer = student.unit[depth % config.unit_layers]
-        state |= {f"unit.{depth}.{name}": weight for name, weight in layer.named_parameters()}
+    layers = student.layers()
+    for depth, layer in enumerate(config.stack):
+        state |= {f"unit.{depth}.{name}": weight for name, weight in layers[layer].named_parameters()}
     weights = from_student_names(state, BERT_NAMES, config.depth)
     width = config.hidden_size
     # nobody trained a pooler; zeros show that, while transformers would fill a missing one with random numbers

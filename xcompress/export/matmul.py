@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from xcompress.export.int4 import Floats, Int4Weights, quantize_rows, quantize_rows_gptq
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.modeling.four_bits import block_size_for
-from xcompress.modeling.student import Layer, Student
+from xcompress.modeling.student import Student
 
 Level = Literal["static", "token", "fp32"]
 
@@ -258,15 +258,14 @@ def matmuls(student: Student) -> dict[str, MatMul]:
         products.append(MatMul(name, weight, bias, least))
 
     add("embeddings.projection", student.embeddings.projection)
-    for number, layer in enumerate(student.unit):
-        assert isinstance(layer, Layer)
+    for name, layer in student.layers().items():
         width = layer.attention.in_features
         scale = np.ones(3 * width, dtype=np.float32)
         scale[:width] = 1 / math.sqrt(width // layer.heads)
-        add(f"unit.{number}.attention", layer.attention, scale)
-        add(f"unit.{number}.attention_output", layer.attention_output)
-        add(f"unit.{number}.intermediate", layer.intermediate)
-        add(f"unit.{number}.output", layer.output, least=GELU_LEAST)
+        add(f"{name}.attention", layer.attention, scale)
+        add(f"{name}.attention_output", layer.attention_output)
+        add(f"{name}.intermediate", layer.intermediate)
+        add(f"{name}.output", layer.output, least=GELU_LEAST)
     add("head", student.head)
     return {matmul.name: matmul for matmul in products}
 

@@ -90,7 +90,9 @@ class PhoneModel(nn.Module):
         if student.relative is not None:
             self.register_buffer("biases", student.relative.by_distance(self.config.max_tokens).detach())
         self.norm, self.is_relative, self.head = embeddings.norm, student.relative is not None, student.head
-        self.layers = nn.ModuleList(PhoneLayer(layer) for layer in student.unit if isinstance(layer, Layer))
+        layers = student.layers()
+        self.layers = nn.ModuleList(map(PhoneLayer, layers.values()))
+        self.order = [list(layers).index(name) for name in self.config.stack]
         self.eval().requires_grad_(False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -111,9 +113,8 @@ class PhoneModel(nn.Module):
             places = torch.arange(length)
             distances = places[None, :] - places[:, None] + self.config.max_tokens - 1
             bias = bias + functional.embedding(distances, self.biases).permute(2, 0, 1)
-        for _ in range(self.config.recurrences):
-            for layer in self.layers:
-                tokens = layer(tokens, bias)
+        for number in self.order:
+            tokens = self.layers[number](tokens, bias)
         return self._pool(tokens, visible)
 
     def _pool(self, tokens: Tensor, visible: Tensor) -> Tensor:

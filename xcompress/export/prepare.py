@@ -150,10 +150,10 @@ def center(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> tupl
     mean = vectors.mean(axis=0)
 
     # A head without effect is added where the last LayerNorm is also that of earlier recurrences.
-    if student.head is None and config.recurrences > 1:
+    if student.head is None and config.recurrences > 1 and not config.coda_layers:
         config = replace(config, head_size=config.hidden_size)
         state |= {"head.weight": torch.eye(config.hidden_size), "head.bias": torch.zeros(config.hidden_size)}
-    bias = "head.bias" if config.head_size else f"unit.{config.unit_layers - 1}.output_norm.bias"
+    bias = "head.bias" if config.head_size else f"{config.stack[-1]}.output_norm.bias"
     centred = Student(config)
     centred.load_state_dict(state | {bias: state[bias] - torch.from_numpy(mean)})
     return centred.eval(), {"before": _mean_cosine(vectors), "after": _mean_cosine(vectors - mean)}

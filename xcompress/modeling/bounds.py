@@ -12,6 +12,8 @@ LARGEST: Mapping[str, int] = {
     "intermediate_size": 1_000_000,
     "unit_layers": 1_000,
     "recurrences": 1_000,
+    "prelude_layers": 1_000,
+    "coda_layers": 1_000,
     "bottleneck": 100_000,
     "head_size": 1_000_000,
     "max_position_embeddings": 1_000_000,
@@ -28,7 +30,7 @@ LARGEST_HEAD = 10_000_000
 """Weights of a head that several dense modules make."""
 _SLACK = 1_000_000
 """Weights, which take 4 MB."""
-_FROM_ZERO = ("position_offset", "type_vocab_size", "pad_token_id")
+_FROM_ZERO = ("position_offset", "type_vocab_size", "pad_token_id", "prelude_layers", "coda_layers")
 _OPTIONAL = ("bottleneck", "head_size", "relative_buckets")
 
 
@@ -68,9 +70,10 @@ def count(sizes: Mapping[str, int | None]) -> int:
     """Count the entries of an encoder's matrices; biases, norms and relative biases are left out."""
     size = {name: sizes.get(name) or 0 for name in LARGEST}
     hidden, bottleneck = size["hidden_size"], size["bottleneck"]
+    layers = size["prelude_layers"] + size["unit_layers"] + size["coda_layers"]
     layer = 4 * hidden * hidden + 2 * hidden * size["intermediate_size"]
     rows = size["max_position_embeddings"] + size["type_vocab_size"] + bottleneck + size["head_size"]
-    return size["vocab_size"] * (bottleneck or hidden) + rows * hidden + size["unit_layers"] * layer
+    return size["vocab_size"] * (bottleneck or hidden) + rows * hidden + layers * layer
 
 
 def check_fits(sizes: Mapping[str, int | None], weights: int, file: Path) -> None:

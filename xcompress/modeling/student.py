@@ -1,4 +1,4 @@
-"""The student: embeddings with a bottleneck, a recurrent unit, a head, pooling, and its folder on disk.
+"""The student: embeddings with a bottleneck, layers of which some recur, a head, pooling, and its folder on disk.
 
 An encoder of the BERT family is the same class with M = its layers, R = 1 and no bottleneck. So the assistant is a
 `Student`, too, and so is an encoder of another library that is exported without training.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -56,7 +56,11 @@ class StudentConfig:
     unit_layers: int = 12
     """M, distinct transformer layers: the recurrent unit."""
     recurrences: int = 1
-    """R, number of times the unit is applied; the network is M x R layers deep."""
+    """R, number of times the unit is applied."""
+    prelude_layers: int = 0
+    """Distinct layers in front of the unit, applied once."""
+    coda_layers: int = 0
+    """Distinct layers behind the unit, applied once."""
     bottleneck: int | None = None
     """B, width of the token embeddings before the B x H projection; None: V x H embeddings without a projection."""
     head_size: int | None = None
@@ -112,9 +116,21 @@ class StudentConfig:
         return self.head_size or self.hidden_size
 
     @property
+    def stack(self) -> tuple[str, ...]:
+        """Names of the layers in the order in which they are applied: prelude, unit x R, coda."""
+        parts = (("prelude", self.prelude_layers), *(("unit", self.unit_layers),) * self.recurrences)
+        parts += (("coda", self.coda_layers),)
+        return tuple(f"{part}.{number}" for part, layers in parts for number in range(layers))
+
+    @property
+    def distinct_layers(self) -> int:
+        """Number of layers that are stored."""
+        return self.prelude_layers + self.unit_layers + self.coda_layers
+
+    @property
     def depth(self) -> int:
-        """M x R, the number of layers that a token passes."""
-        return self.unit_layers * self.recurrences
+        """Number of layers that a token passes: those of prelude and coda, and M x R."""
+        return self.prelude_layers + self.unit_layers * self.recurrences + self.coda_layers
 
     def at_depth(self, recurrences: int) -> "StudentConfig":
         """Return the configuration with fewer recurrences.
@@ -251,7 +267,9 @@ class Student(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.relative = RelativeBias(config) if config.relative_buckets else None
+        self.prelude = nn.ModuleList(Layer(config) for _ in range(config.prelude_layers))
         self.unit = nn.ModuleList(Layer(config) for _ in range(config.unit_layers))
+        self.coda = nn.ModuleList(Layer(config) for _ in range(config.coda_layers))
         self.head = nn.Linear(config.hidden_size, config.head_size) if config.head_size else None
         self.apply(_initialize_weights)
 
@@ -267,43 +285,40 @@ class Student(nn.Module):
         """
         tokens, mask, packing = self._embed(input_ids, attention_mask, token_positions)
         for _ in range(self.config.recurrences):
-            tokens = self._apply_unit(tokens, mask, packing)
+            tokens = _apply(self.unit, tokens, mask, packing)
+        tokens = _apply(self.coda, tokens, mask, packing)
         return self._pool(tokens, attention_mask, packing)
 
     def at_depths(
         self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None = None
     ) -> list[Tensor]:
-        """Encode a batch once, and return the sentence vectors (N, D) after each recurrence 1 ... R.
+        """Encode a batch, and return the sentence vectors (N, D) of students with 1 ... R recurrences.
 
-        The parameters are those of `forward`, and the last vectors are its sentence vectors.
+        The parameters are those of `forward`, and the last vectors are its sentence vectors. Prelude and unit are
+        computed once for all of them, the coda once for each.
         """
         tokens, mask, packing = self._embed(input_ids, attention_mask, token_positions)
         sentences = []
         for _ in range(self.config.recurrences):
-            tokens = self._apply_unit(tokens, mask, packing)
-            sentences.append(self._pool(tokens, attention_mask, packing)[1])
+            tokens = _apply(self.unit, tokens, mask, packing)
+            sentences.append(self._pool(_apply(self.coda, tokens, mask, packing), attention_mask, packing)[1])
         return sentences
 
     def _embed(
         self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None
     ) -> tuple[Tensor, Tensor, Packing | None]:
-        """Return the token vectors, the mask of the attention, and how the vectors are packed, if they are."""
-        tokens, mask = self.embeddings(input_ids), self._mask(attention_mask)
-        if token_positions is None:
-            return tokens, mask, None
-        packing = Packing(token_positions, *input_ids.shape)
-        return packing.pack(tokens), mask, packing
+        """Return the token vectors behind the prelude, the mask of the attention, and how the vectors are packed."""
+        tokens, mask, packing = self.embeddings(input_ids), self._mask(attention_mask), None
+        if token_positions is not None:
+            packing = Packing(token_positions, *input_ids.shape)
+            tokens = packing.pack(tokens)
+        return _apply(self.prelude, tokens, mask, packing), mask, packing
 
     def _mask(self, attention_mask: Tensor) -> Tensor:
         visible = attention_mask.bool()[:, None, None, :]
         if self.relative is None:
             return visible
         return self.relative(attention_mask.shape[1]).masked_fill(~visible, -torch.inf)  # type: ignore[no-any-return]
-
-    def _apply_unit(self, tokens: Tensor, mask: Tensor, packing: Packing | None) -> Tensor:
-        for layer in self.unit:
-            tokens = layer(tokens, mask, packing)
-        return tokens
 
     def _pool(self, tokens: Tensor, attention_mask: Tensor, packing: Packing | None) -> tuple[Tensor, Tensor]:
         """Apply head, pooling and normalisation."""
@@ -317,10 +332,15 @@ class Student(nn.Module):
             sentences = torch.tanh(self.head(sentences))
         return tokens, functional.normalize(sentences, dim=-1) if self.config.normalize else sentences
 
+    def layers(self) -> dict[str, Layer]:
+        """Return the distinct layers by name, such as unit.0, in the order in which they are first applied."""
+        return {name: cast(Layer, self.get_submodule(name)) for name in self.config.stack}
+
     def sizes(self) -> dict[str, int]:
         """Count parameters by part: word, projection, position, token_type, norm, relative, encoder, head."""
         modules = {name: module for name, module in self.embeddings.named_children() if name != "dropout"}
-        others = {"relative": self.relative, "encoder": self.unit, "head": self.head}
+        layers = nn.ModuleList(self.layers().values())
+        others = {"relative": self.relative, "encoder": layers, "head": self.head}
         modules |= {name: module for name, module in others.items() if module is not None}
         return {name: sum(weight.numel() for weight in module.parameters()) for name, module in modules.items()}
 
@@ -397,6 +417,12 @@ def set_dropout(student: Student, share: float) -> None:
     for module in student.modules():
         if isinstance(module, nn.Dropout):
             module.p = share
+
+
+def _apply(layers: nn.ModuleList, tokens: Tensor, mask: Tensor, packing: Packing | None) -> Tensor:
+    for layer in layers:
+        tokens = layer(tokens, mask, packing)
+    return tokens
 
 
 def _initialize_weights(module: nn.Module) -> None:

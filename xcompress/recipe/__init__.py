@@ -3,10 +3,6 @@
 from xcompress.recipe.encoders import AssistantSection, EncoderSection, EnsembleMember, TeacherSection
 from xcompress.recipe.loading import load_recipe
 from xcompress.recipe.schema import (
-    ON_LABELS,
-    ON_SENTENCES,
-    ON_TEACHER,
-    ON_WORDS,
     AlignedGradedFiles,
     AugmentSection,
     Budgets,
@@ -14,14 +10,12 @@ from xcompress.recipe.schema import (
     DevSection,
     LabelledSection,
     MonolingualSection,
-    ObjectiveName,
     Recipe,
-    Stage,
     StudentSection,
     TsvFile,
     VocabularySection,
-    WordTask,
 )
+from xcompress.recipe.stage import ON_LABELS, ON_SENTENCES, ON_TEACHER, ON_WORDS, ObjectiveName, Stage, WordTask
 
 __all__ = [
     "ON_LABELS",

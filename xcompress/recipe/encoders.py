@@ -1,88 +1,13 @@
 """The encoders that a recipe names: where to find each one, how to use it, and its sizes."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    AliasChoices,
-    AliasGenerator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from xcompress.bundle.released import RELEASED
-from xcompress.modeling.bounds import LARGEST
+from xcompress.recipe.section import Heads, InnerWidth, Layers, Positions, Section, Tokens, Types, Width
 from xcompress.sources.python_code import PYTHON
-
-OLD_NAMES: Mapping[str, str] = {
-    "ensemble": "beside",
-    "layers_from": "unit_from",
-    "embeddings_from": "rows_from",
-    "unicode_form": "form",
-    "embedding_init": "initial_table",
-    "ema_decay": "moving_decay",
-    "embedding_learning_rate": "table_learning_rate",
-}
-"""Recipe keys that were renamed, and their names in earlier versions.
-
-Both names are read. `model_dump(by_alias=True)` writes the old ones: hashes and cache keys are made of that, so that
-those of finished runs and released models stay valid.
-"""
-
-
-_ADDED = (
-    "trust_remote_code",
-    "monolingual",
-    "monolingual_pairs",
-    "schedule",
-    "word_head",
-    "soup",
-    "quantize",
-    "compile",
-    "targets",
-)
-"""Keys that earlier versions lack; see `Section`."""
-
-
-def _names_to_read(name: str) -> str | AliasChoices:
-    return AliasChoices(name, OLD_NAMES[name]) if name in OLD_NAMES else name
-
-
-class Section(BaseModel):
-    """Base of all recipe sections: unknown keys are errors, and values cannot change after loading.
-
-    `model_dump` leaves out the keys in `_ADDED` that have their default, for the same reason as with `OLD_NAMES`.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        alias_generator=AliasGenerator(
-            validation_alias=_names_to_read, serialization_alias=lambda name: OLD_NAMES.get(name, name)
-        ),
-    )
-
-    @model_serializer(mode="wrap")
-    def _leave_out_added_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = handler(self)
-        fields = type(self).model_fields
-        return {key: value for key, value in values.items() if key not in _ADDED or value != fields[key].default}
-
-
-Positive = Annotated[int, Field(gt=0, le=10**9)]
-"""A count; the upper bound catches slips of the keyboard, and numbers that fill the memory."""
-Tokens = Annotated[int, Field(gt=0, le=LARGEST["vocab_size"])]
-Width = Annotated[int, Field(gt=0, le=LARGEST["hidden_size"])]
-InnerWidth = Annotated[int, Field(gt=0, le=LARGEST["intermediate_size"])]
-Heads = Annotated[int, Field(gt=0, le=LARGEST["num_attention_heads"])]
-Layers = Annotated[int, Field(gt=0, le=LARGEST["unit_layers"])]
-Positions = Annotated[int, Field(gt=0, le=LARGEST["max_position_embeddings"])]
-Types = Annotated[int, Field(gt=0, le=LARGEST["type_vocab_size"])]
 
 
 class TokenizerFile(Section):

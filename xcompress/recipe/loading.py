@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from xcompress.errors import InputError, short_repr
-from xcompress.recipe.encoders import OLD_NAMES
 from xcompress.recipe.schema import Recipe
+from xcompress.recipe.section import OLD_NAMES
 from xcompress.recipe.shipped import EXTENDS, find_base, find_recipe, read_yaml
 from xcompress.recipe.yaml_text import DEEPEST, parse_yaml
 

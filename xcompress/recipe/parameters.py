@@ -22,10 +22,14 @@ class Counts:
     norm: int
     encoder: int
     """Of the distinct layers, each counted once however often it is applied."""
+    applied: int
+    """Of the layers, each counted as often as it is applied."""
     head: int | None
     """None where the width of the head, which is the teacher's, is unknown."""
     recurrences: int
-    """R, how often the layers are applied."""
+    """R, how often the unit is applied."""
+    depth: int
+    """Number of layers that a token passes."""
 
     @property
     def embedding(self) -> int:
@@ -87,11 +91,18 @@ def count_parameters(recipe: Recipe) -> Parameters:
 
     known = [encoder_shape for encoder_shape in shapes.values() if encoder_shape]
     layer_shape, embedding_shape = known[0], known[-1]
+    recurrences = count_recurrences(student, layer_shape.layers)
+    if student.bottleneck and student.bottleneck >= layer_shape.hidden:
+        raise InputError(
+            f"student.bottleneck: {student.bottleneck} is not smaller than the assistant's width {layer_shape.hidden}; "
+            "choose a smaller one, or null for none"
+        )
     vocabulary = _vocabulary_size(recipe, embedding_shape.vocabulary, notes)
     counts = count(
         layer_shape.model_copy(update={"vocabulary": vocabulary}),
         layers=student.unit_layers,
-        recurrences=_recurrences(student, layer_shape),
+        recurrences=recurrences,
+        around=len(student.prelude) + len(student.coda),
         bottleneck=student.bottleneck,
         head=head,
     )
@@ -103,12 +114,14 @@ def count(
     *,
     layers: int | None = None,
     recurrences: int = 1,
+    around: int = 0,
     bottleneck: int | None = None,
     head: int | None = 0,
 ) -> Counts:
     """Count the parameters of an encoder.
 
-    :param layers: M, distinct layers; default: those of the shape.
+    :param layers: M, distinct layers of the unit; default: those of the shape.
+    :param around: layers of prelude and coda.
     :param bottleneck: B, width of the token embeddings before a B x H projection; None for V x H embeddings.
     :param head: D, width of the linear head; 0 for none, None for one of unknown width.
     :raises InputError: when there are more than `MOST_PARAMETERS`.
@@ -117,15 +130,19 @@ def count(
     attention = 4 * (hidden * hidden + hidden)
     feed_forward = 2 * hidden * intermediate + intermediate + hidden
     two_norms = 4 * hidden
+    layer, unit_layers = attention + feed_forward + two_norms, layers or shape.layers
+    depth = unit_layers * recurrences + around
     counts = Counts(
         word=shape.vocabulary * (bottleneck or hidden),
         projection=(bottleneck or 0) * hidden,
         position=shape.positions * hidden,
         token_type=shape.types * hidden,
         norm=2 * hidden,
-        encoder=(layers or shape.layers) * (attention + feed_forward + two_norms),
+        encoder=(unit_layers + around) * layer,
+        applied=depth * layer,
         head=head and head * hidden + head,
         recurrences=recurrences,
+        depth=depth,
     )
     if counts.total > MOST_PARAMETERS:
         raise InputError(f"its sizes make {counts.total:,} parameters, over {MOST_PARAMETERS:,}; correct the sizes")
@@ -163,42 +180,28 @@ def teacher_width(recipe: Recipe) -> int | None:
     return sum(known) if shapes and len(known) == len(shapes) else None
 
 
-def check_layers(student: StudentSection, depth: int) -> None:
-    """Check that the assistant has the layers that the student copies.
-
-    :param depth: the assistant's number of layers.
-    :raises InputError: when it does not.
-    """
-    if student.layers and student.layers[-1] > depth:
-        raise InputError(
-            f"student.layers: there is no layer {student.layers[-1]}, the assistant has {depth}; choose others"
-        )
-
-
-def _recurrences(student: StudentSection, shape: EncoderShape) -> int:
+def count_recurrences(student: StudentSection, layers: int) -> int:
     """Return R, how often the student applies its unit.
 
-    :param shape: sizes of the encoder that the layers are copied from.
-    :raises InputError: when the student's sizes do not fit these.
+    :param layers: the assistant's number of layers.
+    :raises InputError: when the assistant lacks a layer that the student copies, or M does not divide its layers.
     """
-    check_layers(student, shape.layers)
-    if student.unit_layers > shape.layers:
+    if student.unit_layers > layers:
         raise InputError(
-            f"student.unit_layers: {student.unit_layers} is more than the assistant's {shape.layers} layers; "
-            "choose fewer"
+            f"student.unit_layers: {student.unit_layers} is more than the assistant's {layers} layers; choose fewer"
         )
-    if student.recurrences is None and shape.layers % student.unit_layers:
-        divisors = ", ".join(str(unit) for unit in range(1, shape.layers + 1) if shape.layers % unit == 0)
+    for name, copied in (("prelude", student.prelude), ("layers", student.unit), ("coda", student.coda)):
+        if copied and copied[-1] > layers:
+            raise InputError(
+                f"student.{name}: there is no layer {copied[-1]}, the assistant has {layers}; choose others"
+            )
+    if student.recurrences is None and layers % student.unit_layers:
+        divisors = ", ".join(str(unit) for unit in range(1, layers + 1) if layers % unit == 0)
         raise InputError(
-            f"student.unit_layers: {student.unit_layers} does not divide the assistant's {shape.layers} layers; "
+            f"student.unit_layers: {student.unit_layers} does not divide the assistant's {layers} layers; "
             f"choose {divisors}, or give student.recurrences"
         )
-    if student.bottleneck and student.bottleneck >= shape.hidden:
-        raise InputError(
-            f"student.bottleneck: {student.bottleneck} is not smaller than the assistant's width {shape.hidden}; "
-            "choose a smaller one, or null for none"
-        )
-    return student.recurrences or shape.layers // student.unit_layers
+    return student.recurrences or layers // student.unit_layers
 
 
 def _head_width(recipe: Recipe) -> tuple[int | None, list[str]]:

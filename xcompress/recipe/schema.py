@@ -1,77 +1,31 @@
 """The keys of a recipe: their types, defaults and meanings, and the checks between them."""
 
 import re
-from collections.abc import Mapping, Sequence
-from math import ceil
-from typing import Annotated, Literal, get_args
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from xcompress.files import hash_of
-from xcompress.modeling.bounds import LARGEST
-from xcompress.recipe.encoders import (
-    AssistantSection,
-    EncoderSection,
+from xcompress.recipe.encoders import AssistantSection, EncoderSection, TeacherSection
+from xcompress.recipe.section import (
     Heads,
     InnerWidth,
+    Language,
     Layers,
+    Name,
     Positions,
     Positive,
+    Recurrences,
     Section,
-    TeacherSection,
+    Seed,
     Tokens,
     Width,
 )
+from xcompress.recipe.stage import ON_LABELS, ON_SENTENCES, Stage
 
-WordTask = Literal["masked_word", "reconstruction", "unified"]
-ObjectiveName = Literal[
-    "teacher",
-    "teacher_targets",
-    "contrast",
-    "contrast_bool",
-    "contrast_ce",
-    "embedding",
-    "assistant",
-    "moving_teacher",
-    "entailment",
-    "graded",
-    "cosent",
-    "masked_word",
-    "reconstruction",
-    "unified",
-    "alignment",
-    "similarity",
-    "monolingual",
-    "monolingual_contrast",
-]
-ON_TEACHER: Mapping[Literal["source", "target"], tuple[str, ...]] = {
-    "source": ("teacher", "contrast", "contrast_bool", "contrast_ce"),
-    "target": ("teacher_targets",),
-}
-"""Objectives that need the teacher's vectors, by the side of the pair that the teacher encodes."""
-ON_WORDS: tuple[WordTask, ...] = ("masked_word", "reconstruction", "unified")
-"""Objectives that predict tokens."""
-ON_LABELS: Mapping[str, Literal["entailment", "graded"]] = {
-    "entailment": "entailment",
-    "graded": "graded",
-    "cosent": "graded",
-}
-"""Objectives on the pairs of `labelled`, and the kind of pairs that each reads."""
-ON_SENTENCES = ("monolingual", "monolingual_contrast")
-"""Objectives on the sentences of `monolingual`. All others are on translations."""
 TRAINED_SIZE = 50_000
 """Default size of a trained vocabulary."""
-
-MOST_PAIRS = 10**12
-"""Pairs that a stage may train on, counted once for each time."""
-
-Recurrences = Annotated[int, Field(gt=0, le=LARGEST["recurrences"])]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
-"""What NumPy and PyTorch both accept."""
-NotNegative = Annotated[float, Field(ge=0)]
-Weight = Annotated[float, Field(gt=0)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
 
 
 class TsvFile(Section):
@@ -229,11 +183,17 @@ class StudentSection(Section):
     """S: the architecture of the student."""
 
     unit_layers: Layers = 3
-    """|RU|: number of distinct layers, which form the recurrent unit. Must divide the assistant's number of layers."""
+    """|RU|: number of distinct layers of the recurrent unit. Without recurrences, it must divide the assistant's
+    number of layers."""
     layers: Annotated[tuple[Layers, ...], Field(min_length=1)] | None = None
-    """Which layers of the assistant to copy, counted from 1, in ascending order; null takes the first ones."""
+    """Which layers of the assistant the unit copies, counted from 1, in ascending order; null takes the first ones that
+    follow the prelude."""
     recurrences: Recurrences | None = None
     """R: how often the unit is applied. Null: the assistant's layers / unit_layers, or 1 without an assistant."""
+    prelude: tuple[Layers, ...] = ()
+    """Layers of the assistant that are applied once, before the unit; with them, give recurrences."""
+    coda: tuple[Layers, ...] = ()
+    """Layers of the assistant that are applied once, after the unit; with them, give recurrences."""
     hidden: Width | None = None
     """H: hidden size. Give it, `heads` and `intermediate` only without an assistant."""
     heads: Heads | None = None
@@ -249,16 +209,24 @@ class StudentSection(Section):
     max_tokens: Positions = 128
     """Truncate texts at this many tokens."""
 
+    @property
+    def unit(self) -> tuple[int, ...]:
+        """The layers of the assistant that the unit copies."""
+        first = self.prelude[-1] + 1 if self.prelude else 1
+        return self.layers or tuple(range(first, first + self.unit_layers))
+
     @model_validator(mode="after")
     def _check_layers(self) -> "StudentSection":
-        if self.layers is None:
-            return self
-        if len(self.layers) != self.unit_layers:
+        if self.layers is not None and len(self.layers) != self.unit_layers:
             raise ValueError(
                 f"layers: names {len(self.layers)} layers, and unit_layers is {self.unit_layers}; make them equal"
             )
-        if list(self.layers) != sorted(set(self.layers)):
-            raise ValueError(f"layers: {list(self.layers)} are not in ascending order; sort them, each once")
+        if (self.prelude or self.coda) and self.recurrences is None:
+            raise ValueError("recurrences: needed beside a prelude or a coda; say how often the unit is applied")
+        copied = [*self.prelude, *self.unit, *self.coda]
+        if copied != sorted(set(copied)):
+            key = "prelude, unit and coda" if self.prelude or self.coda else "layers"
+            raise ValueError(f"{key}: {copied} are not in ascending order; sort them, each once")
         return self
 
 
@@ -271,114 +239,6 @@ class DevSection(Section):
     """Use every n-th row of the STS sets."""
     steps: Positive | None = None
     """Evaluate every this many steps; null evaluates only at the end of each stage."""
-
-
-class Stage(Section):
-    """One stage of training."""
-
-    train: Literal["assistant", "embeddings", "student"]
-    """What is trained: the assistant, only the embedding layer of the student, or the whole student."""
-    objectives: dict[ObjectiveName, Weight]
-    """Objectives and their weights in the loss.
-
-    Multi-stage distillation: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5),
-    contrast_bool (eq. 8), contrast_ce (eq. 9). For teachers that know the target languages: teacher_targets, their
-    vectors of the translations. Calibrated similarity: moving_teacher (eq. 1 and 2), and on labelled English pairs
-    entailment and graded. Lightweight dual transformer: masked_word (eq. 1), reconstruction (eq. 2 and 3), unified
-    (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6). On sentences without translations, for teachers that know
-    all languages: monolingual, monolingual_contrast. On graded pairs in any language: cosent.
-    """
-    word_head: Literal["linear", "transform"] = "linear"
-    """What masked_word, reconstruction and unified predict words with. linear: a linear layer on the sentence vector,
-    then inner products with the token embeddings. transform: as BERT's head, with an activation (SiLU) and a LayerNorm
-    after the layer, and a trained bias for each token. The student is saved without it."""
-    ema_decay: Annotated[float, Field(ge=0, le=1)] = 0.99999
-    """tau, the decay of the exponential moving average that is the teacher of moving_teacher, at the first step. It
-    rises to 1 on a cosine. The default is the paper's, for 105,000 steps; for fewer, start with 1 - 1 / steps."""
-    depth_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None
-    """Elastic depth: weights of the loss on the vectors after recurrence 1 ... R; null: only after the last one."""
-    text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
-    """Names of corpus.tsv that the stage trains on; null: all text."""
-    steps: Positive | None = None
-    """Length of the stage in steps; give either steps or epochs."""
-    epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Length of the stage in passes over its training pairs."""
-    batch_size: Positive = 64
-    """Pairs per step; each pair is two sentences."""
-    monolingual_pairs: Annotated[int, Field(gt=0, le=100)] = 1
-    """Two by two, monolingual sentences make pairs, too: this many pairs of them for each translation."""
-    optimizer: Literal["adamw", "lars"] = "adamw"
-    """lars scales the step of each matrix by |weight| / |gradient|; use learning rates of about 0.02 to 2."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Momentum of lars."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Dropout after the embeddings, attention and feed-forward layers."""
-    learning_rate: Weight = 2e-5
-    """Peak learning rate."""
-    embedding_learning_rate: Weight | None = None
-    """Learning rate of the token embeddings; a higher one helps, as each token is seen rarely. Null: learning_rate."""
-    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the steps in which the learning rate rises from 0 to its peak; `schedule` continues from there."""
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """The learning rate after the warm-up: it falls to 0 on a cosine or on a line, or stays at its peak."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    """Weight decay."""
-    seed: Seed | None = None
-    """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""
-    soup: Annotated[int, Field(gt=0, le=100)] = 1
-    """Train the stage this many times from the same start, with this seed and those that follow it, and take the mean
-    of the weights. Often better than one training; it takes as many times as long."""
-    quantize: Literal["int4"] | None = None
-    """int4: train a student whose weights fit in 4 bits (quantization-aware training). Each step computes with rounded
-    weights, and the student is saved with them. `export --precision int4` then changes it less."""
-    checkpoint_steps: Positive = 100
-    """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""
-
-    def steps_on(self, pairs: int) -> int:
-        """Return the number of steps for this number of training pairs."""
-        return self.steps or ceil((self.epochs or 0) * pairs / self.batch_size)
-
-    @property
-    def teacher_sides(self) -> list[Literal["source", "target"]]:
-        """The sides of a pair whose teacher vectors an objective needs."""
-        return [side for side, names in ON_TEACHER.items() if set(names) & set(self.objectives)]
-
-    @property
-    def needs_assistant(self) -> bool:
-        """Whether the stage trains the assistant or learns from it."""
-        return self.train != "student" or "assistant" in self.objectives
-
-    @model_validator(mode="after")
-    def _check_length(self) -> "Stage":
-        if self.steps is None and self.epochs is None:
-            raise ValueError("has no length; give steps or epochs")
-        if self.steps is not None and self.epochs is not None:
-            raise ValueError(f"has steps ({self.steps}) and epochs ({self.epochs:g}); set one of them to null")
-        if (self.steps or 0) * self.batch_size > MOST_PAIRS:
-            raise ValueError(f"steps x batch_size are over {MOST_PAIRS:,} pairs; give fewer steps, or a smaller batch")
-        return self
-
-    @model_validator(mode="after")
-    def _check_objectives(self) -> "Stage":
-        if not self.objectives:
-            raise ValueError(f"objectives is empty; name at least one of {', '.join(get_args(ObjectiveName))}")
-        if (self.train == "embeddings") != (tuple(self.objectives) == ("embedding",)):
-            raise ValueError(
-                "`train: embeddings` needs the objective embedding alone, and embedding needs `train: embeddings`"
-            )
-        if self.word_head != "linear" and not set(ON_WORDS) & set(self.objectives):
-            raise ValueError(
-                f"word_head is {self.word_head}, but no objective predicts words; leave it out, or add one of "
-                f"{', '.join(ON_WORDS)}"
-            )
-        if self.quantize and (self.train != "student" or self.soup > 1):
-            other = f"soup is {self.soup}" if self.train == "student" else f"it trains the {self.train}"
-            raise ValueError(
-                f"quantize needs `train: student` and one training, but {other}; make it a stage of its own"
-            )
-        if self.train == "assistant" and "assistant" in self.objectives:
-            raise ValueError("the assistant cannot be its own teacher; use the objective teacher")
-        return self
 
 
 def _check_batch_shape(text: str) -> str:
@@ -581,8 +441,11 @@ class Recipe(Section):
             if stated:
                 raise ValueError(f"student.{stated[0]}: the assistant sets this size; leave one out")
             return self
-        if self.student.layers:
-            raise ValueError("student.layers: there is no assistant to copy layers from; give one, or leave layers out")
+        for name in ("layers", "prelude", "coda"):
+            if getattr(self.student, name):
+                raise ValueError(
+                    f"student.{name}: there is no assistant to copy layers from; give one, or leave {name} out"
+                )
         missing = [name for name, size in sizes.items() if not size]
         if missing:
             raise ValueError(f"student.{missing[0]}: needed without an assistant; give it, or an assistant")

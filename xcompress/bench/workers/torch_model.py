@@ -55,6 +55,7 @@ class TorchModel:
     def work(self) -> list[int]:
         """Return the multiply-adds for each token and for each pair of tokens."""
         config = self.student.config
-        layers = config.unit_layers * config.recurrences
-        counted = count_multiply_adds(layers, config.hidden_size, config.intermediate_size, config.bottleneck or 0)
+        counted = count_multiply_adds(
+            config.depth, config.hidden_size, config.intermediate_size, config.bottleneck or 0
+        )
         return [counted.token, counted.pair]

@@ -1,0 +1,156 @@
+"""A stage of training: its objectives, its length and how it learns."""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from xcompress.recipe.section import Name, NotNegative, Positive, Section, Seed, Weight
+
+WordTask = Literal["masked_word", "reconstruction", "unified"]
+ObjectiveName = Literal[
+    "teacher",
+    "teacher_targets",
+    "contrast",
+    "contrast_bool",
+    "contrast_ce",
+    "embedding",
+    "assistant",
+    "moving_teacher",
+    "entailment",
+    "graded",
+    "cosent",
+    "masked_word",
+    "reconstruction",
+    "unified",
+    "alignment",
+    "similarity",
+    "monolingual",
+    "monolingual_contrast",
+]
+ON_TEACHER: Mapping[Literal["source", "target"], tuple[str, ...]] = {
+    "source": ("teacher", "contrast", "contrast_bool", "contrast_ce"),
+    "target": ("teacher_targets",),
+}
+"""Objectives that need the teacher's vectors, by the side of the pair that the teacher encodes."""
+ON_WORDS: tuple[WordTask, ...] = ("masked_word", "reconstruction", "unified")
+"""Objectives that predict tokens."""
+ON_LABELS: Mapping[str, Literal["entailment", "graded"]] = {
+    "entailment": "entailment",
+    "graded": "graded",
+    "cosent": "graded",
+}
+"""Objectives on the pairs of `labelled`, and the kind of pairs that each reads."""
+ON_SENTENCES = ("monolingual", "monolingual_contrast")
+"""Objectives on the sentences of `monolingual`. All others are on translations."""
+MOST_PAIRS = 10**12
+"""Pairs that a stage may train on, counted once for each time."""
+
+
+class Stage(Section):
+    """One stage of training."""
+
+    train: Literal["assistant", "embeddings", "student"]
+    """What is trained: the assistant, only the embedding layer of the student, or the whole student."""
+    objectives: dict[ObjectiveName, Weight]
+    """Objectives and their weights in the loss.
+
+    Multi-stage distillation: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5),
+    contrast_bool (eq. 8), contrast_ce (eq. 9). For teachers that know the target languages: teacher_targets, their
+    vectors of the translations. Calibrated similarity: moving_teacher (eq. 1 and 2), and on labelled English pairs
+    entailment and graded. Lightweight dual transformer: masked_word (eq. 1), reconstruction (eq. 2 and 3), unified
+    (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6). On sentences without translations, for teachers that know
+    all languages: monolingual, monolingual_contrast. On graded pairs in any language: cosent.
+    """
+    word_head: Literal["linear", "transform"] = "linear"
+    """What masked_word, reconstruction and unified predict words with. linear: a linear layer on the sentence vector,
+    then inner products with the token embeddings. transform: as BERT's head, with an activation (SiLU) and a LayerNorm
+    after the layer, and a trained bias for each token. The student is saved without it."""
+    ema_decay: Annotated[float, Field(ge=0, le=1)] = 0.99999
+    """tau, the decay of the exponential moving average that is the teacher of moving_teacher, at the first step. It
+    rises to 1 on a cosine. The default is the paper's, for 105,000 steps; for fewer, start with 1 - 1 / steps."""
+    depth_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None
+    """Elastic depth: weights of the loss on the vectors after recurrence 1 ... R; null: only after the last one."""
+    text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    """Names of corpus.tsv that the stage trains on; null: all text."""
+    steps: Positive | None = None
+    """Length of the stage in steps; give either steps or epochs."""
+    epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Length of the stage in passes over its training pairs."""
+    batch_size: Positive = 64
+    """Pairs per step; each pair is two sentences."""
+    monolingual_pairs: Annotated[int, Field(gt=0, le=100)] = 1
+    """Two by two, monolingual sentences make pairs, too: this many pairs of them for each translation."""
+    optimizer: Literal["adamw", "lars"] = "adamw"
+    """lars scales the step of each matrix by |weight| / |gradient|; use learning rates of about 0.02 to 2."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of lars."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout after the embeddings, attention and feed-forward layers."""
+    learning_rate: Weight = 2e-5
+    """Peak learning rate."""
+    embedding_learning_rate: Weight | None = None
+    """Learning rate of the token embeddings; a higher one helps, as each token is seen rarely. Null: learning_rate."""
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share of the steps in which the learning rate rises from 0 to its peak; `schedule` continues from there."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """The learning rate after the warm-up: it falls to 0 on a cosine or on a line, or stays at its peak."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Weight decay."""
+    seed: Seed | None = None
+    """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""
+    soup: Annotated[int, Field(gt=0, le=100)] = 1
+    """Train the stage this many times from the same start, with this seed and those that follow it, and take the mean
+    of the weights. Often better than one training; it takes as many times as long."""
+    quantize: Literal["int4"] | None = None
+    """int4: train a student whose weights fit in 4 bits (quantization-aware training). Each step computes with rounded
+    weights, and the student is saved with them. `export --precision int4` then changes it less."""
+    checkpoint_steps: Positive = 100
+    """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""
+
+    def steps_on(self, pairs: int) -> int:
+        """Return the number of steps for this number of training pairs."""
+        return self.steps or ceil((self.epochs or 0) * pairs / self.batch_size)
+
+    @property
+    def teacher_sides(self) -> list[Literal["source", "target"]]:
+        """The sides of a pair whose teacher vectors an objective needs."""
+        return [side for side, names in ON_TEACHER.items() if set(names) & set(self.objectives)]
+
+    @property
+    def needs_assistant(self) -> bool:
+        """Whether the stage trains the assistant or learns from it."""
+        return self.train != "student" or "assistant" in self.objectives
+
+    @model_validator(mode="after")
+    def _check_length(self) -> "Stage":
+        if self.steps is None and self.epochs is None:
+            raise ValueError("has no length; give steps or epochs")
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(f"has steps ({self.steps}) and epochs ({self.epochs:g}); set one of them to null")
+        if (self.steps or 0) * self.batch_size > MOST_PAIRS:
+            raise ValueError(f"steps x batch_size are over {MOST_PAIRS:,} pairs; give fewer steps, or a smaller batch")
+        return self
+
+    @model_validator(mode="after")
+    def _check_objectives(self) -> "Stage":
+        if not self.objectives:
+            raise ValueError(f"objectives is empty; name at least one of {', '.join(get_args(ObjectiveName))}")
+        if (self.train == "embeddings") != (tuple(self.objectives) == ("embedding",)):
+            raise ValueError(
+                "`train: embeddings` needs the objective embedding alone, and embedding needs `train: embeddings`"
+            )
+        if self.word_head != "linear" and not set(ON_WORDS) & set(self.objectives):
+            raise ValueError(
+                f"word_head is {self.word_head}, but no objective predicts words; leave it out, or add one of "
+                f"{', '.join(ON_WORDS)}"
+            )
+        if self.quantize and (self.train != "student" or self.soup > 1):
+            other = f"soup is {self.soup}" if self.train == "student" else f"it trains the {self.train}"
+            raise ValueError(
+                f"quantize needs `train: student` and one training, but {other}; make it a stage of its own"
+            )
+        if self.train == "assistant" and "assistant" in self.objectives:
+            raise ValueError("the assistant cannot be its own teacher; use the objective teacher")
+        return self
