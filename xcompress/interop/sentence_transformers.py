@@ -82,7 +82,8 @@ class StudentTransformer(InputModule):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the values that `print(model)` shows for this module."""
         config = self.student.config
-        return {name: getattr(config, name) for name in ("unit_layers", "recurrences", "dimension", "max_tokens")}
+        names = ("prelude_layers", "unit_layers", "recurrences", "coda_layers", "dimension", "max_tokens")
+        return {name: getattr(config, name) for name in names}
 
     def save(self, output_path: str, *_: object, safe_serialization: bool = True, **__: object) -> None:
         """Write the student's weights, config and tokenizer; sentence-transformers writes the other files.
