@@ -506,7 +506,7 @@ def test_manifest_and_card_say_which_layers_are_applied_once(tmp_path: Path) -> 
     manifest = manifest_of(made)
     assert [manifest[f"{part}_layers"] for part in ("prelude", "unit", "coda")] == [1, 2, 1]
     card = (made / "README.md").read_text()
-    assert "| layers | 1 + 2 + 1 stored; the 2 between the others are applied 2 times |" in card
+    assert "| layers | 4 stored: a unit of 2, applied 2 times, 1 before and 1 after it |" in card
 
 
 def test_the_depth_is_part_of_what_makes_a_bundle_current(deep: Path, tmp_path: Path, quick: list[int]) -> None:

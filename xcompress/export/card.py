@@ -149,10 +149,10 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
     recurrences, trained = manifest["recurrences"], manifest["student_recurrences"]
     applied = f"{recurrences} times" + (f" of the {trained} that the student has" if recurrences < trained else "")
     applied = "once" if trained == 1 else applied
-    parts = [manifest.get(f"{part}_layers", 0) for part in ("prelude", "unit", "coda")]
-    layers = f"{parts[1]} stored, applied {applied}"
-    if parts[0] or parts[2]:
-        layers = f"{parts[0]} + {parts[1]} + {parts[2]} stored; the {parts[1]} between the others are applied {applied}"
+    unit, before, after = (manifest.get(f"{part}_layers", 0) for part in ("unit", "prelude", "coda"))
+    layers = f"{unit} stored, applied {applied}"
+    if before or after:
+        layers = f"{before + unit + after} stored: a unit of {unit}, applied {applied}, {before} before and {after} after it"
     return _CARD.format(
         **{name: value for name, value in manifest.items() if name not in _FORMATTED},
         languages=markdown_text(", ".join(codes)) or "not recorded",
