@@ -152,7 +152,9 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
     unit, before, after = (manifest.get(f"{part}_layers", 0) for part in ("unit", "prelude", "coda"))
     layers = f"{unit} stored, applied {applied}"
     if before or after:
-        layers = f"{before + unit + after} stored: a unit of {unit}, applied {applied}, {before} before and {after} after it"
+        layers = (
+            f"{before + unit + after} stored: a unit of {unit}, applied {applied}, {before} before and {after} after it"
+        )
     return _CARD.format(
         **{name: value for name, value in manifest.items() if name not in _FORMATTED},
         languages=markdown_text(", ".join(codes)) or "not recorded",
