@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.process import run, start, start_workers
 from tests.helpers.recipe import FROM_SCRATCH, stages_of, write_recipe
-from xcompress.distillation import distributed
+from xcompress.distillation import distributed, heartbeat
 from xcompress.errors import InputError
 from xcompress.files import read_json
 
@@ -142,6 +142,36 @@ def test_a_worker_that_is_killed_stops_the_others_with_one_line_and_the_run_goes
     manifest = read_json(folder / "manifest.json")
     assert manifest["machine"]["workers"] == 2
     assert manifest["steps"]["1-dual"]["facts"]["seconds_before"] > 0
+    assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)
+
+
+def expect_frequent_beats() -> None:
+    heartbeat.BEAT, heartbeat.SILENCE = 0.5, 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_worker_that_falls_silent_stops_the_others_with_one_line_and_the_run_goes_on_later(
+    silent: int, scratch: tuple[list[str], Path], tmp_path: Path
+) -> None:
+    """A stopped process keeps its connections open, as a host does that loses its power; worker 0 has the store."""
+    command, alone = scratch
+    folder = copy_of_start(alone, tmp_path / "run")
+    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
+    workers = start_workers([*command, str(folder)], logs, prepare=expect_frequent_beats)
+    while not list(folder.glob("work/*/checkpoint-*/complete")):
+        assert workers[0].is_alive()
+        time.sleep(0.01)
+    psutil.Process(workers[silent].pid).suspend()
+    other = 1 - silent
+    workers[other].join(100)
+    assert workers[other].exitcode == 1
+    assert f"error: worker {other} of 2: no sign of life from worker {silent} for 10 s;" in logs[other].read_text()
+    assert "Traceback" not in logs[other].read_text()
+    workers[silent].kill()
+    workers[silent].join()
+
+    finish(start_workers([*command, str(folder)], logs), tmp_path)
     assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)
 
 

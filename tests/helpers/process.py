@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -25,9 +25,17 @@ _CONTEXT.set_forkserver_preload(["xcompress.cli.main", "xcompress.distillation.p
 """Each process starts with these modules loaded: loading them takes some ten times as long as a small stage."""
 
 
-def start(arguments: list[str], output: Path, environment: Mapping[str, str] | None = None) -> ForkServerProcess:
-    """Start `xcompress` with these arguments; what it prints goes to a file."""
-    process = _CONTEXT.Process(target=_run, args=(arguments, output, environment or {}))
+def start(
+    arguments: list[str],
+    output: Path,
+    environment: Mapping[str, str] | None = None,
+    prepare: Callable[[], object] | None = None,
+) -> ForkServerProcess:
+    """Start `xcompress` with these arguments; what it prints goes to a file.
+
+    :param prepare: called in the process before.
+    """
+    process = _CONTEXT.Process(target=_run, args=(arguments, output, environment or {}, prepare))
     process.start()
     return process
 
@@ -45,22 +53,32 @@ def code_of(commands: Sequence[Sequence[str]]) -> str:
 
 
 def start_workers(
-    arguments: list[str], outputs: Sequence[Path], environment: Mapping[str, str] | None = None
+    arguments: list[str],
+    outputs: Sequence[Path],
+    environment: Mapping[str, str] | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> list[ForkServerProcess]:
-    """Start `xcompress` as several workers of one run, as torchrun does; each prints to a file of its own."""
+    """Start `xcompress` as several workers of one run, as torchrun does; each prints to a file of its own.
+
+    :param prepare: called in each process before.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(outputs))}
     group |= {"LOCAL_WORLD_SIZE": group["WORLD_SIZE"], **(environment or {})}
     return [
-        start(arguments, output, group | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        start(arguments, output, group | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, prepare)
         for rank, output in enumerate(outputs)
     ]
 
 
-def _run(arguments: list[str], output: Path, environment: Mapping[str, str]) -> None:
+def _run(
+    arguments: list[str], output: Path, environment: Mapping[str, str], prepare: Callable[[], object] | None
+) -> None:
     os.environ.update(environment)
+    if prepare:
+        prepare()
     from xcompress.cli.main import main
 
     stream = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -16,7 +16,7 @@ _DISK_TEXTS = re.compile(r"No space left|quota exceeded|File too large|PytorchSt
 """What safetensors and torch.save say of a full disk: their errors are no OSError."""
 _NETWORK_TEXTS = re.compile(r"gloo|NCCL|TCPStore|Connection (closed|reset|refused)", re.IGNORECASE)
 """What torch.distributed says where another process has ended, and its error has no class of its own."""
-_GO_ON = "run the same command again: it goes on at the last checkpoint"
+GO_ON = "run the same command again: it goes on at the last checkpoint"
 
 
 @contextmanager
@@ -35,12 +35,12 @@ def explain_failures(folder: Path) -> Iterator[None]:
             file = getattr(error, "filename", None)
             raise XCompressError(
                 f"{file or folder}: cannot be written, as the disk or quota is full ({on_one_line(error, 150)}); free "
-                f"space, then {_GO_ON}"
+                f"space, then {GO_ON}"
             ) from error
         if distributed.count() > 1 and any(map(_is_of_network, _causes(error))):
             raise XCompressError(
                 f"worker {distributed.number()} of {distributed.count()}: another worker has ended or cannot be "
-                f"reached ({on_one_line(error, 150)}); see its own message, then {_GO_ON}"
+                f"reached ({on_one_line(error, 150)}); see its own message, then {GO_ON}"
             ) from error
         raise
 

@@ -24,6 +24,7 @@ from xcompress.distillation.dev import DevScores
 from xcompress.distillation.failures import explain_failures
 from xcompress.distillation.file_records import check_files, describe
 from xcompress.distillation.hardware import check_compiler, device, has_bf16
+from xcompress.distillation.heartbeat import watch_workers
 from xcompress.distillation.initialization import scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
@@ -62,7 +63,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     :raises InputError: when a source cannot be fetched or read, or the folder cannot be used.
     :raises XCompressError: when the disk is full, another worker ends, or training diverges or collapses.
     """
-    with explain_failures(folder), open_run(folder) as run:
+    with explain_failures(folder), watch_workers(), open_run(folder) as run:
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check the stages against its shape.
         encoders = find_encoders(recipe)
         reference = reference_step(recipe, run, encoders)
