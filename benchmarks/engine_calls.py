@@ -3,8 +3,8 @@
     python benchmarks/engine_calls.py ENGINE FILE BATCH TOKENS THREADS VOCABULARY SECONDS
 
 ENGINE is pytorch (FILE is a model that `xcompress export` reads), onnxruntime, openvino (in the precision that it
-chooses) or openvino-float32. Batches are random token ids below VOCABULARY, without padding. BATCH 0 is for a graph
-without token ids: its one input has a fixed shape.
+chooses), openvino-float32 or litert. Batches are random token ids below VOCABULARY, without padding. BATCH 0 is for a
+graph without token ids: its one input has a fixed shape.
 """
 
 import json
@@ -16,6 +16,8 @@ from time import perf_counter
 
 import numpy as np
 
+from xcompress.bundle.engines import OpenVinoSession, Session, open_in_onnxruntime
+from xcompress.bundle.phone_runtimes import LiteRtSession
 from xcompress.console import emit
 
 WARM_UP = 5
@@ -48,13 +50,12 @@ def open_model(engine: str, file: str, threads: int, shape: tuple[int, int], voc
     feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
     if engine == "pytorch":
         return _open_in_pytorch(file, threads, feeds)
+    session: Session
     if engine.startswith("openvino"):
-        from xcompress.bundle.engines import OpenVinoSession
-
         session = OpenVinoSession(Path(file), threads, exact=engine == "openvino-float32")
+    elif engine == "litert":
+        session = LiteRtSession(Path(file), threads)
     else:
-        from xcompress.bundle.engines import open_in_onnxruntime
-
         session = open_in_onnxruntime(Path(file), "cpu", threads)
     outputs = [port.name for port in session.get_outputs()]
     wanted = ["sentence_embedding" if "sentence_embedding" in outputs else outputs[0]]

@@ -1,4 +1,4 @@
-"""Measure the speed of exported graphs in onnxruntime and OpenVINO, beside PyTorch, Optimum and NNCF.
+"""Measure the speed of exported graphs in onnxruntime, OpenVINO and LiteRT, beside PyTorch, Optimum and NNCF.
 
     python benchmarks/export_speed.py MODEL ... [--rounds 5] [--seconds 0.5] > benchmarks/export_speed.md
 
@@ -9,8 +9,9 @@ weights are not published, and speed does not depend on them.
 All graphs of a model have the same weights. Each figure comes from a process of its own, as the thread pools of two
 engines in one process disturb each other; the processes take turns, round after round. Times are the medians of the
 rounds' medians. Batches have no padding. What is compared, if its package is installed: our graphs in onnxruntime and
-OpenVINO (openvino), the float32 graph quantized by NNCF with text to calibrate (nncf), and Optimum's export after
-`optimum-cli onnxruntime quantize --avx512_vnni` (optimum[onnxruntime]).
+OpenVINO (openvino), our file for LiteRT, which takes one text a call (litert-torch), the float32 graph quantized by
+NNCF with text to calibrate (nncf), and Optimum's export after `optimum-cli onnxruntime quantize --avx512_vnni`
+(optimum[onnxruntime]).
 
 The peak is one large int8 product (MatMulInteger) in onnxruntime. Prints a page of Markdown; four models take about
 half an hour.
@@ -25,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -36,11 +38,13 @@ from xcompress.bench.latency import Shape
 from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
 from xcompress.bench.subjects import LABELLED
-from xcompress.bundle.engines import OpenVinoSession
+from xcompress.bundle.engines import OpenVinoSession, Session
+from xcompress.bundle.phone_runtimes import LiteRtSession
 from xcompress.console import emit, markdown_table, say
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import options_for, write_graph
 from xcompress.export.hf import export_hf
+from xcompress.export.litert import has_litert_torch, write_litert
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import Source, find_source
 from xcompress.export.text import calibration_text, verification_text
@@ -58,8 +62,11 @@ NNCF_SENTENCES = 336
 """Sentences to calibrate NNCF on; ours is calibrated on the same."""
 COMPARED = 512
 """Sentences whose vectors are compared with PyTorch's."""
+PACKAGES = ("onnxruntime", "openvino", "nncf", "ai-edge-litert", "litert-torch", "optimum", "torch")
+"""Packages whose versions stand in the page."""
 MODELS = Path(__file__).parent.parent / "xcompress" / "models"
-INT8, STANDARD, NNCF = "int8, onnxruntime", "int8 standard, OpenVINO", "int8 by NNCF, OpenVINO"
+INT8, STANDARD, LITERT = "int8, onnxruntime", "int8 standard, OpenVINO", "int8, LiteRT"
+NNCF = "int8 by NNCF, OpenVINO"
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,9 @@ def write_forms(source: Source, folder: Path, texts: Sequence[str]) -> Iterator[
         yield STANDARD, Form("openvino", files["standard"])
         yield "float32, OpenVINO", Form("openvino-float32", files["float32"], is_int8=False)
         yield "bfloat16 by OpenVINO's choice", Form("openvino", files["float32"], is_int8=False)
+    if has_litert_torch():
+        write_litert(student, folder / "model.tflite", quantize=True, fold=False)
+        yield LITERT, Form("litert", str(folder / "model.tflite"))
     if find_spec("nncf"):
         rows = [ids for ids in token_ids(tokenizer, texts, student.config) if ids]
         yield NNCF, Form("openvino", str(quantize_with_nncf(files["float32"], rows, folder / "nncf.xml")))
@@ -208,10 +218,12 @@ def compare(forms: Mapping[str, Form], reference: Reference) -> dict[str, float]
     found = {}
     for name, form in forms.items():
         if form.engine != "pytorch" and "Optimum" not in name:
-            exact = form.engine == "openvino-float32"
-            is_openvino = form.engine.startswith("openvino")
             file = Path(form.file)
-            session = OpenVinoSession(file, 0, exact=exact) if is_openvino else open_session(file)
+            session: Session
+            if form.engine.startswith("openvino"):
+                session = OpenVinoSession(file, 0, exact=form.engine == "openvino-float32")
+            else:
+                session = LiteRtSession(file, 0) if form.engine == "litert" else open_session(file)
             vectors = encode_with(session, reference.all_sentences, reference.pad_token_id)
             found[name] = float(cosines(vectors, reference.all_vectors).mean())
     return found
@@ -299,10 +311,8 @@ def page(models: Sequence[Model], times: Times) -> str:
 
 
 def _versions() -> str:
-    from importlib.metadata import version
-
-    packages = [name for name in ("onnxruntime", "openvino", "nncf", "optimum", "torch") if find_spec(name)]
-    return ", ".join(f"{name} {version(name)}" for name in packages)
+    versions = {distribution.name: distribution.version for distribution in distributions()}
+    return ", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions)
 
 
 def _describe(model: Model) -> str:
@@ -338,7 +348,7 @@ def _ratios(model: Model, times: Times) -> str:
     if NNCF not in model.forms:
         return "NNCF is not installed."
     lines = []
-    for ours in (STANDARD, INT8):
+    for ours in [name for name in (STANDARD, INT8, LITERT) if name in model.forms]:
         ratios = []
         for shape, threads in CALLS:
             pairs = zip(times[model.name, NNCF, shape, threads], times[model.name, ours, shape, threads], strict=True)
