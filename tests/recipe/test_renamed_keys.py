@@ -21,7 +21,7 @@ HASHES = {
     "four_stages": "4fa7686a5efb184b",
     "lightweight_dual": "8d1015a18141a7be",
     "minilm_eight": "81ea6326015146d7",
-    "minilm_ru3": "ecb177145772a229",
+    "minilm_ru3": "f89a5d09f24bde59",
     "paper/calibrated_similarity_xlmr": "a09a2f8e9d3cd096",
     "paper/lightweight_dual_de": "d1e598d049966f5c",
     "paper/lightweight_dual_es": "8418908629fe74ec",
