@@ -1,5 +1,7 @@
 """`--target executorch` and `--target litert`: a file for phones beside the ONNX graph, verified in its own runtime."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +69,16 @@ def test_encoder_opens_it_if_asked_to_and_gives_nearly_the_same_vectors(runtime:
     assert (encoder.engine, Encoder(made).engine) == (runtime, "onnxruntime")
     assert cosines(encoder.encode(texts), Encoder(made).encode(texts)).min() > 0.99
     np.testing.assert_array_equal(encoder.encode(texts), np.stack([encoder.encode(text) for text in texts]))
+
+
+def test_several_threads_give_the_vectors_of_one(runtime: str, made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    expected = Encoder(made, engine=runtime).encode(SENTENCES)  # type: ignore[arg-type]
+    encoder = Encoder(made, engine=runtime, threads=2)  # type: ignore[arg-type]
+    with ThreadPoolExecutor(3) as pool:
+        for vectors in pool.map(encoder.encode, [SENTENCES] * 6):
+            np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    sys.stderr.write("heard")
+    assert capfd.readouterr() == ("", "heard"), "the error stream is back"
 
 
 def test_opening_and_encoding_print_nothing(runtime: str, made: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,10 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,11 @@ LEAST_TOKENS = 2
 """Shorter inputs are padded: exporters take a length of 1 for a constant."""
 LITERT_SIGNATURE = "encode_"
 """In front of the number of tokens in the name of each signature of a .tflite file."""
+_HIDING = threading.RLock()
+"""Held while the error stream is hidden: another thread would take the hidden stream for the true one."""
+
+Text: TypeAlias = NDArray[np.int64]
+"""Token ids and mask of one text, (2, L)."""
 
 
 class Port(NamedTuple):
@@ -38,9 +44,6 @@ class PhoneSession(ABC):
     runtime: ClassVar[str]
     _dimension: int
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # a file runs one call at a time
-
     def get_inputs(self) -> Sequence[Port]:
         """Return the inputs of the file."""
         return [Port(name, ("batch", "length")) for name in ("input_ids", "attention_mask")]
@@ -51,15 +54,15 @@ class PhoneSession(ABC):
 
     def run(self, outputs: Sequence[str], feeds: Mapping[str, NDArray[np.int64]]) -> list[Vectors]:
         """Encode the rows of a batch one by one; return the sentence vectors (N, D)."""
-        vectors = []
+        texts = []
         for ids, mask in zip(feeds["input_ids"], feeds["attention_mask"], strict=True):
             length = int(mask.nonzero()[0][-1]) + 1 if mask.any() else len(ids)
-            vectors.append(self._encode(np.stack([ids[:length], mask[:length]])))
-        return [np.concatenate(vectors)]
+            texts.append(np.stack([ids[:length], mask[:length]]))
+        return [np.concatenate(self._encode(texts))]
 
     @abstractmethod
-    def _encode(self, text: NDArray[np.int64]) -> Vectors:
-        """Return the vector (1, D) of a text's token ids and mask, (2, L)."""
+    def _encode(self, texts: Sequence[Text]) -> Sequence[Vectors]:
+        """Return the vector (1, D) of each text."""
 
 
 class ExecuTorchSession(PhoneSession):
@@ -72,7 +75,6 @@ class ExecuTorchSession(PhoneSession):
     runtime = "executorch"
 
     def __init__(self, file: Path, threads: int) -> None:
-        super().__init__()
         from executorch.extension.pybindings import portable_lib
         from executorch.runtime import Runtime
 
@@ -83,30 +85,54 @@ class ExecuTorchSession(PhoneSession):
         # a program must live as long as its methods
         self._program: Any = Runtime.get().load_program(file)
         self._method: Any = self._program.load_method("forward")
+        self._lock = threading.Lock()  # a method runs one call at a time
         self._dimension = int(self._method.metadata.output_tensor_meta(0).sizes()[-1])
 
-    def _encode(self, text: NDArray[np.int64]) -> Vectors:
+    def _encode(self, texts: Sequence[Text]) -> Sequence[Vectors]:
         import torch
 
-        row = torch.from_numpy(_padded(text, LEAST_TOKENS))
+        rows = [torch.from_numpy(_padded(text, LEAST_TOKENS)) for text in texts]
         with self._lock:
-            vector: Vectors = self._method.execute(list(row))[0].numpy().copy()
-        return vector
+            return [self._method.execute(list(row))[0].numpy().copy() for row in rows]
 
 
 class LiteRtSession(PhoneSession):
     """A .tflite file that is open in LiteRT.
 
-    The file has a signature for each of some numbers of tokens, and each text is padded to the next of them.
-
     :param file: a file that `--target litert` wrote.
-    :param threads: threads within an operator; 0 leaves the number to LiteRT.
+    :param threads: threads for one text; 0 leaves the number to LiteRT. The texts of a batch have a thread each: that
+        is faster than several for one text, and takes the memory of the open file once more for each.
     """
 
     runtime = "litert"
 
     def __init__(self, file: Path, threads: int) -> None:
-        super().__init__()
+        self._file = file
+        self._for_one = _OpenTflite(file, threads)
+        self._dimension = self._for_one.encode(np.zeros((2, 1), dtype=np.int64)).shape[1]
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._of_thread = threading.local()
+
+    def _encode(self, texts: Sequence[Text]) -> Sequence[Vectors]:
+        if self._pool is None or len(texts) == 1:
+            return [self._for_one.encode(text) for text in texts]
+        return list(self._pool.map(self._encode_in_thread, texts))
+
+    def _encode_in_thread(self, text: Text) -> Vectors:
+        """Encode a text in an interpreter that this thread has for itself."""
+        if not hasattr(self._of_thread, "opened"):
+            self._of_thread.opened = _OpenTflite(self._file, 1)
+        vector: Vectors = self._of_thread.opened.encode(text)
+        return vector
+
+
+class _OpenTflite:
+    """A .tflite file in one interpreter of LiteRT.
+
+    The file has a signature for each of some numbers of tokens, and each text is padded to the next of them.
+    """
+
+    def __init__(self, file: Path, threads: int) -> None:
         from ai_edge_litert.interpreter import Interpreter
 
         with native_stderr_hidden():  # it says there that it uses XNNPACK
@@ -114,9 +140,10 @@ class LiteRtSession(PhoneSession):
             signatures = [name.removeprefix(LITERT_SIGNATURE) for name in self._interpreter.get_signature_list()]
             self._lengths = sorted(map(int, signatures))
             self._runners: dict[int, Any] = {}
-            self._dimension = self._encode(np.zeros((2, 1), dtype=np.int64)).shape[1]
+        self._lock = threading.Lock()  # an interpreter runs one call at a time
 
-    def _encode(self, text: NDArray[np.int64]) -> Vectors:
+    def encode(self, text: Text) -> Vectors:
+        """Return the vector (1, D) of a text."""
         length = next(least for least in self._lengths if least >= text.shape[1])
         ids, mask = _padded(text, length).astype(np.int32)
         with self._lock:
@@ -126,7 +153,7 @@ class LiteRtSession(PhoneSession):
         return vector
 
 
-def _padded(text: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+def _padded(text: Text, length: int) -> NDArray[np.int64]:
     """Return token ids and mask (2, L) as (2, 1, `length`), with 0 on the right; a longer text stays as it is."""
     return np.pad(text, ((0, 0), (0, max(length - text.shape[1], 0))))[:, None]
 
@@ -134,15 +161,16 @@ def _padded(text: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 @contextmanager
 def native_stderr_hidden() -> Iterator[None]:
     """Discard what C++ libraries write to the error stream, which Python's streams do not see."""
-    stream = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(stream, 2)
-        os.close(nowhere)
-        os.close(stream)
+    with _HIDING:
+        stream = os.dup(2)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, 2)
+            yield
+        finally:
+            os.dup2(stream, 2)
+            os.close(nowhere)
+            os.close(stream)
 
 
 PACKAGES = {"executorch": "executorch", "litert": "ai_edge_litert"}
