@@ -254,13 +254,12 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         good = [row for row in of_step if "error" not in row]
         if len(good) > 1:
             pairs = np.array([row["pairs"] / 1e6 for row in good])
-            slope, start = np.polyfit(pairs, [row["user"] for row in good], 1)
+            cells = [step]
+            for name in ("user", "seconds"):
+                slope, start = np.polyfit(pairs, [row[name] for row in good], 1)
+                cells += [f"{start:.1f} + {slope:.2f} x", f"{(start + 1000 * slope) / 3600:.1f}"]
             growth, memory = np.polyfit(pairs, [row["memory"] / 1e6 for row in good], 1)
-            line = f"{start:.1f} + {slope:.2f} x"
-            hours = (start + 1000 * slope) / 3600
-            fitted.append(
-                [step, line, f"{hours:.1f}", f"{memory:.0f} + {growth:.1f} x", f"{(memory + 1000 * growth) / 1e3:.1f}"]
-            )
+            fitted.append([*cells, f"{memory:.0f} + {growth:.1f} x", f"{(memory + 1000 * growth) / 1e3:.1f}"])
     head = [
         "step",
         "million pairs",
@@ -274,7 +273,8 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         "files",
         "MB of disk a million",
     ]
-    lines = ["step", "user CPU s, x million pairs", "h for a billion", "peak MB, x million pairs", "GB for a billion"]
+    lines = ["step", "user CPU s, x million pairs", "h for a billion", "s on the clock", "h for a billion"]
+    lines += ["peak MB, x million pairs", "GB for a billion"]
     return f"{markdown_table(head, measured)}\n\n{markdown_table(lines, fitted)}"
 
 

@@ -193,6 +193,10 @@ def test_two_hosts_have_the_loss_of_one_process_and_stop_when_one_disappears(
     said = (tmp_path / "0.log").read_text()
     assert "error: worker 0 of 2: another worker has ended" in said or "SIGTERM" in said
     assert not (folder / "manifest.json").exists()
+    tokens = sorted((alone / "tokens_translations").glob("*.npy"))
+    assert tokens
+    for file in tokens:  # each host made a half of them
+        assert (folder / "tokens_translations" / file.name).read_bytes() == file.read_bytes(), file.name
 
     finish(start_workers(command, [tmp_path / f"{rank}.log" for rank in range(2)]), tmp_path)
     assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)

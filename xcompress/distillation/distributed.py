@@ -56,6 +56,16 @@ def is_main() -> bool:
     return bool(workers().is_main_process)
 
 
+@cache
+def hosts() -> list[int]:
+    """Return the number of the first process of each host. All processes must call it."""
+    is_first = [bool(workers().is_local_main_process)]
+    if count() > 1:
+        is_first *= count()
+        torch.distributed.all_gather_object(is_first, bool(workers().is_local_main_process))
+    return [process for process, first in enumerate(is_first) if first]
+
+
 def wait() -> None:
     """Wait until every process has called this."""
     workers().wait_for_everyone()

@@ -18,8 +18,9 @@ from tokenizers import Tokenizer
 
 from xcompress import __version__
 from xcompress.console import bar
-from xcompress.corpus.columns import growing_npy
+from xcompress.corpus.columns import BLOCK, growing_npy
 from xcompress.corpus.pairs import Pair
+from xcompress.distillation import distributed
 from xcompress.distillation.data.targets import SIDES, Rows, Sentences
 from xcompress.distillation.run_folder import Run
 from xcompress.files import drop_pages
@@ -105,19 +106,51 @@ def tokens_step(
         "pad_token_id": config.pad_token_id,
         "vocabulary": config.vocab_size,
     }
-    step = run.step(name, key, partial(_build, pairs, rows, tokenizer, config), together=False)
-    return step.folder, rows
+    build = partial(_build, pairs, rows, tokenizer, config, run.work(name, key))
+    return run.step(name, key, build).folder, rows
 
 
 def _build(
-    pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig, folder: Path
+    pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig, common: Path, folder: Path
 ) -> dict[str, int]:
-    write_tokens(folder, pairs, rows, tokenizer, config)
+    """Tokenise a share of the pairs on each host, and put the shares together in the main process.
+
+    :param common: a folder that all hosts see, for the shares.
+    :param folder: that of the step, in the main process.
+    """
+    hosts = distributed.hosts()
+    shares = dict(zip(hosts, np.array_split(rows, len(hosts)), strict=True))
+    own = shares.get(distributed.number())
+    if own is not None:
+        place = folder if len(hosts) == 1 else common / f"host-{distributed.number()}"
+        write_tokens(place, pairs, own, tokenizer, config)
+    if len(hosts) > 1:
+        distributed.wait()
+        if distributed.is_main():
+            join_tokens([common / f"host-{host}" for host, share in shares.items() if len(share)], folder)
     return {"pairs": len(rows)}
 
 
+def join_tokens(shares: Sequence[Path], folder: Path) -> None:
+    """Write the tokens of several folders into one, one after the other."""
+    for side in SIDES:
+        files, end = [TokenFile(share, f"{side}s") for share in shares], 0
+        with (
+            growing_npy(folder / f"{side}s.npy", files[0].ids.dtype) as append_ids,
+            growing_npy(folder / f"{side}s.offsets.npy", np.dtype(np.int64)) as append_offsets,
+        ):
+            append_offsets(np.zeros(1, np.int64))
+            for file in files:
+                for start in range(0, len(file.ids), BLOCK):
+                    append_ids(file.ids[start : start + BLOCK])
+                for start in range(1, len(file.offsets), BLOCK):
+                    append_offsets(end + file.offsets[start : start + BLOCK])
+                end += int(file.offsets[-1])
+                file.release()
+
+
 def write_tokens(folder: Path, pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig) -> None:
-    """Tokenise both sides of some pairs into a folder. The tokenizer uses all cores."""
+    """Tokenise both sides of some pairs into a folder. The tokenizer uses all cores of this host."""
     folder.mkdir(parents=True, exist_ok=True)
     ids = id_type(config.vocab_size)
     with bar("tokens: texts", len(SIDES) * len(rows)) as ticker:
