@@ -59,10 +59,10 @@ def is_main() -> bool:
 @cache
 def hosts() -> list[int]:
     """Return the number of the first process of each host. All processes must call it."""
-    is_first = [bool(workers().is_local_main_process)]
-    if count() > 1:
-        is_first *= count()
-        torch.distributed.all_gather_object(is_first, bool(workers().is_local_main_process))
+    if count() == 1:
+        return [0]
+    is_first = [False] * count()
+    torch.distributed.all_gather_object(is_first, bool(workers().is_local_main_process))
     return [process for process, first in enumerate(is_first) if first]
 
 
