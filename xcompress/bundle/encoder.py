@@ -58,8 +58,8 @@ class Encoder:
     :param engine: onnxruntime; openvino, which needs the extra of that name and a bundle exported with `--target
         openvino` or a graph in float32; executorch and litert, likewise; or auto: OpenVINO for bundles exported for it
         where it is installed, else onnxruntime.
-    :param threads: threads within an operator. None is 1 for bundles exported for phones or browsers, else the choice
-        of the engine.
+    :param threads: threads within an operator; with litert, also texts of a batch that are encoded at a time. None is
+        1 for bundles exported for phones or browsers, else the choice of the engine.
     :param check: compare the files with the hashes in the manifest first. No file outside the folder is read in either
         case.
     :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when the engine is not
