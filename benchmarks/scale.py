@@ -173,10 +173,10 @@ class Watch:
     """The open descriptors and the memory maps of this process at most, and its peak memory, from now on."""
 
     def __init__(self) -> None:
-        self.descriptors = self.maps = 0
+        self.descriptors = self.maps = self.own_memory = 0
         self._done = threading.Event()
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak, VmHWM
-        self._bare = self._peak()
+        self._bare, self._own_bare = _bytes_of("VmHWM"), _bytes_of("RssAnon")
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
 
@@ -184,20 +184,23 @@ class Watch:
         """Return the figures."""
         self._done.set()
         self._thread.join()
-        return {"memory": self._peak() - self._bare, "descriptors": self.descriptors, "maps": self.maps}
+        memory: dict[str, float] = {"memory": _bytes_of("VmHWM") - self._bare, "own_memory": self.own_memory}
+        return memory | {"descriptors": self.descriptors, "maps": self.maps}
 
     def _sample(self) -> None:
         while True:
             self.descriptors = max(self.descriptors, len(list(Path("/proc/self/fd").iterdir())) - 1)
             with Path("/proc/self/maps").open("rb") as stream:
                 self.maps = max(self.maps, sum(1 for _ in stream))
+            self.own_memory = max(self.own_memory, _bytes_of("RssAnon") - self._own_bare)
             if self._done.wait(SAMPLED_EVERY):
                 return
 
-    @staticmethod
-    def _peak() -> int:
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+def _bytes_of(entry: str) -> int:
+    """Return an entry of this process's status: VmHWM is the peak of its memory, RssAnon that without files."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(entry))
 
 
 def measure_step(name: str, folder: Path, count: int) -> dict[str, float]:
@@ -236,7 +239,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in of_step:
             millions = row["pairs"] / 1e6
             if "error" in row:
-                measured.append([step, f"{millions:g}", row["error"], *[""] * 8])
+                measured.append([step, f"{millions:g}", row["error"], *[""] * 9])
                 continue
             measured.append(
                 [
@@ -246,6 +249,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
                     f"{row['main_thread'] / millions:.1f}" if "main_thread" in row else "",
                     f"{row['seconds'] / millions:.1f}",
                     f"{row['memory'] / 1e6:.0f}",
+                    f"{row['own_memory'] / 1e6:.0f}" if "own_memory" in row else "",
                     f"{row['child_memory'] / 1e6:.0f}" if row.get("child_memory") else "",
                     f"{row['descriptors']}",
                     f"{row['maps']}",
@@ -269,6 +273,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         "of this, main thread",
         "s a million",
         "peak MB",
+        "without files",
         "MB of a child",
         "descriptors",
         "maps",
