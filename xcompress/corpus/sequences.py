@@ -2,14 +2,22 @@
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import TypeVar, overload
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.corpus.columns import ColumnFile, part_bits, partition
+from xcompress.files import explain_write_error, scratch_folder
+
+AT_ONCE = 1 << 18
+"""Texts that `DistinctTexts.blocks` has in memory at a time, about."""
+
 Item = TypeVar("Item")
+Rows = NDArray[np.int64]
 
 
 class LazySequence(Sequence[Item]):
@@ -18,6 +26,14 @@ class LazySequence(Sequence[Item]):
     @abstractmethod
     def item(self, number: int) -> Item:
         """Return one item; 0 <= number < len."""
+
+    def places(self, rows: Rows) -> Rows:
+        """Return where the items of some rows lie: read in the order of these numbers, no file is read backwards."""
+        return rows
+
+    def extent(self) -> int:
+        """Return a number above all places."""
+        return len(self)
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -48,11 +64,25 @@ class ConcatSequence(LazySequence[Item]):
         part = bisect_right(self.starts, number) - 1
         return self.parts[part][number - self.starts[part]]
 
+    def places(self, rows: Rows) -> Rows:
+        """Return the places of the items: those of each part follow those of the part before."""
+        places, first_place = np.empty_like(rows), 0
+        part_of_row = np.searchsorted(self.starts, rows, side="right") - 1
+        for number, part in enumerate(self.parts):
+            in_part = part_of_row == number
+            places[in_part] = first_place + places_of(part, rows[in_part] - self.starts[number])
+            first_place += extent_of(part)
+        return places
+
+    def extent(self) -> int:
+        """Return a number above all places."""
+        return sum(map(extent_of, self.parts))
+
 
 class SubsetSequence(LazySequence[Item]):
     """Selected items of a sequence, by row number."""
 
-    def __init__(self, items: Sequence[Item], rows: NDArray[np.int64]) -> None:
+    def __init__(self, items: Sequence[Item], rows: Rows) -> None:
         self.items = items
         self.rows = rows
 
@@ -64,14 +94,100 @@ class SubsetSequence(LazySequence[Item]):
         """Return one selected item."""
         return self.items[int(self.rows[number])]
 
+    def places(self, rows: Rows) -> Rows:
+        """Return the places of the items in the sequence from which they are selected."""
+        return places_of(self.items, np.asarray(self.rows[rows]))
+
+    def extent(self) -> int:
+        """Return a number above all places."""
+        return extent_of(self.items)
+
+
+def places_of(items: Sequence[Any], rows: Rows) -> Rows:
+    """Return where items lie, see `LazySequence.places`; those of another sequence are in memory."""
+    return items.places(rows) if isinstance(items, LazySequence) else rows
+
+
+def extent_of(items: Sequence[Any]) -> int:
+    """Return a number above all places, see `LazySequence.extent`."""
+    return items.extent() if isinstance(items, LazySequence) else len(items)
+
 
 class DistinctTexts(SubsetSequence[str]):
     """Selected texts, with a hash of all of them: whoever needs it need not read them."""
 
-    def __init__(self, texts: Sequence[str], rows: NDArray[np.int64], digest: str) -> None:
+    def __init__(self, texts: Sequence[str], rows: Rows, digest: str) -> None:
         """Select texts by row number.
 
         :param digest: a hash of the selected texts in their order.
         """
         super().__init__(texts, rows)
         self.digest = digest
+
+    def blocks(self, blocks: Sequence[range], scratch: Path) -> Iterator[list[str]]:
+        """Yield the texts of blocks of rows, a list for each block.
+
+        The texts lie on disk in another order than in the blocks. If they are many, they are read as they lie and
+        brought into the order of the blocks by temporary files, in a time in proportion to their number.
+
+        :param blocks: in ascending order, all of the same length except for the last one.
+        :param scratch: a temporary folder: 32 bytes a text, and the text.
+        :raises InputError: when the temporary files cannot be written.
+        """
+        count = sum(map(len, blocks))
+        if count <= AT_ONCE:
+            yield from ([self.item(row) for row in block] for block in blocks)
+            return
+        with scratch_folder(scratch) as folder, explain_write_error(scratch):
+            yield from self._in_order_of_blocks(blocks, count, folder)
+
+    def _in_order_of_blocks(self, blocks: Sequence[range], count: int, folder: Path) -> Iterator[list[str]]:
+        starts, length = np.array([block.start for block in blocks]), len(blocks[0])
+        blocks_of_file = max(AT_ONCE // length, 1)
+        files = [_TextFile(folder / str(number)) for number in range(-(-len(blocks) // blocks_of_file))]
+        spread = np.uint64(2**64 // self.extent())
+
+        def spread_places() -> Iterator[NDArray[np.uint64]]:
+            for block in blocks:
+                yield self.places(np.arange(block.start, block.stop)).astype(np.uint64) * spread
+
+        # Read the texts as they lie, and write each to the file of its block.
+        for places, positions in partition(spread_places, part_bits(count), folder / "places"):
+            for some in np.array_split(positions[np.argsort(places)], -(-len(places) // AT_ONCE)):
+                rows = starts[some // length] + some % length
+                texts = [self.item(row).encode("utf-8", "surrogatepass") for row in rows.tolist()]
+                file_of_text = some // (length * blocks_of_file)
+                order = np.argsort(file_of_text, kind="stable")
+                numbers, first = np.unique(file_of_text[order], return_index=True)
+                for number, chosen in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
+                    files[number].append(some[chosen], [texts[text] for text in chosen.tolist()])
+
+        # Read the files, each in the order of its blocks.
+        for number, file in enumerate(files):
+            in_order = iter(file.read_and_remove())
+            for block in blocks[number * blocks_of_file : (number + 1) * blocks_of_file]:
+                yield list(islice(in_order, len(block)))
+
+
+class _TextFile:
+    """Texts with a number each, appended in any order and read in that of the numbers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.entries = ColumnFile(path.with_suffix(".entries"), np.dtype([("number", "<i8"), ("bytes", "<i8")]))
+
+    def append(self, numbers: Rows, texts: Sequence[bytes]) -> None:
+        entries = np.empty(len(texts), self.entries.dtype)
+        entries["number"], entries["bytes"] = numbers, [len(text) for text in texts]
+        self.entries.append(entries)
+        with self.path.open("ab") as stream:
+            stream.write(b"".join(texts))
+
+    def read_and_remove(self) -> list[str]:
+        entries, data = np.concatenate(list(self.entries.blocks())), self.path.read_bytes()
+        ends = np.cumsum(entries["bytes"])
+        order = np.argsort(entries["number"])
+        bounds = zip((ends - entries["bytes"])[order].tolist(), ends[order].tolist(), strict=True)
+        self.path.unlink()
+        self.entries.path.unlink()
+        return [data[start:end].decode("utf-8", "surrogatepass") for start, end in bounds]

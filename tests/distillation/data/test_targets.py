@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xcompress.corpus import columns
+from xcompress.corpus import columns, sequences
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.store import PairFile, text_hash, write_lines
@@ -66,6 +66,34 @@ def test_rows_of_a_corpus_are_found_without_reading_it(tmp_path: Path, monkeypat
     assert [found[row] for row in rows_found] == list(texts)
     hashes = [int.from_bytes(text_hash(text.encode()), "little") for text in found]
     assert hashes == sorted(hashes)
+
+
+@pytest.mark.parametrize("blocks", [[range(0, 25), range(25, 50), range(50, 75)], [range(25, 50), range(75, 100), range(100, 103)]])
+def test_texts_of_blocks_are_read_in_the_order_of_the_files(
+    blocks: list[range], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequences, "AT_ONCE", 40)
+    monkeypatch.setattr(columns, "PART", 16)
+    pairs, order = in_files(tmp_path), np.random.default_rng(1).permutation(180)
+    sides = [Sentences(pairs, "source", order), ["other", "a\ttab\nand \udce9"], Sentences(pairs, "target", order[:90])]
+    texts, _ = distinct(ConcatSequence(sides), tmp_path / "rows")
+    expected = [[texts[row] for row in block] for block in blocks]
+    reads: list[tuple[str, int]] = []
+    read = Sentences.item
+    monkeypatch.setattr(Sentences, "item", lambda side, n: reads.append((side.side, side.rows[n])) or read(side, n))
+    assert list(texts.blocks(blocks, tmp_path / "scratch" / "0")) == expected
+    assert reads == sorted(reads) and len(reads) > 40
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_ends_the_reading_of_blocks_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "AT_ONCE", 2)
+    texts, _ = distinct(["a", "b", "c", "d"], tmp_path / "rows")
+    monkeypatch.setattr(sequences._TextFile, "append", lambda *_: Path("/dev/full").write_text("x"))
+    with pytest.raises(InputError, match=r"scratch: cannot be written \(No space left on device\); free space"):
+        list(texts.blocks([range(2), range(2, 4)], tmp_path / "scratch"))
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
 
 @pytest.mark.parametrize("name", ["rows.npy", "first.npy", "info.json"])

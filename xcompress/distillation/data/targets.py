@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xcompress.console import say
 from xcompress.corpus.columns import ColumnFile, in_row_order, part_bits, partition, write_npy
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence
+from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence, extent_of, places_of
 from xcompress.corpus.store import PairFile, text_hash
 from xcompress.distillation.distributed import workers
 from xcompress.distillation.file_records import check_files, describe, from_json, record_files, to_json
@@ -89,6 +89,14 @@ class Sentences(LazySequence[str]):
     def item(self, number: int) -> str:
         """Return the sentence of one of the chosen pairs."""
         return str(getattr(self.pairs[int(self.rows[number])], self.side))
+
+    def places(self, rows: Rows) -> Rows:
+        """Return the places of the pairs of the sentences."""
+        return places_of(self.pairs, self.rows[rows])
+
+    def extent(self) -> int:
+        """Return a number above all places."""
+        return extent_of(self.pairs)
 
 
 def hash_blocks(texts: Sequence[str]) -> Iterator[NDArray[np.uint64]]:

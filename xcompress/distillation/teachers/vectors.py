@@ -1,7 +1,8 @@
 """Vectors of frozen models, computed once by all workers and cached by content, as float16."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -123,17 +124,25 @@ class VectorStore:
             encoder = open_model()
             if isinstance(encoder, Lookup):
                 encoder.require(texts)
-            ticker = LineTicker(f"{model}: vectors of", sum(len(file.rows(number)) for number in blocks))
-            for number in blocks:
-                rows = file.rows(number)
-                vectors = _as_float16(model, encoder([texts[row] for row in rows]))
-                file.write(number, vectors, group.process_index)
-                ticker.advance(len(rows), "texts")
+            rows = [file.rows(number) for number in blocks]
+            ticker = LineTicker(f"{model}: vectors of", sum(map(len, rows)))
+            with closing(_read(texts, rows, folder / f"texts.{group.process_index}")) as texts_of_blocks:
+                for number, of_block in zip(blocks, texts_of_blocks, strict=True):
+                    file.write(number, _as_float16(model, encoder(of_block)), group.process_index)
+                    ticker.advance(len(of_block), "texts")
         group.wait_for_everyone()
         if group.is_main_process:
             file.settle(model, fingerprint)
         group.wait_for_everyone()
         return Vectors(file.open())
+
+
+def _read(texts: Sequence[str], blocks: Sequence[range], scratch: Path) -> Generator[list[str]]:
+    """Yield the texts of blocks of rows; `scratch` is a temporary folder."""
+    if isinstance(texts, DistinctTexts):
+        yield from texts.blocks(blocks, scratch)
+    else:
+        yield from ([texts[row] for row in block] for block in blocks)
 
 
 def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:
