@@ -68,7 +68,13 @@ def test_rows_of_a_corpus_are_found_without_reading_it(tmp_path: Path, monkeypat
     assert hashes == sorted(hashes)
 
 
-@pytest.mark.parametrize("blocks", [[range(0, 25), range(25, 50), range(50, 75)], [range(25, 50), range(75, 100), range(100, 103)]])
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [range(0, 25), range(25, 50), range(50, 75)],
+        [range(25, 50), range(75, 100), range(100, 103)],
+    ],
+)
 def test_texts_of_blocks_are_read_in_the_order_of_the_files(
     blocks: list[range], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
