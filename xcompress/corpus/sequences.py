@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,10 @@ class LazySequence(Sequence[Item]):
         """Return a number above all places."""
         return len(self)
 
+    def at(self, place: int) -> Item:
+        """Return the item that lies at a place."""
+        return self.item(place)
+
     @overload
     def __getitem__(self, index: int) -> Item: ...
     @overload
@@ -54,6 +58,7 @@ class ConcatSequence(LazySequence[Item]):
     def __init__(self, parts: Sequence[Sequence[Item]]) -> None:
         self.parts = [part for part in parts if len(part)]
         self.starts = [0, *accumulate(map(len, self.parts))]
+        self.first_places = [0, *accumulate(as_lazy(part).extent() for part in self.parts)]
 
     def __len__(self) -> int:
         """Return the number of items of all parts."""
@@ -66,17 +71,21 @@ class ConcatSequence(LazySequence[Item]):
 
     def places(self, rows: Rows) -> Rows:
         """Return the places of the items: those of each part follow those of the part before."""
-        places, first_place = np.empty_like(rows), 0
+        places = np.empty_like(rows)
         part_of_row = np.searchsorted(self.starts, rows, side="right") - 1
         for number, part in enumerate(self.parts):
             in_part = part_of_row == number
-            places[in_part] = first_place + places_of(part, rows[in_part] - self.starts[number])
-            first_place += extent_of(part)
+            places[in_part] = self.first_places[number] + as_lazy(part).places(rows[in_part] - self.starts[number])
         return places
 
     def extent(self) -> int:
         """Return a number above all places."""
-        return sum(map(extent_of, self.parts))
+        return self.first_places[-1]
+
+    def at(self, place: int) -> Item:
+        """Return the item that lies at a place."""
+        part = bisect_right(self.first_places, place) - 1
+        return as_lazy(self.parts[part]).at(place - self.first_places[part])
 
 
 class SubsetSequence(LazySequence[Item]):
@@ -96,21 +105,33 @@ class SubsetSequence(LazySequence[Item]):
 
     def places(self, rows: Rows) -> Rows:
         """Return the places of the items in the sequence from which they are selected."""
-        return places_of(self.items, np.asarray(self.rows[rows]))
+        return as_lazy(self.items).places(np.asarray(self.rows[rows]))
 
     def extent(self) -> int:
         """Return a number above all places."""
-        return extent_of(self.items)
+        return as_lazy(self.items).extent()
+
+    def at(self, place: int) -> Item:
+        """Return the item that lies at a place."""
+        return as_lazy(self.items).at(place)
 
 
-def places_of(items: Sequence[Any], rows: Rows) -> Rows:
-    """Return where items lie, see `LazySequence.places`; those of another sequence are in memory."""
-    return items.places(rows) if isinstance(items, LazySequence) else rows
+class _InMemory(LazySequence[Item]):
+    """The items of a list."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def item(self, number: int) -> Item:
+        return self.items[number]
 
 
-def extent_of(items: Sequence[Any]) -> int:
-    """Return a number above all places, see `LazySequence.extent`."""
-    return items.extent() if isinstance(items, LazySequence) else len(items)
+def as_lazy(items: Sequence[Item]) -> LazySequence[Item]:
+    """Return a sequence that knows where its items lie."""
+    return items if isinstance(items, LazySequence) else _InMemory(items)
 
 
 class DistinctTexts(SubsetSequence[str]):
@@ -142,7 +163,7 @@ class DistinctTexts(SubsetSequence[str]):
             yield from self._in_order_of_blocks(blocks, count, folder)
 
     def _in_order_of_blocks(self, blocks: Sequence[range], count: int, folder: Path) -> Iterator[list[str]]:
-        starts, length = np.array([block.start for block in blocks]), len(blocks[0])
+        length = len(blocks[0])
         blocks_of_file = max(AT_ONCE // length, 1)
         files = [_TextFile(folder / str(number)) for number in range(-(-len(blocks) // blocks_of_file))]
         spread = np.uint64(2**64 // self.extent())
@@ -153,14 +174,13 @@ class DistinctTexts(SubsetSequence[str]):
 
         # Read the texts as they lie, and write each to the file of its block.
         for places, positions in partition(spread_places, part_bits(count), folder / "places"):
-            for some in np.array_split(positions[np.argsort(places)], -(-len(places) // AT_ONCE)):
-                rows = starts[some // length] + some % length
-                texts = [self.item(row).encode("utf-8", "surrogatepass") for row in rows.tolist()]
-                file_of_text = some // (length * blocks_of_file)
+            for some in np.array_split(np.argsort(places), -(-len(places) // AT_ONCE)):
+                texts = [self.at(place).encode("utf-8", "surrogatepass") for place in (places[some] // spread).tolist()]
+                file_of_text = positions[some] // (length * blocks_of_file)
                 order = np.argsort(file_of_text, kind="stable")
                 numbers, first = np.unique(file_of_text[order], return_index=True)
                 for number, chosen in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
-                    files[number].append(some[chosen], [texts[text] for text in chosen.tolist()])
+                    files[number].append(positions[some[chosen]], [texts[text] for text in chosen.tolist()])
 
         # Read the files, each in the order of its blocks.
         for number, file in enumerate(files):

@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from xcompress.corpus import columns, sequences
 from xcompress.corpus.pairs import Pair, as_line
-from xcompress.corpus.sequences import ConcatSequence
+from xcompress.corpus.sequences import ConcatSequence, SubsetSequence
 from xcompress.corpus.store import PairFile, text_hash, write_lines
 from xcompress.distillation.data import targets
 from xcompress.distillation.data.targets import Sentences, VectorTable, distinct
@@ -85,10 +86,12 @@ def test_texts_of_blocks_are_read_in_the_order_of_the_files(
     texts, _ = distinct(ConcatSequence(sides), tmp_path / "rows")
     expected = [[texts[row] for row in block] for block in blocks]
     reads: list[tuple[str, int]] = []
-    read = Sentences.item
-    monkeypatch.setattr(Sentences, "item", lambda side, n: reads.append((side.side, side.rows[n])) or read(side, n))
+    read = PairFile.item
+    monkeypatch.setattr(PairFile, "item", lambda file, row: reads.append((file.language, row)) or read(file, row))
+    monkeypatch.setattr(SubsetSequence, "item", lambda *_: pytest.fail("a row was looked up in the order of hashes"))
     assert list(texts.blocks(blocks, tmp_path / "scratch" / "0")) == expected
-    assert reads == sorted(reads) and len(reads) > 40
+    backwards = sum(after < before for before, after in pairwise(reads))
+    assert backwards == 1 and len(reads) > 40  # from the sources, which end in French, to the targets in German
     assert not list((tmp_path / "scratch").iterdir())
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xcompress.console import say
 from xcompress.corpus.columns import ColumnFile, in_row_order, part_bits, partition, write_npy
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence, extent_of, places_of
+from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence, as_lazy
 from xcompress.corpus.store import PairFile, text_hash
 from xcompress.distillation.distributed import workers
 from xcompress.distillation.file_records import check_files, describe, from_json, record_files, to_json
@@ -92,11 +92,15 @@ class Sentences(LazySequence[str]):
 
     def places(self, rows: Rows) -> Rows:
         """Return the places of the pairs of the sentences."""
-        return places_of(self.pairs, self.rows[rows])
+        return as_lazy(self.pairs).places(self.rows[rows])
 
     def extent(self) -> int:
         """Return a number above all places."""
-        return extent_of(self.pairs)
+        return as_lazy(self.pairs).extent()
+
+    def at(self, place: int) -> str:
+        """Return the sentence of the pair that lies at a place."""
+        return str(getattr(as_lazy(self.pairs).at(place), self.side))
 
 
 def hash_blocks(texts: Sequence[str]) -> Iterator[NDArray[np.uint64]]:
