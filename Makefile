@@ -41,8 +41,8 @@ fuzz: $(VENV)/test.installed  ## random and damaged input with fixed seeds; writ
 test-next: .venv-next/installed  ## the tests on the newest transformers 5 and sentence-transformers 6, without Optimum
 	OMP_NUM_THREADS=1 .venv-next/bin/python -m pytest --numprocesses auto --dist loadfile
 
-clients: $(VENV)/test.installed .venv-next/installed  ## which client was tested with which version: a table in xcompress/export/README.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/clients.py $(BIN)/python .venv-next/bin/python
+clients: $(VENV)/test.installed .venv-next/installed .venv-intel/installed  ## which client was tested with which version: a table in xcompress/export/README.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/clients.py $(BIN)/python .venv-next/bin/python .venv-intel/bin/python
 
 .venv-next/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-next
@@ -50,5 +50,11 @@ clients: $(VENV)/test.installed .venv-next/installed  ## which client was tested
 	  --editable '.[train,export,bench,test]'
 	touch $@
 
+.venv-intel/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-intel
+	.venv-intel/bin/python -m pip install --quiet torch==2.13.0 optimum-intel \
+	  --editable '.[train,export,bench,optimum,openvino,test]'
+	touch $@
+
 clean:  ## remove environments and caches; runs/ stays
-	rm -rf .venv .venv-next .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-next .venv-intel .mypy_cache .ruff_cache .pytest_cache

@@ -1,9 +1,9 @@
 """Which client was tested with which version: runs the tests of the clients and writes a table into a page.
 
-    make clients     # in .venv (the versions of constraints.txt) and .venv-next (the newest ones)
-    python benchmarks/clients.py .venv/bin/python .venv-next/bin/python
+    make clients     # in .venv (the versions of constraints.txt), .venv-next (the newest ones) and .venv-intel
+    python benchmarks/clients.py .venv/bin/python .venv-next/bin/python .venv-intel/bin/python
 
-Runs the tests below with both Pythons, reads from pytest's report which of them passed, and asks each Python which
+Runs the tests below with each Python, reads from pytest's report which of them passed, and asks each Python which
 versions it has. The table goes between two markers in xcompress/export/README.md.
 """
 
@@ -101,17 +101,22 @@ CLIENTS = (
 
 
 def main() -> None:
-    """Run the tests with both Pythons and write the table."""
+    """Run the tests with each Python and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pinned", type=Path, help="Python of an environment with the versions of constraints.txt")
     parser.add_argument("newest", type=Path, help="Python of an environment as `make test-next` makes it")
+    parser.add_argument(
+        "intel", type=Path, help="Python of an environment with optimum-intel, as `make clients` makes it"
+    )
     options = parser.parse_args()
-    columns = [(run_tests(python), installed_versions(python)) for python in (options.pinned, options.newest)]
+    pythons = (options.pinned, options.newest, options.intel)
+    columns = [(run_tests(python), installed_versions(python)) for python in pythons]
     rows = [
         [client.name, client.what, *(cell(client, outcomes, versions) for outcomes, versions in columns)]
         for client in CLIENTS
     ]
-    table = markdown_table(["client", "what is tested", "versions of constraints.txt", "newest versions"], rows)
+    head = ["client", "what is tested", "versions of constraints.txt", "newest versions", "with optimum-intel"]
+    table = markdown_table(head, rows)
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     write_text(PAGE, f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}")
 

@@ -1,4 +1,4 @@
-"""The table of clients is read from pytest's report and the versions of two environments."""
+"""The table of clients is read from pytest's report and the versions of each environment."""
 
 import ast
 import sys
