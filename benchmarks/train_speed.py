@@ -200,10 +200,7 @@ def held_out_loss(task: Task, student: Student) -> float:
 
 def measure(task: Task, rounds: int) -> list[Result]:
     """Train with each library in turn, `rounds` times."""
-    libraries: dict[str, Callable[[Task, Path, list[float]], Student]] = {
-        OURS: train_ours,
-        THEIRS: train_theirs,
-    }
+    libraries: dict[str, Callable[[Task, Path, list[float]], Student]] = {OURS: train_ours, THEIRS: train_theirs}
     if has_bf16():
         libraries[THEIRS_BF16] = partial(train_theirs, bf16=True)
     speeds: dict[str, list[float]] = {name: [] for name in libraries}
