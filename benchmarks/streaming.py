@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from xcompress.console import bar, table
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
-from xcompress.distillation.data.batches import LengthGroupedSampler, PairBatches, draw
+from xcompress.distillation.data.batches import PairBatches, SeededRandomSampler, draw
 from xcompress.distillation.data.targets import Sentences, VectorTargets, distinct
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vector_file import VectorFile
@@ -122,7 +122,7 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     goal = VectorTargets(write_targets(folder / "goals", len(texts)), places)
     loader = PairBatches(folder / "tokens", {"teacher_sources": goal}, pad_token_id=0)
     done("targets written")
-    order = iter(LengthGroupedSampler(loader.lengths, BATCH, seed=1))
+    order = iter(SeededRandomSampler(len(loader), seed=1))
     with bar("batches", batches) as ticker:
         for _ in range(batches):
             loader(list(islice(order, BATCH)))

@@ -29,6 +29,7 @@ CHANGES = [
     "stages.assistant.objectives={teacher: 100, contrast: 1000}",  # losses are logged with four decimals
     "stages.contrast.objectives={teacher: 100, contrast: 1000}",
     "stages.imitation.objectives={assistant: 100}",
+    "stages.imitation.learning_rate=3.0e-4",  # at 1e-3, 40 steps magnify the last digit a thousandfold
 ]
 
 

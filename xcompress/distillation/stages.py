@@ -163,6 +163,7 @@ def _training_step(run: Run, name: str, inputs: StageInputs) -> Step:
         "seed": inputs.seed,
         "precision": recipe.precision,
         "distances": "means over the width",  # they were sums: a stage trained so is not reused
+        "batches": "random",  # they were of pairs of similar length
     }
     return run.step(name, key, partial(_build_training, run, inputs, run.work(name, key)))
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import Sampler
@@ -21,7 +19,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from xcompress.console import Ticker, bar, say
 from xcompress.distillation import distributed
-from xcompress.distillation.data.batches import LengthGroupedSampler
+from xcompress.distillation.data.batches import SeededRandomSampler
 from xcompress.distillation.file_records import (
     FileRecords,
     check_files,
@@ -53,10 +51,6 @@ AfterStep = Callable[[int, int], None]
 
 class Batches(Protocol):
     """Makes the batches of a step from indices of pairs."""
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each pair; pairs of similar length are batched together."""
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -194,14 +188,14 @@ def pairs_per_worker(name: str, stage: Stage) -> int:
 
 
 class _PairTrainer(Trainer):
-    """A Trainer with a loss function and batches of pairs of similar length."""
+    """A Trainer with a loss function and random batches of pairs."""
 
     def __init__(self, loss: Loss, stage: Stage, batches: Batches, **options: Any) -> None:  # noqa: ANN401
         rows: Any = range(len(batches))
         super().__init__(train_dataset=rows, data_collator=batches, **options)
         self.loss = loss
         self.stage = stage
-        self.lengths = batches.lengths
+        self.pairs = len(batches)
         self.losses: list[Tensor] = []
         """Of the steps since the last entry of the log."""
 
@@ -233,7 +227,7 @@ class _PairTrainer(Trainer):
         return self.optimizer
 
     def _get_train_sampler(self, *_: object, **__: object) -> Sampler[int]:
-        return LengthGroupedSampler(self.lengths, self.stage.batch_size, self.args.seed)
+        return SeededRandomSampler(self.pairs, self.args.seed)
 
 
 def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:

@@ -2,14 +2,15 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.batches import (
     BatchesByKind,
-    LengthGroupedSampler,
     PairBatches,
+    SeededRandomSampler,
     draw,
 )
 from xcompress.distillation.data.targets import ScalarTargets, VectorTargets
@@ -34,25 +35,25 @@ def batches(folder: Path, rows: list[int]) -> PairBatches:
     return PairBatches(folder / "tokens", goals, pad_token_id=1)
 
 
-class Lengths:
-    """Batches that return their row numbers."""
+class Numbers:
+    """Batches that return their pair numbers."""
 
-    def __init__(self, lengths: list[int]) -> None:
-        self.lengths = np.array(lengths)
+    def __init__(self, count: int) -> None:
+        self.count = count
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return self.count
 
     def __call__(self, rows: list[int]) -> list[int]:
         return rows
 
 
-def test_pairs_of_other_kinds_come_with_those_of_similar_length() -> None:
-    kinds = {"translations": Lengths([9, 3, 5]), "monolingual": Lengths([4, 30, 8, 31, 9, 2])}
+def test_every_pair_comes_with_its_own_of_the_other_kinds() -> None:
+    kinds = {"translations": Numbers(3), "monolingual": Numbers(6)}
     both = BatchesByKind(kinds)
     assert len(both) == 3
-    assert both([1]) == {"translations": [1], "monolingual": [5, 0]}
-    assert both([2, 0]) == {"translations": [2, 0], "monolingual": [2, 4, 1, 3]}
+    assert both([1]) == {"translations": [1], "monolingual": [2, 3]}
+    assert both([2, 0]) == {"translations": [2, 0], "monolingual": [4, 5, 0, 1]}
 
 
 def test_every_language_is_drawn_equally_often() -> None:
@@ -70,7 +71,7 @@ def test_a_draw_depends_on_the_seed_alone() -> None:
 def test_a_batch_holds_sources_first_then_targets_with_their_goals(tmp_path: Path) -> None:
     made = batches(tmp_path, [0, 1, 2])
     batch = made([0, 1])
-    assert batch["input_ids"].shape == batch["attention_mask"].shape == (4, max(made.lengths))
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (4, 8)
     assert batch["attention_mask"].sum(1).tolist() == [7, 4, 4, 8]
     assert (batch["input_ids"][batch["attention_mask"] == 0] == 1).all()
     assert torch.equal(batch["teacher_sources"], torch.tensor([[3.0, 4, 5], [0, 1, 2]]))
@@ -84,23 +85,14 @@ def test_a_batch_has_the_tokens_of_its_pairs_wherever_these_are_in_the_files(tmp
     input_ids, attention_mask = pad(token_ids(make_tokenizer(), texts, CONFIG), 1)
     assert torch.equal(batch["input_ids"], input_ids) and torch.equal(batch["attention_mask"], attention_mask)
     assert batch["teacher_sources"].tolist() == [3, 0]
-    assert len(made) == 4 and made.lengths.tolist() == [5, 7, 7, 8]
+    assert len(made) == 4
 
 
-def test_an_order_holds_every_pair_once_and_like_lengths_together() -> None:
-    lengths = np.random.default_rng(1).integers(4, 60, size=1000)
-    order = list(LengthGroupedSampler(lengths, 8, seed=1))
-    assert sorted(order) == list(range(1000))
-    assert order == list(LengthGroupedSampler(lengths, 8, seed=1)) != list(LengthGroupedSampler(lengths, 8, seed=2))
-    spread = [np.ptp(lengths[order[start : start + 8]]) for start in range(0, 1000, 8)]
-    assert np.mean(spread) < 4 < np.mean([np.ptp(lengths[start : start + 8]) for start in range(0, 1000, 8)])
-    first = [lengths[order[start]] for start in range(0, 400, 8)]
-    assert first != sorted(first), "batches do not go from short to long"
-
-
-def test_a_batch_that_is_not_full_comes_last() -> None:
-    order = list(LengthGroupedSampler(np.arange(20), 8, seed=1))
-    assert {16, 17, 18, 19} == set(order[16:])
+def test_an_order_holds_every_pair_once_and_depends_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.distillation.data.batches.PAIRS_YIELDED_TOGETHER", 7)
+    first, again, other = (list(SeededRandomSampler(20, seed)) for seed in (1, 1, 2))
+    assert sorted(first) == list(range(20)) != first
+    assert first == again != other
 
 
 def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:

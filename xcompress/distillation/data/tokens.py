@@ -58,15 +58,10 @@ class TokenFile:
 
     def take(self, rows: Rows) -> tuple[Ids, Rows]:
         """Return the ids of n sentences, one after the other, and the length of each, (n,)."""
-        lengths = self.lengths(rows)
+        lengths: Rows = self.offsets[rows + 1] - self.offsets[rows]
         in_batch = np.cumsum(lengths) - lengths
         places = np.arange(lengths.sum()) + np.repeat(self.offsets[rows] - in_batch, lengths)
         return self.ids[places].astype(np.int32), lengths
-
-    def lengths(self, rows: Rows) -> Rows:
-        """Return the number of tokens of n sentences, (n,)."""
-        lengths: Rows = self.offsets[rows + 1] - self.offsets[rows]
-        return lengths
 
     def release(self) -> None:
         """Release the memory of what was read."""
