@@ -2,8 +2,10 @@ import gzip
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from xcompress.corpus import build as building
 from xcompress.corpus import columns
 from xcompress.corpus import pairs as pairs_module
-from xcompress.corpus.build import HELD_OUT, SAMPLED, CorpusReport, build, corpus_file, origins_file
+from xcompress.corpus.build import HELD_OUT, SAMPLED, CorpusReport, build, clean_sources, corpus_file, origins_file
+from xcompress.corpus.clean import CleanChunk
 from xcompress.corpus.filters import Limits, TokenLimit, count_tokens
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.split import rank, sentence_key
@@ -268,6 +271,27 @@ def test_processes_write_the_bytes_and_the_report_of_one(tmp_path: Path, monkeyp
     assert names[0] == names[1]
     for name in names[0]:
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+
+
+def test_hosts_write_the_bytes_and_the_report_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locale, dutch = make(tmp_path)
+    (tmp_path / "de.gz").write_bytes(gzip.compress(b"".join(map(as_line, words("de", "Wort", range(200)))))[:-200])
+    spanish = tmp_path / "no such file.tsv"  # of a language that is not asked for
+    tables = [(dutch, "nl", "Dutch"), (spanish, "es", ""), (tmp_path / "de.gz", "de", "German"), (dutch, "nl", "again")]
+    sources, languages = ([("app", locale)], tables), ["de", "nl"]
+    monkeypatch.setattr(pairs_module, "LINES", 7)
+
+    def gather(own: Iterator[CleanChunk]) -> Iterator[CleanChunk]:
+        others = [clean_sources(*sources, languages, Limits(), seed=0, host=host, hosts=3) for host in (1, 2)]
+        return filter(None, chain.from_iterable(zip_longest(own, *others)))
+
+    alone = build(tmp_path / "one", *sources, languages)
+    assert build(tmp_path / "three", *sources, languages, hosts=3, gather=gather) == alone
+    assert alone.broken_off[str(tmp_path / "de.gz")].startswith("cut off after line")
+    names = [sorted(path.name for path in (tmp_path / folder).iterdir()) for folder in ("one", "three")]
+    assert names[0] == names[1]
+    for name in names[0]:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
 
 
 def test_a_small_text_starts_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

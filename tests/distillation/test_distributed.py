@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import chain
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -115,9 +116,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
 
 
 def copy_of_start(alone: Path, folder: Path) -> Path:
-    """Copy what comes before the stage: a trained vocabulary is not the same in every process."""
-    for name in ("corpus", "start"):
-        shutil.copytree(alone / name, folder / name)
+    """Copy the student before the stage: a trained vocabulary is not the same in every process."""
+    shutil.copytree(alone / "start", folder / "start")
     return folder
 
 
@@ -194,10 +194,10 @@ def test_two_hosts_have_the_loss_of_one_process_and_stop_when_one_disappears(
     said = (tmp_path / "0.log").read_text()
     assert "error: worker 0 of 2: another worker has ended" in said or "SIGTERM" in said
     assert not (folder / "manifest.json").exists()
-    tokens = sorted((alone / "tokens_translations").glob("*.npy"))
-    assert tokens
-    for file in tokens:  # each host made a half of them
-        assert (folder / "tokens_translations" / file.name).read_bytes() == file.read_bytes(), file.name
+    shared = sorted(chain((alone / "corpus").glob("*.*.*"), (alone / "tokens_translations").glob("*.npy")))
+    assert len({file.parent for file in shared}) == 2
+    for file in shared:  # each host filtered and tokenised a share
+        assert (folder / file.parent.name / file.name).read_bytes() == file.read_bytes(), file.name
 
     finish(start_workers(command, [tmp_path / f"{rank}.log" for rank in range(2)]), tmp_path)
     assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)
@@ -216,6 +216,34 @@ def start_hosts(command: list[str], folder: Path) -> list[subprocess.Popen[bytes
         environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
         hosts.append(subprocess.Popen([*LAUNCH, *options.split(), *command], stdout=log, stderr=log, env=environment))
     return hosts
+
+
+def as_host() -> None:
+    """Make a worker the only one of its host, with a folder of its own."""
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    os.chdir(f"host-{os.environ['RANK']}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Path.unlink, lambda text: text.write_text("another\tText\n")],
+    ids=["a file is missing", "a file differs"],
+)
+def test_a_host_with_other_text_stops_the_run_and_says_so(
+    change: Callable[[Path], object], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for host in range(2):
+        (tmp_path / f"host-{host}").mkdir()
+        shutil.copy(recipe.with_name("en-de.tsv"), tmp_path / f"host-{host}/text.tsv")
+    change(tmp_path / "host-1/text.tsv")
+    monkeypatch.chdir(tmp_path)
+    command = ["distill", str(recipe), "languages=[de]", "corpus.tsv=[{source: text.tsv, language: de}]"]
+    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
+    for worker in start_workers([*command, "--run-folder", str(tmp_path / "run")], logs, prepare=as_host):
+        worker.join()
+        assert worker.exitcode == 2
+    said = "error: corpus: text.tsv is not the same on all hosts; copy it from one to the others"
+    assert [log.read_text().splitlines()[-1] for log in logs] == [said, said]
 
 
 @pytest.mark.parametrize(("variable", "name"), distributed.NOT_SUPPORTED.items())

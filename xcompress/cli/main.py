@@ -1,5 +1,6 @@
 """The program `xcompress`: all commands, and one line for every error."""
 
+import os
 import sys
 import warnings
 from typing import Annotated, Any
@@ -88,8 +89,8 @@ def _explain(error: BaseException) -> int:
     from xcompress.cli.extras import missing_extra
 
     if isinstance(error, XCompressError):
-        # What is wrong with the input, the first worker says for all.
-        fail(str(error), by_any_worker=not isinstance(error, InputError))
+        # What is wrong with the input, the first worker of each host says for all there: a file may be missing on one.
+        fail(str(error), by_any_worker=not isinstance(error, InputError) or os.environ.get("LOCAL_RANK") == "0")
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and (advice := missing_extra(sys.argv[1:], error)):
         fail(advice)

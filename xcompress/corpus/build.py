@@ -1,7 +1,7 @@
 """Build the corpus of a recipe: read, filter, deduplicate, split, cap and write; pairs are never all in memory."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, compress, islice
@@ -76,6 +76,8 @@ def build(
     max_pairs: int | None = None,
     most: Mapping[tuple[str, str], int] | None = None,
     processes: int = 1,
+    hosts: int = 1,
+    gather: Callable[[Iterator[CleanChunk]], Iterator[CleanChunk]] = iter,
 ) -> CorpusReport:
     """Build a corpus: train.<language>.tsv and holdout.<language>.tsv, read with `PairFile`.
 
@@ -90,25 +92,23 @@ def build(
     :param max_pairs: training pairs per language; more are sampled down, to the same sentences in each language.
     :param most: training pairs of an origin, by language and origin; more are sampled down first.
     :param processes: that filter the text, beside this one, which reads and writes; 1 for none. They change no byte.
+    :param hosts: that filter the text, of which this is the first; the others call `clean_sources`. They change no
+        byte.
+    :param gather: yields the chunks of all hosts in turns, given those of this one.
     :raises InputError: when a file cannot be read or a language is left without pairs.
     :raises XCompressError: when a process is killed.
     """
-    tallies: list[Tally] = []
+    tallies = [Tally(path) for path, *_ in tsv]
     folder.mkdir(parents=True, exist_ok=True)
     with files.scratch_folder(folder / "gathered") as scratch:
         # Read and filter the pairs, and drop duplicates.
-        raw = _read_sources(catalogues, [source for source in tsv if source[1] in languages], languages, tallies)
-        first, count = list[RawChunk](), 0
-        while count <= PAIRS_ALONE and (raw_chunk := next(raw, None)):
-            first.append(raw_chunk)
-            count += len(raw_chunk.pairs) + len(raw_chunk.lines)
-        gathered, make_cleaner = Gathered(scratch), partial(Cleaner, limits or Limits(), seed)
-        workers = processes if count > PAIRS_ALONE else 1
-        for chunk in map_in_order(make_cleaner, chain(first, raw), workers, "corpus: filters"):
+        gathered = Gathered(scratch)
+        for chunk in gather(clean_sources(catalogues, tsv, languages, limits or Limits(), seed, processes, 0, hosts)):
             gathered.append(chunk)
             if chunk.file is not None:
                 count_lines(tallies[chunk.file], chunk.good, chunk.bad)
                 if chunk.is_last:
+                    tallies[chunk.file].broken_off = chunk.broken_off
                     check_read(tallies[chunk.file])
         gathered.drop_duplicates()
 
@@ -133,24 +133,48 @@ def build(
     return _report(folder, gathered, tallies)
 
 
-def _read_sources(
+def clean_sources(
     catalogues: Sequence[tuple[str, Path]],
     tsv: Sequence[tuple[Path, str, str]],
     languages: Sequence[str],
-    tallies: list[Tally],
+    limits: Limits,
+    seed: int,
+    processes: int = 1,
+    host: int = 0,
+    hosts: int = 1,
+) -> Iterator[CleanChunk]:
+    """Read the sources and yield their filtered pairs, chunk by chunk.
+
+    :param host: number of this host, which reads all sources and filters one in `hosts` chunks.
+    :raises InputError: when a file cannot be read.
+    :raises XCompressError: when a process is killed.
+    """
+    raw = _read_sources(catalogues, tsv, languages)
+    first, count = list[RawChunk](), 0
+    while count <= PAIRS_ALONE and (chunk := next(raw, None)):
+        first.append(chunk)
+        count += len(chunk.pairs) + len(chunk.lines)
+    share = islice(chain(first, raw), host, None, hosts)
+    workers = processes if count > PAIRS_ALONE else 1
+    return map_in_order(partial(Cleaner, limits, seed), share, workers, "corpus: filters")
+
+
+def _read_sources(
+    catalogues: Sequence[tuple[str, Path]], tsv: Sequence[tuple[Path, str, str]], languages: Sequence[str]
 ) -> Iterator[RawChunk]:
     """Yield the pairs of catalogues and the lines of files, chunk by chunk."""
     for origin, root in tracked(catalogues, "catalogues: read"):
         pairs = read_catalogues(root, languages, origin)
         while chunk := list(islice(pairs, LINES)):
             yield RawChunk(chunk)
-    size = sum(path.stat().st_size for path, *_ in tsv if path.is_file())
+    wanted = [(number, *source) for number, source in enumerate(tsv) if source[1] in languages]
+    size = sum(path.stat().st_size for _, path, *_ in wanted if path.is_file())
     with bar("corpus: bytes read", size) as ticker:
-        for number, (path, language, origin) in enumerate(tsv):
-            tallies.append(Tally(path))
-            for first, lines in chunks_of_lines(path, tallies[number], ticker.advance):
+        for number, path, language, origin in wanted:
+            tally = Tally(path)
+            for first, lines in chunks_of_lines(path, tally, ticker.advance):
                 yield RawChunk((), lines, first, language, origin or path.name, number)
-            yield RawChunk(file=number, is_last=True)
+            yield RawChunk(file=number, is_last=True, broken_off=tally.broken_off)
 
 
 @dataclass

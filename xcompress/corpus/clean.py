@@ -39,6 +39,8 @@ class RawChunk:
     """Number of the file that the lines are from."""
     is_last: bool = False
     """Whether the file has no more lines."""
+    broken_off: str = ""
+    """Where and how the file is damaged, in its last chunk."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class CleanChunk:
 
     file: int | None
     is_last: bool
+    broken_off: str
     good: int
     """Lines that are pairs."""
     bad: Sequence[BadLine]
@@ -87,7 +90,7 @@ class Cleaner:
         bad: Sequence[BadLine] = ()
         if chunk.lines:
             pairs, bad = parse_lines(chunk.lines, chunk.first, chunk.language, chunk.origin)
-        result = CleanChunk(chunk.file, chunk.is_last, len(pairs), bad)
+        result = CleanChunk(chunk.file, chunk.is_last, chunk.broken_off, len(pairs), bad)
         passed: dict[str, list[_CleanPair]] = defaultdict(list)
         order: dict[str, list[int]] = defaultdict(list)
         origins: dict[str, list[int]] = defaultdict(list)

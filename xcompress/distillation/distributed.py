@@ -1,8 +1,11 @@
 """The worker processes of a run under torchrun or `accelerate launch`; a single one without a launcher."""
 
 import os
+from collections.abc import Iterator
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
+from itertools import chain, zip_longest
+from typing import Any, TypeVar
 
 import torch
 from accelerate import PartialState
@@ -10,6 +13,7 @@ from torch import Tensor
 
 from xcompress.errors import InputError
 
+Item = TypeVar("Item")
 TIMEOUT = timedelta(hours=12)
 """How long a process waits for another, which may be reading a large corpus."""
 
@@ -77,6 +81,39 @@ def broadcast(value: bool) -> bool:
         return value
     values = [value]
     torch.distributed.broadcast_object_list(values, src=0, device=workers().device)
+    return values[0]
+
+
+def of_all(value: Item) -> list[Item]:
+    """Return the values of all processes. All must call it."""
+    if count() == 1:
+        return [value]
+    values = [value] * count()
+    torch.distributed.all_gather_object(values, value)
+    return values
+
+
+def in_turns(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield the first item of each host, then the second of each, and so on; in the main process only.
+
+    The first process of each other host calls `send`. An item is sent once the main process waits for it.
+
+    :param items: of this host.
+    """
+    others = (iter(partial(_receive, host), None) for host in hosts()[1:])
+    for turn in zip_longest(items, *others):
+        yield from (item for item in turn if item is not None)
+
+
+def send(items: Iterator[Item]) -> None:
+    """Send the items of this host to the main process, which calls `in_turns`. None of them may be None."""
+    for item in chain(items, [None]):
+        torch.distributed.send_object_list([item], dst=0, device=workers().device)
+
+
+def _receive(host: int) -> Any:  # noqa: ANN401
+    values = [None]
+    torch.distributed.recv_object_list(values, src=host, device=workers().device)
     return values[0]
 
 

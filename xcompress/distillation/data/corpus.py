@@ -11,11 +11,12 @@ from tokenizers import Tokenizer
 
 from xcompress import __version__
 from xcompress.console import tracked
-from xcompress.corpus.build import HOLDOUT, TRAIN, build, corpus_file, origins_file
+from xcompress.corpus.build import HOLDOUT, TRAIN, build, clean_sources, corpus_file, origins_file
 from xcompress.corpus.filters import Limits, TokenLimit, count_tokens
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.store import PairFile
+from xcompress.distillation import distributed
 from xcompress.distillation.data.targets import Rows
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.errors import InputError
@@ -57,47 +58,66 @@ class Corpus:
 
 
 def corpus_step(recipe: Recipe, run: Run, reference: Step | None, processes: int = 1) -> Corpus:
-    """Gather, filter and split the text of a recipe, or reuse it.
+    """Gather, filter and split the text of a recipe, or reuse it. All workers must call it.
 
     :param reference: the step whose tokenizer counts tokens, where the recipe limits them.
-    :param processes: that filter text; they change no byte.
+    :param processes: that filter text on each host; they change no byte.
+    :raises InputError: when a source cannot be fetched or read, a language has no pairs, or hosts have different text.
     """
     section = recipe.corpus
     tokenizer_step = reference if section.max_tokens else None
+    sources = [*section.catalogues, *(tsv.source for tsv in section.tsv)]
+    fingerprints = [fingerprint(source) for source in sources]
+    for source, *of_workers in zip(sources, *distributed.of_all(fingerprints), strict=True):
+        if len(set(of_workers)) > 1:
+            raise InputError(f"corpus: {source} is not the same on all hosts; copy it from one to the others")
     key = {
         "version": __version__,
         "corpus": section.model_dump(by_alias=True),
-        "files": [fingerprint(source) for source in (*section.catalogues, *(tsv.source for tsv in section.tsv))],
+        "files": fingerprints,
         "languages": recipe.languages,
         "seed": recipe.seed,
         "tokenizer": tokenizer_step.key if tokenizer_step else None,
     }
-    build_corpus = partial(_build_corpus, recipe, tokenizer_step, processes)
-    step = run.step("corpus", key, build_corpus, together=False)
+    step = run.step("corpus", key, partial(_build_corpus, recipe, tokenizer_step, processes))
     files = {language: PairFile(corpus_file(step.folder, TRAIN, language), language) for language in recipe.languages}
     return Corpus(step, files, ConcatSequence(list(files.values())))
 
 
 def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, folder: Path) -> Mapping[str, object]:
-    section = recipe.corpus
+    """Filter a share of the text on each host, and put the shares together in the main process.
+
+    :param folder: that of the step, in the main process.
+    """
+    section, hosts = recipe.corpus, distributed.hosts()
+    if distributed.number() not in hosts:
+        return {}
     tokens = None
     if section.max_tokens and tokenizer_step:
         tokenizer = Tokenizer.from_file(str(tokenizer_step.folder / "tokenizer.json"))
         tokenizer.no_truncation()
         tokens = TokenLimit(section.max_tokens, partial(count_tokens, tokenizer))
+    limits = Limits(section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens)
+    catalogues = [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")]
+    tsv_files = [(resolve(tsv.source), tsv.language, _origin(tsv)) for tsv in section.tsv]
+    if not distributed.is_main():
+        host = hosts.index(distributed.number())
+        sources = (catalogues, tsv_files, recipe.languages)
+        distributed.send(clean_sources(*sources, limits, recipe.seed, processes, host, len(hosts)))
+        return {}
     report = build(
         folder,
-        [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")],
-        [(resolve(tsv.source), tsv.language, _origin(tsv)) for tsv in section.tsv],
+        catalogues,
+        tsv_files,
         recipe.languages,
-        limits=Limits(
-            section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens
-        ),
+        limits=limits,
         holdout_sentences=section.holdout,
         seed=recipe.seed,
         max_pairs=section.max_pairs,
         most={(tsv.language, _origin(tsv)): tsv.max_pairs for tsv in section.tsv if tsv.max_pairs},
         processes=processes,
+        hosts=len(hosts),
+        gather=distributed.in_turns,
     )
     return asdict(report)
 
