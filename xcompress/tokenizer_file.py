@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xcompress.errors import InputError, first_line
+from xcompress.printable import UNPRINTABLE
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,6 +22,8 @@ MOST_SPECIAL_TOKENS = 100
 """Tokens that may be added to a text."""
 LONGEST_TEXT = 100_000
 """Characters of a text that are tokenized; what follows them is beyond any limit on tokens."""
+LONGEST_PREFIX = 1000
+"""Characters of a model's prefix."""
 SCORE_STEPS = 128
 """Scores of a student's trimmed Unigram vocabulary are multiples of 1 / this, which float32 adds up exactly.
 
@@ -48,6 +51,15 @@ def read_tokenizer(file: Path) -> "Tokenizer":
     except BaseException as error:  # a panic of the tokenizers library is no Exception
         raise ValueError(first_line(error)) from error
     return tokenizer
+
+
+def prefix_problem(prefix: str) -> str | None:
+    """Return what is wrong with the text that a model expects in front of every sentence, or None."""
+    if control := UNPRINTABLE.search(prefix):
+        return f"holds U+{ord(control[0]):04X}, which cannot be printed"
+    if len(prefix) > LONGEST_PREFIX:
+        return f"has {len(prefix)} characters, more than {LONGEST_PREFIX}"
+    return None
 
 
 def check_tokenizers(folder: Path) -> None:

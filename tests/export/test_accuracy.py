@@ -82,8 +82,9 @@ def test_drops_are_sorted_worst_first_with_missing_scores_in_front() -> None:
 
 def test_an_export_that_lost_too_much_is_refused_in_one_line_with_what_costs_most() -> None:
     costs = [Cost("layers.2.output", 0.0123), Cost("head", 0.001)]
+    before, after = {"de-de": 80, "en-en": 81}, {"de-de": 78.75, "en-en": 80.9}
     with pytest.raises(GateError) as caught:
-        check_gate({"de-de": 80, "en-en": 81}, {"de-de": 78.75, "en-en": 80.9}, 0.5, lambda: costs)
+        check_gate(before, after, 0.5, lambda: costs, "use --precision auto, or a larger --gate")
     assert str(caught.value) == (
         "gate: Spearman x 100 on graded pairs fell in de-de by 1.25 (80.00 to 78.75), allowed 0.5; the products that "
         "cost most (mean of 1 - cosine saved in fp32): layers.2.output (0.01230), head (0.00100); use --precision "

@@ -16,7 +16,7 @@ from xcompress.modeling.student import encode, token_ids
 
 pytestmark = pytest.mark.usefixtures("little_text")
 LANGUAGES = ["en", "de"]
-LAX = Bounds(mean_cosine=0, worst_cosine=0)
+LAX = Bounds(mean_cosine=0, worst_cosine=0, similarity_correlation=0, invariance_cosine=0)
 
 
 @pytest.fixture
@@ -110,7 +110,15 @@ def test_the_product_that_spoils_the_scores_is_raised_until_the_gate_holds() -> 
     assert any(graded_scores(trial.open(), LANGUAGES)[pair] < before[pair] - 3 for pair in before)
 
 
-@pytest.mark.parametrize("bounds", [replace(LAX, mean_cosine=0.995), replace(LAX, worst_cosine=0.98)])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        replace(LAX, mean_cosine=0.995),
+        replace(LAX, worst_cosine=0.98),
+        replace(LAX, similarity_correlation=0.97),
+    ],
+    ids=["mean", "worst", "correlation"],
+)
 def test_the_product_that_spoils_the_vectors_is_raised_though_no_score_fell(bounds: Bounds) -> None:
     trial = spoiled("unit.1.attention_output")
     assert searched(trial, 100, bounds=LAX).raised == {}
@@ -120,3 +128,9 @@ def test_the_product_that_spoils_the_vectors_is_raised_though_no_score_fell(boun
 def test_a_gate_that_even_float32_does_not_pass_is_refused(trial: Candidate) -> None:
     with pytest.raises(GateError, match="even with every product in float32"):
         searched(trial, -1)
+
+
+@pytest.mark.parametrize("figure", ["mean_cosine", "worst_cosine", "similarity_correlation", "invariance_cosine"])
+def test_the_search_refuses_what_verification_would(trial: Candidate, figure: str) -> None:
+    with pytest.raises(GateError, match=r"even with every product in float32, figures x 100 with bounds fell in"):
+        searched(trial, 100, bounds=replace(LAX, **{figure: 1.1}))

@@ -80,3 +80,16 @@ def test_a_float32_graph_for_another_engine_has_its_difference() -> None:
     manifest = read_manifest(bundle())
     parity = manifest["parity"] | {"openvino": manifest["parity"]["fp32"]}
     assert "- openvino against PyTorch: largest difference" in model_card(manifest | {"parity": parity})
+
+
+def test_the_width_of_the_word_table_is_that_of_the_file() -> None:
+    manifest = read_manifest(bundle())
+    folded = manifest | {"bottleneck": {"width": 16, "form": "folded", "why": ""}}
+    assert "| word table | 400 rows of 32 numbers |" in model_card(folded)
+    factored = manifest | {"bottleneck": {"width": 16, "form": "factored", "why": ""}}
+    assert "| word table | 400 rows of 16 numbers |" in model_card(factored)
+
+
+@pytest.mark.parametrize(("precision", "is_said"), [("fp32", False), ("fp16", False), ("int8", True), ("int4", True)])
+def test_limits_of_int8_are_those_of_bundles_that_compute_in_it(precision: str, is_said: bool) -> None:
+    assert ("int8 dot products" in model_card(read_manifest(bundle()) | {"precision": precision})) == is_said

@@ -1,5 +1,5 @@
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -70,3 +70,24 @@ def test_every_option_is_described_as_json_knows_it() -> None:
     assert set(described) == {field.name for field in fields(ExportConfig)}
     assert json.loads(json.dumps(described)) == described
     assert (described["languages"], described["text"], described["gate"]) == (["de", "en"], ["a/mine.txt"], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "closer"),
+    [
+        ({}, "auto"),
+        ({"precision": "int4"}, "auto"),
+        ({"precision": "auto"}, "fp16"),
+        ({"precision": "auto", "table": "int4"}, None),
+        ({"precision": "fp16"}, "fp32"),
+        ({"precision": "fp32"}, None),
+        ({"target": "litert"}, "fp32"),
+        ({"target": "coreml"}, "fp16"),
+        ({"target": "coreml", "precision": "fp16"}, None),
+    ],
+)
+def test_a_closer_precision_is_one_that_the_other_options_allow(asked: dict[str, str], closer: str | None) -> None:
+    config = ExportConfig(**asked)  # type: ignore[arg-type]
+    assert config.closer_precision() == closer
+    if closer:
+        assert replace(config, precision=closer)  # type: ignore[arg-type]

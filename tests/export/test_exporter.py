@@ -13,16 +13,16 @@ import torch
 
 from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
-from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
+from tests.helpers.student import SENTENCES, bundle, change_manifest, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress import console, files
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.external_data import external_locations
-from xcompress.bundle.manifest import GRAPHS
+from xcompress.bundle.manifest import GRAPHS, list_files, write_manifest
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
 from xcompress.export import exporter
-from xcompress.export.config import ExportConfig
+from xcompress.export.config import ExportConfig, Precision
 from xcompress.export.exporter import export
 from xcompress.export.graph import OUTPUTS, Recurrence
 from xcompress.export.matmul import matmuls
@@ -151,6 +151,19 @@ def test_ort_format_is_opened_on_request(small: Path, external: bool) -> None:
     check_close(made)
 
 
+def test_the_graph_beside_ort_format_is_verified_too(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[str] = []
+    verify = exporter.verify_quantized
+
+    def note(graph: Path, *others: Any) -> dict[str, Any]:  # noqa: ANN401
+        verified.append(graph.name)
+        return verify(graph, *others)
+
+    monkeypatch.setattr(exporter, "verify_quantized", note)
+    export(small, options=ExportConfig(ort=True))
+    assert verified == ["model_quantized.onnx", "model_quantized.ort"]
+
+
 def test_ort_format_with_4_bit_embeddings(small: Path) -> None:
     made = export(small, options=ExportConfig(table="int4", target="mobile"))
     assert manifest_of(made)["graphs"] == {"int8": "onnx/model_quantized.ort"}
@@ -193,9 +206,9 @@ def test_without_a_bottleneck_none_is_described(tmp_path: Path) -> None:
     assert manifest_of(made)["bottleneck"] is None
 
 
-def test_precision_auto_raises_what_spoils_the_scores(
-    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure the inputs' range of one product far too narrow."""
     measured = exporter.calibrate
 
     def narrow(*given: Any, **also: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -204,6 +217,10 @@ def test_precision_auto_raises_what_spoils_the_scores(
         return found | {"unit.1.attention_output": replace(bad, low=bad.low / 1e4, high=bad.high / 1e4)}
 
     monkeypatch.setattr(exporter, "calibrate", narrow)
+
+
+@pytest.mark.usefixtures("spoiled")
+def test_precision_auto_raises_what_spoils_the_scores(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = export(small, options=ExportConfig(precision="auto", gate=GATE))
     manifest = manifest_of(made)
     assert manifest["precision"] == "int8"
@@ -257,15 +274,32 @@ def test_shorter_vectors(small: Path) -> None:
 def test_an_export_that_loses_too_much_is_refused_and_the_old_bundle_stays(small: Path) -> None:
     made = export(small)
     before = (made / "manifest.json").read_text()
-    with pytest.raises(GateError, match=r"gate: .* allowed 0\.01; the products that cost most .* use --precision auto"):
+    with pytest.raises(GateError, match=r"gate: .* allowed 0\.01; float32 loses this already; change --dim, or use"):
         export(small, options=ExportConfig(dimension=2, gate=0.01))
     assert (made / "manifest.json").read_text() == before
     assert sorted(path.name for path in small.parent.iterdir()) == ["small", "small-bundle"]
 
 
-def test_the_gate_also_holds_for_float32(small: Path) -> None:
-    with pytest.raises(GateError, match="gate: "):
-        export(small, options=replace(FLOAT, dimension=2, gate=0.01))
+@pytest.mark.parametrize("precision", ["fp32", "auto"])
+def test_what_other_options_cost_is_no_products_fault(
+    small: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.export.accuracy.matmul_costs", lambda *_, **__: pytest.fail("costs measured"))
+    options = ExportConfig(precision=precision, dimension=2, center=True, gate=0.01)
+    with pytest.raises(GateError, match=r"float32 loses this already; change --dim, --center, or use a larger --gate$"):
+        export(small, options=options)
+
+
+@pytest.mark.usefixtures("spoiled")
+def test_a_smaller_graph_that_loses_too_much_names_products_and_a_closer_precision(small: Path) -> None:
+    lax = Bounds(mean_cosine=-1, worst_cosine=-1, similarity_correlation=-1, invariance_cosine=-1)
+    with pytest.raises(GateError, match=r"allowed 0\.01; the products that cost most .*; use --precision auto, or a"):
+        export(small, options=ExportConfig(gate=0.01), bounds=lax)
+
+
+def test_a_graph_beyond_its_bounds_comes_with_advice_that_fits(small: Path) -> None:
+    with pytest.raises(GateError, match=r"bound 1\.1; export with --precision fp32, or pass wider bounds"):
+        export(small, options=ExportConfig(precision="fp16"), bounds=Bounds(mean_cosine=1.1))
 
 
 def test_a_gate_that_holds_lets_through(small: Path) -> None:
@@ -334,8 +368,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def write(folder: Path, source: object, config: object, bounds: object, made_from: str, _: object) -> None:
         calls.append(1)
         (folder / "a.txt").write_text("abc")
-        files = {"a.txt": {"bytes": 3}}
-        (folder / "manifest.json").write_text(json.dumps({"made_from": made_from, "files": files}))
+        required = {"format": 1, "dimension": 24, "prefix": "", "max_tokens": 128, "pad_token_id": 1}
+        write_manifest(folder, {**required, "made_from": made_from, "files": list_files(folder)})
 
     monkeypatch.setattr(exporter, "make_bundle", write)
     return calls
@@ -375,8 +409,7 @@ def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> Non
     if change == "student":
         (run / "student/tokenizer.json").write_text("{}")
     if change == "file":
-        (run / "bundle/a.txt").write_text("cut")
-        (run / "bundle/a.txt").write_text("")
+        (run / "bundle/a.txt").write_text("cut")  # of the same size
     if change == "run":
         (run / "manifest.json").write_text(json.dumps({**RUN, "dev": {}}))
     if change == "text":
@@ -384,6 +417,24 @@ def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> Non
     if change == "option":
         options = replace(options, gate=0.5)
     export(run, options=options, force=change == "force", facts={"a": 1} if change == "facts" else None)
+    assert len(quick) == 2
+
+
+@pytest.mark.parametrize("content", ['{"made_from": ', "[1]"])
+def test_a_bundle_with_a_damaged_manifest_is_replaced_by_force(run: Path, quick: list[int], content: str) -> None:
+    made = export(run)
+    (made / "onnx").mkdir()
+    (made / "manifest.json").write_text(content)
+    with pytest.raises(InputError, match=r"bundle/manifest\.json: is damaged; add --force"):
+        export(run)
+    export(run, force=True)
+    assert manifest_of(made)["files"]
+    assert len(quick) == 2
+
+
+def test_a_list_of_files_that_is_no_mapping_exports_again(run: Path, quick: list[int]) -> None:
+    change_manifest(export(run), files=["a.txt"])
+    export(run)
     assert len(quick) == 2
 
 
@@ -420,6 +471,13 @@ def test_a_failed_gate_keeps_the_bundle_that_was_there(
         export(run, force=True)
     assert (run / "bundle/manifest.json").read_text() == before
     assert sorted(path.name for path in run.iterdir()) == ["bundle", "manifest.json", "student"]
+
+
+def test_a_graph_that_no_file_holds_is_noticed_before_the_work(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.export.graph._MAX_BYTES", 10_000)
+    monkeypatch.setattr(exporter, "make_reference", lambda *_: pytest.fail("encoded with PyTorch"))
+    with pytest.raises(InputError, match=r"an ONNX file holds at most .*; trim the vocabulary \(--languages de,en\)"):
+        export(run)
 
 
 def test_bounds_decide(run: Path) -> None:

@@ -289,7 +289,7 @@ def test_a_graph_too_large_for_one_file_is_refused(monkeypatch: pytest.MonkeyPat
     with pytest.raises(InputError, match="an ONNX file holds at most"):
         build(student, GraphOptions(fold=True))
     monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed - 1)
-    with pytest.raises(InputError, match="trim its vocabulary"):
+    with pytest.raises(InputError, match="trim the vocabulary"):
         build(student)
 
 

@@ -14,7 +14,7 @@ from xcompress.bench.devices.local import LocalDevice
 from xcompress.bench.subjects import find_subjects
 from xcompress.bench.workers.client import Worker
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.engines import has_openvino
+from xcompress.bundle.engines import OpenVinoSession, has_openvino
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import GateError, InputError
@@ -155,6 +155,25 @@ def test_a_graph_that_differs_in_openvino_is_refused(
     with pytest.raises(GateError, match=r"^export: the graph in OpenVINO: mean cosine"):
         export(made.with_name("student"), tmp_path / "bundle", options=ExportConfig(target="openvino"), bounds=Bounds())
     assert not (tmp_path / "bundle").exists()
+
+
+def test_the_gate_holds_in_openvino_too(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_little_text(monkeypatch)
+    assert set(manifest_of(made)["graded"]["openvino"]) == set(manifest_of(made)["graded"]["before"])
+    from xcompress.export import exporter
+
+    score = exporter.graded_scores
+
+    def worse_in_openvino(encoder: object, languages: list[str]) -> dict[str, float]:
+        scores = score(encoder, languages)  # type: ignore[arg-type]
+        if isinstance(getattr(encoder, "session", None), OpenVinoSession):
+            return {pair: points - 90 for pair, points in scores.items()}
+        return scores
+
+    monkeypatch.setattr(exporter, "graded_scores", worse_in_openvino)
+    options = ExportConfig(target="openvino", gate=50)
+    with pytest.raises(GateError, match=r"allowed 50; use --precision auto, or a larger --gate$"):
+        export(made.with_name("student"), tmp_path / "bundle", options=options)
 
 
 def test_a_bench_has_a_row_for_each_engine(made: Path) -> None:

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.helpers.student import make_student
-from xcompress.export.phone import PhoneModel
+from xcompress.bundle.phone_runtimes import LEAST_TOKENS
+from xcompress.export.phone import PhoneModel, example_inputs
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,14 @@ def test_token_embeddings_take_a_byte_per_number() -> None:
     student = make_student()
     rows = PhoneModel(student).word.rows
     assert (rows.dtype, rows.shape) == (torch.int8, student.embeddings.word.weight.shape)
+
+
+def test_a_student_of_a_short_window_is_traced() -> None:
+    model = PhoneModel(make_student(max_tokens=5))
+    length = torch.export.Dim("length", min=LEAST_TOKENS, max=5)
+    program = torch.export.export(
+        model, example_inputs(model.config), dynamic_shapes=({1: length}, {1: length})
+    ).module()
+    for tokens in (2, 4, 5):
+        ids = torch.arange(5, 5 + tokens)[None]
+        torch.testing.assert_close(program(ids, torch.ones_like(ids)), model(ids, torch.ones_like(ids)))

@@ -121,6 +121,22 @@ def test_how_a_bare_encoder_is_read_is_the_callers_choice() -> None:
     assert (student.config.pooling, student.config.prefix, student.config.max_tokens) == ("cls", "query: ", 9)
 
 
+def test_the_newest_run_says_itself_how_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs/one", "2024-05-01T10:00:00+00:00")
+    with pytest.raises(InputError, match=r"is a student, .* leave out prefix, pooling"):
+        find_source(None, SourceOptions(prefix="query: ", pooling="cls"))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "problem"),
+    [("\ud800", r"holds U\+D800"), ("\u202equery: ", r"holds U\+202E"), ("query " * 1000, "has 6000 characters")],
+)
+def test_a_prefix_that_no_bundle_may_have_is_refused(prefix: str, problem: str) -> None:
+    with pytest.raises(InputError, match=f"^prefix: {problem}"):
+        SourceOptions(prefix=prefix)
+
+
 def test_a_student_says_itself_how_it_is_read(tmp_path: Path) -> None:
     folder = save_student(tmp_path / "mine", recurrences=2)
     assert find_source(folder).recurrences == 2

@@ -264,6 +264,12 @@ def test_a_contradiction_about_case_is_reported(tmp_path: Path, warnings: list[s
         assert len(warnings) == count
 
 
+def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert", vocab_size=300)
+    with pytest.raises(InputError, match=r"tokenizer\.json: the tokenizer has ids up to \d+, the token embeddings 300"):
+        import_encoder(tmp_path)
+
+
 def test_a_text_has_room_for_a_token(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="max_tokens: 2 is too few"):
         import_encoder(encoder("bert"), pooling="mean", max_tokens=2)
@@ -337,7 +343,7 @@ def quantize_q4(matrix: np.ndarray) -> bytes:
 
 
 def write_e5s1(path: Path, weights: dict[str, np.ndarray]) -> None:
-    head = struct.pack("<4s4x7ifi", b"E5S1", 32, 1, 4, 64, 96, 40, 2, 1e-12, 0)
+    head = struct.pack("<4s4x7ifi", b"E5S1", 32, 1, 4, 64, 400, 40, 2, 1e-12, 0)
     pieces = struct.pack("<5iQ", 3, 0, 2, 1, 3, 5) + bytes(4 * 4 + 3 * 4) + b"hello"
     rest = struct.pack("<iI", 1, 2) + b"ab"
     data = [
@@ -361,7 +367,7 @@ def small_e5s1_weights() -> dict[str, np.ndarray]:
     def matrix(*shape: int) -> np.ndarray:
         return generator.normal(size=shape).astype(np.float32)
 
-    weights = {"emb.word": matrix(96, 32), "emb.pos": matrix(40, 32), "emb.type": matrix(2, 32)}
+    weights = {"emb.word": matrix(400, 32), "emb.pos": matrix(40, 32), "emb.type": matrix(2, 32)}
     weights |= {"emb.ln.w": matrix(32), "emb.ln.b": matrix(32)}
     for part in ("q", "k", "v", "ao"):
         weights |= {f"l0.{part}.w": matrix(32, 32), f"l0.{part}.b": matrix(32)}
@@ -373,7 +379,7 @@ def test_an_e5s1_file_is_read_whole(tmp_path: Path) -> None:
     weights = small_e5s1_weights()
     write_e5s1(tmp_path / "small.bin", weights)
     config, read = read_e5s1(tmp_path / "small.bin")
-    assert (config.hidden_size, config.unit_layers, config.vocab_size, config.pad_token_id) == (32, 1, 96, 1)
+    assert (config.hidden_size, config.unit_layers, config.vocab_size, config.pad_token_id) == (32, 1, 400, 1)
     np.testing.assert_array_equal(read["embeddings.LayerNorm.bias"], weights["emb.ln.b"])
     np.testing.assert_array_equal(read["encoder.layer.0.attention.output.LayerNorm.weight"], weights["l0.aln.w"])
     error = np.abs(read["encoder.layer.0.output.dense.weight"].numpy() - weights["l0.fo.w"])

@@ -168,6 +168,31 @@ def test_save_and_load_give_the_same_model(tmp_path: Path) -> None:
     assert (encode(loaded, loaded_tokenizer, ["rain"]) == encode(student, tokenizer, ["rain"])).all()
 
 
+def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    make_student(vocab_size=tokenizer.get_vocab_size() - 5).save(tmp_path, tokenizer)
+    with pytest.raises(
+        InputError, match=r"tokenizer\.json: the tokenizer has ids up to 39\d, the token embeddings 39\d"
+    ):
+        Student.load(tmp_path)
+
+
+def test_a_prefix_that_no_bundle_may_have_is_refused(tmp_path: Path) -> None:
+    make_student().save(tmp_path, make_tokenizer())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"prefix": "\x1b[31m"}))
+    with pytest.raises(InputError, match=r"config\.json: prefix holds U\+001B, which cannot be printed; correct it"):
+        Student.load(tmp_path)
+
+
+def test_a_window_beyond_the_positions_is_refused(tmp_path: Path) -> None:
+    make_student(max_tokens=158).save(tmp_path, make_tokenizer())
+    assert Student.load(tmp_path)[0].config.max_tokens == 158
+    make_student(max_tokens=159).save(tmp_path, make_tokenizer())
+    with pytest.raises(InputError, match=r"config\.json: max_tokens is 159, but there are positions for 158 tokens"):
+        Student.load(tmp_path)
+
+
 def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(InputError, match="'bert', not 'xcompress-student'"):

@@ -1,5 +1,7 @@
+import errno
 import io
 import stat
+import sys
 import zipfile
 from pathlib import Path
 
@@ -129,6 +131,15 @@ def test_the_fingerprint_of_pieces_follows_each(tmp_path: Path) -> None:
     (tmp_path / "parts" / "model.zip.003").write_bytes(b"changed")
     assert fingerprint(reference) != before
     assert (first, resolve(reference).read_bytes()) == (b"0123456789", b"012345changed")
+
+
+def test_a_piece_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(sys.modules[fingerprint.__module__], "sha256_of", refuse)
+    with pytest.raises(InputError, match=r"model\.zip\.001: cannot be read \(Permission denied\); correct its perm"):
+        resolve(in_pieces(tmp_path / "parts", b"0123456789"))
 
 
 def test_a_missing_piece_and_a_folder_among_pieces(tmp_path: Path) -> None:

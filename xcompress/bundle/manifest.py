@@ -8,7 +8,7 @@ from typing import Any
 
 from xcompress.errors import InputError, first_line
 from xcompress.files import check_encoding, read_json, sha256_of, write_json
-from xcompress.printable import UNPRINTABLE
+from xcompress.tokenizer_file import prefix_problem
 
 MANIFEST = "manifest.json"
 """A run folder has a file of this name, too; see `is_bundle`."""
@@ -57,7 +57,6 @@ _OPTIONAL |= {"release": dict, "target": str, "operators": str, "vocab_size": in
 _TYPE_NAMES = {int: "a whole number", str: "text", dict: "a mapping", list: "a list"}
 _MINIMUM = {"format": 1, "dimension": 1, "max_tokens": 1, "pad_token_id": 0, "vocab_size": 1}
 _MAXIMUM = 2**31 - 1
-_LONGEST_PREFIX = 1000
 _LONGEST_NAME = 255
 """Bytes of a file's name that file systems allow."""
 
@@ -145,11 +144,8 @@ def _check_values(file: Path, manifest: Mapping[str, Any]) -> None:
             raise InputError(f"{file}: {key} is {value}, {limit}; {EXPORT_AGAIN}")
     if manifest["format"] > FORMAT:
         raise InputError(f"{file}: format {manifest['format']}, this version reads {FORMAT}; upgrade xcompress")
-    prefix = manifest["prefix"]
-    if control := UNPRINTABLE.search(prefix):
-        raise InputError(f"{file}: prefix holds U+{ord(control[0]):04X}, which cannot be printed; {EXPORT_AGAIN}")
-    if len(prefix) > _LONGEST_PREFIX:
-        raise InputError(f"{file}: prefix has {len(prefix)} characters, more than {_LONGEST_PREFIX}; {EXPORT_AGAIN}")
+    if problem := prefix_problem(manifest["prefix"]):
+        raise InputError(f"{file}: prefix {problem}; {EXPORT_AGAIN}")
     mean, dimension = manifest.get("mean_vector", []), manifest["dimension"]
     are_numbers = all(isinstance(value, int | float) and -1 <= value <= 1 for value in mean)
     if mean and not (len(mean) == dimension and are_numbers):

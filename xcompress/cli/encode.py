@@ -51,7 +51,7 @@ Long = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(
-        help="Number of threads; default: chosen by the engine.",
+        help="Number of threads; default: 1 for bundles exported for phones and browsers, else chosen by the engine.",
         metavar="INTEGER",
         parser=whole_number("--threads", 1, MOST_THREADS),
     ),

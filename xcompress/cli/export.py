@@ -58,7 +58,8 @@ def export(
     vocabulary: Annotated[
         int | None,
         typer.Option(
-            help="Maximum size of the trimmed vocabulary; needs --languages or --text.",
+            help="Trim the vocabulary to this many of the most frequent tokens, plus the tokens that they need; needs "
+            "--languages or --text.",
             metavar="INTEGER",
             parser=whole_number("--vocabulary", 1, 100_000_000),
         ),
@@ -102,7 +103,9 @@ def export(
     ] = None,
     text: Annotated[
         list[Path] | None,
-        typer.Option(help="Your sentences (one per line, or TSV) for calibration and verification; repeatable."),
+        typer.Option(
+            help="Your sentences (one per line, or TSV) to calibrate, verify and count tokens on; repeatable."
+        ),
     ] = None,
     recurrence: Annotated[
         Recurrence | None,

@@ -99,12 +99,14 @@ def check_gate(
     after: Mapping[str, float],
     points: float,
     measure_costs: Callable[[], Sequence[Cost]] = tuple,
+    advice: str = "use a larger --gate",
 ) -> None:
     """Refuse an export that loses too much.
 
     :param before: scores in float32, as `graded_scores` returns them.
     :param points: the points that any language pair may lose.
     :param measure_costs: measures the cost of each product; called only when a pair lost too much.
+    :param advice: what to do then.
     :raises GateError: with the pairs that lost most and the products that cost most.
     """
     if not before:
@@ -117,12 +119,13 @@ def check_gate(
     if costs := measure_costs():
         highest = ", ".join(map(str, costs[:_NAMED]))
         message += f"; the products that cost most (mean of 1 - cosine saved in fp32): {highest}"
-    raise GateError(f"{message}; use --precision auto, or a larger --gate")
+    raise GateError(f"{message}; {advice}")
 
 
 def explain_regressions(regressions: Sequence[Regression]) -> str:
     """Describe in one line what was lost where."""
-    measure = "cosines to PyTorch x 100" if "cosine" in regressions[0].pair else "Spearman x 100 on graded pairs"
+    # a bound is missed by a figure in several words, see `find_violations`
+    measure = "figures x 100 with bounds" if " " in regressions[0].pair else "Spearman x 100 on graded pairs"
     more = f" and {len(regressions) - _NAMED} more" if len(regressions) > _NAMED else ""
     return f"{measure} fell in {', '.join(map(str, regressions[:_NAMED]))}{more}"
 
@@ -370,7 +373,7 @@ class Candidate:
         reference: Reference,
         bounds: Bounds | None = None,
     ) -> SearchResult:
-        """Raise products until no language pair loses more than some points, and all cosines are within their bounds.
+        """Raise products until no language pair loses more than some points, and all figures are within their bounds.
 
         Prints the result.
 
@@ -382,7 +385,7 @@ class Candidate:
             assert isinstance(encoder, GraphEncoder)
             regressions = find_regressions(before, graded_scores(encoder, languages), points)
             violations = [] if regressions else find_violations(encoder.session, reference, bounds or Bounds())
-            return regressions or [Regression(what, 100 * bound, 100 * cosine) for what, bound, cosine in violations]
+            return regressions or [Regression(what, 100 * bound, 100 * figure) for what, figure, bound in violations]
 
         sizes = {name: matmul.weight.size for name, matmul in matmuls(self.prepared.student).items()}
         result = search(self._build, self.levels(), find, sizes, *self._sample())

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from xcompress.bundle.manifest import COREML, OPENVINO, PHONE_FILES
+from xcompress.bundle.manifest import COREML, FLOAT, OPENVINO, PHONE_FILES
 from xcompress.files import megabytes
 from xcompress.printable import code_span, markdown_text, printable, table_cell
 
@@ -79,9 +79,7 @@ vectors = session.run(["sentence_embedding"], feeds)[0]
 {openvino}{phones}## Limits
 
 - Texts beyond {max_tokens} tokens are cut. Other languages than those it was trained for may work badly or not at all.
-- The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
-  Weights are chosen so that the 16-bit sums of x86 CPUs without them cannot overflow; no other CPU was tried.
-{limits}
+{int8}{limits}
 ## Checked at export
 
 {checks}
@@ -95,6 +93,10 @@ model = SentenceTransformer("path/to/this/folder", backend="openvino")
 
 """
 
+_INT8_LIMIT = """\
+- The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
+  Weights are chosen so that the 16-bit sums of x86 CPUs without them cannot overflow; no other CPU was tried.
+"""
 
 _PHONE_SECTIONS = {
     "executorch": """With ExecuTorch on a phone: the method `forward` of `executorch/model.pte` (XNNPACK backend) takes
@@ -141,6 +143,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
     :param release: for a released model, what it was trained on, how it scores and what it is bad at.
     """
     prefix, bottleneck, codes = manifest["prefix"], manifest["bottleneck"], list(manifest["languages"])
+    is_factored = bottleneck is not None and bottleneck["form"] == "factored"
     files = manifest["files"]
     graphs = [name for name in files if name.endswith(".onnx")]
     # hubs read licence and languages in the header
@@ -163,7 +166,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         title=f"xcompress {release.name}" if release else markdown_text(manifest["source"]),
         opened=f"Encoder.released({_quoted(release.name)})" if release else 'Encoder("path/to/this/folder")',
         normalized="They have unit length." if manifest["normalize"] else "They are not normalised.",
-        table_width=bottleneck["width"] if bottleneck else manifest["hidden_size"],
+        table_width=bottleneck["width"] if is_factored else manifest["hidden_size"],
         prefix=table_cell(code_span(prefix)) if prefix else "none",
         first_text=_quoted(f"{prefix}A first sentence."),
         second_text=_quoted(f"{prefix}Ein zweiter Satz."),
@@ -171,6 +174,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         files="\n".join(f"| {markdown_text(name)} | {megabytes(size)} |" for name, size in _sizes(manifest).items()),
         scores=release.rows if release else _run_scores(manifest.get("dev")),
         sections=release.sections if release else "",
+        int8="" if manifest.get("precision") in FLOAT else _INT8_LIMIT,
         limits=release.limits if release else "",
         graph=_quoted(max(graphs, key=len)),
         graph_path=_quoted(f"path/to/this/folder/{max(graphs, key=len)}"),

@@ -98,7 +98,7 @@ class ExportConfig:
     languages: Sequence[str] = ()
     """Trim the vocabulary to these languages."""
     vocabulary: int | None = None
-    """Trim the vocabulary to at most this many tokens."""
+    """Trim the vocabulary to this many of the most frequent tokens, plus the tokens that they need."""
     max_tokens: int | None = None
     """Truncate texts to this many tokens, and drop the position embeddings beyond."""
     dimension: int | None = None
@@ -160,6 +160,26 @@ class ExportConfig:
         ort = defaults.ort and self.precision != "int4" if self.ort is None else self.ort
         recurrence, operators = self.recurrence or defaults.recurrence, self.operators or defaults.operators
         return replace(defaults, recurrence=recurrence, ort=ort, operators=operators)
+
+    def closer_precision(self) -> str | None:
+        """Return the smallest precision of this target that loses less, or None where there is none."""
+        closer = {"int8": ("auto", "fp16", "fp32"), "int4": ("auto",), "auto": ("fp16",), "fp16": ("fp32",), "fp32": ()}
+        allowed = self.settings().precisions or get_args(Precision)
+        if self.table != "auto":  # which floats do not have
+            allowed = tuple(precision for precision in allowed if precision not in FLOAT)
+        return next((precision for precision in closer[self.precision] if precision in allowed), None)
+
+    def student_changes(self) -> list[str]:
+        """Return the options that change the student itself, whatever the precision, as the command line has them."""
+        values = {
+            "--recurrences": self.recurrences,
+            "--languages": self.languages,
+            "--vocabulary": self.vocabulary,
+            "--max-tokens": self.max_tokens,
+            "--dim": self.dimension,
+            "--center": self.center,
+        }
+        return [name for name, value in values.items() if value]
 
     def to_dict(self) -> dict[str, object]:
         """Return the options as values that JSON can hold."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from xcompress.bundle.phone_runtimes import LEAST_TOKENS
-from xcompress.export.phone import PhoneModel
+from xcompress.export.phone import PhoneModel, example_inputs
 from xcompress.python_process import is_installed
 
 SMALL = 2048
@@ -46,12 +46,11 @@ def write_coreml(model: PhoneModel, package: Path, *, quantize: bool) -> None:
 
         # torch.export, as coremltools 9.0 fails on sizes in the traces of torch 2.13
         most = model.config.max_tokens
-        tokens = min(16, most)  # stands for any number
-        example = torch.full((1, tokens), model.config.pad_token_id), torch.ones(1, tokens, dtype=torch.int64)
+        example = example_inputs(model.config)
         length = torch.export.Dim("length", min=LEAST_TOKENS, max=most)
         program = torch.export.export(model, example, dynamic_shapes=({1: length}, {1: length}))
 
-        shape = (1, coremltools.RangeDim(LEAST_TOKENS, most, default=tokens))
+        shape = (1, coremltools.RangeDim(LEAST_TOKENS, most, default=example[0].shape[1]))
         converted = coremltools.convert(
             program.run_decompositions({}),
             inputs=[coremltools.TensorType(name, shape, np.int32) for name in ("input_ids", "attention_mask")],

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from xcompress.bundle.phone_runtimes import LEAST_TOKENS
-from xcompress.export.phone import PhoneModel
+from xcompress.export.phone import PhoneModel, example_inputs
 from xcompress.modeling.student import Student
 
 
@@ -26,12 +26,10 @@ def write_executorch(student: Student, file: Path, *, quantize: bool, fold: bool
     model = PhoneModel(student, fold=fold, int8_rows=quantize)
     if quantize:
         _quantize(model)
-    # 16 tokens stand for any number
-    example = torch.full((1, 16), student.config.pad_token_id), torch.ones(1, 16, dtype=torch.int64)
     length = torch.export.Dim("length", min=LEAST_TOKENS, max=student.config.max_tokens)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        program = torch.export.export(model, example, dynamic_shapes=({1: length}, {1: length}))
+        program = torch.export.export(model, example_inputs(student.config), dynamic_shapes=({1: length}, {1: length}))
         lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(lowered.buffer)

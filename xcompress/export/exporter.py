@@ -10,29 +10,31 @@ from typing import Any
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.engines import INSTALL_OPENVINO, OpenVinoSession, has_openvino
+from xcompress.bundle.engines import INSTALL_OPENVINO, OpenVinoSession, Session, has_openvino
+from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import (
     COREML,
     COREML_NOT_RUN,
     FLOAT,
     GRAPHS,
+    HASH,
     MANIFEST,
     OPENVINO,
     PHONE_FILES,
     PHONE_NAMES,
+    content_hash,
     is_bundle,
-    is_unchanged,
 )
 from xcompress.bundle.phone_runtimes import has_runtime, install_command, open_phone_session
 from xcompress.bundle.sentencepiece_model import count_equal, write_sentencepiece
 from xcompress.errors import InputError
-from xcompress.export.accuracy import Candidate, GraphEncoder, check_gate, graded_scores
+from xcompress.export.accuracy import Candidate, Cost, GraphEncoder, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
 from xcompress.export.coreml import has_coremltools, write_coreml
 from xcompress.export.executorch import write_executorch
 from xcompress.export.folder import write_bundle
-from xcompress.export.graph import decide_folding, options_for, write_graph, write_openvino, write_ort
+from xcompress.export.graph import check_size, decide_folding, options_for, write_graph, write_openvino, write_ort
 from xcompress.export.litert import has_litert_torch, write_litert
 from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
@@ -40,6 +42,7 @@ from xcompress.export.prepare import Prepared, prepare
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import (
+    ADVICE,
     SLOW_SAMPLE,
     Bounds,
     Graph,
@@ -49,7 +52,7 @@ from xcompress.export.verify import (
     verify_quantized,
     verify_sample,
 )
-from xcompress.files import hash_of, megabytes, prepare_target, read_json, sha256_of, whole_folder
+from xcompress.files import hash_of, megabytes, prepare_target, read_mapping, sha256_of, whole_folder
 from xcompress.machine import installed_versions
 from xcompress.modeling.student import Student, encode, token_ids
 
@@ -105,7 +108,7 @@ def export(
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")
         return target
-    _check_target(target, model)
+    _check_target(target, model, force=force)
     if model.run and not model.run.get("finished"):
         console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
     depth = "" if recurrences is None else f" with {recurrences} recurrences"
@@ -117,20 +120,30 @@ def export(
 
 
 def is_current(bundle: Path, made_from: str) -> bool:
-    """Tell whether a bundle was made from the same inputs and still has all its files."""
-    manifest = read_json(bundle / MANIFEST) if (bundle / MANIFEST).is_file() else None
-    if not isinstance(manifest, dict) or not is_unchanged(manifest):
+    """Tell whether an export was made from the same inputs, and its manifest and files are as they were written."""
+    try:
+        manifest = read_mapping(bundle / MANIFEST)
+        if manifest.get("made_from") != made_from or manifest.get(HASH) != content_hash(manifest):
+            return False
+        if not isinstance(manifest.get("files"), dict):
+            return False
+        check_bundle(bundle, manifest, everything=True)
+    except InputError:
         return False
-    files = {bundle / name: entry["bytes"] for name, entry in manifest.get("files", {}).items()}
-    complete = all(file.is_file() and file.stat().st_size == size for file, size in files.items())
-    return manifest.get("made_from") == made_from and complete
+    return True
 
 
-def _check_target(target: Path, source: Source) -> None:
-    """Check that the folder may be replaced and that the graphs fit on the disk."""
+def _check_target(target: Path, source: Source, *, force: bool) -> None:
+    """Check that the folder may be replaced and that the graphs fit on the disk.
+
+    :param force: replace a damaged bundle, too.
+    """
     if target.is_file():
         raise InputError(f"{target}: is a file; name a folder for the bundle")
-    if target.is_dir() and any(target.iterdir()) and not is_bundle(target):
+    if _is_damaged(target):
+        if not force:
+            raise InputError(f"{target / MANIFEST}: is damaged; add --force (force=True) to replace the whole folder")
+    elif target.is_dir() and any(target.iterdir()) and not is_bundle(target):
         raise InputError(f"{target}: is not empty and not a bundle; name another folder, as this one would be replaced")
     if source.student.is_file():
         weights = 8 * source.student.stat().st_size  # an E5S1 file stores 4 bits per weight
@@ -142,6 +155,17 @@ def _check_target(target: Path, source: Source) -> None:
             f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
             "free space or choose another folder"
         )
+
+
+def _is_damaged(folder: Path) -> bool:
+    """Tell whether a folder has the graphs of a bundle, and a manifest that is no JSON or no mapping."""
+    if not (folder / GRAPHS["fp32"]).parent.is_dir() or not (folder / MANIFEST).is_file():
+        return False
+    try:
+        read_mapping(folder / MANIFEST)
+    except InputError:
+        return True
+    return False
 
 
 def _free_bytes(path: Path) -> int:
@@ -171,12 +195,13 @@ def make_bundle(
     read_calibration_text = partial(calibration_text, source, languages, config.text)
     prepared = prepare(original, original_tokenizer, config, read_calibration_text)
     student, recurrence = prepared.student, config.settings().recurrence
+    fold, why = decide_folding(student.config, config.bottleneck)
+    check_size(student, fold=fold)
     text = verification_text(source, languages, config.text)
     with console.bar("encoded with PyTorch", sum(map(len, text.values()))) as ticker:
         reference = make_reference(student, prepared.tokenizer, text, ticker.advance)
 
     # the float32 graph, also where only a smaller one is kept: it shows whether the graph is right at all
-    fold, why = decide_folding(student.config, config.bottleneck)
     candidate = Candidate(prepared, options_for("fp32", recurrence, fold, {}))
     job = _Job(folder, config, reference, bounds)
     parity = {"fp32": job.write_and_verify("fp32", candidate)}
@@ -197,8 +222,13 @@ def make_bundle(
         console.say(f"bottleneck {form}: {why}")
         manifest["bottleneck"] = {"width": student.config.bottleneck, "form": form, "why": why}
 
-    # the smaller graph
+    # what the options cost that change the student itself, before any precision is blamed for it
     before = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages)
+    if before and job.gate is not None and (options := config.student_changes()):
+        advice = f"float32 loses this already; change {', '.join(options)}, or use a larger --gate"
+        check_gate(before, graded_scores(candidate.open(), languages), job.gate, advice=advice)
+
+    # the smaller graph
     if job.precision != "fp32":
         candidate, entries = job.quantize(prepared, fold, read_calibration_text, languages, before)
         manifest |= entries
@@ -206,14 +236,13 @@ def make_bundle(
         if not config.settings().float32:
             for file in folder.glob(f"{GRAPHS['fp32']}*"):
                 file.unlink()
-    if config.settings().openvino:
-        parity["openvino"] = job.write_and_verify_openvino()
 
     # the accuracy gate
     after = graded_scores(candidate.open(), languages)
-    if config.gate is not None:
-        check_gate(before, after, config.gate, candidate.costs)
+    job.check_gate(before, after, tuple if job.precision in FLOAT else candidate.costs)
     manifest["graded"] = {"before": before, "after": after}
+    if config.settings().openvino:
+        parity["openvino"], manifest["graded"]["openvino"] = job.write_and_verify_openvino(prepared, languages, before)
     if phone := config.settings().phone:
         measured = job.write_and_verify_phone(phone, prepared, fold, languages, before)
         parity[phone], manifest["graded"][phone] = measured
@@ -258,19 +287,59 @@ class _Job:
         """The precision of the graph that is opened by default."""
         return "int8" if self.config.precision == "auto" else self.config.precision
 
+    @property
+    def advice(self) -> str:
+        """What to do about a graph beyond its bounds."""
+        closer = self.config.closer_precision()
+        ways = [f"export with --precision {closer}"] if closer else []
+        # ranges are measured on text in ONNX alone, and not in fp16
+        if self.precision not in FLOAT and not self.config.settings().precisions:
+            ways.append("calibrate on text like yours (--text)")
+        return ", ".join([*ways, f"or {ADVICE}" if ways else ADVICE])
+
+    @property
+    def gate(self) -> float | None:
+        """The points that a language pair may lose; None where no score is checked."""
+        is_default = self.config.gate is None and self.config.precision == "auto"
+        return GATE if is_default else self.config.gate
+
+    def check_gate(
+        self,
+        before: Mapping[str, float],
+        after: Mapping[str, float],
+        measure_costs: Callable[[], Sequence[Cost]] = tuple,
+    ) -> None:
+        """Refuse an export that loses more than the user's gate allows; see `accuracy.check_gate`."""
+        if self.config.gate is None:
+            return
+        closer = self.config.closer_precision()
+        advice = f"use --precision {closer}, or a larger --gate" if closer else "use a larger --gate"
+        check_gate(before, after, self.config.gate, measure_costs, advice)
+
     def write_and_verify(self, precision: str, candidate: Candidate) -> dict[str, Any]:
-        """Write a graph and compare it with PyTorch, in ORT format if that is written; return the measurements."""
+        """Write a graph and compare it with PyTorch, then in ORT format if that is written, too.
+
+        :returns: the measurements of the file to open.
+        """
         file = self.folder / GRAPHS[precision]
         write_graph(candidate.prepared.student, candidate.options, file, external=self.config.external_data)
+        measured = self._verify(file, precision, f"{precision} checked")
         if self.config.settings().ort and precision == self.precision:
-            file = write_ort(file)
-        return self._verify(file, precision, f"{precision} checked")
+            measured = self._verify(write_ort(file), precision, f"{precision} checked in ORT format")
+        return measured
 
-    def write_and_verify_openvino(self) -> dict[str, Any]:
-        """Write the default graph in OpenVINO's format, and compare it there with PyTorch; return the measurements."""
+    def write_and_verify_openvino(
+        self, prepared: Prepared, languages: Sequence[str], before: Mapping[str, float]
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """Write the default graph in OpenVINO's format, and compare it there with PyTorch.
+
+        The parameters and results are those of `write_and_verify_phone`.
+
+        :raises GateError: when the file is too far from PyTorch, or loses more than the gate allows.
+        """
         file = write_openvino(self.folder / GRAPHS[self.precision], self.folder / OPENVINO)
         session = OpenVinoSession(file, 0, exact=self.precision in FLOAT)
-        return self._verify(session, self.precision, "checked in OpenVINO")
+        return self._verify_and_score(session, "OpenVINO", prepared, languages, before)
 
     def write_and_verify_phone(
         self, runtime: str, prepared: Prepared, fold: bool, languages: Sequence[str], before: Mapping[str, float]
@@ -286,10 +355,23 @@ class _Job:
         write = write_litert if runtime == "litert" else write_executorch
         write(prepared.student, file, quantize=self.precision == "int8", fold=fold)
         session = open_phone_session(runtime, file, 0)
-        measured = self._verify(session, self.precision, f"checked in {PHONE_NAMES[runtime]}")
+        return self._verify_and_score(session, PHONE_NAMES[runtime], prepared, languages, before)
+
+    def _verify_and_score(
+        self,
+        session: Session,
+        engine: str,
+        prepared: Prepared,
+        languages: Sequence[str],
+        before: Mapping[str, float],
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """Compare a file of another engine with PyTorch, and check the gate there.
+
+        :param engine: its name, for the progress bar.
+        """
+        measured = self._verify(session, self.precision, f"checked in {engine}")
         scores = graded_scores(GraphEncoder(prepared, session), languages)
-        if self.config.gate is not None:
-            check_gate(before, scores, self.config.gate)
+        self.check_gate(before, scores)
         return measured, scores
 
     def write_and_check_coreml(self, student: Student, fold: bool) -> dict[str, Any]:
@@ -307,7 +389,9 @@ class _Job:
         # coremltools' numpy operators show that the network is right; only Core ML can show that it runs
         with console.bar("evaluated in numpy", min(SLOW_SAMPLE, len(self.reference.all_sentences)) + 1) as ticker:
             bounds = self.bounds or Bounds.of(self.precision)
-            evaluated = verify_sample(program.encode, f"{COREML} in numpy", self.reference, bounds, ticker.advance)
+            evaluated = verify_sample(
+                program.encode, f"{COREML} in numpy", self.reference, bounds, ticker.advance, self.advice
+            )
         console.say(
             f"{COREML}: {COREML_NOT_RUN}. In numpy: cosine to PyTorch {evaluated['mean_cosine']:.4f} on average, "
             f"{evaluated['worst_cosine']:.4f} at worst, {evaluated['texts']} texts"
@@ -326,7 +410,7 @@ class _Job:
         with console.bar(label, len(self.reference.all_sentences)) as ticker:
             if precision == "fp32":
                 return verify_fp32(graph, self.reference, self.bounds, ticker.advance)
-            return verify_quantized(graph, self.reference, self.bounds, precision, ticker.advance)
+            return verify_quantized(graph, self.reference, self.bounds, precision, ticker.advance, self.advice)
 
     def quantize(
         self,
@@ -351,9 +435,8 @@ class _Job:
         )
         candidate = Candidate(prepared, options)
         entries: dict[str, Any] = {"calibrated_on": len(sentences)}
-        if config.precision == "auto":
-            points = GATE if config.gate is None else config.gate
-            result = candidate.search(before, points, languages, self.reference, self.bounds)
+        if config.precision == "auto" and self.gate is not None:
+            result = candidate.search(before, self.gate, languages, self.reference, self.bounds)
             candidate = candidate.with_levels(result.levels)
             entries["trade"] = result.to_dict()
         return candidate, entries | {"levels": candidate.levels()}

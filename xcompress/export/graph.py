@@ -147,16 +147,26 @@ def build(student: Student, options: GraphOptions | None = None) -> onnx.ModelPr
         an activation, the token vectors are the head's inputs, (N, L, H).
     :raises InputError: when the graph would exceed the size limit of a file.
     """
-    options, config = options or GraphOptions(), student.config
+    options = options or GraphOptions()
+    check_size(student, fold=options.fold)
+    return _GraphBuilder(student, options).build()
+
+
+def check_size(student: Student, *, fold: bool) -> None:
+    """Check that the float32 graph fits into a file.
+
+    :param fold: whether the bottleneck is folded.
+    :raises InputError: when it does not.
+    """
+    config = student.config
     numbers = sum(weight.numel() for weight in student.parameters())
-    if options.fold and config.bottleneck:
+    if fold and config.bottleneck:
         numbers += config.vocab_size * (config.hidden_size - config.bottleneck)
     if 4 * numbers > _MAX_BYTES:
         raise InputError(
             f"export: the float32 graph would take {4 * numbers / 1e9:.1f} GB, an ONNX file holds at most "
-            f"{_MAX_BYTES / 1e9:.1f}; give the student a bottleneck or trim its vocabulary"
+            f"{_MAX_BYTES / 1e9:.1f}; trim the vocabulary (--languages de,en), or give the student a bottleneck"
         )
-    return _GraphBuilder(student, options).build()
 
 
 @dataclass(frozen=True)

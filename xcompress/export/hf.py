@@ -15,7 +15,7 @@ from torch import Tensor
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.manifest import MANIFEST, is_bundle, list_files
+from xcompress.bundle.manifest import is_bundle, list_files, write_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.card import yaml_text
 from xcompress.export.exporter import is_current
@@ -157,7 +157,7 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
         "parity": {"max_abs_difference": difference, "bound": BOUND},
         "files": list_files(folder),
     }
-    write_json(folder / MANIFEST, manifest)
+    write_manifest(folder, manifest)
 
 
 def check_supported(config: StudentConfig) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xcompress.modeling.student import Layer, Student
+from xcompress.modeling.student import Layer, Student, StudentConfig
 
 _MASKED_SCORE = -1e4
 """Added to the attention score of a padded token; exp(-1e4) is 0 in float32."""
@@ -130,6 +130,12 @@ class PhoneModel(nn.Module):
             length = torch.sqrt((sentence * sentence).sum(1, keepdim=True))
             sentence = sentence / length.clamp(min=_LEAST_NORM)
         return sentence
+
+
+def example_inputs(config: StudentConfig) -> tuple[Tensor, Tensor]:
+    """Return `input_ids` and `attention_mask` to trace a `PhoneModel` with; their 16 tokens stand for any number."""
+    tokens = min(16, config.max_tokens)
+    return torch.full((1, tokens), config.pad_token_id), torch.ones(1, tokens, dtype=torch.int64)
 
 
 def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:

@@ -20,13 +20,17 @@ from xcompress.recipe.yaml_text import LARGEST, parse_yaml
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import joined_name
 from xcompress.sources.model_folder import check_model_folder
+from xcompress.tokenizer_file import prefix_problem
 
 _EXPECTED = "give a run (runs/<name>), the folder of a student or encoder, or a reference to one"
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How to read an encoder, where its own files do not say."""
+    """How to read an encoder, where its own files do not say.
+
+    :raises InputError: when a bundle could not have the prefix.
+    """
 
     tokenizer: Path | None = None
     """A tokenizer.json, where the encoder has none."""
@@ -36,6 +40,10 @@ class SourceOptions:
     """mean or cls."""
     max_tokens: int | None = None
     """Truncate texts to this many tokens, if the encoder accepts as many."""
+
+    def __post_init__(self) -> None:
+        if problem := prefix_problem(self.prefix):
+            raise InputError(f"prefix: {problem}; give another")
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
     :raises InputError: when there is no such model, or it is incomplete.
     """
     if reference is None:
-        return _check(_run_source(_newest_run(RUNS)), SourceOptions())
+        return _check(_run_source(_newest_run(RUNS)), options or SourceOptions())
     text, options = str(reference).strip(), options or SourceOptions()
     if _is_local(text):
         return _find_local(as_path(text), options)

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xcompress.errors import InputError, short_repr
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 LARGEST: Mapping[str, int] = {
     "vocab_size": 100_000_000,
@@ -91,6 +95,21 @@ def check_fits(sizes: Mapping[str, int | None], weights: int, file: Path) -> Non
         raise InputError(
             f"{file}: {weights:,} weights, but the configuration describes {parameters:,} or more; give a complete "
             "encoder"
+        )
+
+
+def check_ids(tokenizer: "Tokenizer", rows: int, file: Path) -> None:
+    """Check that a tokenizer has no ids beyond the token embeddings.
+
+    :param rows: V, rows of the token embeddings.
+    :param file: its tokenizer.json, for error messages.
+    :raises InputError: when it has some.
+    """
+    highest = max(tokenizer.get_vocab().values(), default=0)
+    if highest >= rows:
+        raise InputError(
+            f"{file}: the tokenizer has ids up to {highest}, the token embeddings {rows} rows; they do not belong "
+            "together, give the tokenizer.json that came with the weights"
         )
 
 

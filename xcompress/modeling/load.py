@@ -11,7 +11,7 @@ from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import read_json, read_mapping
 from xcompress.modeling.architectures import BERT_NAMES, Architecture, load_state, read_architecture, to_student_names
-from xcompress.modeling.bounds import check_fits
+from xcompress.modeling.bounds import check_fits, check_ids
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.st_folder import (
     folders_of,
@@ -70,7 +70,7 @@ def import_encoder(
     check_fits(vars(config), sum(map(Tensor.numel, weights.values())), path)
     student = Student(config)
     load_state(student, to_student_names(weights, names, config.unit_layers), path)
-    return student.eval(), _open_tokenizer(path, tokenizer)
+    return student.eval(), _open_tokenizer(path, tokenizer, config.vocab_size)
 
 
 def is_student(path: Path) -> bool:
@@ -141,7 +141,7 @@ def _import_pipeline(
     check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
     student = Student(config)
     load_state(student, state, transformer)
-    opened = _open_tokenizer(transformer, tokenizer)
+    opened = _open_tokenizer(transformer, tokenizer, config.vocab_size)
     if is_lowercased(transformer):
         normalizer = opened.normalizer
         if normalizer is None:
@@ -175,13 +175,17 @@ def _choose_max_tokens(config: StudentConfig, of_model: int | None, requested: i
     return min(limit for limit in (positions, of_model, requested) if limit is not None)
 
 
-def _open_tokenizer(path: Path, named: Path | None) -> Tokenizer:
-    """Open tokenizer.json; warn where transformers would override its setting of upper and lower case."""
+def _open_tokenizer(path: Path, named: Path | None, rows: int) -> Tokenizer:
+    """Open tokenizer.json; warn where transformers would override its setting of upper and lower case.
+
+    :param rows: V, rows of the token embeddings.
+    """
     file = tokenizer_file(path, named)
     try:
         tokenizer = read_tokenizer(file)
     except Exception as error:
         raise InputError(f"{file}: not a tokenizer.json ({error}); save the tokenizer again") from error
+    check_ids(tokenizer, rows, file)
     settings = file.with_name("tokenizer_config.json")
     lower_case = read_mapping(settings).get("do_lower_case") if settings.is_file() else None
     normalizer = tokenizer.normalizer

@@ -22,9 +22,9 @@ from torch.nn import functional
 
 from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import path_inside, read_mapping
-from xcompress.modeling.bounds import check_fits, check_sizes
+from xcompress.modeling.bounds import check_fits, check_ids, check_sizes
 from xcompress.modeling.packing import Packing
-from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, prefix_problem, read_tokenizer
 
 MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
@@ -109,6 +109,8 @@ class StudentConfig:
             raise InputError(f"head_activation {self.head_activation!r} needs a head; give head_size")
         if not isinstance(self.prefix, str):
             raise InputError(f"prefix is {self.prefix!r}, not a text; correct it")
+        if problem := prefix_problem(self.prefix):
+            raise InputError(f"prefix {problem}; correct it")
 
     @property
     def dimension(self) -> int:
@@ -378,9 +380,11 @@ class Student(nn.Module):
                 f"{file}: not the weights that config.json describes ({on_one_line(error)}); fetch it again"
             ) from error
         try:
-            return student.eval(), read_tokenizer(tokenizer)
+            opened = read_tokenizer(tokenizer)
         except ValueError as error:
             raise InputError(f"{tokenizer}: not a tokenizer.json ({on_one_line(error)}); fetch it again") from error
+        check_ids(opened, config.vocab_size, tokenizer)
+        return student.eval(), opened
 
 
 def read_config(folder: Path) -> StudentConfig:
@@ -393,9 +397,16 @@ def read_config(folder: Path) -> StudentConfig:
         raise InputError(f"{folder}: model_type is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
     known = {field.name for field in fields(StudentConfig)}
     try:
-        return StudentConfig(**{name: value for name, value in config.items() if name in known})
+        student = StudentConfig(**{name: value for name, value in config.items() if name in known})
     except (InputError, TypeError) as error:  # TypeError: a field is missing
         raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error
+    positions = student.max_position_embeddings - student.position_offset
+    if student.max_tokens > positions:
+        raise InputError(
+            f"{folder / 'config.json'}: max_tokens is {student.max_tokens}, but there are positions for {positions} "
+            "tokens; correct one of them"
+        )
+    return student
 
 
 def shallower(student: Student, recurrences: int) -> Student:

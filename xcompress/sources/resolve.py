@@ -64,15 +64,22 @@ def fingerprint(reference: str) -> str:
     """Return a hash of local files, or the reference itself where it is not local; nothing is fetched.
 
     A wheel's reference names its version, and so its content.
+
+    :raises InputError: when a local file cannot be read.
     """
     parts = parts_of(reference)
     if len(parts) > 1:
         return hash_of([fingerprint(part) for part in parts])
     path = as_path(reference)
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        return hash_of([(file.relative_to(path).as_posix(), sha256_of(file)) for file in files])
-    return sha256_of(path) if path.is_file() else reference
+    try:
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+            return hash_of([(file.relative_to(path).as_posix(), sha256_of(file)) for file in files])
+        return sha256_of(path) if path.is_file() else reference
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or path}: cannot be read ({error.strerror}); correct its permissions"
+        ) from error
 
 
 def is_here(reference: str) -> bool:
@@ -103,8 +110,9 @@ def _locate(reference: str) -> Path:
     parts = parts_of(reference)
     if len(parts) > 1:
         paths = [_locate(part) for part in parts]
+        content = fingerprint(reference)
         with explain_cache_errors():
-            return join_parts(paths, cache_folder() / "joined" / fingerprint(reference), reference)
+            return join_parts(paths, cache_folder() / "joined" / content, reference)
     if reference.startswith("wheel:"):
         return from_wheel(parse_wheel(reference), reference)
     path = as_path(reference)
