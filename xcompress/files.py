@@ -44,11 +44,13 @@ def cache_folder() -> Path:
 
     :raises InputError: when XCOMPRESS_CACHE starts with the home folder of an unknown user.
     """
-    import platformdirs  # a worker on another host may lack it
-
     chosen = os.environ.get("XCOMPRESS_CACHE")
+    if not chosen:
+        import platformdirs
+
+        return Path(platformdirs.user_cache_dir("xcompress", appauthor=False))
     try:
-        return Path(chosen or platformdirs.user_cache_dir("xcompress", appauthor=False)).expanduser()
+        return Path(chosen).expanduser()
     except RuntimeError as error:
         raise InputError(f"XCOMPRESS_CACHE: {short_repr(chosen)}: no such home folder; give the whole path") from error
 
@@ -81,9 +83,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     :raises InputError: when `path` cannot be written, or another process is writing it.
     """
-    check_target(path)
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; give the name of a file")
+    _check_file(path)
     with scratch_folder(path, _FILE_PATIENCE) as scratch:
         temporary = scratch / path.name
         with explain_write_error(path):
@@ -119,6 +119,22 @@ def check_target(path: Path) -> None:
         raise InputError(f"{path}: ~ is not replaced by a home folder here; write the whole path")
     with explain_write_error(path, every=True), suppress(FileNotFoundError):
         path.lstat()
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work whose result it is to hold.
+
+    :raises InputError: as `whole_file`.
+    """
+    _check_file(path)
+    with scratch_folder(path, _FILE_PATIENCE):
+        pass
+
+
+def _check_file(path: Path) -> None:
+    check_target(path)
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; give the name of a file")
 
 
 def check_encoding(path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 
 from tests.helpers.bench import measure_little
 from tests.helpers.student import bundle, save_student
@@ -166,6 +167,38 @@ def test_subjects_can_be_named() -> None:
     assert [one.name for one in subjects.subjects] == ["base", "first", "small, ONNX int8", "third"]
     assert [one.source for one in subjects.subjects][1:] == ["one", "two", "python:lengths:encode"]
     assert subjects.reference == "base"
+
+
+def test_a_label_changes_nothing_but_the_name() -> None:
+    make_run(Path("runs/tiny"))
+    found = find_subjects(["mine=runs/tiny/bundle"], "old=tiny")
+    assert [one.name for one in found.subjects[-2:]] == ["mine, ONNX fp32", "mine, ONNX int8"]
+    assert [(one.folder, one.run) for one in found.bundles] == [(Path("runs/tiny/bundle"), Path("runs/tiny"))]
+    assert (found.run, found.reference) == (Path("runs/tiny"), "old")
+    assert [one.broken for one in found.subjects] == [None] * len(found.subjects)
+
+
+def test_the_graph_that_a_bundle_opens_is_measured_where_its_manifest_names_a_missing_one() -> None:
+    shutil.copytree(bundle(), "loose")
+    (Path("loose") / "onnx/model_quantized.onnx").unlink()
+    found = find_subjects(["loose", "tiny"], "base=loose")
+    assert [(one.name, one.precision) for one in found.subjects[:2]] == [("base", "fp32"), ("small, ONNX fp32", "fp32")]
+
+
+def test_vectors_that_are_not_finite_fail_one_subject_alone() -> None:
+    shutil.copytree(bundle(), "loose")
+    weights = save_student(Path("diverged")) / "model.safetensors"
+    save_file({name: tensor.fill_(np.nan) for name, tensor in load_file(weights).items()}, weights)
+    report = bench(Path("loose"), reference="./diverged", config=SHORT)
+    assert [bool(one.failed) for one in report.results] == [True, False, False]
+    assert "sentences have NaN or infinity" in str(report.results[0].failed)
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run._Bench, "run", lambda *_: pytest.fail("it was measured"))
+    Path("bench.json").mkdir()
+    with pytest.raises(InputError, match=r"bench\.json: is a folder; give the name of a file"):
+        bench(bundle(), config=SHORT)
 
 
 def test_any_python_code_is_a_reference() -> None:

@@ -397,6 +397,8 @@ def test_a_precision_is_one_of_the_names(precision: object) -> None:
         (["rain"], np.zeros((2, 2)), "left is not an array of numbers"),
         (None, np.zeros((2, 2)), "left is not an array of numbers"),
         (np.zeros((2, 2)), {"a": 1}, "right is not an array of numbers"),
+        (np.zeros((1, 3), np.uint8), np.zeros((2, 4), np.uint8), "right has 4 bytes of bits a vector, not 3"),
+        (np.zeros((1, 24)), np.zeros((2, 24), np.uint8), "right has 24 bytes of bits a vector, not 3"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(encoder: Encoder, left: object, right: object, what: str) -> None:
@@ -449,6 +451,25 @@ def test_vectors_of_int8_and_of_bits(encoder: Encoder) -> None:
     for shape in ((24,), (2, 23)):
         with pytest.raises(InputError, match=rf"store_as: the vectors have shape \({shape[0]},.*\); give \(n, 24\)"):
             encoder.store_as(np.zeros(shape, dtype=np.float32), "ubinary")
+    with pytest.raises(InputError, match="store_as: vectors is not an array of numbers"):
+        encoder.store_as([[1.0], [1.0, 2.0]], "int8")  # type: ignore[arg-type]
+    assert not encoder.store_as(np.zeros((1, 24), dtype=np.float32), "int8").any()
+
+
+def test_steps_of_long_texts_have_few_characters(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, rows = ["rain", "the boat is late " * 20, "x" * 900, "snow", "rain"], list[int]()
+    expected, windows = encoder.encode(texts, long="mean"), encoder._tokenizer.windows
+    monkeypatch.setattr("xcompress.bundle.encoder._CHARACTERS_AT_ONCE", 400)
+    monkeypatch.setattr(encoder._tokenizer, "windows", lambda some: rows.append(len(some)) or windows(some))
+    np.testing.assert_allclose(encoder.encode(texts, long="mean"), expected, atol=1e-6)
+    assert rows == [2, 1, 2]
+
+
+def test_the_error_of_a_generator_is_its_own(encoder: Encoder) -> None:
+    with pytest.raises(TypeError, match="can only concatenate str"):
+        encoder.encode(text + 1 for text in SENTENCES)  # type: ignore[operator]
+    with pytest.raises(InputError, match="encode: texts are dict; give a string or a list"):
+        encoder.encode({"rain": 1})  # type: ignore[arg-type]
 
 
 def test_bits_are_signs_where_the_manifest_has_no_mean_vector(bundle_copy: Path) -> None:

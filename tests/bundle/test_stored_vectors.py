@@ -55,6 +55,23 @@ def test_other_texts_start_anew(tmp_path: Path, encoder: Encoder, monkeypatch: p
     assert found.dtype == np.int8 and np.abs(found[:4]).max() == 127
 
 
+@pytest.mark.parametrize("facts", [None, "fp32"])
+def test_blocks_of_another_graph_or_of_unknown_texts_are_not_used(
+    facts: str | None, tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    parts, whole = tmp_path / "v.npy.partial", Encoder.encode
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        calls = iter([whole, whole, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)])
+        interrupted.setattr(Encoder, "encode", lambda *given, **options: next(calls)(*given, **options))
+        encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    if facts is None:
+        (parts / "texts.json").unlink()
+        np.save(parts / f"{0:012}.npy", np.zeros((4, 24), dtype=np.float32))
+    other = Encoder(bundle(), precision="int8" if facts else "fp32")
+    np.testing.assert_array_equal(encode_to_file(other, TEXTS, tmp_path / "v.npy"), other.encode(TEXTS))
+
+
 def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: Encoder) -> None:
     output = tmp_path / "v.npy"
     encode_to_file(encoder, TEXTS, output)
@@ -68,8 +85,13 @@ def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: E
     with pytest.raises(InputError, match=r"v\.npy\.json: .*not"):
         read_vectors(output, encoder, TEXTS)
     (tmp_path / "v.npy.json").unlink()
-    output.write_bytes(b"no array")
-    with pytest.raises(InputError, match=r"v\.npy: cannot be read"):
-        read_vectors(output, encoder, TEXTS)
+    for content in (b"no array", b""):
+        output.write_bytes(content)
+        with pytest.raises(InputError, match=r"v\.npy: cannot be read"):
+            read_vectors(output, encoder, TEXTS)
+    for width, kind, expected in ((384, np.float32, 24), (24, np.uint8, 3)):
+        np.save(output, np.zeros((15, width), dtype=kind))
+        with pytest.raises(InputError, match=rf"v\.npy: vectors of {width} numbers, not {expected}, so of another"):
+            read_vectors(output, encoder, TEXTS)
     with pytest.raises(InputError, match="is a folder; give the name of a file"):
         encode_to_file(encoder, TEXTS, tmp_path)

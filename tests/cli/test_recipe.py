@@ -48,7 +48,10 @@ def test_show_prints_the_recipe_and_its_counts() -> None:
         "bottleneck": 96,
         "embedding_init": "random",
         "max_tokens": 128,
+        "prelude": [],
+        "coda": [],
     }
+    assert yaml.safe_load(shown)["stages"]["contrast"]["soup"] == 1, "defaults that earlier versions lack, too"
     assert "student     2     24.47M   42.53M" in shown
 
 
@@ -141,6 +144,10 @@ def test_validate_names_what_is_bad_and_exits_with_2(working_folder: Path) -> No
         ("corpus: {catalogues: [locale]}", "corpus.catalogues.0: locale: no such file"),
         ("vocabulary: {words: 'words.{language}.txt'}", "vocabulary.words: words.en.txt: no such file"),
         ("dev: {sts: sets}", "dev.sts: sets: no such file"),
+        (
+            "labelled: {graded: [wheel:x==1/a.csv], augment: {cross_encoder: ./nope}}",
+            "labelled.augment.cross_encoder: ./nope: no such file",
+        ),
         ("student: {bottleneck: 9999}\nassistant: {shape: null}", "ok"),
         (
             "assistant: {shape: {vocabulary: 9, hidden: 8, layers: 4, heads: 2, intermediate: 9}}",

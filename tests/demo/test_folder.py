@@ -18,7 +18,7 @@ from tests.helpers.student import SENTENCES, bundle
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.demo import POLICY, demo
 from xcompress.corpus.graded import builtin
-from xcompress.demo.folder import DESCRIPTION, quantize_rows, served_files, write_demo
+from xcompress.demo.folder import DESCRIPTION, served_files, write_demo
 from xcompress.demo.sentences import MAX_SENTENCES, Sentence, packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
@@ -127,11 +127,6 @@ def test_a_package_without_the_build_for_webgpu_is_enough(tmp_path: Path, packag
     site = write_demo(tmp_path / "site", bundle(), package=package)
     assert list(read_description(site)["files"]["runtimes"]) == ["wasm"]
     assert not [name for name in served_files(site) if "jspi" in name]
-
-
-def test_rows_of_zeros_stay_zero() -> None:
-    rows = quantize_rows(np.array([[0, 0], [0.5, -0.25]], dtype=np.float32))
-    assert rows.tolist() == [[0, 0], [127, -64]]
 
 
 def test_only_a_demo_is_replaced(tmp_path: Path, site: Path, package: Path) -> None:

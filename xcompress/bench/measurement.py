@@ -101,7 +101,10 @@ class Measurement:
         self.latency.append(summarise(shape, threads, rounds, reference, multiply_adds, peak))
 
     def encode(self, texts: Sequence[str], chunk: int, advance: Callable[[], None]) -> NDArray[np.float32] | None:
-        """Encode texts to vectors (n, D), `chunk` at a time; return None when the worker fails."""
+        """Encode texts to vectors (n, D), `chunk` at a time.
+
+        :returns: None when the worker fails, or a vector is not finite.
+        """
         vectors = []
         for start in range(0, len(texts), chunk):
             batch = list(texts[start : start + chunk])
@@ -111,7 +114,13 @@ class Measurement:
                 except WorkerFailed as error:
                     self.fail(error)
             advance()
-        return None if self.failed else np.concatenate(vectors)
+        if self.failed:
+            return None
+        joined = np.concatenate(vectors)
+        bad = int(np.count_nonzero(~np.isfinite(joined).all(axis=1)))
+        if bad:
+            self.fail(WorkerFailed(f"vectors of {bad} of {len(joined)} sentences have NaN or infinity"))
+        return None if bad else joined
 
     def result(self) -> Result:
         """Return all figures."""

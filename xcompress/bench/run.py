@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -44,7 +44,7 @@ from xcompress.bundle.tokenizer import BundleTokenizer
 from xcompress.console import Ticker
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
-from xcompress.files import sha256_of, write_text
+from xcompress.files import check_writable, sha256_of, write_text
 
 CHUNK = 256
 """Sentences sent to a worker at once."""
@@ -115,6 +115,7 @@ def bench(
     # Find the subjects and the evaluation sets.
     named = [bundles] if isinstance(bundles, str | Path) else list(bundles or ())
     subjects = find_subjects(named, reference, steps=not config.quick)
+    check_writable((subjects.run or Path()) / "bench.json")
     for bundle in subjects.bundles:
         console.say(f"bundle: {bundle.folder}{'' if bundles else ' (the newest)'}")
     known = [bundle.languages for bundle in subjects.bundles if bundle.languages]
@@ -224,6 +225,11 @@ class _Bench:
     def _start(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
         """Start every subject in turn, several times; the last worker stays."""
         sentence = builtin().sentences()[0]
+        # The first process that opens a graph in 4 bits unpacks it into the cache, which is no part of later starts.
+        in_4_bits = [each.subject for each in measurements if not each.failed and each.subject.precision == "int4"]
+        for subject in in_4_bits if self.device.unpacks else ():
+            with suppress(XCompressError), self.device.start_worker(subject) as worker:
+                worker.ask("load", **self.device.load_request(subject), sentence=sentence)
         for _ in range(self.config.effort.processes):
             for measurement in measurements:
                 if not measurement.failed:

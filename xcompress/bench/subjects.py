@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.bench.results import Kind
+from xcompress.bundle.encoder import choose_graph
 from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, newest_bundle, read_manifest
-from xcompress.bundle.released import released_folder, released_names
+from xcompress.bundle.released import find_bundle, released_names
 from xcompress.errors import InputError
 from xcompress.files import as_path
 from xcompress.recipe import load_recipe
 from xcompress.sources.python_code import PYTHON
 
-RUN_REFERENCE = "assistant as it comes, PyTorch"
+RUN_REFERENCE = "unmodified assistant, PyTorch"
 UNKNOWN = "-"
 """Precision of a subject whose weights are not known."""
-LABELLED = re.compile(r"(?P<label>[^/:=]+)=(?P<reference>[^=].*)")
+LABELLED = re.compile(r"(?P<label>[^/:=]+)=(?P<model>[^=].*)")
 RUNTIMES = {
     "onnx": "ONNX",
     "openvino": "OpenVINO",
@@ -86,11 +87,11 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     :param steps: whether the models between the assistant and a single bundle are measured, too.
     :raises InputError: when there is nothing, nothing can be read, or two subjects have the same name.
     """
-    names = list(dict.fromkeys(_model_path(str(name)) for name in named)) or [str(_newest_bundle())]
-    is_single = len(names) == 1
+    models = list(dict.fromkeys(_split_label(str(name)) for name in named)) or [("", str(_newest_bundle()))]
+    is_single = len(models) == 1
     # Open the bundles. A single one must be readable.
     bundles: dict[str, Bundle] = {}
-    for name in filter(_looks_like_bundle, names):
+    for name in filter(_looks_like_bundle, dict.fromkeys(name for _, name in models)):
         try:
             bundles[name] = _open_bundle(Path(name))
         except InputError:
@@ -99,7 +100,10 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     # List the subjects: the reference, the models of the run, and the named ones.
     runs = {bundle.run for bundle in bundles.values()}
     run = runs.pop() if len(runs) == 1 else None
-    first = [_subject_or_broken(_model_path(str(reference)))] if reference else []
+    first = list[Subject]()
+    if reference:
+        label, name = _split_label(str(reference))
+        first = _labelled(label, [_subject_or_broken(name)])
     others: list[Subject] = []
     if run:
         first = first or _run_student(RUN_REFERENCE, run / "reference")
@@ -108,11 +112,10 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
                 others += _run_student("assistant after stage 1, PyTorch", run / "assistant")
             others += _run_student("student, PyTorch", run / "student")
     subjects = []
-    for name in names:
-        if name in bundles:
-            subjects += _bundle_subjects(bundles[name], every_graph=is_single)
-        else:
-            subjects.append(_subject_or_broken(name))
+    for label, name in models:
+        bundle = bundles.get(name)
+        found = _bundle_subjects(bundle, every_graph=is_single) if bundle else [_subject_or_broken(name)]
+        subjects += _labelled(label, found)
     listed = _make_names_unique([*first, *others, *subjects])
     if is_single and subjects[0].broken:
         raise InputError(subjects[0].broken)
@@ -137,10 +140,20 @@ def _make_names_unique(subjects: Sequence[Subject]) -> list[Subject]:
     return renamed
 
 
-def _model_path(name: str) -> str:
-    """Return the folder of a released model; anything else unchanged."""
-    is_released = name in released_names() and not Path(name).exists()
-    return str(released_folder(name)) if is_released else name
+def _split_label(name: str) -> tuple[str, str]:
+    """Return the label of `label=model`, else nothing, and the model: for a released one its folder."""
+    labelled = LABELLED.fullmatch(name)
+    label, model = (labelled["label"], labelled["model"]) if labelled and not Path(name).exists() else ("", name)
+    return label, str(find_bundle(model)) if model in released_names() else model
+
+
+def _labelled(label: str, subjects: Sequence[Subject]) -> list[Subject]:
+    """Name the subjects of a model by its label, if it has one; of several, add the runtime and precision of each."""
+    if len(subjects) > 1:
+        names = [f"{label}, {RUNTIMES[subject.kind]} {subject.precision}" for subject in subjects]
+    else:
+        names = [label]
+    return [replace(subject, name=name) if label else subject for subject, name in zip(subjects, names, strict=True)]
 
 
 def _newest_bundle() -> Path:
@@ -177,15 +190,14 @@ def _bundle_subjects(bundle: Bundle, *, every_graph: bool) -> list[Subject]:
     """Return a bundle's graphs as subjects: all of them, or the one that it opens by default."""
     folder, manifest = bundle.folder, bundle.manifest
     graphs = graphs_of(folder, manifest)
-    precisions = list(reversed(graphs)) if every_graph else [manifest.get("precision") or next(iter(graphs))]
+    precisions = list(reversed(graphs)) if every_graph else [choose_graph(folder, manifest, "auto")[0]]
     source = manifest.get("release", {}).get("name") or manifest.get("source") or folder.name
     subjects = []
     for precision in precisions:
-        if precision in graphs:
-            graph = inside(folder, graphs[precision])
-            external = sorted(path for path in graph.parent.glob(f"{graph.name}*") if path != graph)
-            name, tokenizer = f"{source}, ONNX {precision}", inside(folder, "tokenizer.json")
-            subjects.append(Subject(name, "onnx", str(folder), precision, tokenizer, (graph, *external)))
+        graph = inside(folder, graphs[precision])
+        external = sorted(path for path in graph.parent.glob(f"{graph.name}*") if path != graph)
+        name, tokenizer = f"{source}, ONNX {precision}", inside(folder, "tokenizer.json")
+        subjects.append(Subject(name, "onnx", str(folder), precision, tokenizer, (graph, *external)))
     return subjects
 
 
@@ -203,10 +215,7 @@ def _run_student(name: str, folder: Path) -> list[Subject]:
 
 
 def _subject_or_broken(name: str) -> Subject:
-    """Return the subject that the user names, `label=model` with the label as its name."""
-    labelled = LABELLED.fullmatch(name)
-    if labelled and not Path(name).exists():
-        return replace(_subject_or_broken(labelled["reference"]), name=labelled["label"])
+    """Return the subject that the user names; a model that cannot be read is a broken one."""
     try:
         if name.startswith(PYTHON):
             return Subject(name.removeprefix(PYTHON), "python", name, UNKNOWN)

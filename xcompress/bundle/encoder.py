@@ -4,7 +4,8 @@ import ctypes
 import os
 import reprlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,8 @@ _PREFERRED = ("int8", "int4", "fp16", "fp32")
 _MOST_THREADS = 1024
 _TEXTS_AT_ONCE = 10_000
 """Number of texts that are tokenized before they are sorted into batches."""
+_CHARACTERS_AT_ONCE = 2_000_000
+"""Characters of such texts, where all windows of a text are tokenized."""
 
 
 class Encoder:
@@ -91,7 +94,7 @@ class Encoder:
             raise InputError(f"Encoder: threads is {threads}; {advice}")
         folder = Path(_name_or_path(path))
         self._manifest = read_manifest(folder)
-        self.precision, graph = _choose_graph(folder, self._manifest, precision)
+        self.precision, graph = choose_graph(folder, self._manifest, precision)
         self.engine, self.engine_reason = choose_engine(folder, self._manifest, self.precision, graph, engine)
         graph = PHONE_FILES.get(self.engine, graph)
         if check:
@@ -200,19 +203,19 @@ class Encoder:
         :param precision: float32; int8, each vector on a scale of its own, which cosines do not depend on; or ubinary,
             a bit for each number (see `store_as`). `similarity` takes all three.
         :param long: what is done with texts of more than `manifest["max_tokens"]` tokens: cut, or the mean of the
-            vectors of all windows of that many tokens, weighted by their tokens.
+            vectors of all windows of that many tokens, weighted by their tokens. Of each text the first 100,000
+            characters are read.
         :returns: (D,) for one sentence, (n, D) for n sentences, in their order; (n, D / 8) for ubinary.
         :raises InputError: when an item is not a string, batch_size is no whole number from 1, or an option is unknown.
         """
         batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
         if batch_size < 1:
             raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
-        _check_option("precision", precision, get_args(VectorPrecision))
-        _check_option("long", long, get_args(LongTexts))
+        _check_option("encode: precision", precision, get_args(VectorPrecision))
+        _check_option("encode: long", long, get_args(LongTexts))
         sentences = _list_texts(texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
-        for start in range(0, len(sentences), _TEXTS_AT_ONCE):
-            some = sentences[start : start + _TEXTS_AT_ONCE]
+        for start, some in _steps(sentences, _CHARACTERS_AT_ONCE if long == "mean" else None):
             if long == "cut":
                 vectors[start : start + len(some)] = self._run(self.token_ids(some), batch_size)
             else:
@@ -230,14 +233,15 @@ class Encoder:
         :returns: (n, D) of float32; of int8, with the largest number of a row at 127 or -127; or (n, D / 8) of uint8.
         :raises InputError: when the precision is unknown, or the vectors have another shape.
         """
-        _check_option("precision", precision, get_args(VectorPrecision))
-        if np.ndim(vectors) != 2 or np.shape(vectors)[1] != self.dimension:
-            raise InputError(f"store_as: the vectors have shape {np.shape(vectors)}; give (n, {self.dimension})")
+        _check_option("store_as: precision", precision, get_args(VectorPrecision))
+        rows = _numbers("store_as: vectors", vectors).astype(np.float32, copy=False)
+        if rows.ndim != 2 or rows.shape[1] != self.dimension:
+            raise InputError(f"store_as: the vectors have shape {rows.shape}; give (n, {self.dimension})")
         if precision == "int8":
-            largest = np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(np.float32).tiny)
-            rounded: NDArray[np.int8] = np.rint(vectors * (127 / largest)).astype(np.int8)
+            largest = np.abs(rows).max(axis=1, keepdims=True)
+            rounded: NDArray[np.int8] = np.rint(rows / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
             return rounded
-        return np.packbits(_unit("vectors", vectors) > self.mean_vector, axis=1) if precision == "ubinary" else vectors
+        return np.packbits(_unit("vectors", rows) > self.mean_vector, axis=1) if precision == "ubinary" else rows
 
     def _run(self, sequences: Sequence[Sequence[int]], batch_size: int) -> Vectors:
         """Encode token ids, (N, D)."""
@@ -279,10 +283,13 @@ class Encoder:
         :param left: (n, D), or (D,) for one vector, as `encode` returns it.
         :param right: (m, D), or (D,) for one vector.
         :returns: (n, m), also where n or m is 1; 0 for vectors of zeros.
-        :raises InputError: when one is no array of numbers, or they differ in D.
+        :raises InputError: when one is no array of numbers, they differ in D, or bits are of another D than this
+            encoder's.
         """
         are_bits = [_are_bits(vectors) for vectors in (left, right)]
-        left, right = _unit("left", self._without_bits(left)), _unit("right", self._without_bits(right))
+        left, right = (
+            _unit(name, self._without_bits(name, vectors)) for name, vectors in (("left", left), ("right", right))
+        )
         if left.shape[1] != right.shape[1]:
             raise InputError(
                 f"similarity: the vectors are {left.shape[1]} and {right.shape[1]} numbers wide; "
@@ -294,10 +301,16 @@ class Encoder:
             left = _unit("left", left - self.mean_vector)
         return left @ right.T
 
-    def _without_bits(self, vectors: NDArray[Any]) -> NDArray[Any]:
+    def _without_bits(self, name: str, vectors: NDArray[Any]) -> NDArray[Any]:
         """Unpack bits, (n, D / 8) of uint8, to 1 and -1, (n, D); return other vectors as they are."""
         if not _are_bits(vectors):
             return vectors
+        width = -(-self.dimension // 8)
+        if vectors.shape[-1] != width:
+            raise InputError(
+                f"similarity: {name} has {vectors.shape[-1]} bytes of bits a vector, not {width}; give vectors of this "
+                "encoder"
+            )
         return np.unpackbits(vectors, axis=-1, count=self.dimension).astype(np.float32) * 2 - 1
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -362,17 +375,38 @@ def _list_texts(texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
     if isinstance(texts, bytes | bytearray | memoryview):
         raise InputError(f"encode: texts are {type(texts).__name__}; decode them first: texts.decode('utf-8')")
     try:
-        sentences = list(texts)
+        items = iter(() if isinstance(texts, Mapping) else texts)
     except TypeError:
-        raise InputError(f"encode: texts are {type(texts).__name__}; give a string or a list of strings") from None
+        items = None
+    if items is None or isinstance(texts, Mapping):
+        raise InputError(f"encode: texts are {type(texts).__name__}; give a string or a list of strings")
+    sentences = list(items)  # outside the block above: what the user's generator raises is no matter of types
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
             raise InputError(f"encode: item {number} is {type(sentence).__name__}, not str; give a list of strings")
     return sentences
 
 
-def _choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> tuple[str, str]:
-    """Return the precision to open and the path of its graph inside the folder."""
+def _steps(texts: Sequence[str], characters: int | None) -> Iterator[tuple[int, Sequence[str]]]:
+    """Cut texts into steps of at most `_TEXTS_AT_ONCE`; yield the number of the first text of each, and its texts.
+
+    :param characters: the most that a step of several texts has; None for any number.
+    """
+    start = size = 0
+    for row, text in enumerate(texts):
+        size += len(text)
+        if row > start and (row - start == _TEXTS_AT_ONCE or (characters is not None and size > characters)):
+            yield start, texts[start:row]
+            start, size = row, len(text)
+    if start < len(texts):
+        yield start, texts[start:]
+
+
+def choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> tuple[str, str]:
+    """Return the precision that `Encoder` opens and the path of its graph inside the folder.
+
+    :raises InputError: when there is no such graph.
+    """
     graphs = graphs_of(folder, manifest)
     if not graphs:
         raise InputError(f"{folder}: none of the graphs listed in manifest.json exists; export the bundle again")
@@ -388,21 +422,28 @@ def _choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> 
 
 def _check_option(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise InputError(f"encode: {name} is {reprlib.repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")
+        raise InputError(f"{name} is {reprlib.repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")
 
 
 def _are_bits(vectors: object) -> bool:
     return getattr(vectors, "dtype", None) == np.uint8 and np.ndim(vectors) in (1, 2)  # type: ignore[arg-type]
 
 
+def _numbers(name: str, vectors: object) -> NDArray[Any]:
+    """Return an array of numbers.
+
+    :raises InputError: when it is none; lists of different lengths are none.
+    """
+    with suppress(ValueError):
+        rows = np.asarray(vectors)
+        if rows.dtype.kind in "fiu":
+            return rows
+    raise InputError(f"{name} is not an array of numbers; give what `encode` returns")
+
+
 def _unit(name: str, vectors: Vectors) -> Vectors:
     """Scale vectors to length 1, as rows of a matrix; leave zeros as they are."""
-    try:
-        rows = np.asarray(vectors)
-        if rows.dtype.kind not in "fiu":
-            raise ValueError
-    except ValueError:  # lists of different lengths, too
-        raise InputError(f"similarity: {name} is not an array of numbers; give what `encode` returns") from None
+    rows = _numbers(f"similarity: {name}", vectors)
     if rows.ndim not in (1, 2):
         raise InputError(f"similarity: {name} has {rows.ndim} dimensions; give vectors (n, D), or one vector (D,)")
     rows = np.atleast_2d(rows.astype(np.float32))

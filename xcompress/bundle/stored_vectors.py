@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xcompress import console
 from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision
 from xcompress.errors import InputError, first_line
-from xcompress.files import check_target, read_json, whole_file, write_json
+from xcompress.files import read_json, sync, whole_file, write_json
 from xcompress.metrics import Vectors
 
 BLOCK = 16_384
@@ -56,37 +56,35 @@ def encode_to_file(
         write_json(_facts_file(output), facts)
         return vectors
 
-    # Compute the blocks that an earlier call has not finished.
-    check_target(output)
-    if output.is_dir():
-        raise InputError(f"{output}: is a folder; give the name of a file")
     parts = output.with_name(f"{output.name}.partial")
-    known = parts / "texts.json"
-    if known.is_file() and read_json(known) != facts:
-        shutil.rmtree(parts)
-    write_json(known, facts)
+    known, facts_of_parts = parts / "texts.json", facts | {"graph": encoder.precision, "engine": encoder.engine}
     starts = range(0, len(texts), BLOCK)
     files = [parts / f"{start:012}.npy" for start in starts]
-    done = sum(file.is_file() for file in files)
-    if done:
-        console.say(f"{output}: {done * BLOCK:,} of {len(texts):,} texts were encoded earlier")
-    with console.bar("encoding", len(texts)) as ticker:
-        ticker.start_at(min(done * BLOCK, len(texts)))
-        for start, file in zip(starts, files, strict=True):
-            if not file.is_file():
-                block = _encode(encoder, texts[start : start + BLOCK], precision, long, ticker.advance)
-                with whole_file(file) as temporary, temporary.open("wb") as stream:
-                    np.save(stream, block)
+    with whole_file(output) as temporary:  # which no other process can write meanwhile
+        # Compute the blocks that an earlier call has not finished.
+        if parts.exists() and not (known.is_file() and read_json(known) == facts_of_parts):
+            shutil.rmtree(parts)
+        write_json(known, facts_of_parts)
+        done = sum(file.is_file() for file in files)
+        if done:
+            console.say(f"{output}: {done * BLOCK:,} of {len(texts):,} texts were encoded earlier")
+        with console.bar("encoding", len(texts)) as ticker:
+            ticker.start_at(min(done * BLOCK, len(texts)))
+            for start, file in zip(starts, files, strict=True):
+                if not file.is_file():
+                    block = _encode(encoder, texts[start : start + BLOCK], precision, long, ticker.advance)
+                    with whole_file(file) as unfinished, unfinished.open("wb") as stream:
+                        np.save(stream, block)
 
-    # Join them.
-    first = np.load(files[0], mmap_mode="r")
-    with whole_file(output) as temporary:
+        # Join them.
+        first = np.load(files[0], mmap_mode="r")
         joined = np.lib.format.open_memmap(temporary, "w+", first.dtype, (len(texts), first.shape[1]))
         for start, file in zip(starts, files, strict=True):
             joined[start : start + BLOCK] = np.load(file)
         joined.flush()
+        sync(temporary)
+        shutil.rmtree(parts)
     write_json(_facts_file(output), facts)
-    shutil.rmtree(parts)
     complete: AnyVectors = np.load(output, mmap_mode="r")
     return complete
 
@@ -99,7 +97,7 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     """
     try:
         vectors = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, OverflowError) as error:  # EOFError: it is empty
         raise InputError(
             f"{file}: cannot be read ({first_line(error)}); give a file that embed --output wrote"
         ) from error
@@ -112,6 +110,12 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     for name, value in _describe(encoder, texts).items():
         if name in facts and facts[name] != value:
             raise InputError(f"{file}: {facts[name]} is its {name}, not {value}; write it again with embed --output")
+    width = -(-encoder.dimension // 8) if vectors.dtype == np.uint8 else encoder.dimension
+    if vectors.shape[1] != width:
+        raise InputError(
+            f"{file}: vectors of {vectors.shape[1]} numbers, not {width}, so of another encoder; write it again with "
+            "embed --output"
+        )
     return vectors
 
 

@@ -135,11 +135,11 @@ def bench(
     from xcompress.bench.report.compare import read_report
     from xcompress.bench.report.notes import failures
     from xcompress.console import emit
-    from xcompress.files import check_target
+    from xcompress.files import check_writable
 
     # Read all input, and check the output, before the measurements, which take minutes.
     if html:
-        check_target(html)
+        check_writable(html)
     old_report = read_report(compare) if compare else None
     limits = load_budgets(budgets) if budgets else None
     report = bench_models(

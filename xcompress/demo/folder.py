@@ -13,16 +13,12 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import external_files
 from xcompress.bundle.manifest import graphs_of
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_json, whole_folder, write_json
-from xcompress.metrics import Vectors
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BUILDS, find_package, runtime_files, version_of
 
@@ -91,7 +87,7 @@ def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Pa
         files = {"runtimes": _copy_runtimes(package, target)} | _copy_bundle(encoder, bundle, target)
         lines = json.dumps([asdict(sentence) for sentence in text_shown.sentences], ensure_ascii=False)
         files["sentences"] = _write_compressed(lines.encode(), target, "sentences.json")
-        vectors = quantize_rows(encoder.encode(sentences))
+        vectors = encoder.encode(sentences, precision="int8")
         files["vectors"] = _write_compressed(vectors.tobytes(), target, "vectors.int8")
         # Sentences from all over the list, so that several languages are checked.
         rows = range(0, len(sentences), max(1, len(sentences) // _CHECKS))[:_CHECKS]
@@ -143,16 +139,6 @@ def _component_types(component: str, config: Mapping[str, Any] | None) -> Iterat
     yield str(config.get("type"))
     for inner in config.get(_SEQUENCE_KEYS.get(component, ""), ()):
         yield from _component_types(component, inner)
-
-
-def quantize_rows(vectors: Vectors) -> NDArray[np.int8]:
-    """Quantize each row of (n, D) to int8 with its own scale.
-
-    The scales are not kept: a cosine does not depend on them.
-    """
-    largest = np.abs(vectors).max(axis=1, keepdims=True)
-    rows: NDArray[np.int8] = np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
-    return rows
 
 
 def _check_replaceable(folder: Path) -> None:

@@ -18,6 +18,8 @@ class BrowserDevice(Device):
     :raises InputError: when the browser, playwright, onnxruntime-web or the browser's WebGPU adapter is missing.
     """
 
+    unpacks = False
+
     def __init__(self, name: str, slow_down: float | None) -> None:
         self.tools = check_browser(device=name)
         adapter = find_adapter(self.tools) if name == "webgpu" else None

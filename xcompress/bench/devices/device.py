@@ -14,6 +14,8 @@ class Device:
     info: DeviceInfo
     machine: Machine
     max_threads: int
+    unpacks = True
+    """Whether graphs in 4 bits are unpacked into the cache when they are first opened."""
 
     def prepare(self, subjects: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
         """Convert or copy the subjects for this device.

@@ -153,10 +153,11 @@ def phone_subjects(subject: Subject) -> list[Subject]:
     if subject.precision != manifest.get("precision"):
         return []
     runtimes = [name for name, file in PHONE_FILES.items() if (folder / file).is_file() and has_runtime(name)]
+    onnx = f", ONNX {subject.precision}"
     return [
         replace(
             subject,
-            name=subject.name.replace(", ONNX ", f", {PHONE_NAMES[name]} "),
+            name=f"{subject.name.removesuffix(onnx)}, {PHONE_NAMES[name]} {subject.precision}",
             kind=name,  # type: ignore[arg-type]
             weights=(folder / PHONE_FILES[name],),
         )

@@ -99,6 +99,8 @@ class SshDevice(Device):
     def prepare(self, subjects: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
         """Copy the bundles. If the reference is not a bundle, the first float32 graph takes its place."""
         bundles = [subject for subject in subjects if subject.kind == "onnx"]
+        if not bundles:
+            raise InputError(f"--device {self.info.name}: only bundles run there; name one")
         if reference not in [subject.name for subject in bundles]:
             reference = next((subject.name for subject in bundles if subject.precision == "fp32"), None)
         copied = [
@@ -214,12 +216,13 @@ class SshHost:
     def _start_python(self) -> str:
         """Return the start of a shell command that runs the host's Python with the runner.
 
-        Libraries such as onnxruntime leave files in the temporary folder; with TMPDIR they leave them in ours. The
-        runner is on PYTHONPATH, and PYTHONSAFEPATH keeps the current folder from the search path; unlike -P, a Python
-        that is too old ignores it.
+        Libraries such as onnxruntime leave files in the temporary folder; with TMPDIR they leave them in ours, where
+        the cache is, too. The runner is on PYTHONPATH, and PYTHONSAFEPATH keeps the current folder from the search
+        path; unlike -P, a Python that is too old ignores it.
         """
         folder = shlex.quote(self._folder)
-        variables = f"TMPDIR={folder} PYTHONSAFEPATH=1 PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}}"
+        variables = f"TMPDIR={folder} XCOMPRESS_CACHE={folder}/cache PYTHONSAFEPATH=1"
+        variables += f" PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}}"
         return f"cd {folder} && {variables} exec {self._python}"
 
     def _send(self, files: Mapping[str, Path], folder: str) -> None:
