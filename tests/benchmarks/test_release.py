@@ -20,12 +20,13 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import read_manifest
 from xcompress.corpus.graded import builtin
+from xcompress.corpus.store import write_lines
 from xcompress.errors import GateError, InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.verify import Bounds
 from xcompress.recipe import Recipe, load_recipe
-from xcompress.recipe.lineage import lineage, student_before
+from xcompress.recipe.lineage import lineage, student_before, trained_on
 from xcompress.vocab.tokenizer_json import round_scores, tokenizer_to_json
 
 RECIPE = load_recipe("four_stages")
@@ -134,6 +135,26 @@ def test_a_student_of_an_earlier_student_says_what_both_were_made_of(
     pairs = {text["name"]: text["pairs"] for text in made["text"]}
     assert pairs["pretix"] == {"de": 300, "fr": 100, "es": 50}
     assert pairs["wagtail"] == {"de": 20}
+
+
+def test_a_run_that_was_trained_again_from_its_own_student_ends(run: Path, tmp_path: Path) -> None:
+    for name, other in (("one", "two"), ("two", "one")):
+        (tmp_path / name).mkdir()
+        recipe = load_recipe("four_stages", [f"name={name}", f"teacher={{source: {tmp_path / other / 'student'}}}"])
+        (tmp_path / name / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+        (tmp_path / name / "manifest.json").write_text("{}")
+    assert [one.name for one in lineage(tmp_path / "one")] == ["two", "one"]
+
+
+def test_text_with_a_translation_with_a_label_and_alone_was_trained_on(tmp_path: Path) -> None:
+    for file in ("corpus/train.de.tsv", "monolingual/en.tsv"):
+        (tmp_path / file).parent.mkdir()
+        write_lines(tmp_path / file, [f"The boat of {file}!\tit is late\n".encode()])
+    (tmp_path / "labelled").mkdir()
+    (tmp_path / "labelled/graded.json").write_text('[["Rain.", "Snow.", 0.5]]')
+    (tmp_path / "labelled/step.json").write_text("{}")
+    texts = ["the boat of corpus/train.de.tsv", "the boat of monolingual/en.tsv", "snow", "new"]
+    assert trained_on(texts, [tmp_path]) == set(texts[:3])
 
 
 def test_a_students_teacher_belongs_to_its_lineage_and_one_that_taught_and_lent_is_there_once(

@@ -41,10 +41,11 @@ def test_plain_lists_have_a_word_a_line(tmp_path: Path) -> None:
         ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "cB"}, [5]]))),
         ("words.msgpack.gz", gzip.compress(bytes(120_000_000), 1)),
         ("words.txt", b"\xff\xfe\xff"),
+        ("words.txt", b" \n\n"),
         ("words.txt", b"x" * 1_000_000),
         ("words.txt.gz", gzip.compress(b"x" * 50_000_000, 1)),
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_other_files_are_refused(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)

@@ -242,7 +242,10 @@ def test_a_host_with_other_text_stops_the_run_and_says_so(
     for worker in start_workers([*command, "--run-folder", str(tmp_path / "run")], logs, prepare=as_host):
         worker.join()
         assert worker.exitcode == 2
-    said = "error: corpus: text.tsv is not the same on all hosts; copy it from one to the others"
+    said = (
+        "error: corpus: files not the same for all workers; give every host the same text and models, under the same "
+        "paths"
+    )
     assert [log.read_text().splitlines()[-1] for log in logs] == [said, said]
 
 

@@ -130,11 +130,13 @@ def test_without_a_bottleneck_the_embeddings_are_the_assistants() -> None:
     assert np.array_equal(encode(student, tokenizer, SENTENCES), encode(plain(model), tokenizer, SENTENCES))
 
 
-def test_svd_starts_below_random_embeddings_in_equation_3() -> None:
+def test_svd_starts_below_random_embeddings_in_equation_3(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = assistant(), make_tokenizer()
     student = initial_student(model, StudentSection(unit_layers=2, bottleneck=24), np.ones(400, dtype=np.int64))
     errors = embedding_errors(model, student, tokenizer, SENTENCES)
     assert 0 < errors["start"] < errors["random"]
+    monkeypatch.setattr("xcompress.distillation.initialization.TEXTS_AT_ONCE", 2)
+    assert embedding_errors(model, student, tokenizer, SENTENCES)["start"] == pytest.approx(errors["start"], rel=1e-5)
 
 
 def test_a_unit_that_does_not_divide_the_layers_is_refused() -> None:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.helpers.recipe import SHAPE, write_labelled, write_recipe
 from xcompress.corpus.graded import DATA, builtin
-from xcompress.distillation.pipeline import distill
+from xcompress.distillation.pipeline import _check_sources, distill
 from xcompress.distillation.plan import plan, show
 from xcompress.errors import InputError
 from xcompress.files import read_json
@@ -278,6 +278,28 @@ def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
     assert sum(again.pairs.values()) > 0 and all(stage.finished for stage in again.stages)
     sizes = Student.load(student)[0].sizes()
     assert again.stages[-1].parameters == sum(sizes.values())
+
+
+def test_a_dry_run_does_not_guess_the_epochs_of_pairs_that_it_has_not_read(recipe_file: Path, tmp_path: Path) -> None:
+    stage = "{train: student, objectives: {graded: 1}, epochs: 2}"
+    changes = [f"stages={{labels: {stage}}}", *write_labelled(tmp_path)]
+    (planned,) = plan(load_recipe(recipe_file, changes), tmp_path / "run").stages
+    assert (planned.steps, planned.pairs, planned.seconds) == (None, None, None)
+
+
+def test_a_model_inside_the_run_folder_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_file, [f"assistant.source={tmp_path / 'run/student'}"])
+    with pytest.raises(InputError, match=r"^assistant\.source: .* is inside the run folder; choose another --run"):
+        distill(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_released_teacher_that_lacks_a_language_is_said(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = load_recipe(recipe_file, ["teacher.source=released:tiny", "languages=[de, ko]"])
+    _check_sources(recipe, tmp_path / "run")
+    assert "teacher.source: released:tiny was not made for ko; take a teacher that knows" in capsys.readouterr().err
 
 
 def test_a_dry_run_counts_the_tokens_of_each_pair_once(

@@ -130,6 +130,14 @@ def test_files_that_were_added_do_no_harm(run: Path) -> None:
     assert reach(run).reused
 
 
+def test_a_step_that_another_worker_would_build_otherwise_is_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.distillation.distributed.of_all", lambda key: [key, key | {"teacher": "other"}])
+    with open_run(run) as opened, pytest.raises(InputError, match=r"^labelled: teacher not the same for all workers"):
+        opened.step("labelled", {"teacher": "one", "seed": 1}, lambda _: pytest.fail("it was built"))
+
+
 @pytest.mark.parametrize("name", ["x" * 256, "file/run", "~nosuchuser", os.fsdecode(b"bad\xff")])
 def test_a_folder_that_cannot_be_a_run_is_one_line(name: str, working_folder: Path) -> None:
     Path("file").touch()

@@ -155,6 +155,18 @@ def test_impossible_shapes_are_refused(override: str, message: str) -> None:
         count_parameters(load_recipe(XLMR, [override]))
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("student.heads=7", "student.heads: 7 do not divide the width, student.hidden: 512; correct one"),
+        ("student.bottleneck=512", "student.bottleneck: 512 is not smaller than student.hidden, 512; choose a smaller"),
+    ],
+)
+def test_impossible_shapes_of_a_student_from_scratch_are_refused(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        count_parameters(load_recipe("lightweight_dual", [override]))
+
+
 def test_a_local_folder_says_its_shape_and_a_hub_id_does_not(tmp_path: Path) -> None:
     config = {
         "vocab_size": 97,

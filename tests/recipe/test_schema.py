@@ -64,6 +64,13 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("stages.contrast.text=[talks]", "stages.contrast.text: no corpus.tsv is named talks; give name to files"),
         ("stages.contrast.text=[]", "stages.contrast.text: .*at least 1"),
         ("corpus.catalogues=[]", "corpus: names no text; give catalogues or tsv"),
+        (
+            "corpus.tsv=[{source: a/x.tsv, language: de, max_pairs: 9}, {source: b/x.tsv, language: de}]",
+            r"corpus: tsv: two files of de count as x\.tsv, with different max_pairs; give one a name of its own",
+        ),
+        ("labelled.graded=[{source: a.csv, languages: [en, de]}]", "labelled.graded.0: source: a.csv lacks {language}"),
+        ("labelled.graded=[{sourc: a.csv}]", "labelled.graded.0.source is missing"),
+        ("labelled.graded=[5]", "labelled.graded.0"),
         ("name=../elsewhere", "name: String should match"),
         ("languages=[]", "languages: .*at least 1"),
         ("languages=[de, en]", "name each target language once"),

@@ -26,7 +26,11 @@ def read_words(path: Path, limit: int) -> list[str]:
     try:
         if path.name.endswith(".msgpack.gz"):
             return _read_bins(path, limit)
-        return [line.rstrip("\r\n") for line in islice(text_lines(path), limit)]
+        lines = (line.strip() for line in text_lines(path))
+        words = list(islice(filter(None, lines), limit))
+        if not words:
+            raise ValueError("it is empty")
+        return words
     except (InputError, OSError, ValueError, TypeError, EOFError, zlib.error) as error:
         problem = first_line(error).removeprefix(str(path)).lstrip(": ")
         raise InputError(

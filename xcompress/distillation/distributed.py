@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache, partial
 from itertools import chain, zip_longest
@@ -11,7 +12,7 @@ import torch
 from accelerate import PartialState
 from torch import Tensor
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, XCompressError
 
 Item = TypeVar("Item")
 TIMEOUT = timedelta(hours=12)
@@ -91,6 +92,20 @@ def of_all(value: Item) -> list[Item]:
     values = [value] * count()
     torch.distributed.all_gather_object(values, value)
     return values
+
+
+@contextmanager
+def own_work() -> Iterator[None]:
+    """Let a worker name itself in an error of what it does alone: the others do not raise the same one.
+
+    :raises XCompressError: in place of an InputError, which the main process prints for all.
+    """
+    try:
+        yield
+    except InputError as error:
+        if count() == 1:
+            raise
+        raise XCompressError(f"worker {number()} of {count()}: {error}") from error
 
 
 def in_turns(items: Iterator[Item]) -> Iterator[Item]:

@@ -17,6 +17,9 @@ from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 from xcompress.recipe import Recipe, StudentSection
 from xcompress.recipe.parameters import count_recurrences
 
+TEXTS_AT_ONCE = 256
+"""Texts whose token embeddings are compared at a time."""
+
 BLOCK = 8192
 """Vectors whose second moment is added up at a time."""
 RCOND = 1e-4
@@ -98,7 +101,7 @@ def student_config(assistant: StudentConfig, section: StudentSection) -> Student
         coda_layers=len(section.coda),
         recurrences=count_recurrences(section, assistant.depth),
         bottleneck=section.bottleneck,
-        max_tokens=section.max_tokens,
+        max_tokens=min(section.max_tokens, assistant.max_tokens),
         prefix="",
     )
 
@@ -168,6 +171,7 @@ def truncated_svd(embeddings: Tensor, rank: int, counts: NDArray[np.int64]) -> t
     return (rows @ basis).float(), basis.float()
 
 
+@torch.no_grad()
 def embedding_errors(
     assistant: Student, student: Student, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> dict[str, float]:
@@ -179,8 +183,12 @@ def embedding_errors(
         if not name.startswith(("word", "projection"))
     }
     random.load_state_dict(kept, strict=False)
-    input_ids, mask = pad(token_ids(tokenizer, texts, student.config), student.config.pad_token_id)
-    with torch.no_grad():
+    sums, tokens = {"start": 0.0, "random": 0.0}, 0
+    ids = token_ids(tokenizer, texts, student.config)
+    for start in range(0, len(ids), TEXTS_AT_ONCE):
+        input_ids, mask = pad(ids[start : start + TEXTS_AT_ONCE], student.config.pad_token_id)
         target = assistant.embeddings(input_ids)
-        errors = {"start": student.embeddings(input_ids), "random": random(input_ids)}
-    return {name: float(embedding_loss(target, tokens, mask)) for name, tokens in errors.items()}
+        for name, embeddings in (("start", student.embeddings), ("random", random)):
+            sums[name] += float(embedding_loss(target, embeddings(input_ids), mask)) * int(mask.sum())
+        tokens += int(mask.sum())
+    return {name: of_tokens / tokens for name, of_tokens in sums.items()}

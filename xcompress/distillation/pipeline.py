@@ -13,8 +13,9 @@ import torch
 import yaml
 
 from xcompress import __version__
-from xcompress.bundle.manifest import MANIFEST
-from xcompress.console import say
+from xcompress.bundle.manifest import MANIFEST, read_manifest
+from xcompress.bundle.released import RELEASED, released_folder
+from xcompress.console import say, warn
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
@@ -34,7 +35,8 @@ from xcompress.distillation.teachers.live import check_disk, count_texts
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import pairs_per_worker
 from xcompress.distillation.training_data import TrainingData, prepare_training_data
-from xcompress.files import hash_of, read_json, sha256_of, whole_folder, write_json, write_text
+from xcompress.errors import InputError
+from xcompress.files import as_path, hash_of, read_json, sha256_of, whole_folder, write_json, write_text
 from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.recipe import Recipe
@@ -63,6 +65,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     :raises InputError: when a source cannot be fetched or read, or the folder cannot be used.
     :raises XCompressError: when the disk is full, another worker ends, or training diverges or collapses.
     """
+    _check_sources(recipe, folder)
     with explain_failures(folder), watch_workers(), open_run(folder) as run:
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check the stages against its shape.
         encoders = find_encoders(recipe)
@@ -123,6 +126,18 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
             _publish(recipe, run, encoders, assistant, student)
         distributed.wait()
     return folder
+
+
+def _check_sources(recipe: Recipe, folder: Path) -> None:
+    """Refuse a model inside the run folder, which the run replaces; warn of a teacher that lacks a language."""
+    for key, encoder in recipe.encoders.items():
+        if as_path(encoder.source).resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{key}.source: {encoder.source} is inside the run folder; choose another --run")
+    source = recipe.teacher.source if recipe.teacher else ""
+    if source.startswith(RELEASED):
+        known = read_manifest(released_folder(source.removeprefix(RELEASED))).get("languages", [])
+        if unknown := [language for language in recipe.languages if language not in known]:
+            warn(f"teacher.source: {source} was not made for {', '.join(unknown)}; take a teacher that knows them")
 
 
 def _student_config(recipe: Recipe, reference: Step | None) -> StudentConfig:

@@ -17,6 +17,7 @@ from xcompress.corpus.store import PairFile
 from xcompress.distillation.data.targets import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, has_bf16
+from xcompress.distillation.losses.stage import pair_kinds
 from xcompress.distillation.run_folder import STEP
 from xcompress.distillation.teachers.live import BYTES_STORED, check_disk, count_texts
 from xcompress.recipe import ON_LABELS, ON_SENTENCES, Recipe
@@ -157,7 +158,9 @@ def _plan_stage(
     :param flops: of a large matrix product, a second.
     """
     stage = recipe.stages[name]
-    steps = stage.steps_on(pairs) or None
+    # Epochs count the pairs that the stage reads; before the text is read, only those of all translations are known.
+    reads_all = "translations" in pair_kinds(stage) and stage.text is None
+    steps = (stage.steps_on(pairs) if reads_all else stage.steps) or None
     trained = megabytes = seconds = None
     if model:
         embeddings_only = stage.train == "embeddings"

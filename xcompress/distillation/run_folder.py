@@ -66,11 +66,20 @@ class Run:
         :param name: also the step's folder.
         :param together: whether all workers build it, the main one in the step's folder and the others in temporary
             folders; otherwise only the main one does.
+        :raises InputError: when the key is not the same for all workers.
         """
         folder = self.folder / name
         for step in self.steps:
             if (step.name, step.key) == (name, hash_of(key)):
                 return step
+        flat = _flatten(key)
+        others = distributed.of_all(flat)
+        differ = [entry for entry in flat if any(other.get(entry) != flat[entry] for other in others)]
+        if differ:
+            raise InputError(
+                f"{name}: {', '.join(differ)} not the same for all workers; give every host the same text and models, "
+                "under the same paths"
+            )
         reused = distributed.broadcast(distributed.is_main() and self._can_reuse(name, key))
         if reused:
             say(f"{name}: finished earlier, reused")

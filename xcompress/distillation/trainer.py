@@ -93,7 +93,7 @@ class TrainingHistory:
     """Loss, dev scores and time of a training."""
 
     loss: list[dict[str, float]]
-    """`step` and `loss`, the mean of the steps since the last entry."""
+    """`step` and `loss`, the mean of the steps since the last entry, or since the checkpoint that was resumed."""
     dev_course: list[dict[str, Any]]
     """`step` and `dev`, the scores after that step."""
     seconds_before: float

@@ -9,18 +9,26 @@ from xcompress.console import tracked
 from xcompress.corpus.build import TRAIN
 from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile
+from xcompress.files import as_path, read_json
 from xcompress.recipe import EncoderSection, Recipe, load_recipe
 
 
 def lineage(run: Path) -> list[Path]:
     """Return the runs that a run builds on, the first trained first, and the run itself."""
-    return [*runs_before(load_recipe(run / "recipe.yaml")), run]
+    return [*runs_before(load_recipe(run / "recipe.yaml"), frozenset({run.resolve()})), run]
 
 
-def runs_before(recipe: Recipe) -> list[Path]:
-    """Return the runs that a recipe builds on, the first trained first."""
+def runs_before(recipe: Recipe, above: frozenset[Path] = frozenset()) -> list[Path]:
+    """Return the runs that a recipe builds on, the first trained first.
+
+    :param above: runs that build on this recipe; a run whose folder was used again may name one of them.
+    """
     parents = [folder.parent for encoder in recipe.encoders.values() if (folder := _student_folder(encoder))]
-    return list(dict.fromkeys(run for parent in parents for run in lineage(parent)))
+    runs: list[Path] = []
+    for parent in parents:
+        if parent.resolve() not in above:
+            runs += [*runs_before(load_recipe(parent / "recipe.yaml"), above | {parent.resolve()}), parent]
+    return list(dict.fromkeys(runs))
 
 
 def student_before(recipe: Recipe) -> Path | None:
@@ -30,22 +38,31 @@ def student_before(recipe: Recipe) -> Path | None:
 
 def _student_folder(encoder: EncoderSection) -> Path | None:
     """Return the encoder's folder if it is the student of a run, at its end or after a stage (`2-contrast`)."""
-    folder = Path(encoder.source)
+    folder = as_path(encoder.source)
     is_student = folder.name == "student" or re.fullmatch(r"\d+-.+", folder.name)
     return folder if is_student and (folder.parent / MANIFEST).is_file() else None
 
 
 def trained_on(texts: Iterable[str], runs: Sequence[Path]) -> set[str]:
-    """Return the texts that one of the runs trained on, on either side of a pair, by `sentence_key`.
+    """Return the texts that one of the runs trained on, with a translation, a label or alone, by `sentence_key`.
 
     Each run holds out sentences of its own corpus: what one holds out, another may have trained on.
     """
     texts_by_key: dict[str, set[str]] = {}
     for text in texts if runs else ():
         texts_by_key.setdefault(sentence_key(text), set()).add(text)
-    files = [file for run in runs for file in sorted((run / "corpus").glob(f"{TRAIN}.*.tsv"))]
+    files = [
+        file
+        for run in runs
+        for file in sorted([*(run / "corpus").glob(f"{TRAIN}.*.tsv"), *(run / "monolingual").glob("*.tsv")])
+    ]
     seen: set[str] = set()
     for file in tracked(files, "earlier runs: files read"):
-        for pair in PairFile(file, file.name.split(".")[1]):
+        for pair in PairFile(file, file.name.split(".")[-2]):
             seen |= {sentence_key(pair.source), sentence_key(pair.target)} & texts_by_key.keys()
+    for file in (
+        file for run in runs for file in sorted((run / "labelled").glob("*.json")) if file.name != "step.json"
+    ):
+        for first, second, _ in read_json(file):
+            seen |= {sentence_key(first), sentence_key(second)} & texts_by_key.keys()
     return {text for key in seen for text in texts_by_key[key]}

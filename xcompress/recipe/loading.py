@@ -195,7 +195,7 @@ def _apply_override(raw: RawRecipe, override: str, file: Path) -> None:
 def _explain(error: ValidationError, raw: RawRecipe, file: Path) -> str:
     """Describe the first error in one line, with the keys as the user wrote them."""
     first = error.errors()[0]
-    location = first["loc"]
+    location = tuple(step for step in first["loc"] if not str(step).startswith("<"))  # without the tags of unions
     origins = [raw.origins.get(location[: depth + 1]) for depth in range(len(location))]
     steps = [origin.key if origin else str(step) for origin, step in zip(origins, location, strict=True)]
     key = ".".join(steps)

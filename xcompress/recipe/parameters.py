@@ -64,11 +64,19 @@ def count_parameters(recipe: Recipe) -> Parameters:
     assistant, student = recipe.assistant, recipe.student
     head, notes = _head_width(recipe)
     if assistant is None:
+        hidden, heads = student.hidden or 1, student.heads or 1
+        if hidden % heads:
+            raise InputError(f"student.heads: {heads} do not divide the width, student.hidden: {hidden}; correct one")
+        if student.bottleneck and student.bottleneck >= hidden:
+            raise InputError(
+                f"student.bottleneck: {student.bottleneck} is not smaller than student.hidden, {hidden}; choose a "
+                "smaller one, or null for none"
+            )
         shape = EncoderShape(
             vocabulary=recipe.vocabulary.trained_size,
-            hidden=student.hidden or 1,
+            hidden=hidden,
             layers=student.unit_layers,
-            heads=student.heads or 1,
+            heads=heads,
             intermediate=student.intermediate or 1,
             positions=student.max_tokens,
         )

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from xcompress.files import hash_of
 from xcompress.recipe.encoders import AssistantSection, EncoderSection, TeacherSection
@@ -40,6 +41,11 @@ class TsvFile(Section):
     max_pairs: Positive | None = None
     """At most this many training pairs of this corpus in this language."""
 
+    @property
+    def origin(self) -> str:
+        """The name that pairs of the file are counted under: that of the corpus, else that of the file."""
+        return self.name or PurePath(self.source).name
+
 
 class CorpusSection(Section):
     """Where the parallel text comes from, and which pairs of it are kept."""
@@ -63,6 +69,17 @@ class CorpusSection(Section):
     """At most this many training pairs of each language; null takes all."""
     holdout: Positive = 400
     """Number of English sentences held out of training, with all their translations."""
+
+    @model_validator(mode="after")
+    def _check_max_pairs(self) -> "CorpusSection":
+        limits: dict[tuple[str, str], int | None] = {}
+        for tsv in self.tsv:
+            if limits.setdefault((tsv.language, tsv.origin), tsv.max_pairs) != tsv.max_pairs:
+                raise ValueError(
+                    f"tsv: two files of {tsv.language} count as {tsv.origin}, with different max_pairs; give one a "
+                    "name of its own, or both the same max_pairs"
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_has_text(self) -> "CorpusSection":
@@ -134,12 +151,19 @@ class AlignedGradedFiles(Section):
         return self
 
 
+GradedEntry = Annotated[
+    Annotated[str, Tag("<file>")] | Annotated[AlignedGradedFiles, Tag("<files>")],
+    Discriminator(lambda entry: "<file>" if isinstance(entry, str) else "<files>"),
+]
+"""With the tags, an error is about the kind that the user wrote."""
+
+
 class LabelledSection(Section):
     """Sentence pairs with labels, for the objectives entailment, graded and cosent."""
 
     entailment: tuple[str, ...] = ()
     """Files (.tsv or .csv) of premise, hypothesis, and entailment, neutral or contradiction."""
-    graded: tuple[str | AlignedGradedFiles, ...] = ()
+    graded: tuple[GradedEntry, ...] = ()
     """Files (.tsv or .csv) of sentence, sentence, score from 0 to 5: in English, or aligned in several languages. Each
     aligned row gives two pairs for each language: within it, and with another language."""
     augment: AugmentSection | None = None
@@ -159,8 +183,8 @@ class VocabularySection(Section):
     """keep the assistant's vocabulary; trim it to the tokens that the languages use; or train a new one on the text of
     the recipe. New tokens start as combinations of the assistant's embeddings, where there is an assistant."""
     size: Tokens | None = None
-    """Largest number of tokens. A trained vocabulary has 50,000 when null. A trimmed one keeps the most frequent tokens
-    and those of single characters; null keeps all that occur."""
+    """Number of tokens. A trained vocabulary has at most this many, 50,000 when null. A trimmed one keeps this many of
+    the most frequent, and those of single characters and the like beside them; null keeps all that occur."""
     words: str | None = None
     """Word lists whose tokens trimming keeps: a reference that contains {language}, to text files with one word per
     line or wordfreq's .msgpack.gz."""
@@ -322,7 +346,7 @@ class Recipe(Section):
     corpus: CorpusSection
     """Parallel text."""
     labelled: LabelledSection = LabelledSection()
-    """English pairs with labels."""
+    """Pairs with labels: entailment in English, graded pairs in one or several languages."""
     monolingual: MonolingualSection | None = None
     """Sentences without translations."""
     vocabulary: VocabularySection = VocabularySection()

@@ -9,6 +9,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     model_serializer,
 )
@@ -52,7 +53,8 @@ def _names_to_read(name: str) -> str | AliasChoices:
 class Section(BaseModel):
     """Base of all recipe sections: unknown keys are errors, and values cannot change after loading.
 
-    `model_dump` leaves out the keys in `_ADDED` that have their default, for the same reason as with `OLD_NAMES`.
+    `model_dump(by_alias=True)` leaves out the keys in `_ADDED` that have their default, for the same reason as with
+    `OLD_NAMES`.
     """
 
     model_config = ConfigDict(
@@ -65,8 +67,10 @@ class Section(BaseModel):
     )
 
     @model_serializer(mode="wrap")
-    def _leave_out_added_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_added_keys(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
+        if not info.by_alias:
+            return values
         fields = type(self).model_fields
         return {
             key: value

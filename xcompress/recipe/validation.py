@@ -26,6 +26,9 @@ def file_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
         for row, entry in enumerate(getattr(recipe.labelled, kind)):
             references = [entry] if isinstance(entry, str) else entry.sources.values()
             yield from ((f"labelled.{kind}.{row}", reference) for reference in references)
+    cross_encoder = recipe.labelled.augment.cross_encoder if recipe.labelled.augment else ""
+    if cross_encoder and (cross_encoder.startswith("wheel:") or looks_like_path(cross_encoder)):  # else a hub id
+        yield "labelled.augment.cross_encoder", cross_encoder
     yield from (("vocabulary.words", reference) for reference in recipe.vocabulary.word_lists(recipe.languages))
     if recipe.dev.sts:
         yield "dev.sts", recipe.dev.sts

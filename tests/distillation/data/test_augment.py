@@ -214,5 +214,5 @@ def test_a_cross_encoder_in_a_recipe_runs_code_only_by_choice() -> None:
     section = {"cross_encoder": "org/name"}
     assert not AugmentSection(**section).trust_remote_code
     assert AugmentSection(**section).model_dump() == AugmentSection(**section, trust_remote_code=False).model_dump()
-    assert "trust_remote_code" not in AugmentSection(**section).model_dump()
+    assert "trust_remote_code" not in AugmentSection(**section).model_dump(by_alias=True)
     assert AugmentSection(**section, trust_remote_code=True).model_dump()["trust_remote_code"]

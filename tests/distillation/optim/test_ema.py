@@ -12,7 +12,7 @@ from xcompress.distillation.collapse import Collapse, CollapseError, spread
 from xcompress.distillation.losses.calibrated import moving_loss
 from xcompress.distillation.optim import ema
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
-from xcompress.modeling.student import Student
+from xcompress.modeling.student import Student, token_positions
 
 IDS = torch.tensor([[0, 7, 8, 2], [0, 9, 2, 1], [0, 30, 31, 2]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]])
@@ -55,6 +55,8 @@ def test_the_first_vectors_are_the_students() -> None:
     assert found.dtype == torch.float32
     with torch.no_grad():  # with gradients, attention rounds otherwise
         assert torch.equal(found, student(IDS, MASK)[1])
+    packed = MovingTeacher(student)(IDS, MASK, token_positions(MASK))
+    torch.testing.assert_close(packed, found, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("block", [ema.BLOCK, 7])

@@ -96,18 +96,23 @@ class PairBatches:
         return len(self.rows)
 
     def __call__(self, pairs: Sequence[int]) -> dict[str, Tensor]:
-        """Return input_ids and attention_mask, (2N, L), token_positions, and each label, (N, D) or (N,)."""
+        """Return input_ids and attention_mask, (2N, L), and each label, (N, D) or (N,).
+
+        Beside them are the results of `token_positions` for all sentences, for the sources and for the targets.
+        """
         rows, words = self.rows[list(pairs)], dict[str, Tensor]()
         if self.word_labels:
-            sources, targets = ([side[row] for row in rows] for side in (self.sources, self.targets))
-            sentences, words = self.word_labels(sources, targets, pairs)
+            sentences_of = [[side[row] for row in rows] for side in (self.sources, self.targets)]
+            sentences, words = self.word_labels(sentences_of[0], sentences_of[1], pairs)
             ids, lengths = np.concatenate(sentences), np.array([len(sentence) for sentence in sentences])
         else:
             taken = [side.take(rows) for side in (self.sources, self.targets)]
             ids, lengths = (np.concatenate(parts) for parts in zip(*taken, strict=True))
         input_ids, attention_mask = pad_joined(ids, lengths, self.pad_token_id)
         tokens = {"input_ids": input_ids, "attention_mask": attention_mask}
+        sources, targets = attention_mask.chunk(2)
         tokens["token_positions"] = token_positions(attention_mask)
+        tokens["source_positions"], tokens["target_positions"] = token_positions(sources), token_positions(targets)
         labels = {name: torch.from_numpy(label.take(pairs)) for name, label in self.labels.items()}
         self._batches += 1
         if self._batches % BATCHES_PER_RELEASE == 0:

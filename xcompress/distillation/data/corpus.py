@@ -20,7 +20,7 @@ from xcompress.distillation import distributed
 from xcompress.distillation.data.targets import Rows
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.errors import InputError
-from xcompress.recipe import Recipe, TsvFile
+from xcompress.recipe import Recipe
 from xcompress.sources import fingerprint, resolve
 
 
@@ -62,19 +62,14 @@ def corpus_step(recipe: Recipe, run: Run, reference: Step | None, processes: int
 
     :param reference: the step whose tokenizer counts tokens, where the recipe limits them.
     :param processes: that filter text on each host; they change no byte.
-    :raises InputError: when a source cannot be fetched or read, a language has no pairs, or hosts have different text.
+    :raises InputError: when a source cannot be fetched or read, a language has no pairs, or hosts have other text.
     """
     section = recipe.corpus
     tokenizer_step = reference if section.max_tokens else None
-    sources = [*section.catalogues, *(tsv.source for tsv in section.tsv)]
-    fingerprints = [fingerprint(source) for source in sources]
-    for source, *of_workers in zip(sources, *distributed.of_all(fingerprints), strict=True):
-        if len(set(of_workers)) > 1:
-            raise InputError(f"corpus: {source} is not the same on all hosts; copy it from one to the others")
     key = {
         "version": __version__,
         "corpus": section.model_dump(by_alias=True),
-        "files": fingerprints,
+        "files": [fingerprint(source) for source in (*section.catalogues, *(tsv.source for tsv in section.tsv))],
         "languages": recipe.languages,
         "seed": recipe.seed,
         "tokenizer": tokenizer_step.key if tokenizer_step else None,
@@ -99,11 +94,12 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
         tokens = TokenLimit(section.max_tokens, partial(count_tokens, tokenizer))
     limits = Limits(section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens)
     catalogues = [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")]
-    tsv_files = [(resolve(tsv.source), tsv.language, _origin(tsv)) for tsv in section.tsv]
+    tsv_files = [(resolve(tsv.source), tsv.language, tsv.origin) for tsv in section.tsv]
     if not distributed.is_main():
         host = hosts.index(distributed.number())
         sources = (catalogues, tsv_files, recipe.languages)
-        distributed.send(clean_sources(*sources, limits, recipe.seed, processes, host, len(hosts)))
+        with distributed.own_work():
+            distributed.send(clean_sources(*sources, limits, recipe.seed, processes, host, len(hosts)))
         return {}
     report = build(
         folder,
@@ -114,13 +110,9 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
         holdout_sentences=section.holdout,
         seed=recipe.seed,
         max_pairs=section.max_pairs,
-        most={(tsv.language, _origin(tsv)): tsv.max_pairs for tsv in section.tsv if tsv.max_pairs},
+        most={(tsv.language, tsv.origin): tsv.max_pairs for tsv in section.tsv if tsv.max_pairs},
         processes=processes,
         hosts=len(hosts),
         gather=distributed.in_turns,
     )
     return asdict(report)
-
-
-def _origin(tsv: TsvFile) -> str:
-    return tsv.name or Path(tsv.source).name

@@ -118,7 +118,8 @@ def _build(
     own = shares.get(distributed.number())
     if own is not None:
         place = folder if len(hosts) == 1 else common / f"host-{distributed.number()}"
-        write_tokens(place, pairs, own, tokenizer, config)
+        with distributed.own_work():
+            write_tokens(place, pairs, own, tokenizer, config)
     if len(hosts) > 1:
         distributed.wait()
         if distributed.is_main():

@@ -241,13 +241,15 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
         # Gather the targets; those of the moving teacher are computed now.
         targets = {name: batch[name] for name in GATHERED if name in batch}
         if "moving_teacher" in weights and student.moving is not None:
-            targets["moving_sources"] = student.moving(input_ids.chunk(2)[0], attention_mask.chunk(2)[0]).float()
+            sources = input_ids.chunk(2)[0], attention_mask.chunk(2)[0], batch.get("source_positions")
+            targets["moving_sources"] = student.moving(*sources).float()
         targets = {name: all_gather(rows) for name, rows in targets.items()}
 
         # Encode both sides; with a moving teacher alone, only the target sentences.
         targets_only = set(weights) == {"moving_teacher"}
         if targets_only:
-            input_ids, attention_mask, positions = input_ids.chunk(2)[1], attention_mask.chunk(2)[1], None
+            input_ids, attention_mask = input_ids.chunk(2)[1], attention_mask.chunk(2)[1]
+            positions = batch.get("target_positions")
         outputs = []
         for vectors in model(input_ids, attention_mask, positions):
             sentences = vectors.float()

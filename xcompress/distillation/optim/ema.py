@@ -44,11 +44,12 @@ class MovingTeacher(nn.Module):
         return super().train(False)
 
     @torch.no_grad()
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Encode a batch in float32, without gradients.
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None = None) -> Tensor:
+        """Encode a batch with float32 copies of the averages, without gradients.
 
         :param input_ids: token ids, (N, L).
         :param attention_mask: 1 for tokens, 0 for padding, (N, L).
+        :param token_positions: as for `Student`.
         :returns: sentence vectors, (N, D).
         """
         # keep the memory of the copies: on a CPU, allocating it again at each step takes longer
@@ -56,7 +57,7 @@ class MovingTeacher(nn.Module):
         if any(copy.device != averages[name].device for name, copy in copies.items()) or not copies:
             copies |= {name: torch.empty_like(average, dtype=torch.float32) for name, average in averages.items()}
         torch._foreach_copy_(list(copies.values()), list(averages.values()))
-        _, sentences = functional_call(self.average, copies, (input_ids, attention_mask))
+        _, sentences = functional_call(self.average, copies, (input_ids, attention_mask, token_positions))
         return sentences  # type: ignore[no-any-return]
 
     @torch.no_grad()

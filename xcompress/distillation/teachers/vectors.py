@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from xcompress.console import LineTicker, bar, say
 from xcompress.corpus.sequences import DistinctTexts
-from xcompress.distillation.distributed import workers
+from xcompress.distillation.distributed import own_work, workers
 from xcompress.distillation.file_records import describe
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.vector_file import VectorFile
@@ -126,7 +126,8 @@ class VectorStore:
                 encoder.require(texts)
             rows = [file.rows(number) for number in blocks]
             ticker = LineTicker(f"{model}: vectors of", sum(map(len, rows)))
-            with closing(_read(texts, rows, folder / f"texts.{group.process_index}")) as texts_of_blocks:
+            scratch = folder / f"texts.{group.process_index}"
+            with own_work(), closing(_read(texts, rows, scratch)) as texts_of_blocks:
                 for number, of_block in zip(blocks, texts_of_blocks, strict=True):
                     file.write(number, _as_float16(model, encoder(of_block)), group.process_index)
                     ticker.advance(len(of_block), "texts")
