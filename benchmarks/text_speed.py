@@ -199,7 +199,7 @@ def page(model: str, times: Times) -> str:
             f" texts of {words[0]} to {words[-1]} words (median {words[len(words) // 2]}), in batches of at most 32 "
             "texts. The tokenizer's share of the time is in parentheses. All clients run the same int8 weights.",
             markdown_table(["texts a second", *heads], rows),
-            "Times as fast as the best of the other clients:",
+            "Times as fast as the best of the other clients (median over the rounds of the ratio within a round):",
             markdown_table(["", *heads], ratios),
         ]
     )

@@ -62,9 +62,9 @@ def student_states(run: Path, earlier: Path) -> Iterator[tuple[str, Scores]]:
     width = trained["sizes"]["word"] // start["vocabulary"]["after"]
     first = next(facts for facts in steps.values() if "untrained" in facts)
     yield "of the earlier run", read_json(earlier / "step.json")["facts"]["dev"]["sts"]
-    yield f"its layers, {start['vocabulary']['before']:,} rows lent", start["as_it_comes"]["sts"]
-    yield f"{start['vocabulary']['after']:,} of these", start["dev"]["sts"]
-    yield f"these in {width} dimensions", first["untrained"]["sts"]
+    yield f"its layers, {start['vocabulary']['before']:,} token embeddings", start["as_it_comes"]["sts"]
+    yield f"the same, {start['vocabulary']['after']:,} token embeddings", start["dev"]["sts"]
+    yield f"the same, in {width} dimensions", first["untrained"]["sts"]
     yield "trained", trained["dev"]["sts"]
 
 
