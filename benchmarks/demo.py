@@ -3,7 +3,7 @@
     python benchmarks/demo.py
 
 Writes runs/minilm_ru3. Finished steps are reused: a second run trains nothing and prints the existing report. The first
-takes about 20 minutes on two cores. `make demo` runs this script.
+takes 20 to 25 minutes on two cores. `make demo` runs this script.
 """
 
 import argparse
