@@ -115,7 +115,8 @@ def bench(
     # Find the subjects and the evaluation sets.
     named = [bundles] if isinstance(bundles, str | Path) else list(bundles or ())
     subjects = find_subjects(named, reference, steps=not config.quick)
-    check_writable((subjects.run or Path()) / "bench.json")
+    for path in report_files(device, subjects.run or Path()):
+        check_writable(path)
     for bundle in subjects.bundles:
         console.say(f"bundle: {bundle.folder}{'' if bundles else ' (the newest)'}")
     known = [bundle.languages for bundle in subjects.bundles if bundle.languages]
@@ -144,12 +145,17 @@ def write(report: Report, folder: Path) -> tuple[Path, Path]:
 
     :returns: their paths.
     """
-    device = re.sub(r"[^\w.-]+", "-", report.device.name)
-    stem = "bench" if device == "cpu" else f"bench-{device}"
-    paths = folder / f"{stem}.json", folder / f"{stem}.md"
+    paths = report_files(report.device.name, folder)
     write_text(paths[0], report.to_json())
     write_text(paths[1], markdown(report))
     return paths
+
+
+def report_files(device: str, folder: Path) -> tuple[Path, Path]:
+    """Return the paths of a report on a device, as JSON and as Markdown."""
+    name = re.sub(r"[^\w.-]+", "-", device)
+    stem = "bench" if name == "cpu" else f"bench-{name}"
+    return folder / f"{stem}.json", folder / f"{stem}.md"
 
 
 @dataclass(frozen=True)

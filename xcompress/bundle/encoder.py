@@ -375,7 +375,7 @@ def _list_texts(texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
     if isinstance(texts, bytes | bytearray | memoryview):
         raise InputError(f"encode: texts are {type(texts).__name__}; decode them first: texts.decode('utf-8')")
     try:
-        items = iter(() if isinstance(texts, Mapping) else texts)
+        items: Iterator[str] | None = iter(texts)
     except TypeError:
         items = None
     if items is None or isinstance(texts, Mapping):

@@ -223,22 +223,23 @@ def make_bundle(
         manifest["bottleneck"] = {"width": student.config.bottleneck, "form": form, "why": why}
 
     # what the options cost that change the student itself, before any precision is blamed for it
-    before = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages)
+    before, after = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages), None
     if before and job.gate is not None and (options := config.student_changes()):
+        after = graded_scores(candidate.open(), languages)
         advice = f"float32 loses this already; change {', '.join(options)}, or use a larger --gate"
-        check_gate(before, graded_scores(candidate.open(), languages), job.gate, advice=advice)
+        check_gate(before, after, job.gate, advice=advice)
 
     # the smaller graph
     if job.precision != "fp32":
         candidate, entries = job.quantize(prepared, fold, read_calibration_text, languages, before)
-        manifest |= entries
+        manifest, after = manifest | entries, None
         parity[job.precision] = job.write_and_verify(job.precision, candidate)
         if not config.settings().float32:
             for file in folder.glob(f"{GRAPHS['fp32']}*"):
                 file.unlink()
 
     # the accuracy gate
-    after = graded_scores(candidate.open(), languages)
+    after = graded_scores(candidate.open(), languages) if after is None else after
     job.check_gate(before, after, tuple if job.precision in FLOAT else candidate.costs)
     manifest["graded"] = {"before": before, "after": after}
     if config.settings().openvino:

@@ -102,7 +102,7 @@ def check_ids(tokenizer: "Tokenizer", rows: int, file: Path) -> None:
     """Check that a tokenizer has no ids beyond the token embeddings.
 
     :param rows: V, rows of the token embeddings.
-    :param file: its tokenizer.json, for error messages.
+    :param file: its tokenizer.json, or the folder of the model, for error messages.
     :raises InputError: when it has some.
     """
     highest = max(tokenizer.get_vocab().values(), default=0)

@@ -16,6 +16,7 @@ import xcompress
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import path_inside, prepare_target, read_mapping, whole_folder, write_json
+from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import is_student
 from xcompress.modeling.student import Student
 from xcompress.sources import resolve
@@ -23,7 +24,7 @@ from xcompress.sources.model_folder import MODULES, check_paths, read_modules, r
 from xcompress.tokenizer_file import read_tokenizer
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import TokenCounts, check_languages, count_file, count_words
-from xcompress.vocab.student import id_range, trim_student
+from xcompress.vocab.student import trim_student
 from xcompress.vocab.tokenizer_json import renumber, tokenizer_to_json
 
 RECORD = "trim.json"
@@ -228,11 +229,7 @@ def _open_folder(folder: Path) -> _ModelFolder:
             f"{encoder / WEIGHTS}: {len(matches)} token embeddings (*{', *'.join(TOKEN_EMBEDDINGS)}) have the {rows} "
             f"rows that config.json gives as vocab_size, expected one; there are {listed}"
         )
-    if id_range(tokenizer) > rows:
-        raise InputError(
-            f"{encoder}: the tokenizer has ids up to {id_range(tokenizer) - 1}, the token embeddings {rows} rows; they "
-            "do not belong together, give the tokenizer.json that came with the weights"
-        )
+    check_ids(tokenizer, rows, encoder)
     return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_to_json(tokenizer), shapes, matches[0])
 
 

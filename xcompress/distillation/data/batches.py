@@ -109,10 +109,14 @@ class PairBatches:
             taken = [side.take(rows) for side in (self.sources, self.targets)]
             ids, lengths = (np.concatenate(parts) for parts in zip(*taken, strict=True))
         input_ids, attention_mask = pad_joined(ids, lengths, self.pad_token_id)
-        tokens = {"input_ids": input_ids, "attention_mask": attention_mask}
-        sources, targets = attention_mask.chunk(2)
-        tokens["token_positions"] = token_positions(attention_mask)
-        tokens["source_positions"], tokens["target_positions"] = token_positions(sources), token_positions(targets)
+        of_sources, of_targets = map(token_positions, attention_mask.chunk(2))
+        tokens = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_positions": torch.cat([of_sources, of_targets + attention_mask.numel() // 2]),
+            "source_positions": of_sources,
+            "target_positions": of_targets,
+        }
         labels = {name: torch.from_numpy(label.take(pairs)) for name, label in self.labels.items()}
         self._batches += 1
         if self._batches % BATCHES_PER_RELEASE == 0:
