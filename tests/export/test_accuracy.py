@@ -99,14 +99,12 @@ def test_many_pairs_are_counted() -> None:
         check_gate(before, dict.fromkeys(before, 70.0), 0.5)
 
 
-def test_costs_are_measured_only_for_an_export_that_fell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_costs_are_measured_only_for_an_export_that_fell() -> None:
     def measure() -> list[Cost]:
         raise AssertionError
 
     check_gate({"de-de": 80}, {"de-de": 79.6}, 0.5, measure)
-    assert not capsys.readouterr().err
     check_gate({}, {}, 0.5, measure)
-    assert "gate was not checked" in capsys.readouterr().err
 
 
 def test_a_fall_tells_its_points() -> None:

@@ -307,6 +307,14 @@ def test_a_gate_that_holds_lets_through(small: Path) -> None:
     assert set(graded["before"]) == set(graded["after"]) == set(builtin().language_pairs)
 
 
+def test_a_gate_without_graded_pairs_is_told_once(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("xcompress.export.exporter.graded_scores", lambda *_: {})
+    export(small, options=ExportConfig(gate=50))
+    assert capsys.readouterr().err.count("gate was not checked") == 1
+
+
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta"])
 def test_a_foreign_encoder_is_exported_unchanged(kind: str, tmp_path: Path) -> None:
     save_encoder(tmp_path / kind, kind, initializer_range=0.1)
@@ -489,7 +497,7 @@ def test_bounds_decide(run: Path) -> None:
 def test_a_folder_that_is_no_bundle_is_not_replaced(run: Path, tmp_path: Path, quick: list[int]) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("keep me")
-    with pytest.raises(InputError, match="is not empty and not a bundle"):
+    with pytest.raises(InputError, match="is not empty and not an export"):
         export(run, tmp_path / "mine")
     assert (tmp_path / "mine/letter.txt").read_text() == "keep me"
 
@@ -584,7 +592,7 @@ def test_a_depth_that_the_student_lacks_is_refused_before_the_work(
 
 
 def test_a_run_is_not_taken_for_a_bundle(deep: Path, quick: list[int]) -> None:
-    with pytest.raises(InputError, match="is not empty and not a bundle"):
+    with pytest.raises(InputError, match="is not empty and not an export"):
         export(deep, deep)
     assert (deep / "student").is_dir()
 

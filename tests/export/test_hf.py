@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.helpers.export import manifest_of
 from tests.helpers.student import SENTENCES, make_student, save_student
 from xcompress.errors import GateError, InputError
 from xcompress.export import hf
@@ -193,13 +194,18 @@ def test_foreign_folders_files_and_full_disks(student: Path, tmp_path: Path, mon
         export_hf(student, tmp_path / "mine")
     with pytest.raises(InputError, match="is a file"):
         export_hf(student, tmp_path / "mine/letter.txt")
-    monkeypatch.setattr(hf.shutil, "disk_usage", lambda _: os.statvfs_result([0] * 10) and _Usage())
+    monkeypatch.setattr("xcompress.export.exporter._free_bytes", lambda _: 1000)
     with pytest.raises(InputError, match=r"0\.0 MB free, the export needs 50"):
         export_hf(student)
 
 
-class _Usage:
-    free = 1000
+def test_a_folder_with_a_damaged_manifest_is_replaced_by_force(student: Path, tmp_path: Path) -> None:
+    made = export_hf(student, tmp_path / "out")
+    (made / "manifest.json").write_text('{"made_from": ')
+    with pytest.raises(InputError, match=r"out/manifest\.json: is damaged; add --force"):
+        export_hf(student, made)
+    export_hf(student, made, force=True)
+    assert manifest_of(made)["files"]
 
 
 def test_saved_weights_share_no_memory(student: Path, tmp_path: Path) -> None:

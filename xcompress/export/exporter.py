@@ -108,7 +108,7 @@ def export(
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")
         return target
-    _check_target(target, model, force=force)
+    check_target(target, Path(GRAPHS["fp32"]).parts[0], _bytes_of_graphs(model.student), force=force)
     if model.run and not model.run.get("finished"):
         console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
     depth = "" if recurrences is None else f" with {recurrences} recurrences"
@@ -133,23 +133,24 @@ def is_current(bundle: Path, made_from: str) -> bool:
     return True
 
 
-def _check_target(target: Path, source: Source, *, force: bool) -> None:
-    """Check that the folder may be replaced and that the graphs fit on the disk.
+def check_target(target: Path, part: str, needed: int, *, force: bool) -> None:
+    """Check that an export may replace a folder, and that it fits on the disk.
 
-    :param force: replace a damaged bundle, too.
+    :param part: a file or folder that earlier exports have; with it, a folder whose manifest is damaged is one, too.
+    :param needed: what the export takes, in bytes.
+    :param force: replace a damaged export, too.
+    :raises InputError: when the folder is something else, or the disk is too small.
     """
     if target.is_file():
-        raise InputError(f"{target}: is a file; name a folder for the bundle")
-    if _is_damaged(target):
+        raise InputError(f"{target}: is a file; name a folder for the export")
+    if (target / part).exists() and _is_damaged(target / MANIFEST):
         if not force:
             raise InputError(f"{target / MANIFEST}: is damaged; add --force (force=True) to replace the whole folder")
     elif target.is_dir() and any(target.iterdir()) and not is_bundle(target):
-        raise InputError(f"{target}: is not empty and not a bundle; name another folder, as this one would be replaced")
-    if source.student.is_file():
-        weights = 8 * source.student.stat().st_size  # an E5S1 file stores 4 bits per weight
-    else:
-        weights = sum(file.stat().st_size for file in source.student.glob("**/*.safetensors"))
-    needed, free = int(1.6 * weights), _free_bytes(target)  # the float32 graph and a smaller one
+        raise InputError(
+            f"{target}: is not empty and not an export; name another folder, as this one would be replaced"
+        )
+    free = _free_bytes(target)
     if free < needed:
         raise InputError(
             f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
@@ -157,12 +158,21 @@ def _check_target(target: Path, source: Source, *, force: bool) -> None:
         )
 
 
-def _is_damaged(folder: Path) -> bool:
-    """Tell whether a folder has the graphs of a bundle, and a manifest that is no JSON or no mapping."""
-    if not (folder / GRAPHS["fp32"]).parent.is_dir() or not (folder / MANIFEST).is_file():
+def _bytes_of_graphs(student: Path) -> int:
+    """Estimate what the float32 graph and a smaller one take, from the file or folder of the weights."""
+    if student.is_file():
+        weights = 8 * student.stat().st_size  # an E5S1 file stores 4 bits per weight
+    else:
+        weights = sum(file.stat().st_size for file in student.glob("**/*.safetensors"))
+    return int(1.6 * weights)
+
+
+def _is_damaged(manifest: Path) -> bool:
+    """Tell whether a manifest is there, but is no JSON or no mapping."""
+    if not manifest.is_file():
         return False
     try:
-        read_mapping(folder / MANIFEST)
+        read_mapping(manifest)
     except InputError:
         return True
     return False
@@ -223,11 +233,8 @@ def make_bundle(
         manifest["bottleneck"] = {"width": student.config.bottleneck, "form": form, "why": why}
 
     # what the options cost that change the student itself, before any precision is blamed for it
-    before, after = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages), None
-    if before and job.gate is not None and (options := config.student_changes()):
-        after = graded_scores(candidate.open(), languages)
-        advice = f"float32 loses this already; change {', '.join(options)}, or use a larger --gate"
-        check_gate(before, after, job.gate, advice=advice)
+    before = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages)
+    after = job.check_student_changes(before, candidate, languages)
 
     # the smaller graph
     if job.precision != "fp32":
@@ -316,6 +323,26 @@ class _Job:
         closer = self.config.closer_precision()
         advice = f"use --precision {closer}, or a larger --gate" if closer else "use a larger --gate"
         check_gate(before, after, self.config.gate, measure_costs, advice)
+
+    def check_student_changes(
+        self, before: Mapping[str, float], candidate: Candidate, languages: Sequence[str]
+    ) -> dict[str, float] | None:
+        """Refuse an export whose float32 graph loses more than the gate allows, as options change the student itself.
+
+        :param before: scores of the student on the graded pairs.
+        :returns: those of the float32 graph; None where no option changes the student, or no gate is set.
+        """
+        if self.gate is None:
+            return None
+        if not before:
+            console.warn("the accuracy gate was not checked: the package has no graded pairs in the model's languages")
+            return None
+        if not (options := self.config.student_changes()):
+            return None
+        after = graded_scores(candidate.open(), languages)
+        advice = f"float32 loses this already; change {', '.join(options)}, or use a larger --gate"
+        check_gate(before, after, self.gate, advice=advice)
+        return after
 
     def write_and_verify(self, precision: str, candidate: Candidate) -> dict[str, Any]:
         """Write a graph and compare it with PyTorch, then in ORT format if that is written, too.

@@ -1,7 +1,6 @@
 """Export a student as a checkpoint that transformers and sentence-transformers open without xcompress."""
 
 import logging
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +14,14 @@ from torch import Tensor
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.manifest import is_bundle, list_files, write_manifest
+from xcompress.bundle.manifest import list_files, write_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.card import yaml_text
-from xcompress.export.exporter import is_current
+from xcompress.export.exporter import check_target, is_current
 from xcompress.export.folder import transformers_config, write_pipeline, write_tokenizer
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import real_sentences
-from xcompress.files import hash_of, megabytes, prepare_target, whole_folder, write_json, write_text
+from xcompress.files import hash_of, prepare_target, whole_folder, write_json, write_text
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 from xcompress.printable import code_span, markdown_text
@@ -91,30 +90,13 @@ def export_hf(
     if recurrences is not None:
         student = shallower(student, recurrences)
     check_supported(student.config)
-    _check_target(target, student.config)
+    check_target(target, "model.safetensors", 4 * count_parameters(student.config) + 50_000_000, force=force)
     if model.run and not model.run.get("finished"):
         console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
     console.say(f"exporting {model.name} ({model.student}) with {student.config.depth} layers to {target}")
     with whole_folder(target) as folder:
         _write_checkpoint(folder, student, tokenizer, model, made_from)
     return target
-
-
-def _check_target(target: Path, config: StudentConfig) -> None:
-    """Check that the folder may be replaced and that the weights fit on the disk."""
-    if target.is_file():
-        raise InputError(f"{target}: is a file; name a folder for the checkpoint")
-    if target.is_dir() and any(target.iterdir()) and not is_bundle(target):
-        raise InputError(
-            f"{target}: is not empty and not an export; name another folder, as this one would be replaced"
-        )
-    existing = next(folder for folder in target.resolve().parents if folder.exists())
-    free, needed = shutil.disk_usage(existing).free, 4 * count_parameters(config) + 50_000_000
-    if free < needed:
-        raise InputError(
-            f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
-            "free space or choose another folder"
-        )
 
 
 def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, source: Source, made_from: str) -> None:
