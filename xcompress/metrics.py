@@ -1,10 +1,14 @@
 """Similarity and quality measures of sentence vectors."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 """Sentence vectors, (N, D)."""
+MAX_COSINES = 1 << 22
+"""Maximum number of cosines that `nearest_rows` has in memory."""
 
 
 def cosines(left: Vectors, right: Vectors) -> NDArray[np.float64]:
@@ -20,6 +24,25 @@ def cosine_matrix(left: Vectors, right: Vectors) -> Vectors:
     unit_right = right / np.linalg.norm(right, axis=1, keepdims=True)
     matrix: Vectors = unit_left @ unit_right.T
     return matrix
+
+
+def nearest_rows(vectors: Vectors, count: int) -> Iterator[list[int]]:
+    """Yield, for each of N vectors (N, D), the rows of the `count` others of highest cosine, the highest first.
+
+    There are N - 1 of them where `count` is larger.
+    """
+    count = min(count, len(vectors) - 1)
+    # a block of rows at a time, so that the (N, N) cosines are never in memory at once
+    block = max(1, MAX_COSINES // len(vectors))
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / np.where(lengths > 0, lengths, 1)
+    for start in range(0, len(unit), block):
+        cosines = unit[start : start + block] @ unit.T
+        rows = np.arange(len(cosines))
+        cosines[rows, start + rows] = -np.inf
+        columns = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(cosines, columns, axis=1), axis=1, kind="stable")
+        yield from np.take_along_axis(columns, order, axis=1).tolist()
 
 
 def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> float:

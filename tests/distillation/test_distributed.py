@@ -27,7 +27,9 @@ STEPS = 40
 CHANGES = [
     "precision=float32",  # in bfloat16 the order of additions shows, and a small random model magnifies it
     *(f"stages.{name}.steps={STEPS}" for name in NAMES),
-    "stages.assistant.objectives={teacher: 100, contrast: 1000}",  # losses are logged with four decimals
+    # losses are logged with four decimals
+    "stages.assistant.objectives={teacher: 100, contrast: 1000, correlation: 1}",
+    "stages.assistant.correlation_pairs=4",
     "stages.contrast.objectives={teacher: 100, contrast: 1000}",
     "stages.imitation.objectives={assistant: 100}",
     "stages.imitation.learning_rate=3.0e-4",  # at 1e-3, 40 steps magnify the last digit a thousandfold
@@ -35,7 +37,8 @@ CHANGES = [
 
 
 def command_for(recipe: Path, folder: Path) -> list[str]:
-    return ["distill", str(recipe), *CHANGES, "--run-folder", str(folder)]
+    groups = f"correlation={{teacher: {{source: {recipe.parent / 'teacher'}}}}}"
+    return ["distill", str(recipe), *CHANGES, groups, "--run-folder", str(folder)]
 
 
 def losses(folder: Path) -> dict[str, list[float]]:

@@ -16,7 +16,7 @@ from xcompress.distillation.pipeline import distill
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.modeling.student import Student
-from xcompress.recipe import Stage
+from xcompress.recipe import Stage, load_recipe
 
 WHOLE_ENCODER = (
     "teacher=null",
@@ -114,6 +114,29 @@ def test_a_stage_may_learn_from_sentences_without_translations(objectives: str, 
     assert losses(run, "1-a")[-1] > 0
     facts = read_json(run / "manifest.json")["steps"]["monolingual"]["facts"]
     assert facts == {"en": 60, "de": 64, "fr": 60}
+
+
+@pytest.mark.parametrize(
+    ("objectives", "length"),
+    [("teacher: 32, cosent: 0.1", "steps: 60, correlation_pairs: 2"), ("", "steps: 200")],
+    ids=["beside others", "alone"],
+)
+def test_a_stage_may_learn_the_cosines_of_similar_sentences(objectives: str, length: str, tmp_path: Path) -> None:
+    """Two teachers together are twice as wide as the student."""
+    other = f"{{source: {tmp_path}/assistant, pooling: mean}}"
+    teacher = f"correlation={{teacher: {{source: {tmp_path}/teacher, ensemble: [{other}]}}}}"
+    stage = stages_of(a=f"objectives: {{correlation: 1, {objectives}}}, {length}, learning_rate: 1.0e-3")
+    run = distill(small_recipe(tmp_path, teacher, stage, *write_labelled(tmp_path / "labelled")), tmp_path / "run")
+    manifest = read_json(run / "manifest.json")
+    assert fmean(losses(run, "1-a")[-9:]) < fmean(losses(run, "1-a")[:9])
+    assert set(manifest["models"]) >= {"correlation.teacher", "correlation.teacher.ensemble.0"}
+    assert manifest["steps"]["groups"]["facts"]["sentences"] > 100
+
+    # Another draw of groups trains again, and keeps what groups are made of.
+    keys = {name: step["key"] for name, step in manifest["steps"].items()}
+    recipe = load_recipe(run / "recipe.yaml", ["stages.a.seed=77"])
+    again = read_json(distill(recipe, run) / "manifest.json")["steps"]
+    assert again["groups"]["key"] == keys["groups"] and again["1-a"]["key"] != keys["1-a"]
 
 
 def test_the_moving_teacher_has_no_gradient_and_follows_slowly() -> None:

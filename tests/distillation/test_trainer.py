@@ -9,15 +9,18 @@ import torch
 import yaml
 from torch import nn
 
+from xcompress.distillation import distributed
 from xcompress.distillation.trainer import (
     COMPLETE,
     Job,
     _MarkComplete,
     _optimizer,
     newest_checkpoint,
+    pairs_per_worker,
     remove_damaged_checkpoints,
     train,
 )
+from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.recipe import Stage
 
@@ -124,3 +127,14 @@ def test_the_learning_rate_rises_over_the_warmup_and_then_follows_the_schedule(
     stage = Stage.model_validate(yaml.safe_load(f"{text}optimizer: {optimizer}, learning_rate: 0.5}}"))
     train(Job("stage", stage, tmp_path / "work", seed=1, bf16=False), nn.Linear(1, 1), loss, Rows())
     assert rates == pytest.approx([0.0, 0.25, *(0.5 * share for share in falls)])
+
+
+def test_groups_of_similar_sentences_are_not_divided_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    objectives = {"teacher": 1, "correlation": 1}
+    stage = Stage.model_validate({"train": "student", "objectives": objectives, "steps": 1, "batch_size": 8})
+    monkeypatch.setattr(distributed, "count", lambda: 2)
+    with pytest.raises(
+        InputError, match="stages.a.correlation_pairs: 2 workers cannot share 8 x 1 pairs equally in gr"
+    ):
+        pairs_per_worker("a", stage)
+    assert pairs_per_worker("a", stage.model_copy(update={"correlation_pairs": 2})) == 4

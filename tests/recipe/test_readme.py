@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tests.helpers import ROOT
-from xcompress.recipe import EncoderSection, EnsembleMember, ObjectiveName, Recipe
+from xcompress.recipe import EncoderSection, EnsembleMember, EnsembleSection, ObjectiveName, Recipe
 from xcompress.recipe.section import OLD_NAMES
 
 README = (ROOT / "recipes" / "README.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def sections_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield from sections_in(argument)
 
 
-SECTIONS = list(dict.fromkeys([*sections_in(Recipe), EncoderSection, EnsembleMember]))
+SECTIONS = list(dict.fromkeys([*sections_in(Recipe), EncoderSection, EnsembleMember, EnsembleSection]))
 
 
 def meanings(section: type[BaseModel]) -> dict[str, str]:

@@ -80,6 +80,18 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("monolingual={word_sequences: 100000000}", "monolingual.word_sequences: .*10000000"),
         ("monolingual={}", "monolingual: names no text; give text or word_sequences"),
         ("monolingual={text: [{source: a.txt, language: ja}]}", "monolingual.text.0.language: ja is not in languages"),
+        ("stages.contrast.objectives={correlation: 1}", "correlation has no groups to learn from; give correlation.te"),
+        ("correlation={}", "correlation.teacher is missing; add it"),
+        ("correlation={teacher: {source: a/b}, text: [talks]}", "correlation.text: no corpus.tsv is named talks"),
+        ("correlation={teacher: {source: a/b, targets: live}}", "unknown key correlation.teacher.targets"),
+        (
+            "stages.contrast={train: student, objectives: {correlation: 1}, steps: 1, batch_size: 12}",
+            "batch_size x correlation_pairs is 12, and correlation learns from groups of 8 pairs; make it a multiple",
+        ),
+        (
+            "stages.contrast={train: student, objectives: {correlation: 1}, steps: 1, correlation_pairs: 2}",
+            "correlation_pairs is 2, for the objective correlation beside others; leave it out, or add objectives",
+        ),
         ("stages={a/b: {train: student, objectives: {teacher: 1}, steps: 1}}", "stages.a/b"),
     ],
 )

@@ -19,6 +19,7 @@ from xcompress.console import say, warn
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.groups import groups_step
 from xcompress.distillation.data.labelled import labelled_step
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
@@ -91,13 +92,14 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
                 check_disk(folder, count_texts(recipe, text_stages, len(corpus.train)), teacher_width(recipe))
             return prepare_training_data(recipe, corpus, monolingual, text_stages, encoders, store, config.hidden_size)
 
-        # 4. Give the assistant the student's vocabulary and a head, then read the labelled pairs.
+        # 4. Give the assistant the student's vocabulary and a head, read the labelled pairs, group similar sentences.
         start = start_step(recipe, run, corpus, encoders, reference, data)
         labelled = labelled_step(recipe, run, encoders.teacher, start)
+        groups = groups_step(recipe, run, corpus, encoders.correlation, store)
 
         # 5. Train the stages, each on the models that the ones before it leave.
         assistant, student = (start, None) if recipe.assistant else (None, start)
-        for number, (name, stage) in enumerate(plan_stages(recipe, text_stages, labelled).items(), 1):
+        for number, (name, stage) in enumerate(plan_stages(recipe, text_stages, labelled, groups).items(), 1):
             inputs = StageInputs(
                 recipe=recipe,
                 name=name,
@@ -105,6 +107,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
                 corpus=corpus,
                 labelled=labelled,
                 monolingual=monolingual,
+                groups=groups,
                 data=data,
                 encoders=encoders,
                 store=store,

@@ -228,15 +228,18 @@ def _token_megabytes(recipe: Recipe, pairs: int, student: Counts | None) -> int 
     translations = monolingual = 0
     for stage in recipe.stages.values():
         of_stage, objectives = stage.steps_on(pairs) * stage.batch_size, set(stage.objectives)
-        if objectives.difference(ON_SENTENCES, ON_LABELS):
+        if objectives.difference(ON_SENTENCES, ON_LABELS, {"correlation"}):
             translations += of_stage
         if not objectives.isdisjoint(ON_SENTENCES):
             monolingual += of_stage * stage.monolingual_pairs
     if pairs and translations > MOST_READ * pairs:
         translations = pairs
+    groups = 0
+    if recipe.correlation and any("correlation" in stage.objectives for stage in recipe.stages.values()):
+        groups = min(recipe.correlation.pairs, pairs or recipe.correlation.pairs)
     vocabulary = student.word // (recipe.student.bottleneck or student.norm // 2)
     of_pair = len(SIDES) * _tokens_of_text(recipe) * id_type(vocabulary).itemsize + BYTES_OF_OFFSETS
-    return round((translations + monolingual) * of_pair / 1e6)
+    return round((translations + monolingual + groups) * of_pair / 1e6)
 
 
 def _tokens_of_text(recipe: Recipe) -> int:

@@ -17,6 +17,7 @@ from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.collapse import check_weights
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches, draw
 from xcompress.distillation.data.corpus import Corpus
+from xcompress.distillation.data.groups import Groups
 from xcompress.distillation.data.labelled import Labelled
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import SIDES, ScalarTargets, Sentences, VectorTable, VectorTargets
@@ -48,7 +49,7 @@ from xcompress.distillation.trainer import Job, Loss, Scoring, train
 from xcompress.distillation.training_data import TrainingData
 from xcompress.modeling.four_bits import keep_rounded, round_weights
 from xcompress.modeling.student import Student, encode, set_dropout, shallower
-from xcompress.recipe import ON_LABELS, ON_SENTENCES, Recipe, Stage
+from xcompress.recipe import GROUP, ON_LABELS, ON_SENTENCES, Recipe, Stage
 
 Targets = VectorTargets | ScalarTargets | LiveTargets
 """What pairs regress on: vectors from the disk, numbers, or vectors that are computed in the training step."""
@@ -69,15 +70,15 @@ def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -
     return planned
 
 
-def plan_stages(recipe: Recipe, planned: Mapping[str, Stage], labelled: Labelled) -> dict[str, Stage]:
+def plan_stages(recipe: Recipe, planned: Mapping[str, Stage], labelled: Labelled, groups: Groups) -> dict[str, Stage]:
     """Return all stages in order, with epochs turned into steps.
 
-    :param planned: the stages that read translations or sentences. The others count epochs in labelled pairs.
+    :param planned: the stages that read translations or sentences. The others count epochs in labelled pairs, or in the
+        pairs that groups are made of.
     """
+    pairs = {kind: len(of_kind.pairs) for kind, of_kind in labelled.kinds.items()} | {"groups": len(groups.rows)}
     return {
-        name: planned[name]
-        if name in planned
-        else _in_steps(stage, max(len(labelled.kinds[kind].pairs) for kind in pair_kinds(stage)))
+        name: planned[name] if name in planned else _in_steps(stage, max(pairs[kind] for kind in pair_kinds(stage)))
         for name, stage in recipe.stages.items()
     }
 
@@ -97,6 +98,7 @@ class StageInputs:
     corpus: Corpus
     labelled: Labelled
     monolingual: Monolingual
+    groups: Groups
     data: Callable[[], TrainingData]
     """Called when the stage is built."""
     encoders: Encoders
@@ -150,7 +152,7 @@ def _training_step(run: Run, name: str, inputs: StageInputs) -> Step:
     student: object = None
     if stage.train != "assistant":
         student = inputs.student.key if inputs.student else recipe.student.model_dump(by_alias=True)
-    key = {
+    key: dict[str, object] = {
         "version": __version__,
         "corpus": inputs.corpus.step.key,
         "teacher": encoders.teacher.fingerprint if encoders.teacher else None,
@@ -165,6 +167,8 @@ def _training_step(run: Run, name: str, inputs: StageInputs) -> Step:
         "distances": "means over the width",  # they were sums: a stage trained so is not reused
         "batches": "random",  # they were of pairs of similar length
     }
+    if "correlation" in stage.objectives:
+        key["groups"] = inputs.groups.key
     return run.step(name, key, partial(_build_training, run, inputs, run.work(name, key)))
 
 
@@ -289,13 +293,19 @@ def _open_batches(
         else:
             table = data.teacher.monolingual()
             targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
+    elif kind == "groups":
+        text, pairs, words, of_stages = inputs.corpus.step.key, inputs.corpus.train, None, [inputs.groups.rows]
+        count = stage.steps_on(0) * stage.batch_size * stage.correlation_pairs
+        rows, vectors = inputs.groups.draw(count, inputs.seed)
+        targets = {"correlation_sources": vectors}
     else:
         labelled = inputs.labelled.kinds[kind]
         text, pairs, words, of_stages = inputs.labelled.key, labelled.pairs, None, [np.arange(len(labelled.pairs))]
         rows = draw(of_stages, stage.steps_on(0) * stage.batch_size, inputs.seed)
         targets = labelled.targets(rows)
     folder, tokenised = tokens_step(run, f"tokens_{kind}", text, pairs, of_stages, tokenizer, model.config)
-    return PairBatches(folder, targets, model.config.pad_token_id, words, np.searchsorted(tokenised, rows))
+    group = GROUP if kind == "groups" else 1
+    return PairBatches(folder, targets, model.config.pad_token_id, words, np.searchsorted(tokenised, rows), group)
 
 
 def _live_targets(inputs: StageInputs, data: TrainingData, texts: Sequence[str]) -> LiveTargets:

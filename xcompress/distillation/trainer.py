@@ -32,7 +32,7 @@ from xcompress.distillation.hardware import COMPILER, loader_processes
 from xcompress.distillation.optim.lars import Lars
 from xcompress.errors import InputError
 from xcompress.files import sync, write_json
-from xcompress.recipe import Stage
+from xcompress.recipe import GROUP, Stage
 
 COMPLETE = "complete"
 """A checkpoint holds a JSON file of this name once all its others are written: `seconds` of training, and `files`."""
@@ -177,14 +177,20 @@ def _read_marker(checkpoint: Path) -> tuple[float, FileRecords]:
 def pairs_per_worker(name: str, stage: Stage) -> int:
     """Return how many pairs of a batch each worker gets.
 
-    :raises InputError: when the batch cannot be shared equally.
+    :raises InputError: when the batch, or its groups of similar sentences, cannot be shared equally.
     """
     if stage.batch_size % distributed.count():
         raise InputError(
             f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {distributed.count()} workers; "
             "choose a multiple of their number"
         )
-    return stage.batch_size // distributed.count()
+    pairs = stage.batch_size // distributed.count()
+    if "correlation" in stage.objectives and pairs * stage.correlation_pairs % GROUP:
+        raise InputError(
+            f"stages.{name}.correlation_pairs: {distributed.count()} workers cannot share {stage.batch_size} x "
+            f"{stage.correlation_pairs} pairs equally in groups of {GROUP}; choose a larger number"
+        )
+    return pairs
 
 
 class _PairTrainer(Trainer):

@@ -1,12 +1,19 @@
 """Recipes: YAML files that say what to distil from which models, on which text, in which stages."""
 
-from xcompress.recipe.encoders import AssistantSection, EncoderSection, EnsembleMember, TeacherSection
+from xcompress.recipe.encoders import (
+    AssistantSection,
+    EncoderSection,
+    EnsembleMember,
+    EnsembleSection,
+    TeacherSection,
+)
 from xcompress.recipe.loading import load_recipe
 from xcompress.recipe.schema import (
     AlignedGradedFiles,
     AugmentSection,
     Budgets,
     CorpusSection,
+    CorrelationSection,
     DevSection,
     LabelledSection,
     MonolingualSection,
@@ -15,9 +22,10 @@ from xcompress.recipe.schema import (
     TsvFile,
     VocabularySection,
 )
-from xcompress.recipe.stage import ON_LABELS, ON_SENTENCES, ON_TEACHER, ON_WORDS, ObjectiveName, Stage, WordTask
+from xcompress.recipe.stage import GROUP, ON_LABELS, ON_SENTENCES, ON_TEACHER, ON_WORDS, ObjectiveName, Stage, WordTask
 
 __all__ = [
+    "GROUP",
     "ON_LABELS",
     "ON_SENTENCES",
     "ON_TEACHER",
@@ -27,9 +35,11 @@ __all__ = [
     "AugmentSection",
     "Budgets",
     "CorpusSection",
+    "CorrelationSection",
     "DevSection",
     "EncoderSection",
     "EnsembleMember",
+    "EnsembleSection",
     "LabelledSection",
     "MonolingualSection",
     "ObjectiveName",

@@ -1,7 +1,7 @@
 """The encoders that a recipe names: where to find each one, how to use it, and its sizes."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -95,11 +95,31 @@ class EnsembleMember(EncoderSection):
     """Weight of its cosine in the weighted mean of the cosines of all teachers."""
 
 
-class TeacherSection(EnsembleMember):
+class EnsembleSection(EnsembleMember):
+    """An encoder, alone or in an ensemble."""
+
+    key: ClassVar[str]
+    """Where the section is in a recipe."""
+    ensemble: tuple[EnsembleMember, ...] = ()
+    """Further teachers. The vectors of all are concatenated, so that the cosine of two sentences is the weighted mean
+    of the teachers' cosines."""
+
+    @property
+    def members(self) -> Mapping[str, EnsembleMember]:
+        """All teachers, this one first, by their keys in the recipe."""
+        return {self.key: self, **{f"{self.key}.ensemble.{row}": member for row, member in enumerate(self.ensemble)}}
+
+    @model_validator(mode="after")
+    def _check_ensemble_is_normalized(self) -> "EnsembleSection":
+        if self.ensemble and not all(member.normalize for member in self.members.values()):
+            raise ValueError("ensemble: several teachers are joined at unit length; leave out normalize: false")
+        return self
+
+
+class TeacherSection(EnsembleSection):
     """T: the encoder whose vectors of English sentences the student learns, alone or in an ensemble."""
 
-    ensemble: tuple[EnsembleMember, ...] = ()
-    """Further teachers. The student learns the concatenated vectors of all of them."""
+    key = "teacher"
     dimensions: Width | None = None
     """Reduce the vectors to this width before they are learned, by PCA fitted on the training targets; null keeps
     them."""
@@ -108,23 +128,18 @@ class TeacherSection(EnsembleMember):
     step, on the device of the training; takes no disk, but the time again in each epoch. Last digits differ, so
     finished stages are kept. `distill --dry-run` says what each takes."""
 
-    @property
-    def members(self) -> Mapping[str, EnsembleMember]:
-        """All teachers, this one first, by their keys in the recipe."""
-        return {"teacher": self, **{f"teacher.ensemble.{row}": member for row, member in enumerate(self.ensemble)}}
-
-    @model_validator(mode="after")
-    def _check_ensemble_is_normalized(self) -> "TeacherSection":
-        if self.ensemble and not all(member.normalize for member in self.members.values()):
-            raise ValueError("ensemble: several teachers are joined at unit length; leave out normalize: false")
-        return self
-
     @model_validator(mode="after")
     def _check_live_teachers_compute(self) -> "TeacherSection":
         for key, member in self.members.items():
             if self.targets == "live" and member.sentences_source:
                 raise ValueError(f"targets: live computes vectors, but {key}.source is a table of them; use stored")
         return self
+
+
+class CorrelationTeacher(EnsembleSection):
+    """The encoder, or the ensemble, whose order of cosines the student learns."""
+
+    key = "correlation.teacher"
 
 
 class AssistantSection(EncoderSection):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from xcompress.files import hash_of
-from xcompress.recipe.encoders import AssistantSection, EncoderSection, TeacherSection
+from xcompress.recipe.encoders import AssistantSection, CorrelationTeacher, EncoderSection, TeacherSection
 from xcompress.recipe.section import (
     Heads,
     InnerWidth,
@@ -23,7 +23,7 @@ from xcompress.recipe.section import (
     Tokens,
     Width,
 )
-from xcompress.recipe.stage import ON_LABELS, ON_SENTENCES, Stage
+from xcompress.recipe.stage import GROUP, ON_LABELS, ON_SENTENCES, Stage
 
 TRAINED_SIZE = 50_000
 """Default size of a trained vocabulary."""
@@ -174,6 +174,19 @@ class LabelledSection(Section):
         if self.augment and not any(isinstance(entry, str) for entry in self.graded):
             raise ValueError("augment: there are no English graded pairs to start from; give graded, or remove it")
         return self
+
+
+class CorrelationSection(Section):
+    """Groups of similar English sentences with their translations, for the objective correlation."""
+
+    teacher: CorrelationTeacher
+    """The encoder, or the ensemble, whose cosines between English sentences are learned. It need not know other
+    languages, and its width is free. Groups are made of sentences that are similar by the same cosines."""
+    text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    """Names of corpus.tsv that groups are made of; null: all text."""
+    pairs: Annotated[int, Field(ge=GROUP, le=10**6)] = 50_000
+    """Make groups of at most this many translations, drawn from all languages equally often. The time to find similar
+    sentences grows with the square: about two minutes for 50,000 on two cores."""
 
 
 class VocabularySection(Section):
@@ -349,6 +362,8 @@ class Recipe(Section):
     """Pairs with labels: entailment in English, graded pairs in one or several languages."""
     monolingual: MonolingualSection | None = None
     """Sentences without translations."""
+    correlation: CorrelationSection | None = None
+    """Groups of similar sentences."""
     vocabulary: VocabularySection = VocabularySection()
     """The student's vocabulary."""
     student: StudentSection = StudentSection()
@@ -373,6 +388,7 @@ class Recipe(Section):
         assistant = self.assistant
         encoders = {
             **(self.teacher.members if self.teacher else {}),
+            **(self.correlation.teacher.members if self.correlation else {}),
             "assistant": assistant,
             "assistant.layers_from": assistant and assistant.layers_from,
             "assistant.embeddings_from": assistant and assistant.embeddings_from,
@@ -407,11 +423,13 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check_text_of_stages(self) -> "Recipe":
         known = sorted({tsv.name for tsv in self.corpus.tsv if tsv.name})
-        for name, stage in self.stages.items():
-            unknown = set(stage.text or ()) - set(known)
+        texts = {f"stages.{name}.text": stage.text for name, stage in self.stages.items()}
+        texts["correlation.text"] = self.correlation.text if self.correlation else None
+        for key, text in texts.items():
+            unknown = set(text or ()) - set(known)
             if unknown:
                 advice = f"choose among {', '.join(known)}" if known else "give name to files in corpus.tsv"
-                raise ValueError(f"stages.{name}.text: no corpus.tsv is named {', '.join(sorted(unknown))}; {advice}")
+                raise ValueError(f"{key}: no corpus.tsv is named {', '.join(sorted(unknown))}; {advice}")
         return self
 
     @model_validator(mode="after")
@@ -436,6 +454,8 @@ class Recipe(Section):
             for objective in ON_SENTENCES:
                 if objective in stage.objectives and not self.monolingual:
                     raise ValueError(f"{key}: {objective} has no text to learn from; give monolingual")
+            if "correlation" in stage.objectives and not self.correlation:
+                raise ValueError(f"{key}: correlation has no groups to learn from; give correlation.teacher")
         return self
 
     @model_validator(mode="after")

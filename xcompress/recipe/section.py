@@ -42,6 +42,8 @@ _ADDED = (
     "targets",
     "prelude",
     "coda",
+    "correlation",
+    "correlation_pairs",
 )
 """Keys that earlier versions lack; see `Section`."""
 

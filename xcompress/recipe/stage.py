@@ -28,6 +28,7 @@ ObjectiveName = Literal[
     "similarity",
     "monolingual",
     "monolingual_contrast",
+    "correlation",
 ]
 ON_TEACHER: Mapping[Literal["source", "target"], tuple[str, ...]] = {
     "source": ("teacher", "contrast", "contrast_bool", "contrast_ce"),
@@ -43,7 +44,9 @@ ON_LABELS: Mapping[str, Literal["entailment", "graded"]] = {
 }
 """Objectives on the pairs of `labelled`, and the kind of pairs that each reads."""
 ON_SENTENCES = ("monolingual", "monolingual_contrast")
-"""Objectives on the sentences of `monolingual`. All others are on translations."""
+"""Objectives on the sentences of `monolingual`. All others but correlation are on translations."""
+GROUP = 8
+"""Pairs in a group of similar sentences, for the objective correlation."""
 MOST_PAIRS = 10**12
 """Pairs that a stage may train on, counted once for each time."""
 
@@ -61,7 +64,8 @@ class Stage(Section):
     vectors of the translations. Calibrated similarity: moving_teacher (eq. 1 and 2), and on labelled English pairs
     entailment and graded. Lightweight dual transformer: masked_word (eq. 1), reconstruction (eq. 2 and 3), unified
     (eq. 2 and 4), alignment (eq. 5), similarity (eq. 6). On sentences without translations, for teachers that know
-    all languages: monolingual, monolingual_contrast. On graded pairs in any language: cosent.
+    all languages: monolingual, monolingual_contrast. On graded pairs in any language: cosent. On groups of similar
+    sentences: correlation.
     """
     word_head: Literal["linear", "transform"] = "linear"
     """What masked_word, reconstruction and unified predict words with. linear: a linear layer on the sentence vector,
@@ -82,6 +86,8 @@ class Stage(Section):
     """Pairs per step; each pair is two sentences."""
     monolingual_pairs: Annotated[int, Field(gt=0, le=100)] = 1
     """Two by two, monolingual sentences make pairs, too: this many pairs of them for each translation."""
+    correlation_pairs: Literal[1, 2, 4, 8] = 1
+    """For the objective correlation: this many pairs in groups of eight for each pair of the other objectives."""
     optimizer: Literal["adamw", "lars"] = "adamw"
     """lars scales the step of each matrix by |weight| / |gradient|; use learning rates of about 0.02 to 2."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -153,4 +159,19 @@ class Stage(Section):
             )
         if self.train == "assistant" and "assistant" in self.objectives:
             raise ValueError("the assistant cannot be its own teacher; use the objective teacher")
+        return self
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> "Stage":
+        pairs = self.batch_size * self.correlation_pairs
+        if self.correlation_pairs > 1 and not {"correlation"} < set(self.objectives):
+            raise ValueError(
+                f"correlation_pairs is {self.correlation_pairs}, for the objective correlation beside others; leave it "
+                "out, or add objectives"
+            )
+        if "correlation" in self.objectives and pairs % GROUP:
+            raise ValueError(
+                f"batch_size x correlation_pairs is {pairs}, and correlation learns from groups of {GROUP} pairs; make "
+                f"it a multiple of {GROUP}"
+            )
         return self

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
 
+from xcompress import metrics
 from xcompress.corpus.labelled import GradedPair
 from xcompress.distillation import distributed
 from xcompress.distillation.data import augment
@@ -87,7 +88,7 @@ def by_loops(sentences: list[str], vectors: np.ndarray, known: list[tuple[str, s
 
 @pytest.mark.parametrize("cells", [1, 70, 10_000])
 def test_neighbours_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
-    monkeypatch.setattr(augment, "MAX_COSINES", cells)
+    monkeypatch.setattr(metrics, "MAX_COSINES", cells)
     vectors = np.random.default_rng(3).normal(size=(30, 5)).astype(np.float32)
     sentences = [f"s{row}" for row in range(30)]
     everything = by_loops(sentences, vectors, [], 4)
@@ -111,7 +112,7 @@ def test_fewer_sentences_than_neighbours() -> None:
 
 
 def test_no_matrix_of_all_cosines_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augment, "MAX_COSINES", 1 << 16)
+    monkeypatch.setattr(metrics, "MAX_COSINES", 1 << 16)
     count = 3000
     vectors = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
     tracemalloc.start()

@@ -38,8 +38,9 @@ def batches(folder: Path, rows: list[int]) -> PairBatches:
 class Numbers:
     """Batches that return their pair numbers."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, group: int = 1) -> None:
         self.count = count
+        self.group = group
 
     def __len__(self) -> int:
         return self.count
@@ -54,6 +55,16 @@ def test_every_pair_comes_with_its_own_of_the_other_kinds() -> None:
     assert len(both) == 3
     assert both([1]) == {"translations": [1], "monolingual": [2, 3]}
     assert both([2, 0]) == {"translations": [2, 0], "monolingual": [4, 5, 0, 1]}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_groups_stay_whole_and_are_the_same_for_any_number_of_workers(workers: int) -> None:
+    both = BatchesByKind({"translations": Numbers(16), "groups": Numbers(32, group=8)})
+    rows = [9, 15, 2, 0, 4, 11, 7, 12]
+    shares = [rows[start : start + 8 // workers] for start in range(0, 8, 8 // workers)]
+    pairs = [pair for share in shares for pair in both(share)["groups"]]
+    assert [pair // 8 for pair in pairs[::8]] == [2, 1], "of pairs 9 and 4: two in 16 pairs for 8"
+    assert pairs == [*range(16, 24), *range(8, 16)]
 
 
 def test_every_language_is_drawn_equally_often() -> None:

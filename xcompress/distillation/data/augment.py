@@ -25,10 +25,9 @@ from xcompress.console import Ticker, bar
 from xcompress.corpus.labelled import GradedPair
 from xcompress.distillation import distributed
 from xcompress.distillation.hardware import device, fast_inference
-from xcompress.distillation.teachers.encoder import unit_length
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import read_mapping
-from xcompress.metrics import Vectors
+from xcompress.metrics import Vectors, nearest_rows
 from xcompress.sources.model_folder import check_model_folder
 from xcompress.tokenizer_file import check_tokenizers
 
@@ -41,8 +40,6 @@ LEARNING_RATE = 2e-5
 WARMUP = 0.1
 GRADING_CHUNK = 512
 """Pairs that are graded at a time."""
-MAX_COSINES = 1 << 22
-"""Maximum number of cosines in memory."""
 _WITH_OUTPUT_LAYER = ("ForSequenceClassification", "ForCausalLM")
 """Endings of the names of architectures that have the layer from which a cross-encoder reads its grade."""
 
@@ -62,28 +59,13 @@ def neighbour_pairs(
     """
     seen = {frozenset(pair) for pair in known}
     pairs = []
-    for sentence, nearest in zip(sentences, _nearest_rows(vectors, neighbours), strict=True):
+    for sentence, nearest in zip(sentences, nearest_rows(vectors, neighbours), strict=True):
         for row in nearest:
             pair = (sentence, sentences[row])
             if frozenset(pair) not in seen:
                 seen.add(frozenset(pair))
                 pairs.append(pair)
     return pairs
-
-
-def _nearest_rows(vectors: Vectors, count: int) -> Iterator[list[int]]:
-    """Yield, for each of N vectors (N, D), the rows of the `count` others of highest cosine, the highest first."""
-    unit = unit_length(vectors)
-    count = min(count, len(unit) - 1)
-    # a block of rows at a time, so that the (N, N) cosines are never in memory at once
-    block = max(1, MAX_COSINES // len(unit))
-    for start in range(0, len(unit), block):
-        cosines = unit[start : start + block] @ unit.T
-        rows = np.arange(len(cosines))
-        cosines[rows, start + rows] = -np.inf
-        columns = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-        order = np.argsort(-np.take_along_axis(cosines, columns, axis=1), axis=1, kind="stable")
-        yield from np.take_along_axis(columns, order, axis=1).tolist()
 
 
 def cross_encoder(

@@ -76,12 +76,14 @@ class PairBatches:
         pad_token_id: int,
         word_labels: WordLabels | None = None,
         rows: Rows | None = None,
+        group: int = 1,
     ) -> None:
         """Open the tokens that `write_tokens` wrote.
 
         :param labels: vectors or numbers that pairs regress on, by name.
         :param word_labels: the word prediction tasks, if any.
         :param rows: the row of each pair in the files, (N,); None for all pairs in their order.
+        :param group: number of consecutive pairs that belong together in a step.
         """
         self.sources = TokenFile(folder, "sources")
         self.targets = TokenFile(folder, "targets")
@@ -89,6 +91,7 @@ class PairBatches:
         self.labels = labels
         self.pad_token_id = pad_token_id
         self.word_labels = word_labels
+        self.group = group
         self._batches = 0
 
     def __len__(self) -> int:
@@ -130,7 +133,8 @@ class PairBatches:
 class BatchesByKind:
     """Batches of several kinds of pairs side by side: a step sees one of each.
 
-    Each pair of the first kind comes with as many pairs of every other kind as there are for it, in their order.
+    Each pair of the first kind comes with as many pairs of every other kind as there are for it, in their order. A kind
+    in groups has as many pairs in a step, too, but as whole groups, which belong to some of the pairs.
     """
 
     def __init__(self, by_kind: Mapping[str, PairBatches]) -> None:
@@ -144,10 +148,15 @@ class BatchesByKind:
 
     def __call__(self, rows: Sequence[int]) -> dict[str, dict[str, Tensor]]:
         """Return the batch of each kind for some pairs of the first kind, by its name."""
-        return {
-            kind: batches([row * self._counts[kind] + number for row in rows for number in range(self._counts[kind])])
-            for kind, batches in self.by_kind.items()
-        }
+        pairs = {}
+        for kind, count in self._counts.items():
+            group = self.by_kind[kind].group
+            if group == 1:
+                pairs[kind] = [row * count + number for row in rows for number in range(count)]
+            else:
+                groups = [row * count // group for row in rows[:: group // count]]
+                pairs[kind] = [number * group + place for number in groups for place in range(group)]
+        return {kind: batches(pairs[kind]) for kind, batches in self.by_kind.items()}
 
 
 class SeededRandomSampler(Sampler[int]):

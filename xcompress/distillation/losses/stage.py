@@ -14,13 +14,14 @@ from xcompress.distillation.data.batches import WordLabels
 from xcompress.distillation.data.masking import MaskingConfig
 from xcompress.distillation.distributed import all_gather, count, total
 from xcompress.distillation.losses import calibrated, dual, multi_stage
+from xcompress.distillation.losses.correlation import correlation_loss
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
 from xcompress.distillation.trainer import AfterStep, Batch, Loss
 from xcompress.errors import InputError
 from xcompress.modeling.student import Embeddings, Student, StudentConfig
-from xcompress.recipe import ON_LABELS, ON_SENTENCES, ON_WORDS, ObjectiveName, Stage
+from xcompress.recipe import GROUP, ON_LABELS, ON_SENTENCES, ON_WORDS, ObjectiveName, Stage
 
-PairKind = Literal["translations", "monolingual", "entailment", "graded"]
+PairKind = Literal["translations", "monolingual", "entailment", "graded", "groups"]
 """A kind of sentence pairs. Each step has one batch of every kind that its stage reads."""
 GATHERED = (
     "teacher_sources",
@@ -28,6 +29,7 @@ GATHERED = (
     "assistant_sources",
     "assistant_targets",
     "moving_sources",
+    "correlation_sources",
     "labels",
     "scores",
 )
@@ -42,13 +44,15 @@ def kind_of(objective: ObjectiveName) -> PairKind:
     """Return the kind of pairs that an objective learns from."""
     if objective in ON_SENTENCES:
         return "monolingual"
+    if objective == "correlation":
+        return "groups"
     return ON_LABELS.get(objective, "translations")
 
 
 def pair_kinds(stage: Stage) -> list[PairKind]:
-    """Return the kinds of pairs that a stage learns from, translations first."""
+    """Return the kinds of pairs that a stage learns from, translations first and groups last."""
     kinds = {kind_of(objective) for objective in stage.objectives}
-    return sorted(kinds, key=lambda kind: (kind != "translations", kind))
+    return sorted(kinds, key=lambda kind: (kind != "translations", kind == "groups", kind))
 
 
 def word_targets(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordLabels | None:
@@ -210,6 +214,9 @@ OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "alignment": lambda step: dual.alignment_loss(step.source_vectors, step.target_vectors),
     "monolingual": _monolingual_objective(multi_stage.monolingual_loss),
     "monolingual_contrast": _monolingual_objective(multi_stage.monolingual_contrast_loss),
+    "correlation": lambda step: correlation_loss(
+        step.targets["correlation_sources"], step.source_vectors, step.target_vectors, GROUP
+    ),
     "similarity": lambda step: dual.similarity_loss(step.source_vectors, step.target_vectors),
 }
 

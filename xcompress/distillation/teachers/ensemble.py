@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.vectors import Vectors, VectorsOf, VectorStore
 from xcompress.files import hash_of
-from xcompress.recipe import EncoderSection, Recipe, TeacherSection
+from xcompress.recipe import EncoderSection, EnsembleSection, Recipe, TeacherSection
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,15 @@ class TeacherEnsemble:
     """Hash of everything that the targets depend on, with the width that they are reduced to."""
 
     @classmethod
-    def find(cls, section: TeacherSection) -> "TeacherEnsemble":
-        """Hash the encoders of a recipe's teacher section."""
+    def find(cls, section: EnsembleSection) -> "TeacherEnsemble":
+        """Hash the encoders of a recipe section."""
+        dimensions = section.dimensions if isinstance(section, TeacherSection) else None
         encoders = tuple(FrozenEncoder.find(member, key) for key, member in section.members.items())
         scales = ensemble_scales([member.weight for member in section.members.values()])
-        if not section.ensemble and section.dimensions is None:
+        if not section.ensemble and dimensions is None:
             return cls(encoders, scales, encoders[0].fingerprint)
         hashes = [encoder.fingerprint for encoder in encoders]
-        content = {"vectors": hashes, "scales": list(scales), "dimensions": section.dimensions}
+        content = {"vectors": hashes, "scales": list(scales), "dimensions": dimensions}
         return cls(encoders, scales, hash_of(content))
 
     def load(self) -> VectorsOf:
@@ -130,6 +131,8 @@ class Encoders:
     layers_from: FrozenEncoder | None
     """The encoder whose layers are used, where the assistant gives only vectors."""
     embeddings_from: FrozenEncoder | None
+    correlation: TeacherEnsemble | None = None
+    """The teacher of the objective correlation."""
 
     @property
     def layer_source(self) -> FrozenEncoder | None:
@@ -138,7 +141,11 @@ class Encoders:
 
     def by_name(self) -> dict[str, FrozenEncoder]:
         """Return the encoders by the names that the manifest gives them."""
-        teachers = {encoder.key: encoder for encoder in self.teacher.encoders} if self.teacher else {}
+        teachers = {
+            encoder.key: encoder
+            for ensemble in (self.teacher, self.correlation)
+            for encoder in (ensemble.encoders if ensemble else ())
+        }
         rest = {
             "assistant": self.assistant,
             "layers_from": self.layers_from,
@@ -150,13 +157,15 @@ class Encoders:
 def find_encoders(recipe: Recipe) -> Encoders:
     """Hash the encoders that a recipe names. None is loaded."""
     teacher = TeacherEnsemble.find(recipe.teacher) if recipe.teacher else None
+    correlation = TeacherEnsemble.find(recipe.correlation.teacher) if recipe.correlation else None
     section = recipe.assistant
     if section is None:
-        return Encoders(teacher, None, None, None)
+        return Encoders(teacher, None, None, None, correlation)
     layers_from, embeddings_from = section.layers_from, section.embeddings_from
     return Encoders(
         teacher,
         FrozenEncoder.find(section, "assistant"),
         FrozenEncoder.find(layers_from, "assistant.layers_from") if layers_from else None,
         FrozenEncoder.find(embeddings_from, "assistant.embeddings_from") if embeddings_from else None,
+        correlation,
     )
