@@ -133,8 +133,6 @@ def test_groups_of_similar_sentences_are_not_divided_among_workers(monkeypatch: 
     objectives = {"teacher": 1, "correlation": 1}
     stage = Stage.model_validate({"train": "student", "objectives": objectives, "steps": 1, "batch_size": 8})
     monkeypatch.setattr(distributed, "count", lambda: 2)
-    with pytest.raises(
-        InputError, match="stages.a.correlation_pairs: 2 workers cannot share 8 x 1 pairs equally in gr"
-    ):
+    with pytest.raises(InputError, match=r"stages\.a\.correlation_pairs: 2 workers cannot share 8 x 1 pairs equally"):
         pairs_per_worker("a", stage)
     assert pairs_per_worker("a", stage.model_copy(update={"correlation_pairs": 2})) == 4

@@ -66,7 +66,9 @@ def test_pairs_and_text_limit_what_groups_are_made_of(tmp_path: Path) -> None:
 
 
 def test_too_few_sentences_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "few.tsv").write_text("".join(f"this is sentence {row}\tSatz {row}\n" for row in range(9)))
+    animals = ("bear", "crow", "deer", "frog", "goat", "hare", "lion", "moth", "seal")
+    lines = [f"The old {name} sleeps all day.\tDas Tier {name} schläft den ganzen Tag.\n" for name in animals]
+    (tmp_path / "few.tsv").write_text("".join(lines), encoding="utf-8")
     few = f"corpus={{tsv: [{{source: {tmp_path}/few.tsv, language: de}}], holdout: 4}}"
-    with pytest.raises(InputError, match="correlation: the text has 5 English sentences, and a group 8; give more"):
+    with pytest.raises(InputError, match="correlation: the text has 7 English sentences, and a group 8; give more"):
         make(tmp_path, few, "languages=[de]")
