@@ -14,6 +14,9 @@ from xcompress.recipe.parameters import count_parameters
 from xcompress.recipe.validation import problems
 
 HUGE = 10**12
+SHAPE = "{vocabulary: 250037, hidden: 384, layers: 12, heads: 12, intermediate: 1536}"
+GROUPS = f"correlation={{teacher: {{source: org/encoder, shape: {SHAPE}}}}}"
+"""A section that the recipe of the tests lacks."""
 
 
 def number_keys(section: type[BaseModel], path: tuple[str, ...] = ()) -> list[tuple[str, type]]:
@@ -52,14 +55,14 @@ def test_the_keys_of_numbers_are_found() -> None:
 def test_every_float_must_be_finite(key: str) -> None:
     for value in (".inf", "-.inf", ".nan", "1.0e+400"):
         with pytest.raises(InputError, match=key.split(".")[-1]):
-            load_recipe("four_stages", [f"{key}={value}"])
+            load_recipe("four_stages", [GROUPS, f"{key}={value}"])
 
 
 @pytest.mark.parametrize("key", [key for key, kind in NUMBERS if kind is int])
 def test_every_integer_has_bounds(key: str) -> None:
     for value in (-1, 10**15, 10**30, ".inf", ".nan"):
         with frugal(), pytest.raises(InputError) as caught:
-            load_recipe("four_stages", [f"{key}={value}"])
+            load_recipe("four_stages", [GROUPS, f"{key}={value}"])
         assert key.split(".")[-1] in str(caught.value) or "too large a number" in str(caught.value)
         assert "\n" not in str(caught.value)
 
@@ -85,9 +88,6 @@ def test_the_seeds_of_all_stages_fit_the_generators() -> None:
 def test_a_stage_of_countless_steps_is_refused() -> None:
     with pytest.raises(InputError, match=r"epochs"):
         load_recipe("four_stages", ["stages.contrast.steps=null", "stages.contrast.epochs=1.0e+300"])
-
-
-SHAPE = "{vocabulary: 250037, hidden: 384, layers: 12, heads: 12, intermediate: 1536}"
 
 
 @pytest.mark.parametrize("key", ["vocabulary", "hidden", "layers", "intermediate", "positions", "heads", "types"])
