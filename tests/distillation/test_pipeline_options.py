@@ -367,6 +367,18 @@ def test_a_dry_run_counts_all_trainings_of_a_soup(
     assert stages[1].seconds == pytest.approx(10 * stages[0].seconds, rel=0.2)
 
 
+def test_a_dry_run_counts_the_pairs_of_every_kind(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda: 1e6)
+    groups = f"correlation={{teacher: {{source: {recipe_file.parent}/teacher}}, pairs: 100000}}"
+    more = ["stages.contrast.objectives={teacher: 1, correlation: 1}", "stages.contrast.correlation_pairs=4", groups]
+    one, several = (plan(load_recipe(recipe_file, [CONTRAST, *changes]), tmp_path / "run") for changes in ([], more))
+    assert one.stages[0].seconds and several.stages[0].seconds
+    assert several.stages[0].seconds == pytest.approx(5 * one.stages[0].seconds, rel=0.1), "1 translation, 4 in groups"
+    assert several.token_megabytes == round(100_000 * (2 * 24 * 2 + 16) / 1e6) > (one.token_megabytes or 0)
+
+
 def test_seeds_of_a_soup_must_fit(recipe_file: Path) -> None:
     with pytest.raises(InputError, match=r"stages\.contrast\.seed: too large, as soup counts on from it"):
         load_recipe(recipe_file, [CONTRAST, f"stages.contrast.seed={2**32 - 2}", "stages.contrast.soup=3"])

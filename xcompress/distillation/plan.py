@@ -17,10 +17,10 @@ from xcompress.corpus.store import PairFile
 from xcompress.distillation.data.targets import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, has_bf16
-from xcompress.distillation.losses.stage import pair_kinds
+from xcompress.distillation.losses.stage import pairs_in_step
 from xcompress.distillation.run_folder import STEP
 from xcompress.distillation.teachers.live import BYTES_STORED, check_disk, count_texts
-from xcompress.recipe import ON_LABELS, ON_SENTENCES, Recipe
+from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of, teacher_width
 from xcompress.recipe.validation import file_references
 from xcompress.sources import can_be_fetched, is_here, resolve
@@ -159,14 +159,14 @@ def _plan_stage(
     """
     stage = recipe.stages[name]
     # Epochs count the pairs that the stage reads; before the text is read, only those of all translations are known.
-    reads_all = "translations" in pair_kinds(stage) and stage.text is None
+    in_step = pairs_in_step(stage)
+    reads_all = "translations" in in_step and stage.text is None
     steps = (stage.steps_on(pairs) if reads_all else stage.steps) or None
     trained = megabytes = seconds = None
     if model:
         embeddings_only = stage.train == "embeddings"
         trained = model.embedding if embeddings_only else model.total
-        tokens = 2 * stage.batch_size * _tokens_of_text(recipe)
-
+        tokens = len(SIDES) * sum(in_step.values()) * _tokens_of_text(recipe)
         activations = 0
         if not embeddings_only:
             components = model.depth * (model.norm // 2)
@@ -225,21 +225,17 @@ def _token_megabytes(recipe: Recipe, pairs: int, student: Counts | None) -> int 
     """
     if student is None:
         return None
-    translations = monolingual = 0
+    read: Counter[str] = Counter()
     for stage in recipe.stages.values():
-        of_stage, objectives = stage.steps_on(pairs) * stage.batch_size, set(stage.objectives)
-        if objectives.difference(ON_SENTENCES, ON_LABELS, {"correlation"}):
-            translations += of_stage
-        if not objectives.isdisjoint(ON_SENTENCES):
-            monolingual += of_stage * stage.monolingual_pairs
-    if pairs and translations > MOST_READ * pairs:
-        translations = pairs
-    groups = 0
-    if recipe.correlation and any("correlation" in stage.objectives for stage in recipe.stages.values()):
-        groups = min(recipe.correlation.pairs, pairs or recipe.correlation.pairs)
+        for kind, in_step in pairs_in_step(stage).items():
+            read[kind] += stage.steps_on(pairs) * in_step
+    if pairs and read["translations"] > MOST_READ * pairs:
+        read["translations"] = pairs
+    if recipe.correlation and read["groups"]:
+        read["groups"] = recipe.correlation.pairs  # all that groups are made of
     vocabulary = student.word // (recipe.student.bottleneck or student.norm // 2)
     of_pair = len(SIDES) * _tokens_of_text(recipe) * id_type(vocabulary).itemsize + BYTES_OF_OFFSETS
-    return round((translations + monolingual + groups) * of_pair / 1e6)
+    return round((read["translations"] + read["monolingual"] + read["groups"]) * of_pair / 1e6)
 
 
 def _tokens_of_text(recipe: Recipe) -> int:

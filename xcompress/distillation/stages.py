@@ -37,7 +37,7 @@ from xcompress.distillation.losses.stage import (
     TokenVectors,
     after_step,
     embedding_loss,
-    pair_kinds,
+    pairs_in_step,
     sentence_loss,
     word_targets,
 )
@@ -62,7 +62,7 @@ def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -
     """
     planned = {}
     for name, stage in recipe.stages.items():
-        kinds = pair_kinds(stage)
+        kinds = pairs_in_step(stage)
         if "translations" in kinds:
             planned[name] = _in_steps(stage, sum(map(len, corpus.rows_by_language(stage.text))))
         elif "monolingual" in kinds:
@@ -78,7 +78,7 @@ def plan_stages(recipe: Recipe, planned: Mapping[str, Stage], labelled: Labelled
     """
     pairs = {kind: len(of_kind.pairs) for kind, of_kind in labelled.kinds.items()} | {"groups": len(groups.rows)}
     return {
-        name: planned[name] if name in planned else _in_steps(stage, max(pairs[kind] for kind in pair_kinds(stage)))
+        name: planned[name] if name in planned else _in_steps(stage, max(pairs[kind] for kind in pairs_in_step(stage)))
         for name, stage in recipe.stages.items()
     }
 
@@ -190,7 +190,7 @@ def _build_training(run: Run, inputs: StageInputs, work: Path, folder: Path) -> 
 
     # Tokenise the pairs and open their targets. Then add what is trained beside the model, which draws random weights.
     batches = BatchesByKind(
-        {kind: _open_batches(run, inputs, kind, model, tokenizer, data) for kind in pair_kinds(stage)}
+        {kind: _open_batches(run, inputs, kind, model, tokenizer, data) for kind in pairs_in_step(stage)}
     )
     if stage.quantize:
         round_weights(model)  # before the moving teacher is copied from it
@@ -295,8 +295,7 @@ def _open_batches(
             targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
     elif kind == "groups":
         text, pairs, words, of_stages = inputs.corpus.step.key, inputs.corpus.train, None, [inputs.groups.rows]
-        count = stage.steps_on(0) * stage.batch_size * stage.correlation_pairs
-        rows, vectors = inputs.groups.draw(count, inputs.seed)
+        rows, vectors = inputs.groups.draw(stage.steps_on(0) * pairs_in_step(stage)[kind], inputs.seed)
         targets = {"correlation_sources": vectors}
     else:
         labelled = inputs.labelled.kinds[kind]

@@ -14,7 +14,7 @@ from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import SIDES, Rows, Sentences, Side, VectorTable
 from xcompress.distillation.dev import DevSet
 from xcompress.distillation.initialization import axes_of_targets, least_squares_head
-from xcompress.distillation.losses.stage import pair_kinds
+from xcompress.distillation.losses.stage import pairs_in_step
 from xcompress.distillation.teachers.encoder import unit_length
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import VectorsOf, VectorStore
@@ -87,11 +87,12 @@ def prepare_training_data(
     # Draw the pairs.
     rows, monolingual_rows = {}, {}
     for name, stage in stages.items():
-        count, kinds = stage.steps_on(0) * stage.batch_size, pair_kinds(stage)
-        if "translations" in kinds:
+        in_step, steps = pairs_in_step(stage), stage.steps_on(0)
+        if "translations" in in_step:
+            count = steps * in_step["translations"]
             rows[name] = draw(corpus.rows_by_language(stage.text), count, recipe.seed_of(name))
-        if "monolingual" in kinds:
-            count *= stage.monolingual_pairs if "translations" in kinds else 1
+        if "monolingual" in in_step:
+            count = steps * in_step["monolingual"]
             monolingual_rows[name] = draw(monolingual.rows_by_language, count, recipe.seed_of(name))
     held_out = corpus.read_held_out()
     fit_pairs = [corpus.train[row] for row in draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed)]

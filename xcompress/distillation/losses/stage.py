@@ -49,10 +49,15 @@ def kind_of(objective: ObjectiveName) -> PairKind:
     return ON_LABELS.get(objective, "translations")
 
 
-def pair_kinds(stage: Stage) -> list[PairKind]:
-    """Return the kinds of pairs that a stage learns from, translations first and groups last."""
+def pairs_in_step(stage: Stage) -> dict[PairKind, int]:
+    """Return how many pairs of each kind a step of a stage reads: translations first, groups last."""
     kinds = {kind_of(objective) for objective in stage.objectives}
-    return sorted(kinds, key=lambda kind: (kind != "translations", kind == "groups", kind))
+    times = {
+        "monolingual": stage.monolingual_pairs if "translations" in kinds else 1,
+        "groups": stage.correlation_pairs,
+    }
+    in_order = sorted(kinds, key=lambda kind: (kind != "translations", kind == "groups", kind))
+    return {kind: stage.batch_size * times.get(kind, 1) for kind in in_order}
 
 
 def word_targets(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordLabels | None:
@@ -235,7 +240,7 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
     """
     weights_by_kind = {
         kind: {name: weight for name, weight in stage.objectives.items() if kind_of(name) == kind}
-        for kind in pair_kinds(stage)
+        for kind in pairs_in_step(stage)
     }
     depth_weights = stage.depth_weights or (1.0,)
     collapse = Collapse(where)
