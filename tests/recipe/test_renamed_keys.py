@@ -50,6 +50,7 @@ HASHES = {
     "paper/xlmr_xkd": "d5a42f3a7dbeb431",
     "release": "b872e4c3dc605d0d",
     "release_14": "cfd7fe0938d6df4b",
+    "release_correlation": "603c55bb17370323",
     "release_eight": "88367013c067290b",
     "release_four_bits": "c4150ed0bbe33a45",
     "release_graded": "6f577646ca6b2b5c",
