@@ -70,13 +70,17 @@ def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -
     return planned
 
 
-def plan_stages(recipe: Recipe, planned: Mapping[str, Stage], labelled: Labelled, groups: Groups) -> dict[str, Stage]:
+def plan_stages(
+    recipe: Recipe, planned: Mapping[str, Stage], labelled: Labelled, groups: Groups | None
+) -> dict[str, Stage]:
     """Return all stages in order, with epochs turned into steps.
 
     :param planned: the stages that read translations or sentences. The others count epochs in labelled pairs, or in the
         pairs that groups are made of.
     """
-    pairs = {kind: len(of_kind.pairs) for kind, of_kind in labelled.kinds.items()} | {"groups": len(groups.rows)}
+    pairs = {kind: len(of_kind.pairs) for kind, of_kind in labelled.kinds.items()}
+    if groups:
+        pairs["groups"] = len(groups.rows)
     return {
         name: planned[name] if name in planned else _in_steps(stage, max(pairs[kind] for kind in pairs_in_step(stage)))
         for name, stage in recipe.stages.items()
@@ -98,7 +102,8 @@ class StageInputs:
     corpus: Corpus
     labelled: Labelled
     monolingual: Monolingual
-    groups: Groups
+    groups: Groups | None
+    """None where no stage reads groups of similar sentences."""
     data: Callable[[], TrainingData]
     """Called when the stage is built."""
     encoders: Encoders
@@ -167,7 +172,7 @@ def _training_step(run: Run, name: str, inputs: StageInputs) -> Step:
         "distances": "means over the width",  # they were sums: a stage trained so is not reused
         "batches": "random",  # they were of pairs of similar length
     }
-    if "correlation" in stage.objectives:
+    if "correlation" in stage.objectives and inputs.groups:
         key["groups"] = inputs.groups.key
     return run.step(name, key, partial(_build_training, run, inputs, run.work(name, key)))
 
@@ -294,6 +299,7 @@ def _open_batches(
             table = data.teacher.monolingual()
             targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
     elif kind == "groups":
+        assert inputs.groups is not None  # the recipe has them where a stage reads them
         text, pairs, words, of_stages = inputs.corpus.step.key, inputs.corpus.train, None, [inputs.groups.rows]
         rows, vectors = inputs.groups.draw(stage.steps_on(0) * pairs_in_step(stage)[kind], inputs.seed)
         targets = {"correlation_sources": vectors}

@@ -17,7 +17,7 @@ from xcompress.metrics import cosine_matrix
 STAGE = stages_of(a="objectives: {correlation: 1}, steps: 4")
 
 
-def make(folder: Path, *overrides: str, section: str = "") -> tuple[Corpus, Groups]:
+def make(folder: Path, *overrides: str, section: str = "") -> tuple[Corpus, Groups | None]:
     own = f"correlation={{teacher: {{source: {folder / 'teacher'}}}{section}}}"
     recipe = small_recipe(folder, own, STAGE, *overrides)
     with open_run(folder / "run") as run:
@@ -27,7 +27,7 @@ def make(folder: Path, *overrides: str, section: str = "") -> tuple[Corpus, Grou
 
 def test_a_recipe_whose_stages_read_no_groups_has_no_step(tmp_path: Path) -> None:
     _, groups = make(tmp_path, stages_of(a="objectives: {teacher: 1}, steps: 4"))
-    assert groups.key is None and not (tmp_path / "run" / "groups").exists()
+    assert groups is None and not (tmp_path / "run" / "groups").exists()
 
 
 def test_a_group_is_a_sentence_and_others_near_it_each_with_a_translation(
@@ -35,10 +35,10 @@ def test_a_group_is_a_sentence_and_others_near_it_each_with_a_translation(
 ) -> None:
     monkeypatch.setattr(groups_module, "NEAREST", 10)
     corpus, groups = make(tmp_path)
+    assert groups is not None
     rows, vectors = groups.draw(8 * len(groups.nearest), seed=5)
     english = np.array([corpus.train[row].source for row in rows]).reshape(-1, 8)
     of_group = vectors.take(range(len(rows))).reshape(len(english), 8, -1)
-    assert groups.table is not None
     table = groups.table()
     cosines = cosine_matrix(of_group[:, 0], table.vectors.rows(np.arange(len(table.vectors))))
     tenth = np.sort(cosines, axis=1)[:, -11]  # the sentence itself is nearest
@@ -51,6 +51,7 @@ def test_a_group_is_a_sentence_and_others_near_it_each_with_a_translation(
 
 def test_a_draw_depends_on_the_seed_and_goes_round_again(tmp_path: Path) -> None:
     _, groups = make(tmp_path)
+    assert groups is not None
     count = 8 * 2 * len(groups.nearest)
     (first, _), (again, _), (other, _) = (groups.draw(count, seed) for seed in (1, 1, 2))
     assert first.tolist() == again.tolist() != other.tolist() and len(first) == count
@@ -61,7 +62,8 @@ def test_pairs_and_text_limit_what_groups_are_made_of(tmp_path: Path) -> None:
         f"{{source: {tmp_path}/en-fr.tsv, language: fr}}]"
     )
     corpus, groups = make(tmp_path, named, section=", text: [talks], pairs: 20")
-    assert len(groups.rows) == 20 and {corpus.train[row].language for row in groups.rows} == {"de"}
+    assert groups is not None and len(groups.rows) == 20
+    assert {corpus.train[row].language for row in groups.rows} == {"de"}
     assert groups.nearest.shape == (20, 19)
 
 

@@ -1,7 +1,7 @@
 """The groups step: similar English sentences, each with a translation, for the objective correlation."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -32,13 +32,13 @@ TEXT = "groups"
 class Groups:
     """P training pairs that groups are made of, with S different English sentences."""
 
-    key: str | None = None
-    """Key of the step; None where no stage reads groups."""
-    rows: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    key: str
+    """Key of the step."""
+    rows: Rows
     """Rows of the training pairs, (P,)."""
-    nearest: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
+    nearest: NDArray[np.int32]
     """For each sentence, the numbers of those that are nearest to it, (S, up to 40)."""
-    table: Callable[[], VectorTable] | None = None
+    table: Callable[[], VectorTable]
     """The teacher's vectors of the sentences, and the number of each pair's sentence; read at the first call."""
 
     def draw(self, count: int, seed: int) -> tuple[Rows, VectorTargets]:
@@ -47,9 +47,8 @@ class Groups:
         :param count: number of pairs, a multiple of GROUP.
         :returns: rows of the training pairs (count,), group after group, and the teacher's vectors of their sentences.
         """
-        assert self.table is not None  # a stage that reads groups has them
-        table = self.table()
-        sentence_of_pair, generator = np.asarray(table.rows[TEXT]), np.random.default_rng(seed)
+        table, generator = self.table(), np.random.default_rng(seed)
+        sentence_of_pair = np.asarray(table.rows[TEXT])
 
         # Draw the sentences: the first of each group, and others among those nearest to it.
         groups, sentences = count // GROUP, len(self.nearest)
@@ -68,14 +67,15 @@ class Groups:
 
 def groups_step(
     recipe: Recipe, run: Run, corpus: Corpus, teacher: TeacherEnsemble | None, store: VectorStore
-) -> Groups:
+) -> Groups | None:
     """Find the nearest of each English sentence of a recipe's groups, or reuse them. All workers must call it.
 
+    :returns: None where no stage reads groups.
     :raises InputError: when the text has too few sentences for a group.
     """
     section = recipe.correlation
     if section is None or teacher is None or not any("correlation" in one.objectives for one in recipe.stages.values()):
-        return Groups()
+        return None
     rows = np.unique(draw(corpus.rows_by_language(section.text), section.pairs, recipe.seed))
     encode = partial(teacher.stored_vectors, store=store)
 
