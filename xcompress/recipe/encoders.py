@@ -137,7 +137,7 @@ class TeacherSection(EnsembleSection):
 
 
 class CorrelationTeacher(EnsembleSection):
-    """The encoder, or the ensemble, whose order of cosines the student learns."""
+    """The encoder, or the ensemble, whose cosines the student learns up to scale and offset."""
 
     key = "correlation.teacher"
 

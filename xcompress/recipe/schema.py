@@ -186,7 +186,7 @@ class CorrelationSection(Section):
     """Names of corpus.tsv that groups are made of; null: all text."""
     pairs: Annotated[int, Field(ge=GROUP, le=10**6)] = 50_000
     """Make groups of at most this many translations, drawn from all languages equally often. The time to find similar
-    sentences grows with the square: about two minutes for 50,000 on two cores."""
+    sentences grows with the square."""
 
 
 class VocabularySection(Section):

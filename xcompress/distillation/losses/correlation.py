@@ -1,4 +1,4 @@
-"""The objective correlation: a student orders cosines as a teacher does, of any width and in any space.
+"""The objective correlation: a student learns a teacher's cosines up to scale and offset.
 
 Its form, 1 - Pearson's correlation, is that of "Knowledge Distillation from A Stronger Teacher" (Huang et al., 2022);
 here it is the correlation of cosines between sentences.
@@ -41,4 +41,5 @@ def correlation_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor, 
 
 
 def _pearson(left: Tensor, right: Tensor) -> Tensor:
+    """Return the correlation of two vectors (K,); 0 where one is constant, for which torch.corrcoef gives NaN."""
     return cosine_similarity(left - left.mean(), right - right.mean(), dim=0)
