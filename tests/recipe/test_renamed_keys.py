@@ -50,11 +50,14 @@ HASHES = {
     "paper/xlmr_xkd": "d5a42f3a7dbeb431",
     "release": "b872e4c3dc605d0d",
     "release_14": "cfd7fe0938d6df4b",
-    "release_correlation": "603c55bb17370323",
+    "release_correlation": "f80bae7f46445ac7",
+    "release_correlation_int4": "6ad7f2c7cf99d559",
     "release_eight": "88367013c067290b",
     "release_four_bits": "c4150ed0bbe33a45",
     "release_graded": "6f577646ca6b2b5c",
     "release_tiny": "1fe398217396d494",
+    "release_tiny_correlation": "ae2ca2ab3cd265c2",
+    "release_tiny_correlation_int4": "5938007b214d40d6",
     "release_tiny_graded": "c0940d6a81264f12",
 }
 """Hashes of the shipped recipes, which manifests of runs hold: renaming a key must not change them."""

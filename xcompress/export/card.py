@@ -95,7 +95,7 @@ model = SentenceTransformer("path/to/this/folder", backend="openvino")
 
 _INT8_LIMIT = """\
 - The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
-  Weights are chosen so that the 16-bit sums of x86 CPUs without them cannot overflow; no other CPU was tried.
+  Weights are chosen so that the 16-bit sums of x86 CPUs without them cannot overflow.
 """
 
 _PHONE_SECTIONS = {
