@@ -178,12 +178,8 @@ class TestReleasedModels:
     def test_a_translation_is_much_closer_than_another_sentence(
         self, name: str, request: pytest.FixtureRequest
     ) -> None:
-        reasons = {
-            "tiny": "0.197 since tiny learned from graded pairs, 0.204 before",
-            "small": "0.197 since small computes with rounded weights, 0.202 before",
-        }
-        if name in reasons:
-            request.applymarker(pytest.mark.xfail(reason=reasons[name], raises=AssertionError, strict=True))
+        if name == "small":  # CPUs differ by more than what is between
+            request.applymarker(pytest.mark.xfail(reason="0.20008 on one CPU", raises=AssertionError, strict=False))
         vectors = Encoder.released(name).encode(["The train is late.", "Der Zug hat Verspätung.", "I like soup."])
         assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
 
@@ -195,7 +191,7 @@ class TestReleasedModels:
         for language in encoder.languages[1:]:
             cosines = vectors @ encoder.encode(pairs[f"{language}-{language}"].first).T
             gaps.append(cosines[same].mean() - cosines[~same].mean())
-        assert np.mean(gaps) > {"small": 0.165, "tiny": 0.14}[name]  # 0.170 and 0.144
+        assert np.mean(gaps) > {"small": 0.165, "tiny": 0.14}[name]  # 0.173 and 0.145
 
     @pytest.mark.parametrize("name", RELEASED)
     def test_each_is_as_small_as_its_name_promises(self, name: str) -> None:
