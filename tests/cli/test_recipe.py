@@ -140,6 +140,7 @@ def test_validate_names_what_is_bad_and_exits_with_2(working_folder: Path) -> No
             "assistant: {embeddings_from: {source: /absent/rows}}",
             "assistant.embeddings_from.source: /absent/rows: no such",
         ),
+        ("assistant: {soup: [{source: /absent/student}]}", "assistant.soup.0.source: /absent/student: no such"),
         ("assistant: {tokenizer: {source: t.json}}", "assistant.tokenizer.source: t.json: no such file"),
         ("corpus: {catalogues: [locale]}", "corpus.catalogues.0: locale: no such file"),
         ("vocabulary: {words: 'words.{language}.txt'}", "vocabulary.words: words.en.txt: no such file"),

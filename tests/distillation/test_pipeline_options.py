@@ -20,6 +20,7 @@ from xcompress.modeling.four_bits import RoundToFourBits, block_size_for
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode
 from xcompress.recipe import Recipe, load_recipe
+from xcompress.recipe.lineage import runs_before
 
 TRAINING = "steps: 4, batch_size: 8, learning_rate: 0.001"
 IMITATION = f"stages={{imitation: {{train: student, objectives: {{assistant: 1}}, {TRAINING}}}}}"
@@ -103,6 +104,38 @@ def test_layers_and_head_of_a_finished_student_go_with_full_embeddings_of_anothe
     assert torch.equal(start.unit[0].output.weight, earlier.unit[0].output.weight)
     assert torch.equal(start.head.weight, earlier.head.weight)
     assert load_finite(finished).config.bottleneck == earlier.config.bottleneck
+
+
+@pytest.mark.slow
+def test_a_student_starts_from_the_mean_of_several(recipe_file: Path, tmp_path: Path) -> None:
+    """Two runs from one assistant, with other seeds; the third starts from the means of their weights."""
+    students = []
+    for seed in (1, 2):
+        changes = (CONTRAST, f"stages.contrast.seed={seed}")
+        students.append(load_finite(run(recipe_file, tmp_path / str(seed), *changes)[0]).state_dict())
+    one, other = (f"{tmp_path}/{seed}/run/student" for seed in (1, 2))
+    soup = f"assistant={{source: {one}, soup: [{{source: {other}}}], shape: null, sha256: null}}"
+    finished, _ = run(recipe_file, tmp_path / "mean", CONTRAST, "widths=equal", soup)
+    for name, weight in Student.load(finished / "reference")[0].state_dict().items():
+        torch.testing.assert_close(weight, (students[0][name] + students[1][name]) / 2)
+    recipe = load_recipe(finished / "recipe.yaml")
+    assert runs_before(recipe) == [tmp_path / "1/run", tmp_path / "2/run"], "the card of a release names both"
+    assert "soup.0" in read_json(finished / "manifest.json")["models"]
+    narrow = load_recipe(recipe_file, [CONTRAST, "student.bottleneck=4"])
+    distill(narrow, tmp_path / "narrow")
+    with pytest.raises(InputError, match=r"assistant\.soup\.0: .*narrow.* differs from .* in shape or vocabulary"):
+        run(
+            recipe_file,
+            tmp_path / "refused",
+            CONTRAST,
+            "widths=equal",
+            soup.replace(other, f"{tmp_path}/narrow/student"),
+        )
+
+
+def test_a_soup_needs_weights(recipe_file: Path) -> None:
+    with pytest.raises(InputError, match="soup: released:tiny gives only vectors; name a student's folder"):
+        load_recipe(recipe_file, ["assistant={source: a, soup: [{source: 'released:tiny'}]}"])
 
 
 def test_an_assistant_without_layers_needs_layers_from(recipe_file: Path) -> None:

@@ -39,7 +39,7 @@ def _types_in(annotation: object) -> list[Any]:
     return [kind for argument in arguments for kind in _types_in(argument)] if arguments else [annotation]
 
 
-_ABSENT = ("ensemble", "corpus.tsv", "layers_from", "embeddings_from", "labelled.augment")
+_ABSENT = ("ensemble", "corpus.tsv", "layers_from", "embeddings_from", "soup", "labelled.augment")
 """Parts that the recipe of the tests lacks; their types are those of others."""
 NUMBERS = [(key, kind) for key, kind in number_keys(Recipe) if not any(part in key for part in _ABSENT)]
 

@@ -55,10 +55,16 @@ HASHES = {
     "release_eight": "88367013c067290b",
     "release_four_bits": "c4150ed0bbe33a45",
     "release_graded": "6f577646ca6b2b5c",
+    "release_groups": "3edb122fabe056bd",
+    "release_joint": "ea77f3cda80f0673",
+    "release_mean_int4": "7e2eedf20e1b5c97",
     "release_tiny": "1fe398217396d494",
     "release_tiny_correlation": "ae2ca2ab3cd265c2",
     "release_tiny_correlation_int4": "5938007b214d40d6",
     "release_tiny_graded": "c0940d6a81264f12",
+    "release_tiny_groups": "4fc07868c693c4a5",
+    "release_tiny_joint": "5278c3e81f3cbbbe",
+    "release_tiny_mean_int4": "feb9b05f2bceab15",
 }
 """Hashes of the shipped recipes, which manifests of runs hold: renaming a key must not change them."""
 

@@ -21,6 +21,7 @@ from xcompress.distillation.data.targets import SIDES, Sentences
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.initialization import (
     least_squares_head,
+    mean_of_weights,
     scratch_config,
     with_head,
     without_head,
@@ -57,14 +58,34 @@ def reference_step(recipe: Recipe, run: Run, encoders: Encoders) -> Step | None:
     key = {"version": __version__, "max_tokens": max_tokens, "unit": layers.fingerprint}
     if embeddings:
         key["rows"] = embeddings.fingerprint
-    build = partial(_build_reference, layers, embeddings, max_tokens)
+    if encoders.soup:
+        key["soup"] = [encoder.fingerprint for encoder in encoders.soup]
+    build = partial(_build_reference, layers, encoders.soup, embeddings, max_tokens)
     return run.step("reference", key, build, together=False)
 
 
 def _build_reference(
-    layers: FrozenEncoder, embeddings: FrozenEncoder | None, max_tokens: int, folder: Path
+    layers: FrozenEncoder,
+    soup: Sequence[FrozenEncoder],
+    embeddings: FrozenEncoder | None,
+    max_tokens: int,
+    folder: Path,
 ) -> Mapping[str, object]:
     student, tokenizer = _import(layers, max_tokens)
+
+    # Average the weights with those of the encoders of the soup.
+    states = [student.state_dict()]
+    for encoder in soup:
+        other, of_other = _import(encoder, max_tokens)
+        if other.config != student.config or of_other.get_vocab() != tokenizer.get_vocab():
+            raise InputError(
+                f"{encoder.key}: {encoder.section.source} differs from {layers.section.source} in shape or vocabulary; "
+                "choose students of runs that started alike"
+            )
+        states.append(other.state_dict())
+    if soup:
+        student.load_state_dict(mean_of_weights(states))
+
     if embeddings:
         source, tokenizer = _import(embeddings, max_tokens)
         if source.config.hidden_size != student.config.hidden_size:

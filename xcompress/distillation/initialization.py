@@ -1,6 +1,6 @@
 """Initial weights: principal axes of targets, a least-squares head, the student's layers, and an SVD of embeddings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -154,6 +154,11 @@ def initial_student(assistant: Student, section: StudentSection, counts: NDArray
         state |= dict(zip(BOTTLENECK, factors, strict=False))
     student.load_state_dict(state)
     return student
+
+
+def mean_of_weights(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the means of the weights of models of one shape: a uniform soup (https://arxiv.org/abs/2203.05482)."""
+    return {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
 
 
 def truncated_svd(embeddings: Tensor, rank: int, counts: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
@@ -28,6 +27,7 @@ from xcompress.distillation.initialization import (
     embedding_errors,
     initial_student,
     least_squares_head,
+    mean_of_weights,
     with_head,
     without_head,
 )
@@ -241,7 +241,7 @@ def _build_soup(inputs: StageInputs, trainings: Sequence[Path], folder: Path) ->
     """
     model, tokenizer = Student.load(trainings[0])
     states = [Student.load(training)[0].state_dict() for training in trainings]
-    model.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+    model.load_state_dict(mean_of_weights(states))
     model.eval().save(folder, tokenizer)
     return _scores(inputs, model, tokenizer, inputs.data()) | {"sizes": model.sizes()}
 

@@ -149,6 +149,9 @@ class AssistantSection(EncoderSection):
     """The encoder to copy the layers from; needed where the assistant gives only vectors. Null: the assistant."""
     embeddings_from: EncoderSection | None = None
     """The encoder to copy the token embeddings and the tokenizer from. Null: the one that gives the layers."""
+    soup: tuple[EncoderSection, ...] = ()
+    """Further encoders of the same shape and vocabulary as the one that gives the layers, such as students of runs that
+    started alike. The student starts from the means of the weights of all (model soup)."""
 
     @property
     def layer_source(self) -> EncoderSection:
@@ -161,4 +164,7 @@ class AssistantSection(EncoderSection):
             raise ValueError(
                 f"{self.layer_source.source} gives only vectors and has no layers; name an encoder in layers_from"
             )
+        for encoder in self.soup:
+            if encoder.gives_only_vectors:
+                raise ValueError(f"soup: {encoder.source} gives only vectors; name a student's folder")
         return self

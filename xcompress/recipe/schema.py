@@ -392,6 +392,7 @@ class Recipe(Section):
             "assistant": assistant,
             "assistant.layers_from": assistant and assistant.layers_from,
             "assistant.embeddings_from": assistant and assistant.embeddings_from,
+            **{f"assistant.soup.{row}": encoder for row, encoder in enumerate(assistant.soup if assistant else ())},
         }
         return {key: encoder for key, encoder in encoders.items() if encoder}
 

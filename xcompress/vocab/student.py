@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,9 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], rows: int) -> NDArr
     tokenizer.no_truncation()
     counts = np.zeros(rows, dtype=np.int64)
     for start in tracked(range(0, len(texts), CHUNK), "vocabulary: tokens counted"):
-        for encoding in tokenizer.encode_batch(texts[start : start + CHUNK], add_special_tokens=False):
-            np.add.at(counts, encoding.ids, 1)
+        encodings = tokenizer.encode_batch_fast(texts[start : start + CHUNK], add_special_tokens=False)
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
+        counts += np.bincount(ids, minlength=rows)
     return counts
 
 

@@ -133,6 +133,8 @@ class Encoders:
     embeddings_from: FrozenEncoder | None
     correlation: TeacherEnsemble | None = None
     """The teacher of the objective correlation."""
+    soup: tuple[FrozenEncoder, ...] = ()
+    """Encoders whose weights are averaged with those of the layer source."""
 
     @property
     def layer_source(self) -> FrozenEncoder | None:
@@ -150,6 +152,7 @@ class Encoders:
             "assistant": self.assistant,
             "layers_from": self.layers_from,
             "embeddings_from": self.embeddings_from,
+            **{encoder.key.removeprefix("assistant."): encoder for encoder in self.soup},
         }
         return teachers | {name: encoder for name, encoder in rest.items() if encoder}
 
@@ -168,4 +171,5 @@ def find_encoders(recipe: Recipe) -> Encoders:
         FrozenEncoder.find(layers_from, "assistant.layers_from") if layers_from else None,
         FrozenEncoder.find(embeddings_from, "assistant.embeddings_from") if embeddings_from else None,
         correlation,
+        tuple(FrozenEncoder.find(encoder, f"assistant.soup.{row}") for row, encoder in enumerate(section.soup)),
     )
