@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+import torch
 
-from xcompress.metrics import cosines, retrieval_accuracy, spearman
+from xcompress import metrics
+from xcompress.metrics import cosine_matrix, cosines, nearest_rows, retrieval_accuracy, spearman
 
 
 def test_cosines_are_row_by_row_and_ignore_length() -> None:
@@ -19,3 +21,14 @@ def test_retrieval_is_the_mean_of_both_directions() -> None:
     targets = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 1.0]])
     # forward: rows 0 and 1 are found, row 2 lies next to target 0; backward: target 2 lies next to source 1
     assert retrieval_accuracy(sources, targets) == pytest.approx(100 * 2 / 3)
+
+
+def test_the_nearest_rows_are_those_of_all_cosines(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.random.default_rng(1).normal(size=(23, 5)).astype(np.float32)
+    expected = cosine_matrix(vectors, vectors)
+    np.fill_diagonal(expected, -np.inf)
+    order = np.argsort(-expected, axis=1)
+    for most in (1, 50, 10_000):  # one row at a time, two, all
+        monkeypatch.setattr(metrics, "MAX_COSINES", most)
+        assert list(nearest_rows(vectors, 4, torch.device("cpu"))) == order[:, :4].tolist()
+    assert [len(rows) for rows in nearest_rows(vectors, 40, torch.device("cpu"))] == [22] * 23, "none is near itself"

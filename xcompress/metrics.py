@@ -1,13 +1,17 @@
 """Similarity and quality measures of sentence vectors."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    import torch
+
 Vectors = NDArray[np.float32]
 """Sentence vectors, (N, D)."""
-MAX_COSINES = 1 << 22
+MAX_COSINES = 1 << 24
 """Maximum number of cosines that `nearest_rows` has in memory."""
 
 
@@ -26,23 +30,23 @@ def cosine_matrix(left: Vectors, right: Vectors) -> Vectors:
     return matrix
 
 
-def nearest_rows(vectors: Vectors, count: int) -> Iterator[list[int]]:
+def nearest_rows(vectors: Vectors, count: int, device: "torch.device") -> Iterator[list[int]]:
     """Yield, for each of N vectors (N, D), the rows of the `count` others of highest cosine, the highest first.
 
     There are N - 1 of them where `count` is larger.
+
+    :param device: computes the cosines.
     """
+    import torch
+
     count = min(count, len(vectors) - 1)
     # a block of rows at a time, so that the (N, N) cosines are never in memory at once
     block = max(1, MAX_COSINES // len(vectors))
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit = vectors / np.where(lengths > 0, lengths, 1)
+    unit = torch.nn.functional.normalize(torch.from_numpy(vectors).to(device))
     for start in range(0, len(unit), block):
         cosines = unit[start : start + block] @ unit.T
-        rows = np.arange(len(cosines))
-        cosines[rows, start + rows] = -np.inf
-        columns = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-        order = np.argsort(-np.take_along_axis(cosines, columns, axis=1), axis=1, kind="stable")
-        yield from np.take_along_axis(columns, order, axis=1).tolist()
+        cosines[:, start:].fill_diagonal_(-torch.inf)  # none is near itself
+        yield from cosines.topk(count).indices.tolist()
 
 
 def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> float:

@@ -59,7 +59,7 @@ def neighbour_pairs(
     """
     seen = {frozenset(pair) for pair in known}
     pairs = []
-    for sentence, nearest in zip(sentences, nearest_rows(vectors, neighbours), strict=True):
+    for sentence, nearest in zip(sentences, nearest_rows(vectors, neighbours, device()), strict=True):
         for row in nearest:
             pair = (sentence, sentences[row])
             if frozenset(pair) not in seen:

@@ -6,9 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn.functional import normalize
 
 from xcompress import __version__
 from xcompress.console import bar
@@ -21,12 +19,11 @@ from xcompress.distillation.run_folder import Run
 from xcompress.distillation.teachers.ensemble import TeacherEnsemble
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
+from xcompress.metrics import nearest_rows
 from xcompress.recipe import GROUP, Recipe
 
 NEAREST = 40
 """A group is a sentence, and others drawn from this many that are nearest to it."""
-MOST_COSINES = 1 << 27
-"""Cosines of sentences that are computed at a time, in float32."""
 NEAREST_FILE = "nearest.npy"
 TEXT = "groups"
 """Name of the English sentences in their table of vectors."""
@@ -107,15 +104,11 @@ def _build(table: Callable[[], VectorTable], folder: Path) -> Mapping[str, objec
             f"correlation: the text has {len(vectors)} English sentences, and a group {GROUP}; give more text"
         )
     if distributed.is_main():
-        count = min(NEAREST, len(vectors) - 1)
-        nearest = np.empty((len(vectors), count), np.int32)
-        unit = normalize(torch.from_numpy(vectors.rows(np.arange(len(vectors)))).to(device()))
-        with bar("groups: sentences", len(unit)) as ticker:
-            block = max(1, MOST_COSINES // len(unit))
-            for start in range(0, len(unit), block):
-                cosines = unit[start : start + block] @ unit.T
-                cosines[:, start:].fill_diagonal_(-torch.inf)  # none is near itself
-                nearest[start : start + block] = cosines.topk(count).indices.cpu().numpy()
-                ticker.advance(len(cosines))
+        nearest = np.empty((len(vectors), min(NEAREST, len(vectors) - 1)), np.int32)
+        with bar("groups: sentences", len(vectors)) as ticker:
+            found = nearest_rows(vectors.rows(np.arange(len(vectors))), NEAREST, device())
+            for row, numbers in enumerate(found):
+                nearest[row] = numbers
+                ticker.advance()
         np.save(folder / NEAREST_FILE, nearest)
     return {"sentences": len(vectors)}
