@@ -90,7 +90,7 @@ def export(
         bool,
         typer.Option(
             "--center",
-            help="Subtract the mean vector of the calibration text: unlike sentences get cosines near 0.",
+            help="Take out the direction that all vectors share: unlike sentences get cosines near 0.",
         ),
     ] = False,
     gate: Annotated[

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from xcompress.bundle.released import RELEASED
 from xcompress.console import say
 from xcompress.corpus.graded import read_folder
@@ -19,6 +22,7 @@ from xcompress.distillation.teachers.encoder import unit_length
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import VectorsOf, VectorStore
 from xcompress.errors import InputError
+from xcompress.modeling.pca import common_direction
 from xcompress.recipe import Recipe, Stage
 from xcompress.recipe.lineage import runs_before, trained_on
 from xcompress.sources import resolve
@@ -126,6 +130,8 @@ def prepare_training_data(
             sources = _project(sources, fit_texts, dimensions, normalize, "teacher.dimensions")
         else:
             sources = _match_width(sources, fit_texts, recipe, width, recipe.teacher.normalize)
+        if recipe.teacher.center:
+            sources = _center(sources, fit_texts, recipe.teacher.normalize)
         transform = sources.transform
         teacher = TeacherVectors(
             sources,
@@ -204,3 +210,16 @@ def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize
     if normalize:
         return replace(table, transform=lambda vectors: unit_length(vectors @ axes.T))
     return replace(table, transform=lambda vectors: vectors @ axes.T)
+
+
+def _center(table: VectorTable, fit_texts: Sequence[str], normalize: bool) -> VectorTable:
+    """Take the direction that the vectors of the fit texts share out of all vectors."""
+    direction = common_direction(table.by_text(FIT)(fit_texts))
+    before = table.transform
+
+    def centred(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        rows = before(vectors)
+        rows = rows - np.outer(rows @ direction, direction)
+        return unit_length(rows) if normalize else rows
+
+    return replace(table, transform=centred)

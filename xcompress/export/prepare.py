@@ -1,4 +1,4 @@
-"""Change a student before export: depth, vocabulary, longest text, dimension and mean of the vectors."""
+"""Change a student before export: depth, vocabulary, longest text, dimension and centre of the vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from xcompress import console
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.modeling.load import MIN_TEXT_TOKENS
-from xcompress.modeling.pca import principal_axes
+from xcompress.modeling.pca import common_direction, principal_axes
 from xcompress.modeling.student import Student, encode, shallower
 from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.student import trim_student
@@ -102,7 +102,7 @@ def reduce_dimension(
     :returns: the student, and the share of the vectors' squared lengths that is kept.
     :raises InputError: when the vectors do not have more dimensions than that, or the head has an activation.
     """
-    config, head = student.config, student.head
+    config = student.config
     if dimension >= config.dimension:
         raise InputError(f"dimension: {dimension} requested, but the vectors have {config.dimension}; choose fewer")
     if config.head_activation:
@@ -118,45 +118,41 @@ def reduce_dimension(
         # Cosines do not depend on the signs. Contiguous rows keep the products below the same to the last bit.
         rows = np.ascontiguousarray(principal_axes([vectors], dimension, fix_signs=False))
     share = float(np.square(vectors @ rows.T).sum() / np.square(vectors).sum())
-
-    axes = torch.from_numpy(rows)  # (D', D)
-    reduced = Student(replace(config, head_size=dimension))
-    weight = axes if head is None else axes @ head.weight.detach()
-    bias = torch.zeros(dimension) if head is None else axes @ head.bias.detach()
-    reduced.load_state_dict(student.state_dict() | {"head.weight": weight, "head.bias": bias})
-    return reduced.eval(), share
+    return _mapped(student, rows), share
 
 
 def center(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Student, dict[str, float]]:
-    """Subtract the mean vector of a text from every vector, before vectors are scaled to unit length.
+    """Take the direction that the vectors of a text share out of all vectors, by multiplying the head, or a new one.
 
-    The vectors of many encoders lie in a narrow cone, so that sentences with nothing in common have a high cosine
-    (Ethayarajh, 2019). The mean goes into the bias of the head or of the last LayerNorm and costs no time.
+    See `common_direction`.
 
     :param texts: real sentences, two or more.
     :returns: the student, and the mean cosine of two different sentences of the text `before` and `after`.
     :raises InputError: when the head has an activation, or there are fewer than two sentences.
     """
-    config, state = student.config, student.state_dict()
+    config = student.config
     if config.head_activation:
         raise InputError(
             f"center: the vectors pass {config.head_activation} and cannot be centred; leave the option out"
         )
     if len(texts) < 2:
-        raise InputError(f"center: {len(texts)} sentences have no mean to subtract; give more with --text")
-    plain = Student(replace(config, normalize=False))
-    plain.load_state_dict(state, assign=True)
-    vectors = encode(plain, tokenizer, texts)
-    mean = vectors.mean(axis=0)
+        raise InputError(f"center: {len(texts)} sentences share no direction; give more with --text")
+    if len(texts) < SENTENCES_PER_AXIS * config.dimension:
+        console.warn(f"center: {len(texts)} sentences of {config.dimension} dimensions; give more with --text")
+    vectors = encode(student, tokenizer, texts)
+    direction = common_direction(vectors)
+    rows = np.eye(config.dimension, dtype=np.float32) - np.outer(direction, direction)
+    return _mapped(student, rows), {"before": _mean_cosine(vectors), "after": _mean_cosine(vectors @ rows.T)}
 
-    # A head without effect is added where the last LayerNorm is also that of earlier recurrences.
-    if student.head is None and config.recurrences > 1 and not config.coda_layers:
-        config = replace(config, head_size=config.hidden_size)
-        state |= {"head.weight": torch.eye(config.hidden_size), "head.bias": torch.zeros(config.hidden_size)}
-    bias = "head.bias" if config.head_size else f"{config.stack[-1]}.output_norm.bias"
-    centred = Student(config)
-    centred.load_state_dict(state | {bias: state[bias] - torch.from_numpy(mean)})
-    return centred.eval(), {"before": _mean_cosine(vectors), "after": _mean_cosine(vectors - mean)}
+
+def _mapped(student: Student, rows: NDArray[np.float32]) -> Student:
+    """Return a student whose vectors, before they are scaled to unit length, are multiplied by a matrix (D', D)."""
+    axes, head = torch.from_numpy(rows), student.head
+    mapped = Student(replace(student.config, head_size=len(axes)))
+    weight = axes if head is None else axes @ head.weight.detach()
+    bias = torch.zeros(len(axes)) if head is None else axes @ head.bias.detach()
+    mapped.load_state_dict(student.state_dict() | {"head.weight": weight, "head.bias": bias})
+    return mapped.eval()
 
 
 def _mean_cosine(vectors: NDArray[np.float32]) -> float:

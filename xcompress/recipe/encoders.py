@@ -123,6 +123,9 @@ class TeacherSection(EnsembleSection):
     dimensions: Width | None = None
     """Reduce the vectors to this width before they are learned, by PCA fitted on the training targets; null keeps
     them."""
+    center: bool = False
+    """Take out the direction that all vectors share, so that sentences with nothing in common have cosines near 0; the
+    student learns the vectors without it. The direction is fitted on the training text."""
     targets: Literal["stored", "live"] = "stored"
     """stored: compute each text's vector once, and keep it on disk as float16. live: compute vectors in each training
     step, on the device of the training; takes no disk, but the time again in each epoch. Last digits differ, so

@@ -44,6 +44,7 @@ _ADDED = (
     "coda",
     "correlation",
     "correlation_pairs",
+    "center",
 )
 """Keys that earlier versions lack; see `Section`."""
 

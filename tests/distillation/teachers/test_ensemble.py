@@ -18,6 +18,7 @@ from xcompress.distillation.teachers.vectors import Vectors, VectorStore
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.files import read_json
 from xcompress.metrics import cosine_matrix
+from xcompress.modeling.pca import common_direction
 from xcompress.modeling.student import Student, encode
 from xcompress.recipe import Recipe, load_recipe
 
@@ -70,6 +71,7 @@ def test_the_fingerprint_changes_with_whatever_changes_the_targets(recipe: Recip
     changes: list[dict[str, object]] = [
         {},
         {"dimensions": 8},
+        {"center": True},
         {"weight": 2.0},
         {"ensemble": (lighter,)},
         {"ensemble": ()},
@@ -88,6 +90,29 @@ def test_a_run_learns_the_ensemble_reduced_to_the_dimensions_of_the_recipe(recip
     assert {"teacher", "teacher.ensemble.0"} < manifest["models"].keys()
     assert manifest["steps"]["start"]["facts"]["widths"]["teacher"] == 64
     assert manifest["steps"]["start"]["facts"]["held_out_cosine_to_teacher"] > 0.5
+
+
+def test_a_run_learns_vectors_without_the_direction_that_they_share(recipe: Recipe, tmp_path: Path) -> None:
+    assert recipe.teacher
+    teacher = recipe.teacher.model_copy(update={"center": True})
+    assert TeacherEnsemble.find(teacher.model_copy(update={"ensemble": (), "dimensions": None})).fingerprint != (
+        encoder_fingerprint(teacher)
+    ), "of one teacher, too"
+    tables = []
+    for section in (recipe.teacher, teacher):
+        with open_run(tmp_path / f"center={section.center}") as run:
+            changed = recipe.model_copy(update={"teacher": section})
+            encoders, corpus, store = find_encoders(changed), corpus_step(changed, run, None), VectorStore(run.vectors)
+            stages = plan_text_stages(changed, corpus, Monolingual())
+            data = prepare_training_data(changed, corpus, Monolingual(), stages, encoders, store, width=32)
+            assert data.teacher
+            vectors = data.teacher.of_text(data.fit_texts)
+            tables.append(vectors)
+    plain, centred = tables
+    direction = common_direction(plain)
+    np.testing.assert_allclose(centred, unit_length(plain - np.outer(plain @ direction, direction)), atol=1e-3)
+    before, after = (np.linalg.norm(vectors.mean(0)) for vectors in tables)
+    assert after < before
 
 
 def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: Recipe, tmp_path: Path) -> None:

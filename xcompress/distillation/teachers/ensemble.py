@@ -97,13 +97,17 @@ class TeacherEnsemble:
     @classmethod
     def find(cls, section: EnsembleSection) -> "TeacherEnsemble":
         """Hash the encoders of a recipe section."""
-        dimensions = section.dimensions if isinstance(section, TeacherSection) else None
+        dimensions, center = None, False
+        if isinstance(section, TeacherSection):
+            dimensions, center = section.dimensions, section.center
         encoders = tuple(FrozenEncoder.find(member, key) for key, member in section.members.items())
         scales = ensemble_scales([member.weight for member in section.members.values()])
-        if not section.ensemble and dimensions is None:
+        if not section.ensemble and dimensions is None and not center:
             return cls(encoders, scales, encoders[0].fingerprint)
         hashes = [encoder.fingerprint for encoder in encoders]
-        content = {"vectors": hashes, "scales": list(scales), "dimensions": dimensions}
+        content: dict[str, object] = {"vectors": hashes, "scales": list(scales), "dimensions": dimensions}
+        if center:  # absent otherwise, so that the hashes of earlier versions stay valid
+            content["center"] = True
         return cls(encoders, scales, hash_of(content))
 
     def load(self) -> VectorsOf:
