@@ -1,11 +1,8 @@
-"""The device that this machine trains on, its arithmetic, its memory and its compiler."""
+"""The device that this machine trains on, its arithmetic and its compiler."""
 
-import ctypes
 import multiprocessing
 import os
-import platform
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -15,9 +12,6 @@ MOST_LOADERS = 4
 """Collating a batch takes some milliseconds; a few processes keep ahead of a GPU."""
 COMPILER = "inductor"
 """The backend of torch.compile."""
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-"""Parameters of mallopt(3): how many free bytes the end of the heap keeps; how many blocks are outside of the heap."""
-_KEEP, _DEFAULT = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_MAX: 0}, {_M_TRIM_THRESHOLD: 128 * 1024, _M_MMAP_MAX: 65536}
 
 
 def device() -> torch.device:
@@ -36,29 +30,6 @@ def has_bf16() -> bool:
 def fast_inference() -> AbstractContextManager[object]:
     """Return a context in which matrix products run in bfloat16, where the device has it natively."""
     return torch.autocast(device().type, dtype=torch.bfloat16) if has_bf16() else nullcontext()
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Return a context in which the C library keeps freed memory for what is allocated next.
-
-    glibc gives the memory of a large tensor back to the kernel when it is freed, and the kernel clears every page of
-    the next one: about a sixth of the time of a training step on a CPU. Other C libraries are left as they are, and so
-    are settings from outside (`MALLOC_*_`, `GLIBC_TUNABLES`).
-    """
-    set_outside = any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ)
-    if platform.libc_ver()[0] != "glibc" or set_outside:
-        yield
-        return
-    glibc = ctypes.CDLL(None)
-    for parameter, value in _KEEP.items():
-        glibc.mallopt(parameter, value)
-    try:
-        yield
-    finally:
-        for parameter, value in _DEFAULT.items():
-            glibc.mallopt(parameter, value)
-        glibc.malloc_trim(0)
 
 
 def loader_processes() -> int:

@@ -25,7 +25,7 @@ from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
 from xcompress.distillation.failures import explain_failures
 from xcompress.distillation.file_records import check_files, describe
-from xcompress.distillation.hardware import check_compiler, device, freed_memory_kept, has_bf16
+from xcompress.distillation.hardware import check_compiler, device, has_bf16
 from xcompress.distillation.heartbeat import watch_workers
 from xcompress.distillation.initialization import scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
@@ -67,7 +67,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     :raises XCompressError: when the disk is full, another worker ends, or training diverges or collapses.
     """
     _check_sources(recipe, folder)
-    with explain_failures(folder), watch_workers(), freed_memory_kept(), open_run(folder) as run:
+    with explain_failures(folder), watch_workers(), open_run(folder) as run:
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check the stages against its shape.
         encoders = find_encoders(recipe)
         reference = reference_step(recipe, run, encoders)
