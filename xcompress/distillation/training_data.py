@@ -206,20 +206,18 @@ def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize
     """Project vectors that are wider than `width` on their principal axes."""
     if table.vectors.shape[1] == width:
         return table
-    axes = axes_of_targets(table.by_text(FIT)(fit_texts), width, key)
-    if normalize:
-        return replace(table, transform=lambda vectors: unit_length(vectors @ axes.T))
-    return replace(table, transform=lambda vectors: vectors @ axes.T)
+    return _mapped(table, axes_of_targets(table.by_text(FIT)(fit_texts), width, key), normalize)
 
 
 def _center(table: VectorTable, fit_texts: Sequence[str], normalize: bool) -> VectorTable:
     """Take the direction that the vectors of the fit texts share out of all vectors."""
     direction = common_direction(table.by_text(FIT)(fit_texts))
+    return _mapped(table, np.eye(len(direction), dtype=np.float32) - np.outer(direction, direction), normalize)
+
+
+def _mapped(table: VectorTable, rows: NDArray[np.float32], normalize: bool) -> VectorTable:
+    """Multiply the vectors by a matrix (D', D), and scale them to unit length where the teacher's are."""
     before = table.transform
-
-    def centred(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        rows = before(vectors)
-        rows = rows - np.outer(rows @ direction, direction)
-        return unit_length(rows) if normalize else rows
-
-    return replace(table, transform=centred)
+    if normalize:
+        return replace(table, transform=lambda vectors: unit_length(before(vectors) @ rows.T))
+    return replace(table, transform=lambda vectors: before(vectors) @ rows.T)
