@@ -84,7 +84,7 @@ def test_the_runs_corpus_is_used_with_english_from_every_language(source: Source
     assert text["en"][:7] == [f"holdout {number}" for number in range(7)]
     assert "fi" not in text
     italian = [sentence for sentence in calibration if "train it" in sentence]
-    assert len(italian) == sentences.FROM_TRAINING
+    assert len(italian) == sentences.FROM_TRAINING * CALIBRATED
     assert {"train it 0", "train it 292", "train 0", "Line 4 in en."} <= set(calibration)
 
 

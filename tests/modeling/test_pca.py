@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from xcompress.metrics import cosines, spearman
-from xcompress.modeling.pca import common_direction, principal_axes
+from xcompress.modeling.pca import principal_axes
 
 
 def vectors(count: int = 200, width: int = 12) -> np.ndarray:
@@ -82,28 +81,3 @@ def test_blocks_give_the_signed_eigenvectors_of_their_sum_bit_for_bit(size: int)
 def test_no_vectors_are_refused() -> None:
     with pytest.raises(ValueError, match="no vectors"):
         principal_axes([], 3)
-
-
-def test_without_the_common_direction_cosines_keep_their_order_better_than_without_the_mean() -> None:
-    """Vectors with a . u = 1 but for noise, whose other coordinates have unequal variances and a mean of their own."""
-    generator = np.random.default_rng(5)
-    rest = (generator.normal(size=(3000, 15)) * np.linspace(0.5, 0.05, 15) + np.linspace(0.4, 0, 15)).astype(np.float32)
-    rows = np.hstack([np.full((3000, 1), 2.0, dtype=np.float32), rest])
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    direction, mean = common_direction(rows), rows.mean(0)
-    assert direction.dtype == np.float32
-    assert np.linalg.norm(direction) == pytest.approx(1, abs=1e-6)
-    assert (rows @ direction).std() < (rows @ (mean / np.linalg.norm(mean))).std()
-
-    before = cosines(rows[:1500], rows[1500:])
-    of_direction, of_mean = (
-        spearman(cosines(changed[:1500], changed[1500:]), before)
-        for changed in (rows - np.outer(rows @ direction, direction), rows - mean)
-    )
-    assert of_direction > of_mean
-
-
-def test_the_common_direction_does_not_depend_on_the_lengths_of_the_vectors() -> None:
-    rows = vectors() + 2
-    lengths = np.random.default_rng(1).uniform(0.1, 10, size=(len(rows), 1))
-    np.testing.assert_allclose(common_direction(rows * lengths), common_direction(rows), atol=1e-6)

@@ -90,7 +90,7 @@ def export(
         bool,
         typer.Option(
             "--center",
-            help="Take out the direction that all vectors share: unlike sentences get cosines near 0.",
+            help="Map the vectors so that sentences with nothing in common have cosines near 0.",
         ),
     ] = False,
     gate: Annotated[

@@ -22,7 +22,7 @@ from xcompress.distillation.teachers.encoder import unit_length
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import VectorsOf, VectorStore
 from xcompress.errors import InputError
-from xcompress.modeling.pca import common_direction
+from xcompress.modeling.centering import centering_map
 from xcompress.recipe import Recipe, Stage
 from xcompress.recipe.lineage import runs_before, trained_on
 from xcompress.sources import resolve
@@ -210,9 +210,8 @@ def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize
 
 
 def _center(table: VectorTable, fit_texts: Sequence[str], normalize: bool) -> VectorTable:
-    """Take the direction that the vectors of the fit texts share out of all vectors."""
-    direction = common_direction(table.by_text(FIT)(fit_texts))
-    return _mapped(table, np.eye(len(direction), dtype=np.float32) - np.outer(direction, direction), normalize)
+    """Map the vectors so that sentences with nothing in common have cosines near 0; see `centering_map`."""
+    return _mapped(table, centering_map(table.by_text(FIT)(fit_texts)), normalize)
 
 
 def _mapped(table: VectorTable, rows: NDArray[np.float32], normalize: bool) -> VectorTable:

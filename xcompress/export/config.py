@@ -106,7 +106,7 @@ class ExportConfig:
     shorten: Shortening = "pca"
     """Reduce by principal axes, or keep the first dimensions, for models that were trained for that."""
     center: bool = False
-    """Take out the direction that all vectors of the calibration text share: unlike sentences get cosines near 0."""
+    """Map the vectors so that sentences with nothing in common have cosines near 0."""
     external_data: bool = False
     """Store the weights in a file beside the graph, which runtimes map into memory."""
     ort: bool | None = None

@@ -40,7 +40,7 @@ from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
 from xcompress.export.prepare import Prepared, prepare
 from xcompress.export.source import Source, SourceOptions, find_source
-from xcompress.export.text import calibration_text, unverified_languages, verification_text
+from xcompress.export.text import FITTED, calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import (
     ADVICE,
     SLOW_SAMPLE,
@@ -203,7 +203,7 @@ def make_bundle(
     original, original_tokenizer = source.open()
     languages = list(config.languages) or source.languages
     read_calibration_text = partial(calibration_text, source, languages, config.text)
-    prepared = prepare(original, original_tokenizer, config, read_calibration_text)
+    prepared = prepare(original, original_tokenizer, config, partial(read_calibration_text, FITTED))
     student, recurrence = prepared.student, config.settings().recurrence
     fold, why = decide_folding(student.config, config.bottleneck)
     check_size(student, fold=fold)

@@ -12,8 +12,9 @@ from tokenizers import Tokenizer
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
+from xcompress.modeling.centering import centering_map, mean_cosine
 from xcompress.modeling.load import MIN_TEXT_TOKENS
-from xcompress.modeling.pca import common_direction, principal_axes
+from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode, shallower
 from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.student import trim_student
@@ -111,7 +112,7 @@ def reduce_dimension(
         )
     if not sliced and len(texts) < SENTENCES_PER_AXIS * dimension:
         console.warn(f"dimension: {len(texts)} sentences for {dimension} axes; give more with --text")
-    vectors = encode(student, tokenizer, texts)
+    vectors = _vectors(student, tokenizer, texts)
     if sliced:
         rows = np.eye(config.dimension, dtype=np.float32)[:dimension]
     else:
@@ -122,9 +123,9 @@ def reduce_dimension(
 
 
 def center(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Student, dict[str, float]]:
-    """Take the direction that the vectors of a text share out of all vectors, by multiplying the head, or a new one.
+    """Bring the cosines of sentences with nothing in common near 0, by multiplying the head, or a new one.
 
-    See `common_direction`.
+    See `centering_map`.
 
     :param texts: real sentences, two or more.
     :returns: the student, and the mean cosine of two different sentences of the text `before` and `after`.
@@ -136,13 +137,16 @@ def center(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> tupl
             f"center: the vectors pass {config.head_activation} and cannot be centred; leave the option out"
         )
     if len(texts) < 2:
-        raise InputError(f"center: {len(texts)} sentences share no direction; give more with --text")
-    if len(texts) < SENTENCES_PER_AXIS * config.dimension:
-        console.warn(f"center: {len(texts)} sentences of {config.dimension} dimensions; give more with --text")
-    vectors = encode(student, tokenizer, texts)
-    direction = common_direction(vectors)
-    rows = np.eye(config.dimension, dtype=np.float32) - np.outer(direction, direction)
-    return _mapped(student, rows), {"before": _mean_cosine(vectors), "after": _mean_cosine(vectors @ rows.T)}
+        raise InputError(f"center: needs 2 sentences or more, not {len(texts)}; give more with --text")
+    vectors = _vectors(student, tokenizer, texts)
+    rows = centering_map(vectors)
+    return _mapped(student, rows), {"before": mean_cosine(vectors), "after": mean_cosine(vectors @ rows.T)}
+
+
+def _vectors(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Encode texts and show how far it is, as there may be many."""
+    with console.bar("encoded", len(texts)) as ticker:
+        return encode(student, tokenizer, texts, advance=ticker.advance)
 
 
 def _mapped(student: Student, rows: NDArray[np.float32]) -> Student:
@@ -153,10 +157,3 @@ def _mapped(student: Student, rows: NDArray[np.float32]) -> Student:
     bias = torch.zeros(len(axes)) if head is None else axes @ head.bias.detach()
     mapped.load_state_dict(student.state_dict() | {"head.weight": weight, "head.bias": bias})
     return mapped.eval()
-
-
-def _mean_cosine(vectors: NDArray[np.float32]) -> float:
-    """Return the mean cosine of two different rows of (N, D): (|sum of the unit vectors|^2 - N) / (N (N - 1))."""
-    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    count = len(units)
-    return float((np.square(units.sum(axis=0, dtype=np.float64)).sum() - count) / (count * (count - 1)))

@@ -26,8 +26,10 @@ ENOUGH = 500
 """With fewer sentences of a language, the user is warned."""
 CALIBRATED = 100
 """Most sentences of a language to calibrate on."""
-FROM_TRAINING = 40
-"""Most of these that come from the training pairs of a language."""
+FITTED = 2000
+"""Most sentences of a language to fit a change of the vectors on; PyTorch needs about 10 s for them on two cores."""
+FROM_TRAINING = 0.4
+"""Of these, the share that comes from the training pairs of a language, at most."""
 UNKNOWN = "text"
 """In place of a language's code where the user's files do not say which language they are in."""
 _CALIBRATION_STEP = 4
@@ -65,16 +67,21 @@ def verification_text(
     return {code: take_evenly(sentences, VERIFIED) for code, sentences in (text or packaged_text()).items()}
 
 
-def calibration_text(source: Source, languages: Sequence[str], files: Sequence[Path | str] = ()) -> list[str]:
-    """Collect the sentences on which input ranges are measured; none of them is used for verification.
+def calibration_text(
+    source: Source, languages: Sequence[str], files: Sequence[Path | str] = (), most: int = CALIBRATED
+) -> list[str]:
+    """Collect the sentences on which input ranges are measured, and on which vectors are shortened or centred.
+
+    None of them is used for verification.
 
     :param languages: see `verification_text`, also for `files`.
-    :returns: at most `CALIBRATED` distinct sentences of each language, interleaved.
+    :param most: sentences of a language.
+    :returns: at most `most` distinct sentences of each language, interleaved.
     :raises InputError: when a file of the user cannot be read or has no text.
     """
-    text = _calibration_only(_read_all(source, language_codes(languages), files))
+    text = _calibration_only(_read_all(source, language_codes(languages), files, most))
     text = text or _calibration_only(_read_package(packaged_languages()))
-    interleaved = interleave({code: take_evenly(sentences, CALIBRATED) for code, sentences in text.items()})
+    interleaved = interleave({code: take_evenly(sentences, most) for code, sentences in text.items()})
     return list({sentence_key(sentence): sentence for sentence in interleaved}.values())
 
 
@@ -123,12 +130,18 @@ def interleave(text: Mapping[str, Sequence[str]]) -> list[str]:
     return [sentence for row in zip_longest(*text.values()) for sentence in row if sentence is not None]
 
 
-def _read_all(source: Source, languages: Sequence[str], files: Sequence[Path | str]) -> Sentences:
+def _read_all(
+    source: Source, languages: Sequence[str], files: Sequence[Path | str], calibrated: int = CALIBRATED
+) -> Sentences:
+    """Yield the sentences of all sources.
+
+    :param calibrated: how many for calibration are needed of each language.
+    """
     for path in map(Path, files):
-        yield from _read_user_file(path, languages)
+        yield from _read_user_file(path, languages, 2 * max(VERIFIED, calibrated))
     # the run's corpus: held-out pairs for verification, some training pairs for calibration
-    folder = source.student.parent / "corpus"
-    for purpose, name, most in ((_VERIFY, "holdout", VERIFIED), (_CALIBRATE, "train", FROM_TRAINING)):
+    folder, from_training = source.student.parent / "corpus", int(FROM_TRAINING * calibrated)
+    for purpose, name, most in ((_VERIFY, "holdout", VERIFIED), (_CALIBRATE, "train", from_training)):
         for file in sorted(folder.glob(f"{name}.*.tsv")):
             language = file.name.split(".")[1]
             for pair in take_evenly(PairFile(file, language), most) if file.stat().st_size else []:
@@ -138,14 +151,14 @@ def _read_all(source: Source, languages: Sequence[str], files: Sequence[Path | s
     yield from _read_package(languages)
 
 
-def _read_user_file(path: Path, languages: Sequence[str]) -> Sentences:
-    """Yield the sentences of a user's file.
+def _read_user_file(path: Path, languages: Sequence[str], most: int) -> Sentences:
+    """Yield at most `most` sentences of a user's file.
 
     The hash of a sentence decides its purpose, so it is the same in every file and run.
     """
     match = _USER_NAME.fullmatch(path.name)
     language = match["lang"] if match else languages[0] if len(languages) == 1 else UNKNOWN
-    for digest, (columns, sentence) in _smallest_hashes(_read_cells(path), 2 * VERIFIED):
+    for digest, (columns, sentence) in _smallest_hashes(_read_cells(path), most):
         purpose = _VERIFY if int(digest[-1], 16) < 8 else _CALIBRATE
         yield purpose, language if columns == 1 else UNKNOWN, sentence
 

@@ -124,8 +124,8 @@ class TeacherSection(EnsembleSection):
     """Reduce the vectors to this width before they are learned, by PCA fitted on the training targets; null keeps
     them."""
     center: bool = False
-    """Take out the direction that all vectors share, so that sentences with nothing in common have cosines near 0; the
-    student learns the vectors without it. The direction is fitted on the training text."""
+    """Map the vectors so that sentences with nothing in common have cosines near 0; the student learns the mapped
+    vectors. The map is fitted on the training text."""
     targets: Literal["stored", "live"] = "stored"
     """stored: compute each text's vector once, and keep it on disk as float16. live: compute vectors in each training
     step, on the device of the training; takes no disk, but the time again in each epoch. Last digits differ, so

@@ -107,7 +107,7 @@ class TeacherEnsemble:
         hashes = [encoder.fingerprint for encoder in encoders]
         content: dict[str, object] = {"vectors": hashes, "scales": list(scales), "dimensions": dimensions}
         if center:  # absent otherwise, so that the hashes of earlier versions stay valid
-            content["center"] = True
+            content["center"] = "cosines of groups"
         return cls(encoders, scales, hash_of(content))
 
     def load(self) -> VectorsOf:
