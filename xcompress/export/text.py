@@ -27,7 +27,7 @@ ENOUGH = 500
 CALIBRATED = 100
 """Most sentences of a language to calibrate on."""
 FITTED = 2000
-"""Most sentences of a language to fit a change of the vectors on; PyTorch needs about 10 s for them on two cores."""
+"""Most sentences of a language to shorten or centre vectors on; PyTorch needs some 5 s for them on two cores."""
 FROM_TRAINING = 0.4
 """Of these, the share that comes from the training pairs of a language, at most."""
 UNKNOWN = "text"

@@ -24,7 +24,7 @@ NEAREST = 15
 NEAR_WEIGHT = 100.0
 """Weight of the cosines within groups, against that of all cosines."""
 STIFFNESS = 100.0
-"""What holds the map to its start, divided by the number of sentences: few do not determine it."""
+"""Weight of the squared distance from the start, times the number of sentences: few do not determine the map."""
 COMPARED_AT_ONCE = 1024
 
 
@@ -32,13 +32,12 @@ def centering_map(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return a matrix W, (D, D), with cos(W x, W y) close to (cos(x, y) - c) / (1 - c) for sentence vectors x and y.
 
     c is the mean cosine of two different rows. The vectors of many encoders lie in a narrow cone, where c is far from 0
-    (Ethayarajh, 2019). As the wanted cosine rises with the old one, sentences keep their order of similarity. No linear
-    map does that exactly. W minimises the mean squared error over rows in groups of similar sentences, and those within
-    a group count most: their order is what search and clustering need. W starts as the map that takes out the common
-    direction (see `common_direction`), and is held to it where there are few vectors. After W the mean
-    cosine is at most `TOO_HIGH`.
+    (Ethayarajh, 2019). The wanted cosines keep the order of the old ones, but no linear map gives them exactly. W
+    minimises the mean squared error. Pairs of similar sentences weigh most, as search and clustering need their order.
+    W starts as the map that takes out the common direction (see `common_direction`), and is held to it where there are
+    few vectors.
 
-    :param vectors: of real sentences, (N, D), N at least 2. All rows that are equal count as similar.
+    :param vectors: of real sentences, (N, D), N at least 2.
     """
     units = torch.from_numpy(_unit_length(vectors.astype(np.float64)).astype(np.float32))
     rows, dimension = units.shape
@@ -74,7 +73,7 @@ def centering_map(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
         schedule.step()
     matrix = weight.detach().numpy()
 
-    # Where similar sentences left the mean cosine high, take out what the vectors have in common now.
+    # Where that left the mean cosine high, take out the direction that the mapped vectors share.
     if mean_cosine(units.numpy() @ matrix.T) > TOO_HIGH:
         direction = common_direction(units.numpy() @ matrix.T)
         matrix = matrix - np.outer(direction, direction @ matrix)
