@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import yaml
 from tokenizers import Tokenizer
 
 from tests.helpers import ROOT
-from tests.helpers.release import card, provenance, read_back, release, rescore
-from tests.helpers.student import SENTENCES, bundle, change_manifest, save_student
+from tests.helpers.release import card, center, provenance, read_back, release, rescore
+from tests.helpers.student import SENTENCES, bundle, change_manifest, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import MAKERS, make, sentences
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
@@ -22,9 +23,16 @@ from xcompress.bundle.manifest import read_manifest
 from xcompress.corpus.graded import builtin
 from xcompress.corpus.store import write_lines
 from xcompress.errors import GateError, InputError
+from xcompress.export.accuracy import GraphEncoder
+from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.verify import Bounds
+from xcompress.export.prepare import Prepared
+from xcompress.export.prepare import center as center_student
+from xcompress.export.text import real_sentences
+from xcompress.export.verify import Bounds, open_session
+from xcompress.metrics import cosines as cosines_of
+from xcompress.modeling.student import encode
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage, student_before, trained_on
 from xcompress.vocab.tokenizer_json import round_scores, tokenizer_to_json
@@ -438,12 +446,40 @@ def test_the_script_scores_and_releases(run: Path, tmp_path: Path) -> None:
     assert "diary: the table of dev sets has no such entry" in refused.stderr
 
 
-def test_a_student_is_read_back_from_a_graph_in_4_bits(tmp_path: Path) -> None:
-    folder = save_student(tmp_path / "student", recurrences=1, hidden_size=64, bottleneck=32, head_size=32)
+def in_four_bits(folder: Path, **changes: object) -> Path:
+    """Export a student of random weights in 4 bits."""
     options = ExportConfig(precision="int4", max_tokens=64, bottleneck="keep")
     lax = Bounds(mean_cosine=0, worst_cosine=0, similarity_correlation=0, invariance_cosine=0)  # of random weights
-    exported = export(folder, tmp_path / "bundle", options=options, bounds=lax)
-    student, least = read_back.read_back(exported)
+    student = save_student(folder / "student", recurrences=1, hidden_size=64, bottleneck=32, **changes)
+    return export(student, folder / "bundle", options=options, bounds=lax)
+
+
+def test_a_student_is_read_back_from_a_graph_in_4_bits(tmp_path: Path) -> None:
+    student, least = read_back.read_back(in_four_bits(tmp_path, head_size=32))
     assert least > read_back.LEAST_COSINE
     assert student.config.max_tokens == 64
     assert student.embeddings.word.weight.shape == (400, 32)
+
+
+def test_a_released_model_is_centred_by_its_head_alone(tmp_path: Path) -> None:
+    folder = in_four_bits(tmp_path, head_size=32)
+    student, _ = read_back.read_back(folder)
+    tokenizer, texts = make_tokenizer(), real_sentences()[:400]
+    centered, cosines = center_student(student, tokenizer, texts)
+    assert cosines["before"] > 0.5 > cosines["after"]
+    graph = onnx.load(folder / "onnx" / "model_q4.onnx")
+    before = {tensor.name: tensor.SerializeToString() for tensor in graph.graph.initializer}
+    center.replace_head(graph, centered, calibrate(student, tokenizer, texts, moments=True)["head"])
+    after = {tensor.name: tensor.SerializeToString() for tensor in graph.graph.initializer}
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"head.values.packed", "head.values.steps", "head.scales", "head.bias"}
+    vectors = GraphEncoder(Prepared(centered, tokenizer), open_session(graph.SerializeToString()))(texts)
+    assert cosines_of(vectors, encode(centered, tokenizer, texts)).mean() > 0.95
+
+
+def test_a_model_without_a_head_is_not_centred(tmp_path: Path) -> None:
+    graph = onnx.load(in_four_bits(tmp_path, head_size=None) / "onnx" / "model_q4.onnx")
+    student = make_student(recurrences=1, hidden_size=64, bottleneck=32, head_size=32)
+    inputs = calibrate(student, make_tokenizer(), SENTENCES, moments=True)["head"]
+    with pytest.raises(InputError, match="no head in 4 bits"):
+        center.replace_head(graph, student, inputs)

@@ -7,9 +7,10 @@ from tests.helpers import ROOT
 sys.path.append(str(ROOT / "benchmarks" / "release"))
 
 import card
+import center
 import provenance
 import read_back
 import release
 import rescore
 
-__all__ = ["card", "provenance", "read_back", "release", "rescore"]
+__all__ = ["card", "center", "provenance", "read_back", "release", "rescore"]
