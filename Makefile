@@ -27,12 +27,12 @@ readme: $(VENV)/demo.installed  ## write the demo's figures into benchmarks/demo
 
 $(VENV)/demo.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[train,export]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,export]'
 	touch $@
 
 $(VENV)/test.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/demo.installed
 
 fuzz: $(VENV)/test.installed  ## random and damaged input with fixed seeds; writes benchmarks/reliability.md
