@@ -182,12 +182,14 @@ class TestReleasedModels:
     @pytest.mark.parametrize("name", RELEASED)
     def test_translations_are_much_closer_than_other_sentences(self, name: str) -> None:
         pairs = builtin().language_pairs
-        english, encoder = pairs["en-en"].first, Encoder.released(name)
-        vectors, same, gaps = encoder.encode(english), np.eye(len(english), dtype=bool), []
+        english, encoder = pairs["en-en"].first[::4], Encoder.released(name)
+        vectors, same, means = encoder.encode(english), np.eye(len(english), dtype=bool), []
         for language in encoder.languages[1:]:
-            cosines = vectors @ encoder.encode(pairs[f"{language}-{language}"].first).T
-            gaps.append(cosines[same].mean() - cosines[~same].mean())
-        assert np.mean(gaps) > {"small": 0.165, "tiny": 0.14}[name]  # 0.173 and 0.145
+            cosines = vectors @ encoder.encode(pairs[f"{language}-{language}"].first[::4]).T
+            means.append((cosines[same].mean(), cosines[~same].mean()))
+        translations, others = np.mean(means, axis=0)
+        assert translations > {"small": 0.8, "tiny": 0.73}[name]  # 0.82 and 0.75
+        assert abs(others) < 0.1
 
     @pytest.mark.parametrize("name", RELEASED)
     def test_each_is_as_small_as_its_name_promises(self, name: str) -> None:

@@ -11,6 +11,7 @@ from xcompress.export.config import ExportConfig
 from xcompress.export.prepare import SENTENCES_PER_AXIS, Prepared, center, prepare, reduce_dimension
 from xcompress.export.text import real_sentences
 from xcompress.metrics import cosine_matrix
+from xcompress.modeling import centering
 from xcompress.modeling.centering import centering_map
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode
@@ -182,7 +183,10 @@ def test_few_sentences_for_many_axes_are_warned_of(capsys: pytest.CaptureFixture
         {"normalize": False},
     ],
 )
-def test_centred_vectors_are_the_old_ones_times_the_centering_map(changes: dict[str, object]) -> None:
+def test_centred_vectors_are_the_old_ones_times_the_centering_map(
+    changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(centering, "STEPS", 20)  # any map will do
     student, tokenizer = make_student(**changes), make_tokenizer()
     plain = encode(make_student(**changes | {"normalize": False}), tokenizer, TEXTS)
     centred, cosines = center(student, tokenizer, TEXTS)

@@ -35,8 +35,9 @@ def test_cosines_of_unlike_sentences_come_near_zero_and_similar_ones_keep_their_
 def test_the_map_is_the_same_each_time_and_does_not_depend_on_the_lengths_of_the_vectors() -> None:
     rows = cone()
     lengths = np.random.default_rng(1).uniform(0.1, 10, size=(len(rows), 1))
-    np.testing.assert_array_equal(centering_map(rows), centering_map(rows))
-    np.testing.assert_allclose(centering_map(rows * lengths), centering_map(rows), atol=1e-2)
+    matrix = centering_map(rows)
+    np.testing.assert_array_equal(centering_map(rows), matrix)
+    np.testing.assert_allclose(centering_map(rows * lengths), matrix, atol=1e-2)
 
 
 @pytest.mark.parametrize("rows", [cone()[:2], cone()[:7], np.ones((9, 4), dtype=np.float32)])
