@@ -20,7 +20,7 @@ from provenance import read_table, table_file, with_text_of_export
 from release import cosine_shares, score_bundle, write_release
 
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.manifest import GRAPHS, list_files, read_manifest, write_manifest
+from xcompress.bundle.manifest import GRAPHS, MANIFEST, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, fail, say
 from xcompress.errors import InputError, XCompressError
@@ -45,9 +45,9 @@ def main() -> None:
     parser.add_argument("--text", type=Path, nargs="+", default=[], help="text to fit to, as in `export --text`")
     parser.add_argument("--into", type=Path, default=MODELS, help="folder of the released models")
     arguments = parser.parse_args()
-    released, table = arguments.into / arguments.name, read_table(table_file())
+    released, bundle = arguments.into / arguments.name, arguments.run / "bundle-centered"
     try:
-        source, bundle = find_source(arguments.run), arguments.run / "bundle-centered"
+        table, source = read_table(table_file()), find_source(arguments.run)
         center_bundle(released, source, arguments.text, bundle)
         facts = read_manifest(released)["release"]
         command = f"python benchmarks/release/center.py runs/{arguments.run.name} --name {arguments.name} --data DIR"
@@ -91,7 +91,7 @@ def center_bundle(bundle: Path, source: Source, files: Sequence[Path], target: P
 
     # Write the graph with the new head, and measure it.
     with whole_folder(target) as folder:
-        shutil.copytree(bundle, folder, dirs_exist_ok=True)
+        shutil.copytree(bundle, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
         file = folder / GRAPHS["int4"]
         graph = onnx.load(file)
         replace_head(graph, centered, inputs)
@@ -105,7 +105,6 @@ def center_bundle(bundle: Path, source: Source, files: Sequence[Path], target: P
             "parity": {"int4": figures},
             "graded": {"before": manifest["graded"]["before"], "after": after},
         }
-        (folder / "manifest.json").unlink()
         write_manifest(folder, manifest | {"files": list_files(folder)})
 
 
@@ -123,8 +122,9 @@ def replace_head(graph: onnx.ModelProto, student: Student, inputs: Range) -> Non
         writer.constant("head.bias", matmul.bias)
     names = {"head.values.packed", "head.values.steps", "head.scales", "head.bias"}
     new = {tensor.name: tensor for tensor in writer.model([], []).graph.initializer if tensor.name in names}
-    old = {tensor.name: tensor for tensor in graph.graph.initializer if tensor.name.startswith("head.")}
-    if not names <= old.keys() or "head.smooth" in old or any(new[name].dims != old[name].dims for name in names):
+    old = {tensor.name: tensor for tensor in graph.graph.initializer}
+    shapes = [{name: list(of[name].dims) for name in names & of.keys()} for of in (new, old)]
+    if new.keys() != names or shapes[0] != shapes[1] or "head.smooth" in old:
         raise InputError("the graph has no head in 4 bits of this layout; export with --center instead")
     for name in names:
         old[name].CopyFrom(new[name])

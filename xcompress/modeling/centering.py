@@ -24,7 +24,7 @@ NEAREST = 15
 NEAR_WEIGHT = 100.0
 """Weight of the cosines within groups, against that of all cosines."""
 STIFFNESS = 100.0
-"""Weight of the squared distance from the start, times the number of sentences: few do not determine the map."""
+"""Weight of the squared distance from the start for one sentence; N have a weight of 1 / N of it."""
 COMPARED_AT_ONCE = 1024
 
 
