@@ -3,11 +3,14 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +20,8 @@ from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, bundle, change_manifest, student_of_bundle
 from xcompress.bundle import encoder as runtime
 from xcompress.bundle import released
-from xcompress.bundle.encoder import Encoder, top_k
+from xcompress.bundle.encoder import Encoder, Precision, top_k
+from xcompress.bundle.engines import Session
 from xcompress.bundle.released import released_names
 from xcompress.errors import InputError
 from xcompress.export.text import real_sentences
@@ -348,6 +352,77 @@ def test_a_sentence_has_the_same_vector_alone_and_among_others(precision: Litera
     alone = np.stack([encoder.encode(text) for text in ODD_LENGTHS])
     bound = PADDING_BOUND_INT8 if precision == "int8" else PADDING_BOUND
     np.testing.assert_allclose(encoder.encode(ODD_LENGTHS), alone, rtol=0, atol=bound)
+
+
+class SeveralCalls:
+    """A session in which the first calls wait for each other, as only calls at the same time can."""
+
+    def __init__(self, session: Session, threads: int) -> None:
+        self.session, self.calls, self.together = session, 0, threading.Barrier(threads)
+
+    def run(self, outputs: Sequence[str], feeds: Any) -> Any:  # noqa: ANN401 - as the session's own
+        self.calls += 1
+        if self.calls <= self.together.parties:
+            self.together.wait(timeout=30)
+        return self.session.run(outputs, feeds)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_of_many_batches_each_thread_takes_some(precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[SeveralCalls] = []
+
+    def open_session(*facts: Any, streams: bool = False) -> Any:  # noqa: ANN401 - whatever is handed on
+        session = open_in_engine(*facts, streams=streams)
+        if not streams:
+            return session
+        assert session.get_session_options().intra_op_num_threads == 1  # type: ignore[union-attr]
+        opened.append(SeveralCalls(session, 3))
+        return opened[-1]
+
+    open_in_engine = runtime.open_session
+    monkeypatch.setattr(runtime, "open_session", open_session)
+    encoder = Encoder(bundle(), precision=precision, threads=3)
+    encoder.encode(ODD_LENGTHS[:46], batch_size=2)  # 23 batches, less than 8 for each thread
+    assert not opened
+    vectors = [encoder.encode(ODD_LENGTHS, batch_size=2) for _ in range(2)]
+    assert [session.calls for session in opened] == [64]
+    alone = Encoder(bundle(), precision=precision, threads=1).encode(ODD_LENGTHS, batch_size=2)
+    assert all(np.array_equal(some, alone) for some in vectors)
+
+
+def test_the_error_of_one_of_many_batches_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(outputs: Sequence[str], feeds: dict[str, np.ndarray]) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Encoder, "_for_many_batches", SimpleNamespace(run=run))
+    with pytest.raises(MemoryError, match="no room"):
+        Encoder(bundle(), threads=2).encode(ODD_LENGTHS, batch_size=2)
+
+
+@pytest.mark.parametrize("change", ["removed", "another graph"])
+def test_a_graph_that_was_changed_since_is_not_opened_again(bundle_copy: Path, change: str) -> None:
+    encoder = Encoder(bundle_copy, threads=2)
+    expected = Encoder(bundle_copy, threads=1).encode(ODD_LENGTHS, batch_size=2)
+    if change == "removed":
+        shutil.rmtree(bundle_copy)
+    else:
+        shutil.copyfile(bundle_copy / "onnx/model.onnx", bundle_copy / "onnx/model_quantized.onnx")
+    np.testing.assert_array_equal(encoder.encode(ODD_LENGTHS, batch_size=2), expected)
+
+
+def test_a_phone_and_a_gpu_take_one_batch_at_a_time(bundle_copy: Path) -> None:
+    class OnGpu(onnxruntime.InferenceSession):  # type: ignore[misc]
+        def get_providers(self) -> list[str]:
+            return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+    encoder = Encoder(bundle_copy, threads=2)
+    encoder.session = OnGpu(str(bundle_copy / "onnx/model_quantized.onnx"), providers=["CPUExecutionProvider"])
+    encoder.encode(ODD_LENGTHS, batch_size=2)
+    assert encoder._for_many_batches is None
+    change_manifest(bundle_copy, target="mobile")
+    encoder = Encoder(bundle_copy)
+    encoder.encode(ODD_LENGTHS, batch_size=2)
+    assert "_for_many_batches" not in vars(encoder)
 
 
 @pytest.mark.skipif("tiny" not in released_names(), reason="the released models are not in this tree")

@@ -176,6 +176,15 @@ def test_the_gate_holds_in_openvino_too(made: Path, tmp_path: Path, monkeypatch:
         export(made.with_name("student"), tmp_path / "bundle", options=options)
 
 
+def test_of_many_batches_each_thread_takes_some(made: Path) -> None:
+    encoder, texts = Encoder(made, threads=2), [" ".join(SENTENCES[: 1 + number % 4]) for number in range(32)]
+    alone = Encoder(made, threads=1).encode(texts, batch_size=2)
+    np.testing.assert_allclose(encoder.encode(texts, batch_size=2), alone, rtol=0, atol=1e-6)
+    streams = encoder._for_many_batches
+    assert isinstance(streams, OpenVinoSession)
+    assert streams.model.get_property("NUM_STREAMS") == 2
+
+
 def test_a_bench_has_a_row_for_each_engine(made: Path) -> None:
     found = find_subjects([made])
     subjects, _ = LocalDevice("cpu").prepare(found.subjects, found.reference)

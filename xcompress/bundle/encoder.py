@@ -5,7 +5,9 @@ import os
 import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property, partial
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +16,16 @@ from typing import Any, Literal, Self, SupportsIndex, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bundle.engines import INPUTS, OUTPUT, Engine, Session, choose_engine, open_session
+from xcompress.bundle.engines import (
+    INPUTS,
+    OUTPUT,
+    Engine,
+    Session,
+    choose_engine,
+    default_threads,
+    open_session,
+    takes_several_calls,
+)
 from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import PHONE_FILES, graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
@@ -22,6 +33,7 @@ from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.bundle.unpacked import unpacked_copy
 from xcompress.errors import InputError
 from xcompress.files import as_path
+from xcompress.machine import available_threads
 from xcompress.metrics import Vectors
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
@@ -35,6 +47,11 @@ _TEXTS_AT_ONCE = 10_000
 """Number of texts that are tokenized before they are sorted into batches."""
 _CHARACTERS_AT_ONCE = 2_000_000
 """Characters of such texts, where all windows of a text are tokenized."""
+
+_BATCHES_EACH = 8
+"""Batches a thread from which on each thread takes batches of its own. Fewer do not repay opening the graph for it."""
+_MOST_AT_ONCE = 16
+"""The most batches at a time: each takes some 20 MB in a model of 384 dimensions."""
 
 
 class Encoder:
@@ -61,8 +78,9 @@ class Encoder:
     :param engine: onnxruntime; openvino, which needs the extra of that name and a bundle exported with `--target
         openvino` or a graph in float32; executorch and litert, likewise; or auto: OpenVINO for bundles exported for it
         where it is installed, else onnxruntime.
-    :param threads: threads within an operator; with litert, also texts of a batch that are encoded at a time. None is
-        1 for bundles exported for phones or browsers, else the choice of the engine.
+    :param threads: threads that encode. They share the work of a batch; of many batches, each thread takes some of its
+        own, in onnxruntime and OpenVINO, and the graph is opened once more for that. With litert, each takes texts of a
+        batch. None is 1 for bundles exported for phones or browsers, else the choice of the engine.
     :param check: compare the files with the hashes in the manifest first. No file outside the folder is read in either
         case.
     :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when the engine is not
@@ -106,7 +124,10 @@ class Encoder:
         file = folder / graph
         if self.precision == "int4" and self.engine == "onnxruntime":
             file = unpacked_copy(file, self._manifest["files"][graph]["sha256"] if check else None) or file
+        threads = threads or default_threads(self._manifest)
         self.session = open_session(file, self._manifest, self.precision, self.engine, threads)
+        self._at_once, self._file = min(threads or available_threads(), _MOST_AT_ONCE), file
+        self._check_again = partial(check_bundle, folder, self._manifest, graph) if check else None
         self._inputs = {entry.name for entry in self.session.get_inputs()}
         # Return the memory that opening the graph took for a while, if the C library can (glibc).
         malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
@@ -246,18 +267,45 @@ class Encoder:
     def _run(self, sequences: Sequence[Sequence[int]], batch_size: int) -> Vectors:
         """Encode token ids, (N, D)."""
         vectors = np.empty((len(sequences), self.dimension), dtype=np.float32)
-        for rows in batches_by_length([len(ids) for ids in sequences], batch_size):
-            # Pad the sequences of the batch to the longest of them, and run the graph.
-            shape = (len(rows), max(len(sequences[row]) for row in rows))
-            input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
-            attention_mask = np.zeros(shape, dtype=np.int64)
-            for place, row in enumerate(rows):
-                input_ids[place, : len(sequences[row])] = sequences[row]
-                attention_mask[place, : len(sequences[row])] = 1
-            feeds = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
-            outputs = self.session.run([OUTPUT], {name: feeds[name] for name in self._inputs})
-            vectors[rows] = outputs[0]
+        batches = list(batches_by_length([len(ids) for ids in sequences], batch_size))
+        is_long = self._at_once > 1 and len(batches) >= _BATCHES_EACH * self._at_once
+        session = (self._for_many_batches if is_long else None) or self.session
+        run = partial(self._run_batch, session, sequences)
+        if session is self.session:
+            for rows in batches:
+                vectors[rows] = run(rows)
+            return vectors
+        pool = ThreadPoolExecutor(self._at_once)
+        try:
+            for rows, of_batch in zip(batches, pool.map(run, batches), strict=True):
+                vectors[rows] = of_batch
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, the batches that wait are left out
         return vectors
+
+    def _run_batch(self, session: Session, sequences: Sequence[Sequence[int]], rows: Sequence[int]) -> Vectors:
+        """Pad the sequences of these rows to the longest of them, and run the graph; return (len(rows), D)."""
+        shape = (len(rows), max(len(sequences[row]) for row in rows))
+        input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
+        attention_mask = np.zeros(shape, dtype=np.int64)
+        for place, row in enumerate(rows):
+            input_ids[place, : len(sequences[row])] = sequences[row]
+            attention_mask[place, : len(sequences[row])] = 1
+        feeds = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
+        vectors: Vectors = session.run([OUTPUT], {name: feeds[name] for name in self._inputs})[0]
+        return vectors
+
+    @cached_property
+    def _for_many_batches(self) -> Session | None:
+        """The graph, open for a batch in each thread; None where that cannot be, or its files are gone or changed."""
+        if not takes_several_calls(self.session):
+            return None
+        try:
+            if self._check_again:
+                self._check_again()
+            return open_session(self._file, self._manifest, self.precision, self.engine, self._at_once, streams=True)
+        except (InputError, OSError):
+            return None
 
     def _mean_of_windows(self, texts: Sequence[str], batch_size: int) -> Vectors:
         """Encode texts as the mean of their windows, weighted by tokens and scaled as the graph scales vectors."""

@@ -28,6 +28,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT = "sentence_embedding"
 """The output with the vectors, float32 (N, D)."""
 INSTALL_OPENVINO = "pip install 'xcompress[openvino]'"
+_CPU = "CPUExecutionProvider"
 _SINGLE_THREADED = ("mobile", "wasm", "coreml", *PHONE_FILES)
 """Targets on which an encoder should leave the other cores alone."""
 
@@ -41,12 +42,15 @@ class OpenVinoSession:
     :param threads: threads within an operator; 0 leaves the number to OpenVINO.
     :param exact: compute in float32 whatever is not quantized; otherwise, OpenVINO takes bfloat16 where the processor
         has it: a tenth faster for large batches, and a sentence has a slightly different vector among others.
+    :param streams: give each of the threads a call of its own, in place of a part of each operator.
     """
 
-    def __init__(self, file: Path, threads: int, *, exact: bool) -> None:
+    def __init__(self, file: Path, threads: int, *, exact: bool, streams: bool = False) -> None:
         import openvino
 
         settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+        if streams:
+            settings |= {"NUM_STREAMS": threads, "PERFORMANCE_HINT": "THROUGHPUT"}
         if exact:
             settings["INFERENCE_PRECISION_HINT"] = "f32"
         self.model: Any = openvino.Core().compile_model(str(file), "CPU", settings)
@@ -128,23 +132,31 @@ def openvino_reads(manifest: Mapping[str, Any], precision: str, graph: str) -> b
     return graph.endswith(".onnx") and (precision in FLOAT or manifest.get("operators") == "standard")
 
 
-def open_session(file: Path, manifest: Mapping[str, Any], precision: str, engine: str, threads: int | None) -> Session:
+def default_threads(manifest: Mapping[str, Any]) -> int:
+    """Return the threads of a bundle's encoder: 1 for phones and browsers, else 0, the engine's choice."""
+    return 1 if manifest.get("target") in _SINGLE_THREADED else 0
+
+
+def open_session(
+    file: Path, manifest: Mapping[str, Any], precision: str, engine: str, threads: int, *, streams: bool = False
+) -> Session:
     """Open a graph with the cheapest options of its target, and refuse one that does not fit the manifest.
 
     :param precision: that of the graph.
     :param engine: onnxruntime, openvino, or a runtime of phones, whose file `file` is.
-    :param threads: threads within an operator; None is 1 for phones and browsers, else the engine's choice.
+    :param threads: threads within an operator; 0 leaves the number to the engine.
+    :param streams: open it for as many calls at a time as there are threads, each of which takes one thread; not for
+        runtimes of phones.
     :raises InputError: when the engine cannot open the file, or it is no sentence encoder of this dimension.
     """
-    target = manifest.get("target", "cpu")
-    count = threads or (1 if target in _SINGLE_THREADED else 0)
     try:
         if engine == "openvino":
-            session: Session = OpenVinoSession(file, count, exact=precision in FLOAT)
+            session: Session = OpenVinoSession(file, threads, exact=precision in FLOAT, streams=streams)
         elif engine in PHONE_FILES:
-            session = open_phone_session(engine, file, count)
+            session = open_phone_session(engine, file, threads)
         else:
-            session = open_in_onnxruntime(file, target, count)
+            # The threads that call the session do the work themselves.
+            session = open_in_onnxruntime(file, manifest.get("target", "cpu"), 1 if streams else threads)
     except Exception as error:  # neither engine's errors have a common base class below Exception
         raise InputError(f"{file}: {engine} cannot open it ({first_line(error)}); export the bundle again") from error
     unknown = [entry.name for entry in session.get_inputs() if entry.name not in INPUTS]
@@ -163,6 +175,13 @@ def open_session(file: Path, manifest: Mapping[str, Any], precision: str, engine
     return session
 
 
+def takes_several_calls(session: Session) -> bool:
+    """Tell whether a graph can be opened for several calls at a time: on the CPU, in onnxruntime or OpenVINO."""
+    if isinstance(session, onnxruntime.InferenceSession):
+        return bool(session.get_providers()[0] == _CPU)  # whoever holds the session may have moved it to a GPU
+    return isinstance(session, OpenVinoSession)
+
+
 def open_in_onnxruntime(file: Path, target: str, threads: int) -> onnxruntime.InferenceSession:
     """Open a graph with options that were measured with benchmarks/export_memory.py.
 
@@ -178,7 +197,7 @@ def open_in_onnxruntime(file: Path, target: str, threads: int) -> onnxruntime.In
     options.enable_mem_pattern = False
     # Threads that spin after a call take the core from the caller: twice the time at batch 1, 16 tokens.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(file), options, providers=[_CPU])
 
 
 def _ports(port: Any) -> list[Port]:  # noqa: ANN401 - openvino.ConstOutput; the package may be missing
