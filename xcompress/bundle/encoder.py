@@ -49,9 +49,9 @@ _CHARACTERS_AT_ONCE = 2_000_000
 """Characters of such texts, where all windows of a text are tokenized."""
 
 _BATCHES_EACH = 8
-"""Batches a thread from which on each thread takes batches of its own. Fewer do not repay opening the graph for it."""
+"""From this many batches for each thread, each takes batches of its own. Fewer do not repay opening the graph."""
 _MOST_AT_ONCE = 16
-"""The most batches at a time: each takes some 20 MB in a model of 384 dimensions."""
+"""The most batches at a time, whatever the number of threads: each needs memory."""
 
 
 class Encoder:
@@ -78,8 +78,8 @@ class Encoder:
     :param engine: onnxruntime; openvino, which needs the extra of that name and a bundle exported with `--target
         openvino` or a graph in float32; executorch and litert, likewise; or auto: OpenVINO for bundles exported for it
         where it is installed, else onnxruntime.
-    :param threads: threads that encode. They share the work of a batch; of many batches, each thread takes some of its
-        own, in onnxruntime and OpenVINO, and the graph is opened once more for that. With litert, each takes texts of a
+    :param threads: threads that encode; they share the work of a batch. In onnxruntime and OpenVINO, each takes batches
+        of its own where there are many, and the graph is opened once more for that. With litert, each takes texts of a
         batch. None is 1 for bundles exported for phones or browsers, else the choice of the engine.
     :param check: compare the files with the hashes in the manifest first. No file outside the folder is read in either
         case.
