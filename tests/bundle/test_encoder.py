@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -358,11 +359,10 @@ class SeveralCalls:
     """A session in which the first calls wait for each other, as only calls at the same time can."""
 
     def __init__(self, session: Session, threads: int) -> None:
-        self.session, self.calls, self.together = session, 0, threading.Barrier(threads)
+        self.session, self.calls, self.together = session, count(1), threading.Barrier(threads)
 
     def run(self, outputs: Sequence[str], feeds: Any) -> Any:  # noqa: ANN401 - as the session's own
-        self.calls += 1
-        if self.calls <= self.together.parties:
+        if next(self.calls) <= self.together.parties:
             self.together.wait(timeout=30)
         return self.session.run(outputs, feeds)
 
@@ -382,11 +382,11 @@ def test_of_many_batches_each_thread_takes_some(precision: Precision, monkeypatc
     open_in_engine = runtime.open_session
     monkeypatch.setattr(runtime, "open_session", open_session)
     encoder = Encoder(bundle(), precision=precision, threads=3)
-    encoder.encode(ODD_LENGTHS[:46], batch_size=2)  # 23 batches, less than 8 for each thread
+    encoder.encode(ODD_LENGTHS[:63], batch_size=1)
     assert not opened
-    vectors = [encoder.encode(ODD_LENGTHS, batch_size=2) for _ in range(2)]
-    assert [session.calls for session in opened] == [64]
-    alone = Encoder(bundle(), precision=precision, threads=1).encode(ODD_LENGTHS, batch_size=2)
+    vectors = [encoder.encode(ODD_LENGTHS, batch_size=1) for _ in range(2)]
+    assert [next(session.calls) for session in opened] == [129]
+    alone = Encoder(bundle(), precision=precision, threads=1).encode(ODD_LENGTHS, batch_size=1)
     assert all(np.array_equal(some, alone) for some in vectors)
 
 
@@ -396,18 +396,18 @@ def test_the_error_of_one_of_many_batches_ends_the_call(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Encoder, "_for_many_batches", SimpleNamespace(run=run))
     with pytest.raises(MemoryError, match="no room"):
-        Encoder(bundle(), threads=2).encode(ODD_LENGTHS, batch_size=2)
+        Encoder(bundle(), threads=2).encode(ODD_LENGTHS, batch_size=1)
 
 
 @pytest.mark.parametrize("change", ["removed", "another graph"])
 def test_a_graph_that_was_changed_since_is_not_opened_again(bundle_copy: Path, change: str) -> None:
     encoder = Encoder(bundle_copy, threads=2)
-    expected = Encoder(bundle_copy, threads=1).encode(ODD_LENGTHS, batch_size=2)
+    expected = Encoder(bundle_copy, threads=1).encode(ODD_LENGTHS, batch_size=1)
     if change == "removed":
         shutil.rmtree(bundle_copy)
     else:
         shutil.copyfile(bundle_copy / "onnx/model.onnx", bundle_copy / "onnx/model_quantized.onnx")
-    np.testing.assert_array_equal(encoder.encode(ODD_LENGTHS, batch_size=2), expected)
+    np.testing.assert_array_equal(encoder.encode(ODD_LENGTHS, batch_size=1), expected)
 
 
 def test_a_phone_and_a_gpu_take_one_batch_at_a_time(bundle_copy: Path) -> None:
@@ -417,11 +417,11 @@ def test_a_phone_and_a_gpu_take_one_batch_at_a_time(bundle_copy: Path) -> None:
 
     encoder = Encoder(bundle_copy, threads=2)
     encoder.session = OnGpu(str(bundle_copy / "onnx/model_quantized.onnx"), providers=["CPUExecutionProvider"])
-    encoder.encode(ODD_LENGTHS, batch_size=2)
+    encoder.encode(ODD_LENGTHS, batch_size=1)
     assert encoder._for_many_batches is None
     change_manifest(bundle_copy, target="mobile")
     encoder = Encoder(bundle_copy)
-    encoder.encode(ODD_LENGTHS, batch_size=2)
+    encoder.encode(ODD_LENGTHS, batch_size=1)
     assert "_for_many_batches" not in vars(encoder)
 
 

@@ -48,8 +48,8 @@ _TEXTS_AT_ONCE = 10_000
 _CHARACTERS_AT_ONCE = 2_000_000
 """Characters of such texts, where all windows of a text are tokenized."""
 
-_BATCHES_EACH = 8
-"""From this many batches for each thread, each takes batches of its own. Fewer do not repay opening the graph."""
+_MANY_BATCHES = 64
+"""From this many on, each thread takes batches of its own. Opening the graph again takes what some dozens save."""
 _MOST_AT_ONCE = 16
 """The most batches at a time, whatever the number of threads: each needs memory."""
 
@@ -268,8 +268,8 @@ class Encoder:
         """Encode token ids, (N, D)."""
         vectors = np.empty((len(sequences), self.dimension), dtype=np.float32)
         batches = list(batches_by_length([len(ids) for ids in sequences], batch_size))
-        is_long = self._at_once > 1 and len(batches) >= _BATCHES_EACH * self._at_once
-        session = (self._for_many_batches if is_long else None) or self.session
+        are_many = self._at_once > 1 and len(batches) >= _MANY_BATCHES
+        session = (self._for_many_batches if are_many else None) or self.session
         run = partial(self._run_batch, session, sequences)
         if session is self.session:
             for rows in batches:
