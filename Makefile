@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := runs/minilm_ru3
+PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+# pip would compile in one process, and tests of the packages too, which nobody runs here
+COMPILE = $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 .PHONY: demo test test-quick lint readme fuzz test-next clients clean
@@ -27,12 +30,14 @@ readme: $(VENV)/demo.installed  ## write the demo's figures into benchmarks/demo
 
 $(VENV)/demo.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,export]'
+	$(PIP) --editable '.[train,export]'
+	$(COMPILE)
 	touch $@
 
 $(VENV)/test.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable '.[dev]'
+	$(COMPILE)
 	touch $@ $(VENV)/demo.installed
 
 fuzz: $(VENV)/test.installed  ## random and damaged input with fixed seeds; writes benchmarks/reliability.md

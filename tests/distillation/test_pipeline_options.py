@@ -188,16 +188,21 @@ def test_equal_widths_without_normalization_have_no_head(recipe_file: Path, tmp_
     assert facts["start"]["widths"]["by"] == "equal"
 
 
-@pytest.fixture
-def unigram_assistant(recipe_file: Path, tmp_path: Path) -> str:
-    """Copy the assistant with a Unigram tokenizer; returns the change to the recipe."""
-    folder = shutil.copytree(recipe_file.parent / "assistant", tmp_path / "assistant")
+@pytest.fixture(scope="module")
+def unigram_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     trainer = trainers.UnigramTrainer(vocab_size=390, special_tokens=special, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator(builtin().within(["en", "de", "fr"]).sentences(), trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.train_from_iterator(builtin().within(["en", "de", "fr"]).every(3).sentences(), trainer)
+    return tokenizer
+
+
+@pytest.fixture
+def unigram_assistant(recipe_file: Path, tmp_path: Path, unigram_tokenizer: Tokenizer) -> str:
+    """Copy the assistant with a Unigram tokenizer; returns the change to the recipe."""
+    folder = shutil.copytree(recipe_file.parent / "assistant", tmp_path / "assistant")
+    unigram_tokenizer.save(str(folder / "tokenizer.json"))
     return f"assistant={{source: {folder}}}"
 
 

@@ -20,7 +20,7 @@ def unigram() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     trainer = trainers.UnigramTrainer(vocab_size=900, special_tokens=special, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator([*builtin().sentences(), *GERMAN], trainer)
+    tokenizer.train_from_iterator([*builtin().every(4).sentences(), *GERMAN], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )

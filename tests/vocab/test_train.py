@@ -49,7 +49,7 @@ def old() -> Tokenizer:
         show_progress=False,
         initial_alphabet=list(map(chr, range(33, 127))),
     )
-    tokenizer.train_from_iterator([*builtin().sentences(), *GERMAN], trainer)
+    tokenizer.train_from_iterator([*builtin().every(4).sentences(), *GERMAN], trainer)
     tokenizer.add_special_tokens(SPECIAL)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A <mask>", special_tokens=[("<s>", 0), ("<mask>", tokenizer.token_to_id("<mask>"))]

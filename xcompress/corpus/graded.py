@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
@@ -91,8 +92,9 @@ class GradedSet:
         return genres
 
 
+@cache
 def builtin() -> GradedSet:
-    """Read the graded set that ships with the package.
+    """Read the graded set that ships with the package, once in a process.
 
     :raises InputError: when it is not installed.
     """
