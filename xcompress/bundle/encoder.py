@@ -154,7 +154,7 @@ class Encoder:
             calls use the local copy and need no network.
         :param precision: the graph to open, as for `Encoder`.
         :param engine: what runs the graph, as for `Encoder`.
-        :param threads: threads within an operator, as for `Encoder`.
+        :param threads: threads that encode, as for `Encoder`.
         :param check: compare the files with the hashes in the manifest first.
         :raises InputError: when there is no such model, the hub cannot be reached, or the bundle cannot be opened.
         """
