@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := runs/minilm_ru3
 PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
-# pip would compile in one process, and tests of the packages too, which nobody runs here
+# pip would compile in one process, and tests of the packages too, which nobody runs here. Python compiles what is left.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 

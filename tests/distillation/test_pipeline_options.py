@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.helpers.recipe import SHAPE, write_labelled, write_recipe
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import _check_sources, distill
 from xcompress.distillation.plan import plan, show
+from xcompress.distillation.teachers.vectors import VectorsOf, vectors_of
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.modeling.four_bits import RoundToFourBits, block_size_for
@@ -278,6 +280,27 @@ def test_the_head_is_fitted_anew_for_another_stack_than_the_assistants(
     before = Student.load(finished / "assistant")[0].state_dict()["head.weight"]
     after = Student.load(finished / "student")[0].state_dict()["head.weight"]
     assert torch.allclose(before, after, atol=1e-6) is kept
+
+
+def test_texts_that_a_head_is_fitted_on_are_encoded_once(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The corpus has fewer pairs than are drawn, and its languages share English sentences."""
+    encoded: list[str] = []
+
+    def recorded(what: str, student: Student, tokenizer: Tokenizer) -> VectorsOf:
+        encoder = vectors_of(what, student, tokenizer)
+
+        def encode_texts(texts: Sequence[str]) -> np.ndarray:
+            if what == "student before training":
+                encoded.extend(texts)
+            return encoder(texts)
+
+        return encode_texts
+
+    monkeypatch.setattr("xcompress.distillation.stages.vectors_of", recorded)
+    run(recipe_file, tmp_path, CONTRAST)
+    assert len(encoded) == len(set(encoded)) > 100
 
 
 def test_a_stage_may_read_named_text_in_epochs(recipe_file: Path, tmp_path: Path) -> None:

@@ -271,8 +271,10 @@ def _load_model(inputs: StageInputs, data: TrainingData) -> tuple[Student, Token
         # The assistant's head is fitted to the output of its own layers, one after the other.
         texts = [getattr(pair, side) for side in SIDES for pair in data.fit_pairs]
         targets = np.tile(data.teacher.of_text([pair.source for pair in data.fit_pairs]), (len(SIDES), 1))
-        headless = without_head(student)
-        vectors = vectors_of("student before training", headless, tokenizer)(texts)
+        # A small corpus is drawn several times over, and languages share English sentences: encode each text once.
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        distinct = vectors_of("student before training", without_head(student), tokenizer)(list(places))
+        vectors = distinct[[places[text] for text in texts]]
         fitted = with_head(without_head(student), least_squares_head(vectors, targets))
         student.load_state_dict(fitted.state_dict())
     return student, tokenizer

@@ -99,8 +99,7 @@ def prepare_training_data(
             count = steps * in_step["monolingual"]
             monolingual_rows[name] = draw(monolingual.rows_by_language, count, recipe.seed_of(name))
     held_out = corpus.read_held_out()
-    drawn = draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed).tolist()
-    fit_pairs = [corpus.train[row] for row in dict.fromkeys(drawn)]  # once each, where the corpus has fewer
+    fit_pairs = [corpus.train[row] for row in draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed)]
     fit_texts = sorted({pair.source for pair in fit_pairs})
     graded = None
     if recipe.dev.sts:
