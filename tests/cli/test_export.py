@@ -43,8 +43,8 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any
     return recorded
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, ["export", *arguments])
+def run(*arguments: str, columns: int = 100) -> Result:
+    return CliRunner().invoke(cli.app, ["export", *arguments], env={"COLUMNS": str(columns)})
 
 
 def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -133,6 +133,8 @@ def test_format_hf_and_the_options_for_foreign_encoders_reach_the_export(calls: 
     [
         ("--no-quantize --precision int8", "precision: int8 and --no-quantize contradict each other; leave one out"),
         ("--no-quantize --precision auto", "precision: auto and --no-quantize contradict each other; leave one out"),
+        ("--quantize --no-quantize", "quantize: --quantize and --no-quantize contradict each other; leave one out"),
+        ("--no-ort --ort", "ort: --ort and --no-ort contradict each other; leave one out"),
         ("--quantize --precision fp32", "precision: fp32 and --quantize contradict each other; leave one out"),
         ("--format hf --quantize", "format: hf writes the whole student in float32; leave out --quantize"),
         ("--format hf --onnx --precision int8", "leave out --onnx, --precision"),
@@ -221,3 +223,11 @@ def test_help_shows_every_choice_and_examples() -> None:
         for word in kind.__args__:
             assert word in shown
     assert shown.count("Example: xcompress export") == 4
+
+
+def test_help_leaves_most_of_a_narrow_terminal_to_the_explanations() -> None:
+    widths = [
+        len(line) - line.index("<str>") for line in run("--help", columns=80).stdout.splitlines() if "<str>" in line
+    ]
+    assert len(widths) > 10
+    assert min(widths[1:]) > 45  # the first is the argument's

@@ -1,6 +1,7 @@
 import errno
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ def test_every_command_shows_an_example(command: str) -> None:
     done = run(command, "--help")
     assert done.returncode == 0
     assert f"xcompress {command} " in done.stdout
+
+
+@pytest.mark.parametrize("words", [["trim"], ["distill"], ["recipe"]], ids=" ".join)
+def test_the_paragraphs_of_a_help_text_fill_the_lines(words: list[str]) -> None:
+    done = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "60"})
+    text = done.output.split("Usage:")[1].split("╭")[0].split("Example:")[0]
+    for paragraph in text.split("\n" + " " * 60 + "\n")[1:]:
+        lines = [line.strip() for line in paragraph.splitlines() if line.strip()]
+        for line, following in pairwise(lines):
+            assert len(f"{line} {following.split()[0]}") > 58, paragraph
 
 
 def test_help_imports_nothing_heavy() -> None:

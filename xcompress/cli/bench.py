@@ -55,7 +55,7 @@ def bench(
     distractors: Annotated[
         int,
         typer.Option(
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--distractors", 0, 200_000),
             help="Search translations among this many more sentences per language (plain text in --data).",
         ),
@@ -70,7 +70,7 @@ def bench(
         typer.Option(
             help="mobile: memory ceiling in MB; default: 256.",
             show_default=False,
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--memory", 1, 1_000_000),
         ),
     ] = None,
@@ -79,7 +79,7 @@ def bench(
         typer.Option(
             help="wasm: slow the processor down by this factor; default: 4.",
             show_default=False,
-            metavar="FLOAT",
+            metavar="<float>",
             parser=real_number("--slow-down", 1, 100),
         ),
     ] = None,

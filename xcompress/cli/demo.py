@@ -33,9 +33,7 @@ def demo(
     ] = None,
     port: Annotated[
         int,
-        typer.Option(
-            help="Local port; 0 picks a free one.", metavar="INTEGER", parser=whole_number("--port", 0, 65_535)
-        ),
+        typer.Option(help="Local port; 0 picks a free one.", metavar="<int>", parser=whole_number("--port", 0, 65_535)),
     ] = 0,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
 ) -> None:

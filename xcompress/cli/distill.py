@@ -32,7 +32,7 @@ def distill(
         typer.Option(
             "--processes",
             help="Processes that filter a large text; default: one on each core.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--processes", 1, MOST_THREADS),
         ),
     ] = None,

@@ -52,7 +52,7 @@ Threads = Annotated[
     int | None,
     typer.Option(
         help="Number of threads; default: 1 for bundles exported for phones and browsers, else chosen by the engine.",
-        metavar="INTEGER",
+        metavar="<int>",
         parser=whole_number("--threads", 1, MOST_THREADS),
     ),
 ]
@@ -126,7 +126,7 @@ def search(
         typer.Option(
             "-k",
             help="Number of lines to show.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("-k", 1, 1_000_000),
         ),
     ] = 10,
@@ -134,7 +134,7 @@ def search(
         int | None,
         typer.Option(
             help="Column to search in a tab-separated file, counted from 1.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--column", 1, 10_000),
         ),
     ] = None,

@@ -13,6 +13,9 @@ from xcompress.export.config import Bottleneck, Format, Operators, Precision, Re
 if TYPE_CHECKING:
     from xcompress.export.config import ExportConfig
 
+CHOICE = "<str>"
+"""Stands for the choices, which each help text explains: listed, they would take most of a terminal's width."""
+
 
 def export(
     source: Annotated[
@@ -23,24 +26,28 @@ def export(
         ),
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write an ONNX bundle (the default; see --format).")] = False,
-    quantize: Annotated[
-        bool | None, typer.Option("--quantize/--no-quantize", help="int8 (the default), or float32 only.")
-    ] = None,
+    quantize: Annotated[bool, typer.Option("--quantize", help="Weights in int8 (the default).")] = False,
+    no_quantize: Annotated[bool, typer.Option("--no-quantize", help="Weights in float32 only.")] = False,
     precision: Annotated[
         Precision | None,
         typer.Option(
             help="fp32; fp16 (stored in half precision, computed in float32); int8; int4 (stored in 4 bits, computed "
-            "in int8); auto (int8, and higher where --gate requires it)."
+            "in int8); auto (int8, and higher where --gate requires it).",
+            metavar=CHOICE,
         ),
     ] = None,
     table: Annotated[
-        Table, typer.Option(help="Precision of the token embeddings: int8, int4, or auto, which follows --precision.")
+        Table,
+        typer.Option(
+            help="Precision of the token embeddings: int8, int4, or auto, which follows --precision.", metavar=CHOICE
+        ),
     ] = "auto",
     operators: Annotated[
         Operators | None,
         typer.Option(
             help="Operators of int8: onnxruntime (its own fused ones), or standard (of ONNX alone, for other engines; "
-            "onnxruntime is a little slower). Default: set by --target."
+            "onnxruntime is a little slower). Default: set by --target.",
+            metavar=CHOICE,
         ),
     ] = None,
     target: Annotated[
@@ -49,7 +56,8 @@ def export(
             help="cpu: unrolled, with a float32 graph. mobile: loop, ORT format, no float32 graph. wasm: loop, no "
             "float32 graph. openvino: standard operators, OpenVINO's format beside ONNX, no float32 graph. executorch: "
             "as wasm, and a .pte file for ExecuTorch. litert: as wasm, and a .tflite file for LiteRT. coreml: as wasm, "
-            "and an ML program for Core ML, not run here."
+            "and an ML program for Core ML, not run here.",
+            metavar=CHOICE,
         ),
     ] = "cpu",
     languages: Annotated[
@@ -60,7 +68,7 @@ def export(
         typer.Option(
             help="Trim the vocabulary to this many of the most frequent tokens, plus the tokens that they need; needs "
             "--languages or --text.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--vocabulary", 1, 100_000_000),
         ),
     ] = None,
@@ -68,7 +76,7 @@ def export(
         int | None,
         typer.Option(
             help="Truncate texts at this many tokens, and drop the positions after them.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--max-tokens", 1, 1_000_000),
         ),
     ] = None,
@@ -76,14 +84,15 @@ def export(
         int | None,
         typer.Option(
             help="Reduce the vectors to this many dimensions.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--dim", 2, 1_000_000),
         ),
     ] = None,
     shorten: Annotated[
         Shortening,
         typer.Option(
-            help="How --dim reduces: pca (principal axes), or slice (the first dimensions, for Matryoshka models)."
+            help="How --dim reduces: pca (principal axes), or slice (the first dimensions, for Matryoshka models).",
+            metavar=CHOICE,
         ),
     ] = "pca",
     center: Annotated[
@@ -97,7 +106,7 @@ def export(
         float | None,
         typer.Option(
             help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5.",
-            metavar="FLOAT",
+            metavar="<float>",
             parser=real_number("--gate", 0, 200),
         ),
     ] = None,
@@ -110,14 +119,15 @@ def export(
     recurrence: Annotated[
         Recurrence | None,
         typer.Option(
-            help="unroll: repeat the nodes of the recurrent unit; loop: one Loop node. Default: set by --target."
+            help="unroll: repeat the nodes of the recurrent unit; loop: one Loop node. Default: set by --target.",
+            metavar=CHOICE,
         ),
     ] = None,
     recurrences: Annotated[
         int | None,
         typer.Option(
             help="Apply the recurrent unit this many times, fewer than in training; writes <run>/bundle-rN.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--recurrences", 1, 1_000),
         ),
     ] = None,
@@ -125,7 +135,8 @@ def export(
         Bottleneck,
         typer.Option(
             help="fold: multiply the token embeddings by the projection; keep: store both; auto: fold if that adds "
-            "less than 1 MB."
+            "less than 1 MB.",
+            metavar=CHOICE,
         ),
     ] = "auto",
     external_data: Annotated[
@@ -135,13 +146,13 @@ def export(
         ),
     ] = False,
     ort: Annotated[
-        bool | None,
-        typer.Option(
-            "--ort/--no-ort", help="Also write the ORT format (4-bit weights become 8-bit). Default: set by --target."
-        ),
-    ] = None,
+        bool,
+        typer.Option("--ort", help="Also write the ORT format (4-bit weights become 8-bit). Default: set by --target."),
+    ] = False,
+    no_ort: Annotated[bool, typer.Option("--no-ort", help="Do not write the ORT format.")] = False,
     format: Annotated[
-        Format, typer.Option(help="onnx, or hf: a checkpoint that transformers opens without xcompress.")
+        Format,
+        typer.Option(help="onnx, or hf: a checkpoint that transformers opens without xcompress.", metavar=CHOICE),
     ] = "onnx",
     pooling: Annotated[
         str | None,
@@ -173,8 +184,9 @@ def export(
     from xcompress.console import emit
     from xcompress.export.config import ExportConfig
 
+    wants_int8 = _yes_or_no("quantize", quantize, no_quantize)
     options = ExportOptions(
-        precision=_resolve_precision(quantize, precision),
+        precision=_resolve_precision(wants_int8, precision),
         table=table,
         operators=operators,
         target=target,
@@ -188,13 +200,13 @@ def export(
         shorten=shorten,
         center=center,
         external_data=external_data,
-        ort=ort,
+        ort=_yes_or_no("ort", ort, no_ort),
         gate=gate,
         text=tuple(text or ()),
     )
     if format == "hf":
         config = ExportConfig(**options)
-        _refuse_with_hf(config, onnx=onnx, quantize=quantize, precision=precision not in (None, "fp32"), json=json)
+        _refuse_with_hf(config, onnx=onnx, quantize=wants_int8, precision=precision not in (None, "fp32"), json=json)
         from xcompress.export.hf import export_hf
         from xcompress.export.source import SourceOptions
         from xcompress.sources import resolve
@@ -218,6 +230,13 @@ def _refuse_with_hf(options: "ExportConfig", **flags: object) -> None:
     if names:
         written = ", ".join("--" + {"dimension": "dim"}.get(name, name).replace("_", "-") for name in names)
         raise InputError(f"format: hf writes the whole student in float32; leave out {written}")
+
+
+def _yes_or_no(name: str, yes: bool, no: bool) -> bool | None:
+    """Return what two flags say; None where neither is given. As one option, typer gives the second a wide column."""
+    if yes and no:
+        raise InputError(f"{name}: --{name} and --no-{name} contradict each other; leave one out")
+    return True if yes else False if no else None
 
 
 def _resolve_precision(quantize: bool | None, precision: Precision | None) -> Precision:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from xcompress.cli.options import AsJson
+from xcompress.cli.usage import CommandGroup
 
 EXTENDS = """
 A recipe can extend another: `extends: other.yaml` (a file in its folder, or the name of a shipped recipe), followed by
@@ -13,7 +14,7 @@ the keys that differ. Mappings are merged; lists and values are replaced. A key 
 objective set to null is removed: `stages: {imitation: null}`.
 """
 
-app = typer.Typer(help=f"List, show, copy and check recipes.\n\n{EXTENDS}", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help=f"List, show, copy and check recipes.\n\n{EXTENDS}", no_args_is_help=True)
 
 NameOrPath = Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="Name of a shipped recipe, or a recipe file.")]
 

@@ -25,7 +25,7 @@ def trim(
         int | None,
         typer.Option(
             help="Keep this many of the most frequent tokens, plus the tokens that they need.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--vocabulary", 1, 100_000_000),
         ),
     ] = None,
@@ -33,7 +33,7 @@ def trim(
         int,
         typer.Option(
             help="Keep tokens that occur at least this often.",
-            metavar="INTEGER",
+            metavar="<int>",
             parser=whole_number("--min-count", 1, 10**12),
         ),
     ] = 1,

@@ -1,5 +1,7 @@
-"""Errors of usage as one line, such as an unknown option."""
+"""Commands whose errors of usage, such as an unknown option, are one line, and whose help texts fill the lines."""
 
+import inspect
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +13,14 @@ from typer.core import TyperGroup
 class CommandGroup(TyperGroup):
     """Commands whose errors of usage are one line, as all other errors: they quote what the user typed."""
 
-    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - typer does not export its contexts
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer does not export its contexts
+        """Find a command, and join the lines of each paragraph of its help: typer would break them at any width."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = re.sub(r"(?<!\n)\n(?!\n| )", " ", inspect.cleandoc(command.help))
+        return command
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
         """Parse the options in front of a command."""
         with _on_one_line():
             return super().make_context(*arguments, **options)
