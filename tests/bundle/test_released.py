@@ -155,9 +155,11 @@ def test_the_list_describes_each_model(installed: Path) -> None:
     assert small["bytes"] == sum(file.stat().st_size for file in Path(small["folder"]).rglob("*") if file.is_file())
     assert small["dev"] == {"sts": {"monolingual": 71.26, "en-xx": 60}, "pairs": {}}
     assert tiny["dev"] == {"its run": {"retrieval": 90.5}}
-    printed = run("models").stdout
-    assert "sts: monolingual 71.3, en-xx 60.0" in printed
-    assert "en de" in printed
+    rows = [[cell.strip() for cell in line.split("│")] for line in run("models").stdout.splitlines()]
+    assert ["", "sts, monolingual", "71.3", "-", ""] in rows
+    assert ["", "sts, en-xx", "60.0", "-", ""] in rows
+    assert ["", "its run, retrieval", "-", "90.5", ""] in rows
+    assert "en de" in next(row[2] for row in rows if row[1:2] == ["languages"])
 
 
 def test_an_empty_list_says_so(installed: Path) -> None:

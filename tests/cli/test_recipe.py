@@ -1,4 +1,5 @@
 import json
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from xcompress.cli.recipe import app
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
 from xcompress.recipe.shipped import copy_recipe, find_recipe, shipped
+from xcompress.recipe.text import list_shipped
 
 XLMR = "paper/xlmr_b128_ru3"
 
@@ -16,8 +18,8 @@ XLMR = "paper/xlmr_b128_ru3"
 pytestmark = pytest.mark.usefixtures("working_folder")
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
+def run(*arguments: str, columns: int = 100) -> Result:
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": str(columns)})
 
 
 @pytest.mark.parametrize("command", ["list", "show", "copy", "validate"])
@@ -26,11 +28,22 @@ def test_every_command_shows_an_example(command: str) -> None:
 
 
 def test_list_has_every_shipped_recipe_with_its_row() -> None:
-    lines = run("list").stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(shipped())
+    lines = run("list", columns=200).stdout.splitlines()
+    names = [line.split()[0] for line in lines if line and line[0] != " " and not line.endswith(":")]
+    assert sorted(names) == sorted(shipped())
+    assert names[0] == "calibrated_similarity"  # recipes to start from stand first, without those of released models
+    assert names.index("minilm_ru3") < names.index("paper/xlmr_ce") < names.index("release")
     row = next(line for line in lines if line.startswith("paper/xlmr_b256_ru3 "))
-    assert "XLM-R, |RU| = 3, B = 256." in row
-    assert row.endswith("tables 7, 8: monolingual 82.8, cross-lingual 80.6")
+    assert row.endswith("B = 256. Printed there, tables 7, 8: monolingual 82.8, cross-lingual 80.6.")
+
+
+def test_list_leaves_no_word_out_of_a_description_and_no_line_is_too_long() -> None:
+    lines = run("list", columns=70).stdout.splitlines()
+    assert max(map(len, lines)) <= 70
+    start = next(number for number, line in enumerate(lines) if line.startswith("minilm_ru3 "))
+    shown = [lines[start].removeprefix("minilm_ru3"), *takewhile(lambda line: line.startswith(" "), lines[start + 1 :])]
+    description = next(recipe.description for recipe in list_shipped() if recipe.name == "minilm_ru3")
+    assert " ".join(" ".join(shown).split()) == description
 
 
 def test_list_as_json() -> None:

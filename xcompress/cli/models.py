@@ -29,13 +29,15 @@ def models(json: AsJson = False) -> None:
     if not released:
         say("this installation ships no released model; make one with xcompress distill and xcompress export")
         return
-    rows = []
+    columns = []
     for model in released:
-        scores = []
+        facts = {"on disk": megabytes(model["bytes"]), "dimension": str(model["dimension"])}
+        facts |= {"languages": " ".join(model["languages"])}
         for test, averages in model["dev"].items():
-            shown = [f"{name} {value:.1f}" for name, value in averages.items() if name not in _PARTIAL_AVERAGES]
-            scores.append(f"{test}: {', '.join(shown)}")
-        figures = [megabytes(model["bytes"]), str(model["dimension"])]
-        rows.append([model["name"], *figures, " ".join(model["languages"]), "\n".join(scores) or "not recorded"])
-    head = ("name", "on disk", "dimension", "languages", "dev scores")
-    table("Models that ship with xcompress; the first is the default", head, rows)
+            shown = [(name, value) for name, value in averages.items() if name not in _PARTIAL_AVERAGES]
+            facts |= {f"{test}, {name}".removesuffix(", average"): f"{value:.1f}" for name, value in shown}
+        columns.append(facts)
+    names = dict.fromkeys(name for facts in columns for name in facts)
+    rows = [[name, *(facts.get(name, "-") for facts in columns)] for name in names]
+    head = ("", *(f"{model['name']}{' (default)' * (model is released[0])}" for model in released))
+    table("Models that ship with xcompress, and their scores on dev sets", head, rows)

@@ -26,11 +26,12 @@ def list_recipes(json: AsJson = False) -> None:
     Example:  xcompress recipe list
     """
     from dataclasses import asdict
+    from shutil import get_terminal_size
 
     from xcompress.recipe.text import list_shipped, list_text
 
     recipes = list_shipped()
-    _emit([asdict(recipe) for recipe in recipes] if json else list_text(recipes))
+    _emit([asdict(recipe) for recipe in recipes] if json else list_text(recipes, get_terminal_size((120, 24)).columns))
 
 
 @app.command()

@@ -4,6 +4,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Any
 
 import yaml
@@ -14,7 +15,12 @@ from xcompress.recipe.shipped import shipped
 
 ROW = "Row:"
 """Starts the comment that names the row of a paper that a recipe reproduces."""
-DESCRIPTION_WIDTH = 46
+HEADINGS = {
+    "release": "How the released models were trained",
+    "paper/": "Experiments of the papers, at their scale",
+    "": "Recipes to start from",
+}
+"""By how the names of the recipes start; the last stands first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +41,26 @@ def list_shipped() -> list[ShippedRecipe]:
         lines = [line.lstrip("# ").rstrip() for line in comment[0].splitlines()] if comment else []
         rows = [line.removeprefix(ROW).strip() for line in lines if line.startswith(ROW)]
         text = " ".join(line for line in lines if not line.startswith(ROW))
-        first_sentence = re.split(r"(?<=\.)\s(?=[A-Z\"])", text)[0]
+        first_sentence = re.split(r"(?<=\.)\s+(?=[A-Za-z\"])", text)[0]
         recipes.append(ShippedRecipe(name, first_sentence, "; ".join(rows)))
     return recipes
 
 
-def list_text(recipes: Sequence[ShippedRecipe]) -> str:
-    """Return a table of recipes, one per line."""
-    rows = [
-        [recipe.name, textwrap.shorten(recipe.description, DESCRIPTION_WIDTH, placeholder=" ..."), recipe.row]
-        for recipe in recipes
-    ]
-    return "\n".join(align_columns([["name", "what it is", "row of the paper"], *rows], right=()))
+def list_text(recipes: Sequence[ShippedRecipe], width: int) -> str:
+    """Return the recipes under headings, one paragraph each, in lines of at most `width` characters."""
+    by_heading: dict[str, list[ShippedRecipe]] = {heading: [] for heading in HEADINGS.values()}
+    for recipe in recipes:
+        prefix = next(prefix for prefix in HEADINGS if recipe.name.startswith(prefix))
+        by_heading[HEADINGS[prefix]].append(recipe)
+    lines = []
+    for heading in reversed(by_heading):
+        lines += ["", f"{heading}:"]
+        margin = max((len(recipe.name) for recipe in by_heading[heading]), default=0) + 2
+        for recipe in by_heading[heading]:
+            printed = f" Printed there, {recipe.row}." if recipe.row else ""
+            text = textwrap.wrap(recipe.description + printed, max(width - margin, 20), break_on_hyphens=False)
+            lines += [f"{name:{margin}}{line}" for name, line in zip_longest([recipe.name], text, fillvalue="")]
+    return "\n".join(lines[1:])
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:
