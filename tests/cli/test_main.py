@@ -28,12 +28,12 @@ def test_every_command_shows_an_example(command: str) -> None:
 
 @pytest.mark.parametrize("words", [["trim"], ["distill"], ["recipe"]], ids=" ".join)
 def test_the_paragraphs_of_a_help_text_fill_the_lines(words: list[str]) -> None:
-    done = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "60"})
+    done = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "80"})
     text = done.output.split("Usage:")[1].split("╭")[0].split("Example:")[0]
-    for paragraph in text.split("\n" + " " * 60 + "\n")[1:]:
+    for paragraph in text.split("\n" + " " * 80 + "\n")[1:]:
         lines = [line.strip() for line in paragraph.splitlines() if line.strip()]
         for line, following in pairwise(lines):
-            assert len(f"{line} {following.split()[0]}") > 58, paragraph
+            assert len(f"{line} {following.split()[0]}") > 78, paragraph
 
 
 def test_help_imports_nothing_heavy() -> None:

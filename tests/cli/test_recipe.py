@@ -31,10 +31,10 @@ def test_list_has_every_shipped_recipe_with_its_row() -> None:
     lines = run("list", columns=200).stdout.splitlines()
     names = [line.split()[0] for line in lines if line and line[0] != " " and not line.endswith(":")]
     assert sorted(names) == sorted(shipped())
-    assert names[0] == "calibrated_similarity"  # recipes to start from stand first, without those of released models
+    assert names[0] == "calibrated_similarity"
     assert names.index("minilm_ru3") < names.index("paper/xlmr_ce") < names.index("release")
     row = next(line for line in lines if line.startswith("paper/xlmr_b256_ru3 "))
-    assert row.endswith("B = 256. Printed there, tables 7, 8: monolingual 82.8, cross-lingual 80.6.")
+    assert row.endswith("B = 256. In the paper, tables 7, 8: monolingual 82.8, cross-lingual 80.6.")
 
 
 def test_list_leaves_no_word_out_of_a_description_and_no_line_is_too_long() -> None:

@@ -31,8 +31,11 @@ def models(json: AsJson = False) -> None:
         return
     columns = []
     for model in released:
-        facts = {"on disk": megabytes(model["bytes"]), "dimension": str(model["dimension"])}
-        facts |= {"languages": " ".join(model["languages"])}
+        facts = {
+            "on disk": megabytes(model["bytes"]),
+            "dimension": str(model["dimension"]),
+            "languages": " ".join(model["languages"]),
+        }
         for test, averages in model["dev"].items():
             shown = [(name, value) for name, value in averages.items() if name not in _PARTIAL_AVERAGES]
             facts |= {f"{test}, {name}".removesuffix(", average"): f"{value:.1f}" for name, value in shown}

@@ -16,11 +16,11 @@ from xcompress.recipe.shipped import shipped
 ROW = "Row:"
 """Starts the comment that names the row of a paper that a recipe reproduces."""
 HEADINGS = {
-    "release": "How the released models were trained",
-    "paper/": "Experiments of the papers, at their scale",
     "": "Recipes to start from",
+    "paper": "Experiments of the papers, at their scale",
+    "release": "How the released models were trained",
 }
-"""By how the names of the recipes start; the last stands first."""
+"""By the first word of the names of the recipes; the first heading has all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ def list_shipped() -> list[ShippedRecipe]:
 
 def list_text(recipes: Sequence[ShippedRecipe], width: int) -> str:
     """Return the recipes under headings, one paragraph each, in lines of at most `width` characters."""
-    by_heading: dict[str, list[ShippedRecipe]] = {heading: [] for heading in HEADINGS.values()}
+    groups: dict[str, list[ShippedRecipe]] = {word: [] for word in HEADINGS}
     for recipe in recipes:
-        prefix = next(prefix for prefix in HEADINGS if recipe.name.startswith(prefix))
-        by_heading[HEADINGS[prefix]].append(recipe)
+        word = re.split(r"[/_]", recipe.name)[0]
+        groups[word if word in HEADINGS else ""].append(recipe)
     lines = []
-    for heading in reversed(by_heading):
-        lines += ["", f"{heading}:"]
-        margin = max((len(recipe.name) for recipe in by_heading[heading]), default=0) + 2
-        for recipe in by_heading[heading]:
-            printed = f" Printed there, {recipe.row}." if recipe.row else ""
+    for word, group in groups.items():
+        lines += ["", f"{HEADINGS[word]}:"]
+        margin = max((len(recipe.name) for recipe in group), default=0) + 2
+        for recipe in group:
+            printed = f" In the paper, {recipe.row}." if recipe.row else ""
             text = textwrap.wrap(recipe.description + printed, max(width - margin, 20), break_on_hyphens=False)
             lines += [f"{name:{margin}}{line}" for name, line in zip_longest([recipe.name], text, fillvalue="")]
     return "\n".join(lines[1:])

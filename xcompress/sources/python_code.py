@@ -121,7 +121,7 @@ def _import(module_name: str, name: str, where: str) -> object:
 def _threads_for(kind: type) -> dict[str, int]:
     """Return `threads`, the processors that this process may use, if the constructor of `kind` takes it.
 
-    A default that is too high can be slow: mUSE's is 4, which takes 15 times as long on two processors.
+    A default that is too high can be slow: mUSE's is 4, and takes some 15 times as long on two processors.
     """
     try:
         parameters = inspect.signature(kind).parameters

@@ -12,7 +12,7 @@ from xcompress.sources.python_code import open_code
 
 
 class PythonModel:
-    """A function or class named `python:package.module:name`; it takes text only and chooses its own threads.
+    """A function or class named `python:package.module:name`; it takes text only, and keeps its number of threads.
 
     If the object has an attribute `files`, the paths of its weights, their size is reported.
 
@@ -30,7 +30,7 @@ class PythonModel:
         return sum(Path(file).stat().st_size for file in getattr(self.code.thing, "files", ()))
 
     def use_threads(self, threads: int) -> None:
-        """Do nothing: the code chooses its own threads."""
+        """Do nothing: a class gets its number of threads when it is created, a function chooses it."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode texts to vectors (n, D)."""
