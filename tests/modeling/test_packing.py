@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from xcompress.modeling.packing import Packing
-from xcompress.modeling.student import Student, StudentConfig, token_positions
+from xcompress.modeling import attention
+from xcompress.modeling.attention import parts_by_length
+from xcompress.modeling.packing import Packing, token_positions
+from xcompress.modeling.student import Student, StudentConfig
 
 MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
 POSITIONS = token_positions(MASK)
@@ -36,9 +38,13 @@ def vectors_and_gradients(student: Student, depths: bool, positions: Tensor | No
     return vectors.detach(), gradients
 
 
+@pytest.mark.parametrize("sentences_in_part", [1, 2, 32])
 @pytest.mark.parametrize("depths", [False, True])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_without_padding_vectors_and_gradients_are_the_same(name: str, depths: bool) -> None:
+def test_without_padding_vectors_and_gradients_are_the_same(
+    name: str, depths: bool, sentences_in_part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "SENTENCES_IN_PART", sentences_in_part)
     student = make_student(name)
     padded, padded_gradients = vectors_and_gradients(student, depths, None)
     packed, packed_gradients = vectors_and_gradients(student, depths, POSITIONS)
@@ -54,12 +60,23 @@ def test_the_layers_see_no_padding() -> None:
     assert tokens.shape == (3, 5, 8)
 
 
-def test_positions_number_the_tokens_of_a_batch_row_by_row() -> None:
-    assert POSITIONS.tolist() == [0, 1, 2, 3, 4, 5, 6, 10, 11, 12]
+def test_positions_number_the_tokens_of_a_batch_from_the_shortest_sentence_to_the_longest() -> None:
+    assert POSITIONS.tolist() == [5, 6, 10, 11, 12, 0, 1, 2, 3, 4]
+
+
+def test_attention_is_computed_on_sentences_of_similar_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "SENTENCES_IN_PART", 2)
+    shorter, longest = parts_by_length(MASK, lambda mask: mask)
+    assert shorter.mask.tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert longest.mask.tolist() == [[1, 1, 1, 1, 1]]
+    assert (shorter.rows, longest.rows) == (5, 5)
+    joint = torch.arange(5.0)[:, None]
+    assert shorter.pad(joint)[..., 0].tolist() == [[0, 1, 0], [2, 3, 4]]
+    assert torch.equal(shorter.unpad(shorter.pad(joint)), joint)
 
 
 def test_unpacked_vectors_stand_where_they_were_with_zeros_between() -> None:
     packing, vectors = Packing(POSITIONS, *MASK.shape), torch.randn(3, 5, 2)
     packed = packing.pack(vectors)
-    assert torch.equal(packed[5:7], vectors[1, :2])
+    assert torch.equal(packed[:2], vectors[1, :2])
     assert torch.equal(packing.unpack(packed), vectors * MASK[..., None])

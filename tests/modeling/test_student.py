@@ -9,12 +9,11 @@ from torch.nn import functional
 
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
 from xcompress.errors import InputError
+from xcompress.modeling.attention import BatchPart, attend, distance_buckets
 from xcompress.modeling.student import (
     Student,
     StudentConfig,
-    attend,
     batches_by_tokens,
-    distance_buckets,
     encode,
     mean_pooling,
     pad,
@@ -88,7 +87,7 @@ def test_recurrence_applies_the_same_unit_again() -> None:
     ids, mask = pad([[0, 5, 6, 2], [0, 7, 2]], 1)
     tokens = twice.embeddings(ids)
     for layer in [*twice.unit, *twice.unit]:
-        tokens = layer(tokens, mask.bool()[:, None, None, :])
+        tokens = layer(tokens, [BatchPart(mask.bool()[:, None, None, :])])
     torch.testing.assert_close(twice(ids, mask)[0], tokens)
 
 
@@ -99,7 +98,7 @@ def test_prelude_and_coda_are_applied_once() -> None:
     ids, mask = batch()
     tokens = student.embeddings(ids)
     for layer in (student.prelude[0], student.unit[0], student.unit[0], *student.coda):
-        tokens = layer(tokens, mask.bool()[:, None, None, :])
+        tokens = layer(tokens, [BatchPart(mask.bool()[:, None, None, :])])
     torch.testing.assert_close(student(ids, mask)[0], tokens)
     assert student.sizes()["encoder"] == 4 * sum(weight.numel() for weight in student.unit.parameters())
 
@@ -354,7 +353,7 @@ def test_dropout_stands_behind_embeddings_attention_and_feed_forward() -> None:
     tokens = torch.randn(2, 4, 32)
     layer = student.unit[0]
     expected = layer.output_norm(layer.attention_norm(tokens))
-    torch.testing.assert_close(layer(tokens, torch.ones(2, 1, 1, 4, dtype=torch.bool)), expected)
+    torch.testing.assert_close(layer(tokens, [BatchPart(torch.ones(2, 1, 1, 4, dtype=torch.bool))]), expected)
     assert not student.embeddings(torch.full((2, 4), 5)).any()
 
 

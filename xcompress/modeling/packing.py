@@ -12,7 +12,7 @@ class Packing:
     """Where the T tokens of a padded batch (N, L) stand in it."""
 
     positions: Tensor
-    """Of each token, as the number of its cell among N L, row by row, (T,)."""
+    """Of each token, as the number of its cell among N L, (T,)."""
     sentences: int
     """N."""
     length: int
@@ -26,6 +26,21 @@ class Packing:
         """Map the vectors of the tokens, (T, W), to those of the batch, (N, L, W), with zeros as padding."""
         cells = vectors.new_zeros(self.sentences * self.length, vectors.shape[1])
         return cells.index_copy(0, self.positions, vectors).view(self.sentences, self.length, -1)
+
+
+def shortest_first(attention_mask: Tensor) -> Tensor:
+    """Return the numbers of the sentences of a batch in ascending order of their lengths, (N,)."""
+    return attention_mask.sum(1).argsort(stable=True)
+
+
+def token_positions(attention_mask: Tensor) -> Tensor:
+    """Return where the T tokens of a batch stand in it, as numbers of its N L cells, (T,).
+
+    The tokens of the shortest sentence come first, as attention is computed on sentences of similar length.
+    """
+    order, length = shortest_first(attention_mask), attention_mask.shape[1]
+    cells = order[:, None] * length + torch.arange(length, device=order.device)
+    return cells[attention_mask[order].bool()]
 
 
 class _Pack(torch.autograd.Function):

@@ -5,7 +5,6 @@ An encoder of the BERT family is the same class with M = its layers, R = 1 and n
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
@@ -22,6 +21,7 @@ from torch.nn import functional
 
 from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import path_inside, read_mapping
+from xcompress.modeling.attention import BatchPart, RelativeBias, attend, parts_by_length
 from xcompress.modeling.bounds import check_fits, check_ids, check_sizes
 from xcompress.modeling.packing import Packing
 from xcompress.tokenizer_file import LONGEST_TEXT, prefix_problem, read_tokenizer
@@ -34,8 +34,6 @@ BATCH_TOKENS_CPU = 2048
 """Tokens that `encode` gives to the model at once; 8,192 took twice as long for short texts."""
 BATCH_TOKENS_GPU = 65_536
 """Enough to keep a GPU busy; not measured."""
-MAX_DISTANCE = 128
-"""Tokens this far apart, or farther, share the last bucket of a relative attention bias."""
 _SENTENCE_TRANSFORMERS_FILES = {
     "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "xcompress.st_module.StudentModule"}],
     "config_sentence_transformers.json": {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"},
@@ -161,49 +159,18 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(0.0)
         self.offset = config.position_offset
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        """Map token ids (N, L) to token vectors (N, L, H)."""
+    def forward(self, input_ids: Tensor, packing: Packing | None = None) -> Tensor:
+        """Map token ids (N, L) to token vectors (N, L, H), or to packed ones (T, H)."""
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)
+        if packing:
+            input_ids, places = input_ids.flatten()[packing.positions], packing.positions % packing.length
         tokens = self.word(input_ids)
         if self.projection is not None:
             tokens = self.projection(tokens)
-        positions = self.position(torch.arange(input_ids.shape[1], device=input_ids.device) + self.offset)
+        positions = self.position(places + self.offset)
         if self.token_type is not None:
             positions = positions + self.token_type.weight[0]
         return self.dropout(self.norm(tokens + positions))  # type: ignore[no-any-return]
-
-
-class RelativeBias(nn.Module):
-    """Bias of the attention score by the distance between two tokens (Raffel et al., 2020; MPNet)."""
-
-    def __init__(self, config: StudentConfig) -> None:
-        super().__init__()
-        self.table = nn.Embedding(config.relative_buckets or 0, config.num_attention_heads)
-
-    def forward(self, length: int) -> Tensor:
-        """Return the biases of a sentence of L tokens for query i and key j, (1, heads, L, L)."""
-        rows = self.by_distance(length)
-        positions = torch.arange(length, device=rows.device)
-        distances = positions[None, :] - positions[:, None]
-        return rows[distances + length - 1].permute(2, 0, 1)[None]
-
-    def by_distance(self, length: int) -> Tensor:
-        """Return the biases of the distances j - i = -(L - 1) ... L - 1 between key and query, (2 L - 1, heads)."""
-        distances = torch.arange(1 - length, length, device=self.table.weight.device)
-        return self.table(distance_buckets(distances, self.table.num_embeddings))  # type: ignore[no-any-return]
-
-
-def distance_buckets(distances: Tensor, buckets: int) -> Tensor:
-    """Map distances j - i between key and query to buckets, half of them for each direction.
-
-    Of the n = buckets / 2 of a direction, distances below n / 2 have a bucket each. Longer distances share buckets
-    whose width grows with the logarithm of the distance, up to `MAX_DISTANCE`.
-    """
-    half = buckets // 2
-    exact = half // 2
-    away = distances.abs()
-    steps = torch.log(away.clamp(min=1).float() / exact) / math.log(MAX_DISTANCE / exact) * (half - exact)
-    near = torch.where(away < exact, away, (exact + steps.long()).clamp(max=half - 1))
-    return near + (distances > 0) * half
 
 
 class Layer(nn.Module):
@@ -221,39 +188,25 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(0.0)
 
-    def forward(self, tokens: Tensor, mask: Tensor, packing: Packing | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, parts: Sequence[BatchPart]) -> Tensor:
         """Map token vectors (N, L, H) to (N, L, H), or packed ones (T, H) to (T, H).
 
-        :param mask: True for visible tokens, (N, 1, 1, L); or a bias of the attention scores, (N, heads, L, L).
-        :param packing: of packed token vectors. Only the attention is then computed on the padded batch.
+        :param parts: of packed vectors, in their order; of others one part, the whole batch.
         """
         joint = self.attention(tokens)
-        if packing:
-            joint = packing.unpack(joint)
-        batch, length, width = joint.shape[0], joint.shape[1], tokens.shape[-1]
-        query, key, value = joint.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        context = attend(query, key, value, mask)
-        context = context.transpose(1, 2).reshape(batch, length, width)
-        if packing:
-            context = packing.pack(context)
+        rows = torch.split(joint, [part.rows for part in parts]) if len(parts) > 1 else (joint,)
+        contexts = [part.unpad(self._attend(part.pad(own), part.mask)) for own, part in zip(rows, parts, strict=True)]
+        context = torch.cat(contexts) if len(contexts) > 1 else contexts[0]
         context = self.attention_output(context)
         attended = self.attention_norm(tokens + self.dropout(context))
         expanded = self.output(functional.gelu(self.intermediate(attended)))
         return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
 
-
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Return the attention of each query, (N, heads, L, H / heads); every query sees one token or more.
-
-    :param mask: as for `Layer`.
-    """
-    if query.device.type != "cpu" or not query.requires_grad:
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    # For the short texts that are trained on, the kernels of torch take half as long again, or longer: the flash kernel
-    # because of its backward pass, the plain one because it allows for queries that see no token.
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-    scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return torch.softmax(scores, -1).to(value.dtype) @ value
+    def _attend(self, joint: Tensor, mask: Tensor) -> Tensor:
+        """Map queries, keys and values side by side, (N, L, 3 H), to their attention, (N, L, H)."""
+        batch, length, _ = joint.shape
+        query, key, value = joint.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        return attend(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
 
 
 class Student(nn.Module):
@@ -268,7 +221,8 @@ class Student(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.relative = RelativeBias(config) if config.relative_buckets else None
+        buckets = config.relative_buckets
+        self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
         self.prelude = nn.ModuleList(Layer(config) for _ in range(config.prelude_layers))
         self.unit = nn.ModuleList(Layer(config) for _ in range(config.unit_layers))
         self.coda = nn.ModuleList(Layer(config) for _ in range(config.coda_layers))
@@ -285,10 +239,10 @@ class Student(nn.Module):
         :param token_positions: as `token_positions` returns them, (T,). With them the layers compute without padding.
         :returns: token vectors (N, L, D), or (N, L, H) with an activated head, and sentence vectors (N, D).
         """
-        tokens, mask, packing = self._embed(input_ids, attention_mask, token_positions)
+        tokens, parts, packing = self._embed(input_ids, attention_mask, token_positions)
         for _ in range(self.config.recurrences):
-            tokens = _apply(self.unit, tokens, mask, packing)
-        tokens = _apply(self.coda, tokens, mask, packing)
+            tokens = _apply(self.unit, tokens, parts)
+        tokens = _apply(self.coda, tokens, parts)
         return self._pool(tokens, attention_mask, packing)
 
     def at_depths(
@@ -299,22 +253,24 @@ class Student(nn.Module):
         The parameters are those of `forward`, and the last vectors are its sentence vectors. Prelude and unit are
         computed once for all of them, the coda once for each.
         """
-        tokens, mask, packing = self._embed(input_ids, attention_mask, token_positions)
+        tokens, parts, packing = self._embed(input_ids, attention_mask, token_positions)
         sentences = []
         for _ in range(self.config.recurrences):
-            tokens = _apply(self.unit, tokens, mask, packing)
-            sentences.append(self._pool(_apply(self.coda, tokens, mask, packing), attention_mask, packing)[1])
+            tokens = _apply(self.unit, tokens, parts)
+            sentences.append(self._pool(_apply(self.coda, tokens, parts), attention_mask, packing)[1])
         return sentences
 
     def _embed(
         self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None
-    ) -> tuple[Tensor, Tensor, Packing | None]:
-        """Return the token vectors behind the prelude, the mask of the attention, and how the vectors are packed."""
-        tokens, mask, packing = self.embeddings(input_ids), self._mask(attention_mask), None
-        if token_positions is not None:
-            packing = Packing(token_positions, *input_ids.shape)
-            tokens = packing.pack(tokens)
-        return _apply(self.prelude, tokens, mask, packing), mask, packing
+    ) -> tuple[Tensor, Sequence[BatchPart], Packing | None]:
+        """Return the token vectors behind the prelude, the parts of the batch, and how the vectors are packed."""
+        packing = None if token_positions is None else Packing(token_positions, *input_ids.shape)
+        tokens = self.embeddings(input_ids, packing)
+        if packing and input_ids.device.type == "cpu" and not torch.compiler.is_compiling():
+            parts = list(parts_by_length(attention_mask, self._mask))
+        else:  # a GPU would wait for the lengths, and a compiled model be compiled anew for other lengths
+            parts = [BatchPart(self._mask(attention_mask), packing)]
+        return _apply(self.prelude, tokens, parts), parts, packing
 
     def _mask(self, attention_mask: Tensor) -> Tensor:
         visible = attention_mask.bool()[:, None, None, :]
@@ -430,9 +386,9 @@ def set_dropout(student: Student, share: float) -> None:
             module.p = share
 
 
-def _apply(layers: nn.ModuleList, tokens: Tensor, mask: Tensor, packing: Packing | None) -> Tensor:
+def _apply(layers: nn.ModuleList, tokens: Tensor, parts: Sequence[BatchPart]) -> Tensor:
     for layer in layers:
-        tokens = layer(tokens, mask, packing)
+        tokens = layer(tokens, parts)
     return tokens
 
 
@@ -475,11 +431,6 @@ def pad_joined(ids: NDArray[np.integer], lengths: NDArray[np.int64], pad_token_i
     input_ids = np.full(visible.shape, pad_token_id, dtype=np.int64)
     input_ids[visible] = ids
     return torch.from_numpy(input_ids), torch.from_numpy(visible.astype(np.int64))
-
-
-def token_positions(attention_mask: Tensor) -> Tensor:
-    """Return where the T tokens of a batch stand in it, as numbers of its N L cells, row by row, (T,)."""
-    return attention_mask.flatten().nonzero()[:, 0]
 
 
 def encode(

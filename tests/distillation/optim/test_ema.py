@@ -12,7 +12,8 @@ from xcompress.distillation.collapse import Collapse, CollapseError, spread
 from xcompress.distillation.losses.calibrated import moving_loss
 from xcompress.distillation.optim import ema
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
-from xcompress.modeling.student import Student, token_positions
+from xcompress.modeling.packing import token_positions
+from xcompress.modeling.student import Student
 
 IDS = torch.tensor([[0, 7, 8, 2], [0, 9, 2, 1], [0, 30, 31, 2]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]])

@@ -16,7 +16,8 @@ from xcompress.distillation.data.masking import MaskingConfig, choose_words, lab
 from xcompress.distillation.data.targets import Rows, ScalarTargets, VectorTargets
 from xcompress.distillation.data.tokens import Ids, TokenFile
 from xcompress.distillation.teachers.live import LiveTargets
-from xcompress.modeling.student import pad_joined, token_positions
+from xcompress.modeling.packing import token_positions
+from xcompress.modeling.student import pad_joined
 from xcompress.recipe import WordTask
 
 PAIRS_YIELDED_TOGETHER = 1 << 16
@@ -116,7 +117,7 @@ class PairBatches:
         tokens = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
-            "token_positions": torch.cat([of_sources, of_targets + attention_mask.numel() // 2]),
+            "token_positions": token_positions(attention_mask),
             "source_positions": of_sources,
             "target_positions": of_targets,
         }
