@@ -1,14 +1,19 @@
 """Compare the training speed of xcompress and of sentence-transformers, on the same student and the same pairs.
 
     python benchmarks/train_speed.py RUN [--steps 60] [--batch-size PAIRS] [--rounds 3] [--json]
+    python benchmarks/train_speed.py RUN --profile [--steps 60] [--batch-size PAIRS]
 
 RUN is a run folder of `xcompress distill` whose recipe has a stage with the objective `teacher`. Both start from the
 untrained student of that run; the targets of both sides are the teacher's vectors of the English sentences (eq. 6).
 sentence-transformers trains as its documentation on multilingual models says: SentenceTransformerTrainer, MSELoss on
 (English, translation, label), AdamW, its own collator. It is also timed with `bf16=True`, which that documentation does
-not set on a CPU. Speeds are those of the steps after the first quarter: what xcompress does once, before and after
-them, does not count (tokens of all pairs, a checkpoint; about 1 s here). The teacher's vectors are computed before. The
-loss is eq. 6 of the trained students, in float32, on held-out pairs. Needs the extra `benchmarks`. Prints a table.
+not set on a CPU. Each training has a fresh process. Speeds are those of the steps after the first quarter: what
+xcompress does once, before and after them, does not count (tokens of all pairs, a checkpoint; about 1 s here). The
+teacher's vectors are computed before. The loss is eq. 6 of the trained students, in float32, on held-out pairs. Needs
+the extra `benchmarks`. Prints a table.
+
+With --profile only xcompress trains, and the table says what the steps spend their time on, and how fast the products
+of layers are, beside one large product of square matrices in bfloat16: that is how fast they could be.
 """
 
 import argparse
@@ -17,16 +22,19 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import partial
 from io import StringIO
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MSELoss
+from torch.profiler import ProfilerActivity, profile, schedule
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
 from xcompress.console import emit, table
@@ -54,6 +62,23 @@ SEED = 1
 OURS = "xcompress"
 THEIRS = "sentence-transformers"
 THEIRS_BF16 = "sentence-transformers, bf16=True"
+
+
+PRODUCTS = "products of layers"
+OTHERS = "other operators: norms, GELU, casts, copies"
+OPERATORS = {
+    PRODUCTS: ("aten::mm", "aten::addmm"),
+    "products, softmax and masks of the attention": (
+        "aten::bmm",
+        "aten::_softmax",
+        "aten::_softmax_backward_data",
+        "aten::masked_fill_",
+    ),
+    "optimizer, and clipping of the gradient": ("aten::_fused_adamw_", "aten::linalg_vector_norm", "aten::mul_"),
+}
+
+
+AfterStep = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -117,10 +142,10 @@ def prepare(run_folder: Path, steps: int, batch_size: int | None, folder: Path) 
     return Task(folder / "start", pairs, targets, held_out, held_out_targets, stage)
 
 
-def train_ours(task: Task, work: Path, ends: list[float]) -> Student:
+def train_ours(task: Task, work: Path, after_step: AfterStep) -> Student:
     """Train with a stage of xcompress.
 
-    :param ends: the time at the end of each step is added to it, in seconds.
+    :param after_step: called after each step.
     """
     set_seed(SEED)
     student, tokenizer = Student.load(task.start)
@@ -130,24 +155,24 @@ def train_ours(task: Task, work: Path, ends: list[float]) -> Student:
     model = SentenceVectors(student, task.stage)
     feeds = BatchesByKind({"translations": batches})
     job = Job("ours", task.stage, work, SEED, has_bf16())
-    train(job, model, sentence_loss(task.stage), feeds, lambda *_: ends.append(time.perf_counter()))
+    train(job, model, sentence_loss(task.stage), feeds, lambda *_: after_step())
     return student.eval()
 
 
-class _StepEnds(TrainerCallback):
-    """Add the time at the end of each step to a list, in seconds."""
+class _AfterStep(TrainerCallback):
+    """Call a function after each step."""
 
-    def __init__(self, ends: list[float]) -> None:
-        self.ends = ends
+    def __init__(self, function: AfterStep) -> None:
+        self.function = function
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        self.ends.append(time.perf_counter())
+        self.function()
 
 
-def train_theirs(task: Task, work: Path, ends: list[float], bf16: bool = False) -> Student:
+def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = False) -> Student:
     """Train as the documentation of sentence-transformers says.
 
-    :param ends: the time at the end of each step is added to it, in seconds.
+    :param after_step: called after each step.
     """
     from datasets import Dataset
 
@@ -179,12 +204,19 @@ def train_theirs(task: Task, work: Path, ends: list[float], bf16: bool = False) 
         args=arguments,
         train_dataset=Dataset.from_dict(columns),
         loss=MSELoss(model),
-        callbacks=[_StepEnds(ends)],
+        callbacks=[_AfterStep(after_step)],
     )
     with redirect_stdout(StringIO()):
         trainer.train()
     student: Student = model[0].student
     return student.eval().cpu()
+
+
+LIBRARIES: dict[str, Callable[[Task, Path, AfterStep], Student]] = {
+    OURS: train_ours,
+    THEIRS: train_theirs,
+    THEIRS_BF16: partial(train_theirs, bf16=True),
+}
 
 
 def held_out_loss(task: Task, student: Student) -> float:
@@ -198,22 +230,66 @@ def held_out_loss(task: Task, student: Student) -> float:
     return teacher_loss(torch.from_numpy(task.held_out_targets), *vectors).item()
 
 
+def train_once(name: str, task: Task) -> tuple[float, float]:
+    """Train with a library; return sentences per second and eq. 6 on held-out pairs."""
+    ends: list[float] = []
+    with tempfile.TemporaryDirectory() as work:
+        student = LIBRARIES[name](task, Path(work) / "work", lambda: ends.append(time.perf_counter()))
+    first = len(ends) // 4
+    speed = 2 * task.stage.batch_size * (len(ends) - 1 - first) / (ends[-1] - ends[first])
+    return speed, held_out_loss(task, student)
+
+
 def measure(task: Task, rounds: int) -> list[Result]:
     """Train with each library in turn, `rounds` times."""
-    libraries: dict[str, Callable[[Task, Path, list[float]], Student]] = {OURS: train_ours, THEIRS: train_theirs}
-    if has_bf16():
-        libraries[THEIRS_BF16] = partial(train_theirs, bf16=True)
-    speeds: dict[str, list[float]] = {name: [] for name in libraries}
+    names = [name for name in LIBRARIES if name != THEIRS_BF16 or has_bf16()]
+    speeds: dict[str, list[float]] = {name: [] for name in names}
     losses: dict[str, float] = {}
-    for _ in range(rounds):
-        for name, run in libraries.items():
-            ends: list[float] = []
-            with tempfile.TemporaryDirectory() as work:
-                student = run(task, Path(work) / "work", ends)
-            first = len(ends) // 4
-            speeds[name].append(2 * task.stage.batch_size * (len(ends) - 1 - first) / (ends[-1] - ends[first]))
-            losses.setdefault(name, held_out_loss(task, student))
-    return [Result(name, speeds[name], losses[name]) for name in libraries]
+    # A training leaves its number format in the environment and in accelerate's state, which the next one would take.
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
+        for _ in range(rounds):
+            for name in names:
+                speed, loss = fresh.submit(train_once, name, task).result()
+                speeds[name].append(speed)
+                losses.setdefault(name, loss)
+    return [Result(name, speeds[name], losses[name]) for name in names]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What the time of the training steps is spent on."""
+
+    shares: dict[str, float]
+    """Share of the time in operators, by kind."""
+    products: float
+    """Multiply-adds a second of the layers' products, forward and backward."""
+    large_product: float
+    """Multiply-adds a second of one product of 2,048 x 2,048 matrices in bfloat16, the best of ten calls."""
+
+
+def profile_steps(task: Task) -> StepTime:
+    """Train with xcompress, from the third step on under torch's profiler."""
+    recorded = schedule(wait=1, warmup=1, active=(task.stage.steps or 0) - 2, repeat=1)
+    profiler = profile(activities=[ProfilerActivity.CPU], schedule=recorded, with_flops=True)
+    with tempfile.TemporaryDirectory() as work, profiler:
+        train_ours(task, Path(work) / "work", profiler.step)
+    operators = profiler.key_averages()
+    kind_of = {name: kind for kind, names in OPERATORS.items() for name in names}
+    times: dict[str, float] = dict.fromkeys((*OPERATORS, OTHERS), 0.0)
+    for operator in operators:
+        times[kind_of.get(operator.key, OTHERS)] += operator.self_cpu_time_total
+    flops = sum(operator.flops for operator in operators if operator.key in OPERATORS[PRODUCTS])
+    seconds = []
+    square = torch.ones(2048, 2048, dtype=torch.bfloat16)
+    for _ in range(10):
+        start = time.perf_counter()
+        square @ square
+        seconds.append(time.perf_counter() - start)
+    return StepTime(
+        {kind: spent / sum(times.values()) for kind, spent in times.items()},
+        flops / 2 / (times[PRODUCTS] / 1e6),
+        2048**3 / min(seconds),
+    )
 
 
 def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
@@ -238,14 +314,25 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="at least 4")
     parser.add_argument("--batch-size", type=int, help="pairs of a batch; by default those of the recipe")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="say what steps of xcompress spend their time on")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.steps < 4:
         parser.error("--steps: at least 4")
     with tempfile.TemporaryDirectory() as folder:
         task = prepare(options.run, options.steps, options.batch_size, Path(folder))
-        results = measure(task, options.rounds)
-    if options.json:
+        if options.profile:
+            spent = profile_steps(task)
+        else:
+            results = measure(task, options.rounds)
+    if options.profile and options.json:
+        emit(json.dumps(asdict(spent), indent=2))
+    elif options.profile:
+        shares = [(kind, f"{share:.0%}") for kind, share in spent.shares.items()]
+        speed = f"{spent.products / 1e9:.0f} thousand million multiply-adds a second; "
+        table(f"{options.steps} steps of {task.stage.batch_size} pairs", ("operators", "share of the time"), shares)
+        emit(f"Products of layers: {speed}a large product: {spent.large_product / 1e9:.0f}.")
+    elif options.json:
         emit(json.dumps([asdict(result) for result in results], indent=2))
     else:
         head = (
