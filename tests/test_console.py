@@ -109,3 +109,35 @@ def test_a_bar_inside_a_training_shows_nothing(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
     with console.bar("vectors", 2) as ticker:
         assert isinstance(ticker, console.LineTicker)
+
+
+NARROW_ROWS = [
+    ["When the old station was closed, nobody knew where the trains would stop. " * 2, "0.812", "84.0 [81.7, 85.9]"],
+    ["Short", "0.700", "91.2 [89.9, 92.2]"],
+]
+
+
+@pytest.mark.parametrize("width", [30, 50, 80])
+def test_a_narrow_table_keeps_all_figures(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(console, "_out", console.PlainConsole(file=stream, width=width))
+    console.table("nearest", ["text", "cosine", "monolingual other"], NARROW_ROWS)
+    printed = stream.getvalue()
+    assert max(map(len, printed.splitlines())) <= width
+    cells = [cell.strip() for line in printed.splitlines() for cell in line.split("│")]
+    assert {"0.812", "0.700"} <= set(cells)
+    assert "…" not in printed
+    for words in ("84.0 [81.7, 85.9]", "91.2 [89.9, 92.2]"):
+        assert width == 30 or words in cells
+        assert all(any(word in cell for cell in cells) for word in words.split())
+
+
+def test_a_table_that_is_too_wide_is_cut_into_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(console, "_out", console.PlainConsole(file=stream, width=60))
+    head = ["subject", *(f"figure {number}" for number in range(8))]
+    console.table("figures", head, [["small, ONNX int8", *(f"{number}.25" for number in range(8))]])
+    printed = stream.getvalue()
+    assert printed.count("┏") > 1 and printed.count("small, ONNX int8") == printed.count("┏")
+    assert printed.count("figures") == 1
+    assert all(f" {number}.25 " in printed for number in range(8))

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from io import TextIOWrapper
 from typing import IO, Any, TypeVar
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.segment import Segment
@@ -23,6 +24,12 @@ Item = TypeVar("Item")
 _SECONDS_BETWEEN_LINES = 10
 _LOG_WIDTH = 140
 """Width of tables where standard output is no terminal."""
+_LEAST_TEXT = 16
+"""Characters that the first column of a narrow table keeps."""
+_WIDEST_FIGURE = 32
+"""Characters of the other columns, where a narrow table must wrap them."""
+_BORDERS = 3
+"""Characters between two columns of a table."""
 COLUMNS = (
     TextColumn("{task.description}", markup=False),
     BarColumn(),
@@ -207,12 +214,42 @@ class LineTicker(Ticker):
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table on standard output: text in the first column, figures in the others."""
-    grid = Table(title=title, title_justify="left")
-    for number, name in enumerate(head):
-        grid.add_column(name, justify="left" if number == 0 else "right", no_wrap=number == 0)
-    for row in rows:
-        grid.add_row(*row)
-    _out.print(grid)
+    head = [*map(printable, head)]
+    lines = [[*map(printable, row)] for row in rows]
+    cells = [[row[number] for row in lines if number < len(row)] for number in range(len(head))]
+    widths = whole = [max(map(cell_len, [name, *column])) for name, column in zip(head, cells, strict=True)]
+    # A table that is too wide is cut into several: rich would narrow all columns alike, down to nothing.
+    if sum(whole) + len(whole) * _BORDERS + 1 > _out.width:
+        widths = [min(whole[0], _LEAST_TEXT)]
+        most = _out.width - widths[0] - 2 * _BORDERS - 1
+        for name, column in zip(head[1:], cells[1:], strict=True):
+            longest_word = max((cell_len(word) for cell in [name, *column] for word in cell.split()), default=1)
+            longest_cell = max(map(cell_len, column), default=0)
+            widths.append(min(most, max(longest_word, min(longest_cell, _WIDEST_FIGURE))))
+    for part, numbers in enumerate(_columns_by_table(widths, _out.width)):
+        others = 1 + _BORDERS + sum(widths[number] + _BORDERS for number in numbers[1:])
+        grid = Table(title=None if part else title, title_justify="left")
+        grid.add_column(head[0], width=max(widths[0], min(whole[0], _out.width - others)), overflow="fold")
+        for number in numbers[1:]:
+            grid.add_column(head[number], justify="right", width=widths[number], overflow="fold")
+        for row in lines:
+            grid.add_row(*(row[number] if number < len(row) else "" for number in numbers))
+        _out.print(grid)
+
+
+def _columns_by_table(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Cut columns into tables that fit into a width; each begins with the first column.
+
+    :param widths: of the columns, without their borders.
+    """
+    tables, used = [[0]], widths[0] + _BORDERS + 1
+    for number, needed in enumerate(widths[1:], 1):
+        if used + needed + _BORDERS > width and len(tables[-1]) > 1:
+            tables.append([0])
+            used = widths[0] + _BORDERS + 1
+        tables[-1].append(number)
+        used += needed + _BORDERS
+    return tables
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
