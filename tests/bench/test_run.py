@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.helpers.bench import measure_little
 from tests.helpers.student import bundle, save_student
+from xcompress.api import export_model
 from xcompress.bench import run
 from xcompress.bench.latency import SHAPES, Shape
 from xcompress.bench.machine import describe
@@ -131,6 +132,18 @@ def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> Non
     break_file(place / "onnx/model.onnx")
     with pytest.raises(XCompressError, match="every subject failed; the first, small, ONNX fp32"):
         bench(place, config=SHORT)
+
+
+def test_shapes_longer_than_the_texts_of_a_bundle_are_left_out() -> None:
+    save_student(Path("student"))
+    export_model("student", "short", precision="fp32", max_tokens=20)
+    config = replace(SHORT, grid=(Shape(1, 16), Shape(1, 32)))
+    report = bench(Path("short"), config=config)
+    assert [(one.failed, [call.tokens for call in one.latency]) for one in report.results] == [(None, [16])]
+    assert "student, ONNX fp32: not timed at 1x32: it cuts texts at 20 tokens" in report.notes
+    export_model("student", "tiny", precision="fp32", max_tokens=8)
+    with pytest.raises(InputError, match="texts have at most 8 tokens; a bench needs 16"):
+        bench(Path("tiny"), config=config)
 
 
 def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:

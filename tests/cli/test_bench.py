@@ -44,6 +44,26 @@ def test_json_a_page_and_a_comparison_with_itself() -> None:
     done = bench("loose", *FAST, "--compare", "old.json", "--markdown")
     assert done.exit_code == 0, done.output
     assert "| small, ONNX int8 |" in done.stdout
+    assert "## Compared with the report of" in done.stdout
+    done = bench("loose", *FAST, "--compare", "old.json", "--json")
+    assert done.exit_code == 0, done.output
+    assert "changed beyond noise" in json.loads(done.stdout)["comparison"]["verdict"]
+
+
+@pytest.mark.slow
+def test_models_over_the_memory_ceiling_are_a_result() -> None:
+    done = bench("loose", *FAST, "--device", "mobile", "--memory", "1")
+    assert done.exit_code == 0, done.output
+    failed = [one["failed"] for one in json.loads(Path("bench-mobile.json").read_text(encoding="utf-8"))["results"]]
+    assert failed and all(text.startswith("needs ") for text in failed)
+
+
+def test_languages_that_no_set_has_are_noted() -> None:
+    done = bench("loose", *FAST, "--languages", "DE,pt")
+    assert done.exit_code == 0, done.output
+    report = json.loads(Path("bench.json").read_text(encoding="utf-8"))
+    assert "no test set has pt" in report["notes"]
+    assert "de-de" in report["results"][0]["accuracy"][0]["figures"]
 
 
 @pytest.mark.slow
@@ -105,6 +125,10 @@ def test_a_model_over_the_memory_ceiling_is_reported_as_failed() -> None:
         (("--compare", "absent.json"), "absent.json"),
         (("--budgets", "absent.yaml"), "absent.yaml"),
         (("--device", "ssh:"), "ssh"),
+        (("--json", "--markdown"), "--json and --markdown: choose one of them"),
+        (("--html", "page"), "--html: page has no suffix; write page.html"),
+        (("--languages", "German,zz"), "--languages: no test set has german, zz"),
+        (("--mteb", "STS17"), "--quick: --mteb only scores; leave it out"),
     ],
 )
 def test_bad_options_are_one_line(arguments: tuple[str, ...], says: str) -> None:

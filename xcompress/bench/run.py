@@ -1,9 +1,9 @@
 """Run a bench: measure every subject in fresh processes, one at work at a time, and compare it with the reference."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -19,8 +19,10 @@ from xcompress import console
 from xcompress.bench.devices.device import Device
 from xcompress.bench.devices.open import DeviceOptions, check_device, open_device
 from xcompress.bench.eval import EvalSuite, collect
+from xcompress.bench.eval.readers import short_code
 from xcompress.bench.latency import (
     FULL,
+    MAX_TOKENS,
     QUICK,
     SHAPES,
     Effort,
@@ -34,7 +36,7 @@ from xcompress.bench.latency import (
 from xcompress.bench.machine import STAT
 from xcompress.bench.measurement import Batches, Measurement
 from xcompress.bench.peak import Peaks, measure_peaks
-from xcompress.bench.report.notes import failures, load_warnings, noise_warnings, notes_of
+from xcompress.bench.report.notes import failures, load_warnings, needs_more_memory, noise_warnings, notes_of
 from xcompress.bench.report.tables import markdown
 from xcompress.bench.results import SCHEMA, Report, Size, Throughput
 from xcompress.bench.subjects import Subject, find_subjects
@@ -129,6 +131,7 @@ def bench(
         distractors=config.distractors,
         margin=config.margin,
     )
+    suite = _note_missing(suite, config.languages)
     # Measure, and write the report.
     with ExitStack() as stack:
         opened = open_device(device, options, stack)
@@ -138,6 +141,21 @@ def bench(
     for path in write(report, subjects.run or Path()):
         console.say(f"written: {path}")
     return report
+
+
+def _note_missing(suite: EvalSuite, requested: Sequence[str]) -> EvalSuite:
+    """Add a note on the requested languages that no test set has.
+
+    :raises InputError: when it has none of them.
+    """
+    present = {language for task in suite.tasks for language in task.languages()}
+    missing = [code for code in requested if short_code(code) not in present]
+    if missing and len(missing) == len(requested):
+        raise InputError(
+            f"--languages: no test set has {', '.join(missing)}; name languages by their codes, such as de, "
+            "or give sets with --data"
+        )
+    return replace(suite, notes=(*suite.notes, f"no test set has {', '.join(missing)}")) if missing else suite
 
 
 def write(report: Report, folder: Path) -> tuple[Path, Path]:
@@ -225,7 +243,12 @@ class _Bench:
             except InputError as error:
                 measurement.fail(error)
                 continue
-            measurement.batches, measurement.tokenizer_memory = prepared[key]
+            batches, measurement.tokenizer_memory = prepared[key]
+            longest = subject.max_tokens or MAX_TOKENS
+            measurement.batches = {shape: ids for shape, ids in batches.items() if shape.tokens <= longest}
+            if SHORTEST not in measurement.batches:
+                measurement.batches = {}
+                measurement.fail(InputError(f"texts have at most {longest} tokens; a bench needs {SHORTEST.tokens}"))
         return measurements
 
     def _start(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
@@ -255,7 +278,7 @@ class _Bench:
         for measurement in measurements:
             measurement.ask("threads", count=threads)
         for shape in self.config.grid:
-            working = {each.subject.name: each for each in measurements if not each.failed and each.batches}
+            working = {each.subject.name: each for each in measurements if not each.failed and shape in each.batches}
             turns = {name: partial(measurement.time_calls, shape) for name, measurement in working.items()}
             advance = partial(ticker.advance, note=f"latency: {shape}, {threads} thread{'s' * (threads > 1)}")
             rounds = take_turns(turns, self.config.effort, partial(_fail, working), advance)
@@ -308,11 +331,20 @@ class _Bench:
                 batches = list(measurement.batches.values())
                 measurement.failed = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
 
+    def _untimed_shapes(self, measurements: Sequence[Measurement]) -> Iterator[str]:
+        """Yield a note for each subject whose texts have fewer tokens than some shapes."""
+        for measurement in measurements:
+            longest = measurement.subject.max_tokens or MAX_TOKENS
+            shapes = [str(shape) for shape in self.config.grid if shape.tokens > longest]
+            if shapes and not measurement.failed:
+                yield f"{measurement.subject.name}: not timed at {', '.join(shapes)}: it cuts texts at {longest} tokens"
+
     def _report(self, measurements: Sequence[Measurement], peaks: Peaks, seconds: dict[str, float]) -> Report:
         working = [each.subject for each in measurements if not each.failed]
         checks = tuple(self.device.check_vectors(working, builtin().sentences()[:CHECKED]))
         results = [measurement.result() for measurement in measurements]
-        if all(result.failed for result in results):
+        too_large = self.device.info.memory_ceiling and any(needs_more_memory(result) for result in results)
+        if all(result.failed for result in results) and not too_large:
             raise InputError(f"bench: every subject failed; the first, {failures(results)[0]}")
         base = next((each.name for each in results if each.name == self.reference and not each.failed), None)
         # Say what was left out because a package of the extra `bench` is missing.
@@ -331,7 +363,13 @@ class _Bench:
             peaks=peaks.labels(),
             reference=base,
             results=tuple(results),
-            notes=(*notes_of(results, base, self.config.quick), *checks, *self.suite.notes, *left_out),
+            notes=(
+                *notes_of(results, base, self.config.quick),
+                *self._untimed_shapes(measurements),
+                *checks,
+                *self.suite.notes,
+                *left_out,
+            ),
             warnings=(*failures(results), *load_warnings(self.device.machine), *noise_warnings(results)),
         )
 

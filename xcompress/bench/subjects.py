@@ -43,6 +43,8 @@ class Subject:
     """None if unknown; such a subject takes text only."""
     weights: tuple[Path, ...] = ()
     """Files that hold the weights, the main one first."""
+    max_tokens: int | None = None
+    """Most tokens of a text, as a bundle's manifest has it; None: not known."""
     broken: str | None = None
     """Why it cannot be measured; its row in the report says so."""
 
@@ -197,7 +199,8 @@ def _bundle_subjects(bundle: Bundle, *, every_graph: bool) -> list[Subject]:
         graph = inside(folder, graphs[precision])
         external = sorted(path for path in graph.parent.glob(f"{graph.name}*") if path != graph)
         name, tokenizer = f"{source}, ONNX {precision}", inside(folder, "tokenizer.json")
-        subjects.append(Subject(name, "onnx", str(folder), precision, tokenizer, (graph, *external)))
+        weights, longest = (graph, *external), int(manifest["max_tokens"])
+        subjects.append(Subject(name, "onnx", str(folder), precision, tokenizer, weights, longest))
     return subjects
 
 

@@ -11,6 +11,8 @@ from xcompress.cli.options import MOST_THREADS, AsJson, language_codes, real_num
 from xcompress.errors import InputError
 
 if TYPE_CHECKING:
+    from xcompress.bench.report.compare import Comparison
+    from xcompress.bench.results import Report
     from xcompress.recipe.schema import Budgets
 
 
@@ -19,6 +21,7 @@ _THREADS = re.compile("[0-9]{1,4}|all")
 
 
 def bench(
+    context: typer.Context,
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
@@ -86,7 +89,8 @@ def bench(
     mteb: Annotated[
         str | None,
         typer.Option(
-            help="Only score the bundles on these tasks of mteb, such as STS17,Tatoeba; downloads their data.",
+            help="Only score the bundles on these tasks of mteb, such as STS17,Tatoeba; downloads their data. Takes no "
+            "other options than --languages and --json.",
             show_default=False,
         ),
     ] = None,
@@ -126,20 +130,21 @@ def bench(
     Example:  xcompress bench --compare bench-of-last-release.json --budgets recipes/minilm_ru3.yaml
     """
     if mteb:
-        _score_with_mteb(bundles or [], mteb.split(","), language_codes(languages), json=json)
+        _refuse_others(context, {"bundles", "mteb", "languages", "json"}, "--mteb only scores")
+        tasks = [task.strip() for task in mteb.split(",") if task.strip()]
+        _score_with_mteb(bundles or [], tasks, language_codes(languages), json=json)
         return
+    if json and markdown:
+        raise InputError("--json and --markdown: choose one of them")
     from xcompress.api import bench_models
-    from xcompress.bench.report import tables
     from xcompress.bench.report.budgets import load_budgets, require
     from xcompress.bench.report.compare import compare as compare_reports
     from xcompress.bench.report.compare import read_report
-    from xcompress.bench.report.notes import failures
-    from xcompress.console import emit
-    from xcompress.files import check_writable
+    from xcompress.bench.report.notes import failures, needs_more_memory
 
     # Read all input, and check the output, before the measurements, which take minutes.
     if html:
-        check_writable(html)
+        _check_page(html)
     old_report = read_report(compare) if compare else None
     limits = load_budgets(budgets) if budgets else None
     report = bench_models(
@@ -156,30 +161,66 @@ def bench(
         memory_mb=memory,
         slow_down=slow_down,
     )
-    if json or markdown:
-        emit(report.to_json() if json else tables.markdown(report))
-    else:
-        tables.show(report)
+    comparison = compare_reports(report, old_report) if old_report else None
+    _print(report, comparison, json=json, markdown=markdown)
     if html:
-        from xcompress.bench.report.figures import write_pngs
-        from xcompress.bench.report.html import html as to_html
-        from xcompress.console import say
-        from xcompress.files import write_text
-
-        write_text(html, to_html(report))
-        for path in (html, *write_pngs(report, html.with_suffix(""))):
-            say(f"written: {path}")
-    if old_report:
-        compare_reports(report, old_report).show()
+        _write_page(report, html)
     if limits := limits or (_budgets_of_run(bundles) if compare else None):
         require(report, limits)
     # A subject that exceeds the memory ceiling is a result; one that cannot be measured is an error.
     has_ceiling = bool(report.device.memory_ceiling)
-    errors = failures(
-        [result for result in report.results if not (has_ceiling and (result.failed or "").startswith("needs "))]
-    )
+    errors = failures([result for result in report.results if not (has_ceiling and needs_more_memory(result))])
     if errors:
         raise InputError(f"bench: {errors[0]}" + (f"; and {len(errors) - 1} more" if errors[1:] else ""))
+
+
+def _refuse_others(context: typer.Context, allowed: set[str], why: str) -> None:
+    """Refuse the options that are given but not allowed; where a default is meant for another use, it is ignored.
+
+    :raises InputError: naming the first.
+    """
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in allowed and source is not None and source.name == "COMMANDLINE":
+            raise InputError(f"--{name.replace('_', '-')}: {why}; leave it out")
+
+
+def _check_page(html: Path) -> None:
+    """Refuse a page that could not be written, before the measurements."""
+    from xcompress.bench.report.figures import check_pictures
+    from xcompress.files import check_writable
+
+    check_writable(html)
+    if not html.suffix:
+        raise InputError(f"--html: {html} has no suffix; write {html}.html: the pictures go to the folder {html}")
+    check_pictures(html.with_suffix(""))
+
+
+def _print(report: "Report", comparison: "Comparison | None", *, json: bool, markdown: bool) -> None:
+    """Print a report, and the comparison with an older one, in the form that was asked for."""
+    from xcompress.bench.report import tables
+    from xcompress.console import emit
+
+    if json:
+        emit(comparison.with_report(report) if comparison else report.to_json())
+    elif markdown:
+        emit(tables.markdown(report) + (f"\n{comparison.markdown()}" if comparison else ""))
+    else:
+        tables.show(report)
+        if comparison:
+            comparison.show()
+
+
+def _write_page(report: "Report", html: Path) -> None:
+    """Write the HTML report, and its pictures beside it."""
+    from xcompress.bench.report.figures import write_pngs
+    from xcompress.bench.report.html import html as to_html
+    from xcompress.console import say
+    from xcompress.files import write_text
+
+    write_text(html, to_html(report))
+    for path in (html, *write_pngs(report, html.with_suffix(""))):
+        say(f"written: {path}")
 
 
 def _score_with_mteb(bundles: list[str], tasks: list[str], languages: Sequence[str], *, json: bool) -> None:

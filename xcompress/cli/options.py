@@ -13,8 +13,8 @@ MOST_THREADS = 1024
 
 
 def language_codes(text: str | None) -> tuple[str, ...]:
-    """Split `de,en` into language codes; ignore empty parts."""
-    return tuple(code.strip() for code in (text or "").split(",") if code.strip())
+    """Split `de,EN` into language codes in small letters; ignore empty parts."""
+    return tuple(code.strip().lower() for code in (text or "").split(",") if code.strip())
 
 
 def whole_number(option: str, least: int, most: int) -> Callable[[str | int], int]:

@@ -144,6 +144,14 @@ def test_folders_of_the_same_name_get_different_task_names(data: Path) -> None:
     assert {"sts", "more/sts"} < {test.name for test in collect(data).tasks}
 
 
+def test_kinds_of_tests_in_one_folder_get_different_names(tmp_path: Path) -> None:
+    (tmp_path / "graded.en.tsv").write_text("A cat.\tA dog.\t2\nIt rains.\tIt snows.\t3\n", encoding="utf-8")
+    for side, lines in (("deu", "eins\nzwei\n"), ("eng", "one\ntwo\n")):
+        (tmp_path / f"tatoeba.deu-eng.{side}").write_text(lines, encoding="utf-8")
+    names = [task.name for task in collect(tmp_path).tasks if task.name.startswith(tmp_path.name)]
+    assert names == [tmp_path.name, f"{tmp_path.name}: translations"]
+
+
 def test_holdouts_without_data(tmp_path: Path) -> None:
     put(tmp_path / "corpus/holdout.de.tsv", [f"sentence {n}\tSatz {n}" for n in range(150)])
     put(tmp_path / "corpus/holdout.fr.tsv", [f"sentence {n}\tphrase {n}" for n in range(150)])

@@ -5,7 +5,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xcompress.bench.eval.classification import Classification, sklearn_installed
@@ -60,6 +60,7 @@ def read_data(path: Path, split: str) -> DataFolder:
         name = folder.resolve().name
         if taken[name] > 1:
             name = folder.relative_to(path).as_posix()
+        before = len(data.tasks)
         patterns = [
             pattern
             for pattern in (
@@ -70,6 +71,7 @@ def read_data(path: Path, split: str) -> DataFolder:
             )
             if pattern
         ]
+        data.tasks[before:] = _named_apart(data.tasks[before:])
         recognized = recognized or bool(patterns)
         used = {file for pattern in patterns for _, file in matching(folder, pattern)}
         if unused := [file.name for _, file in matching(folder, TEXT) if file not in used]:
@@ -135,6 +137,21 @@ def _read_graded(folder: Path, name: str, split: str, data: DataFolder) -> re.Pa
     graded = read_folder(folder, split)
     data.tasks.append(Similarity(type(graded)(name, graded.language_pairs)))
     return pattern
+
+
+def _named_apart(tasks: Sequence[EvalTask]) -> list[EvalTask]:
+    """Add what it tests to the name of each task of a folder with several kinds of tests: reports go by the names."""
+    tests = [task for task in tasks if not isinstance(task, Agreement)]  # which belongs to graded sets, too
+    if len({type(task) for task in tests}) < 2:
+        return list(tasks)
+    return [
+        replace(task, name=f"{task.name}: translations")
+        if isinstance(task, Retrieval)
+        else replace(task, name=f"{task.name}: classes")
+        if isinstance(task, Classification)
+        else task
+        for task in tasks
+    ]
 
 
 def _has_scores(paths: list[Path]) -> bool:

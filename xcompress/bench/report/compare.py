@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from xcompress import console
 from xcompress.bench.noise import (
@@ -114,7 +114,14 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return the comparison as indented JSON."""
-        return json.dumps(asdict(self) | {"verdict": self.verdict}, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self._to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+    def with_report(self, report: Report) -> str:
+        """Return a report as indented JSON, with this comparison as the key `comparison`."""
+        return json.dumps(asdict(report) | {"comparison": self._to_dict()}, indent=2, ensure_ascii=False) + "\n"
+
+    def _to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"verdict": self.verdict}
 
 
 def read_report(path: Path) -> Report:

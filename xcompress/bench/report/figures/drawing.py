@@ -5,6 +5,7 @@ matplotlib is imported when a picture is drawn, not before.
 
 import re
 import warnings
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,23 @@ NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 """Leaves out what differs between runs, and the addresses of standards."""
 
 
+def check_pictures(folder: Path) -> None:
+    """Refuse what `write_pngs` would refuse, before the measurements that it draws.
+
+    :raises InputError: when matplotlib is missing, or the folder is a file.
+    """
+    if find_spec("matplotlib") is None:
+        raise InputError("pictures: matplotlib is not installed; run `pip install 'xcompress[bench]'`")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; name a folder for the pictures")
+
+
 def write_pngs(report: Report, folder: Path, *, dark: bool = False) -> list[Path]:
     """Write every picture that the report has data for as `<name>.png` (`<name>-dark.png`), each atomically.
 
     :raises InputError: when matplotlib is missing, or the folder cannot be written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file; name a folder for the pictures")
+    check_pictures(folder)
     paths = []
     for picture in pictures(report):
         path = folder / f"{picture.name}{'-dark' if dark else ''}.png"

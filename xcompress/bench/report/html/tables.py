@@ -104,11 +104,12 @@ def throughputs(report: Report) -> Element | None:
             f"{throughput.per_second * tokens / sentences:,.0f}" if tokens and sentences else NONE,
             NONE if throughput.speedup is None else times(throughput.speedup),
             NONE if throughput.tokenizer is None else percent(throughput.tokenizer),
+            NONE if throughput.single is None else milliseconds(throughput.single),
             percent(throughput.spread),
             str(throughput.threads),
         ]
 
-    head = ("sentences/s", "tokens/s", "speedup", "time in tokenizer", "spread", "threads")
+    head = ("sentences/s", "tokens/s", "speedup", "time in tokenizer", "one sentence, ms", "spread", "threads")
     return _measured(report, "Throughput on real text", head, lambda result: result.throughput, cells)
 
 
