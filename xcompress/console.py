@@ -26,7 +26,7 @@ _LOG_WIDTH = 140
 """Width of tables where standard output is no terminal."""
 _LEAST_TEXT = 16
 """Characters that the first column of a narrow table keeps."""
-_WIDEST_FIGURE = 32
+_WIDEST_FIGURE = 20
 """Characters of the other columns, where a narrow table must wrap them."""
 _BORDERS = 3
 """Characters between two columns of a table."""
