@@ -74,6 +74,21 @@ def test_options_of_a_bench_that_cannot_be_are_refused(options: dict[str, object
         xcompress.bench_models(**({"models": "tiny"} | options))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"precison": "int4"}, "export: no option 'precison'; choose precision, table"),
+        ({"languages": "de"}, r"export: languages is 'de'; give a list of codes, such as \['en', 'de'\]"),
+        ({"text": "a.txt"}, r"export: text is 'a.txt'; give a list of files, such as \['sentences.txt'\]"),
+        ({"text": Path("a.txt")}, r"export: text is .*a.txt.*; give a list of files"),
+        ({"text": [None]}, "export: text holds None, which is no path"),
+    ],
+)
+def test_options_of_an_export_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        xcompress.export_model("tiny", **options)  # type: ignore[arg-type]
+
+
 def test_nested_overrides_are_dotted_keys() -> None:
     overrides = {"stages": {"contrast": {"steps": 5}}, "seed": 2, "teacher": None, "languages": ["de"]}
     assert list(_flatten(overrides)) == ["stages.contrast.steps=5", "seed=2", "teacher=null", 'languages=["de"]']
@@ -110,6 +125,14 @@ def test_one_sentence_gives_one_vector_and_a_list_gives_rows() -> None:
 def test_export_model_takes_an_encoder_folder(tmp_path: Path) -> None:
     made = xcompress.export_model(save_student(tmp_path / "student"), tmp_path / "bundle", precision="fp32")
     assert made == xcompress.Bundle(tmp_path / "bundle")
+    assert made.manifest["precision"] == "fp32"
+
+
+@pytest.mark.usefixtures("little_text")
+def test_export_model_takes_names_of_files_of_text(tmp_path: Path) -> None:
+    (tmp_path / "own.en.txt").write_text("\n".join(SENTENCES * 3))
+    student, text = save_student(tmp_path / "student"), [str(tmp_path / "own.en.txt")]
+    made = xcompress.export_model(student, tmp_path / "bundle", precision="fp32", text=text)  # type: ignore[arg-type]
     assert made.manifest["precision"] == "fp32"
 
 

@@ -11,7 +11,8 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -214,7 +215,7 @@ def export_model(
     :param tokenizer: tokenizer.json, for an encoder that comes without one.
     :param force: export again even if the bundle is up to date.
     :param options: fields of `ExportConfig`, such as `precision="int4"`.
-    :raises InputError: if there is nothing to export or two options contradict each other.
+    :raises InputError: if there is nothing to export, an option is wrong, or two contradict each other.
     :raises GateError: if a graph differs too much from PyTorch or loses more than `gate` points.
     """
     from xcompress.export.config import ExportConfig
@@ -225,11 +226,30 @@ def export_model(
     folder = export(
         source.folder if isinstance(source, Run) else source,
         Path(output) if output else None,
-        options=ExportConfig(**options),
+        options=ExportConfig(**_check_export_options(options)),
         source_options=SourceOptions(resolve(str(tokenizer)) if tokenizer else None, prefix, pooling),
         force=force,
     )
     return Bundle(folder)
+
+
+def _check_export_options(options: ExportOptions) -> ExportOptions:
+    """Return the options of an export, with the files as paths.
+
+    :raises InputError: if one is unknown, or would be read as something else.
+    """
+    if unknown := sorted(options.keys() - ExportOptions.__annotations__.keys()):
+        raise InputError(f"export: no option {unknown[0]!r}; choose {', '.join(ExportOptions.__annotations__)}")
+    languages, text = options.get("languages", ()), options.get("text", ())
+    if isinstance(languages, str) or not isinstance(languages, Iterable):
+        raise InputError(f"export: languages is {languages!r}; give a list of codes, such as ['en', 'de']")
+    if isinstance(text, str) or not isinstance(text, Iterable):
+        raise InputError(f"export: text is {text!r}; give a list of files, such as ['sentences.txt']")
+    files = list(text)
+    for file in files:
+        if not isinstance(file, str | os.PathLike):
+            raise InputError(f"export: text holds {file!r}, which is no path; give a list of files")
+    return options | {"languages": tuple(languages), "text": tuple(map(Path, files))}
 
 
 def bench_models(

@@ -8,7 +8,7 @@ from xcompress.bundle import stored_vectors
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.stored_vectors import encode_to_file, read_vectors, similarity_in_blocks
 from xcompress.errors import InputError
-from xcompress.files import read_json
+from xcompress.files import read_json, write_json
 
 TEXTS = [f"{sentence} {number}" for number in range(3) for sentence in SENTENCES]
 
@@ -46,6 +46,65 @@ def test_an_interrupted_call_continues_where_it_stopped(
     assert cosines.shape == (15,) and cosines.argmax() == 3
 
 
+def interrupt(output: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, **options: object) -> list[Path]:
+    """Interrupt `encode_to_file` in its third block; return the finished ones."""
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    whole = Encoder.encode
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        calls = iter([whole, whole, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)])
+        interrupted.setattr(Encoder, "encode", lambda *given, **options: next(calls)(*given, **options))
+        encode_to_file(encoder, TEXTS, output, **options)  # type: ignore[arg-type]
+    return sorted(output.with_name(f"{output.name}.partial").glob("*.npy"))
+
+
+@pytest.mark.parametrize(
+    ("typo", "says"),
+    [
+        ({"precision": "int4"}, "precision is 'int4'; choose float32, int8 or ubinary"),
+        ({"long": "average"}, "long is 'average'; choose cut or mean"),
+    ],
+)
+def test_a_typo_drops_no_finished_blocks(
+    typo: dict[str, str], says: str, tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = interrupt(tmp_path / "v.npy", encoder, monkeypatch, precision="int8")
+    with pytest.raises(InputError, match=says):
+        encode_to_file(encoder, TEXTS, tmp_path / "v.npy", **typo)  # type: ignore[arg-type]
+    assert len(finished) == 2 and all(file.is_file() for file in finished)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "says"),
+    [
+        (TEXTS, {}, "made with precision int8, not float32"),
+        (TEXTS, {"precision": "int8", "long": "mean"}, "made with long cut, not mean"),
+        (TEXTS[::-1], {"precision": "int8"}, "made of other texts"),
+    ],
+)
+def test_it_is_said_why_finished_blocks_are_dropped(
+    texts: list[str],
+    options: dict[str, str],
+    says: str,
+    tmp_path: Path,
+    encoder: Encoder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interrupt(tmp_path / "v.npy", encoder, monkeypatch, precision="int8")
+    encode_to_file(encoder, texts, tmp_path / "v.npy", **options)  # type: ignore[arg-type]
+    assert f"v.npy.partial: {says}; starting anew\n" in " ".join(capsys.readouterr().err.split(" "))
+
+
+def test_blocks_of_a_version_that_wrote_no_name_are_used(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupt(tmp_path / "v.npy", encoder, monkeypatch)
+    facts = read_json(tmp_path / "v.npy.partial" / "texts.json")
+    write_json(tmp_path / "v.npy.partial" / "texts.json", {key: facts[key] for key in facts if key != "name"})
+    encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    assert "8 of 15 texts were encoded earlier" in capsys.readouterr().err
+
+
 def test_other_texts_start_anew(tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_vectors, "BLOCK", 4)
     (tmp_path / "v.npy.partial").mkdir()
@@ -59,12 +118,8 @@ def test_other_texts_start_anew(tmp_path: Path, encoder: Encoder, monkeypatch: p
 def test_blocks_of_another_graph_or_of_unknown_texts_are_not_used(
     facts: str | None, tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
-    parts, whole = tmp_path / "v.npy.partial", Encoder.encode
-    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
-        calls = iter([whole, whole, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)])
-        interrupted.setattr(Encoder, "encode", lambda *given, **options: next(calls)(*given, **options))
-        encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    parts = tmp_path / "v.npy.partial"
+    interrupt(tmp_path / "v.npy", encoder, monkeypatch)
     if facts is None:
         (parts / "texts.json").unlink()
         np.save(parts / f"{0:012}.npy", np.zeros((4, 24), dtype=np.float32))
@@ -77,10 +132,8 @@ def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: E
     encode_to_file(encoder, TEXTS, output)
     with pytest.raises(InputError, match=r"v\.npy: shape \(15, 24\) for 14 texts"):
         read_vectors(output, encoder, TEXTS[1:])
-    with pytest.raises(InputError, match=r"v\.npy: \w+ is its text, not \w+; write it again"):
+    with pytest.raises(InputError, match=r"v\.npy: made of other texts; write it again with embed --output"):
         read_vectors(output, encoder, TEXTS[::-1])
-    with pytest.raises(InputError, match=r"v\.npy: \w+ is its model, not \w+; write it again"):
-        read_vectors(output, Encoder.from_pretrained("tiny"), TEXTS)
     (tmp_path / "v.npy.json").write_text('["model"]')
     with pytest.raises(InputError, match=r"v\.npy\.json: .*not"):
         read_vectors(output, encoder, TEXTS)
@@ -95,3 +148,24 @@ def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: E
             read_vectors(output, encoder, TEXTS)
     with pytest.raises(InputError, match="is a folder; give the name of a file"):
         encode_to_file(encoder, TEXTS, tmp_path)
+
+
+def test_vectors_of_another_model_are_refused_by_its_name(tmp_path: Path, encoder: Encoder) -> None:
+    output, tiny = tmp_path / "v.npy", Encoder.from_pretrained("tiny")
+    again = "write it again with embed --output"
+
+    def refusal() -> str:
+        with pytest.raises(InputError) as refused:
+            read_vectors(output, encoder, TEXTS)
+        return str(refused.value).removeprefix(f"{output}: ")
+
+    encode_to_file(tiny, TEXTS, output)
+    facts = read_json(tmp_path / "v.npy.json")
+    assert refusal() == f"made with tiny, not {encoder.folder}; give --model tiny, or {again}"
+    write_json(tmp_path / "v.npy.json", facts | {"name": str(encoder.folder)})
+    assert refusal() == f"made with another version of {encoder.folder}; {again}"
+    # Earlier versions wrote no name.
+    del facts["name"]
+    write_json(tmp_path / "v.npy.json", facts)
+    assert refusal() == f"made with another model, not {encoder.folder}; {again}"
+    assert read_vectors(output, tiny, TEXTS).shape == (15, 384)

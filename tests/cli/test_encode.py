@@ -2,7 +2,6 @@ import gzip
 import json
 import lzma
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -135,8 +134,8 @@ def test_search_in_vectors_that_embed_wrote(working_folder: Path, monkeypatch: p
     assert [(one["line"], one["text"]) for one in found] == [(one["line"], one["text"]) for one in expected]
     assert [one["cosine"] for one in found] == pytest.approx([one["cosine"] for one in expected], abs=1e-6)
     (working_folder / "lines.txt").write_text("\n".join([*SENTENCES, "another"]))
-    says = "v.npy: .* is its text, not .*; write it again with embed --output"
-    assert re.fullmatch(says, error("search", "lines.txt", "rain", "--vectors", "v.npy"))
+    refusal = error("search", "lines.txt", "rain", "--vectors", "v.npy")
+    assert refusal == "v.npy: made of other texts; write it again with embed --output"
 
 
 @pytest.mark.parametrize(("numbers", "dtype", "width"), [("int8", np.int8, 24), ("ubinary", np.uint8, 3)])
@@ -147,7 +146,37 @@ def test_vectors_in_fewer_bytes(working_folder: Path, numbers: str, dtype: type,
     assert (vectors.dtype, vectors.shape) == (dtype, (5, width))
     found = json.loads(run("search", "lines.txt", SENTENCES[4], "--vectors", "v.npy", "--json").stdout)
     assert found[0]["text"] == SENTENCES[4]
-    assert "precision is 'int2'; choose float32, int8 or ubinary" in error("embed", "a", "--numbers", "int2")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "title"),
+    [
+        ("int8", "First of 24 dimensions; --json or --output gives all"),
+        ("ubinary", "First of 3 bytes, 8 dimensions each; --json or --output gives all"),
+    ],
+)
+def test_whole_numbers_are_shown_as_such(numbers: str, title: str) -> None:
+    vector = Encoder(bundle(), precision="fp32").encode("rain", precision=numbers)  # type: ignore[arg-type]
+    printed = run("embed", "rain", "--numbers", numbers).stdout
+    printed = " ".join(printed.replace("│", " ").split())
+    assert title in printed and "." not in printed
+    assert " ".join(map(str, vector[:3])) in printed
+    line = run("embed", "rain", "--numbers", numbers, "--json").stdout
+    assert line == json.dumps({"text": "rain", "vector": vector.tolist()}) + "\n"
+
+
+def test_a_long_line_is_read_as_far_as_the_encoder_reads(working_folder: Path) -> None:
+    same = "rain " * 5000
+    content = f"{same}boat\n{same}train\n{chr(0x1F6A2) * 100_000}\n{'a' * 100_001}\nrain\n{'b' * 500_000}\n"
+    (working_folder / "lines.txt").write_text(content)
+    for source, name in (("lines.txt", "lines.txt"), ("-", "standard input")):
+        done = run("embed", "--input", source, "--long", "mean", "--json", text=content if source == "-" else "")
+        vectors = [json.loads(line)["vector"] for line in done.stdout.splitlines()]
+        assert len(vectors) == 6 and vectors[0] != vectors[1]
+        assert done.stderr.count("warning:") == 1
+        assert f"{name}, line 4 (and 1 more): longer than 100,000 characters; the rest is not read" in done.stderr
+    searched = run("search", "lines.txt", "rain")
+    assert "lines.txt, line 4 (and 1 more): longer than 100,000 characters" in searched.stderr
 
 
 @pytest.mark.parametrize("query", ["[/]", "[red]a[/red]", "\x1b]0;title\x07rain", "\u202erain", "\ud800", ":sea: $x$"])
@@ -179,6 +208,8 @@ def test_search_in_a_column(working_folder: Path) -> None:
         (["embed", "--input", "cut.gz"], "cut.gz: cut off after line "),
         (["embed", "a", "--output", "vectors.bin"], "give a name that ends in .npy"),
         (["embed", "a", "--threads", "0"], "threads is 0"),
+        (["embed", "a", "--numbers", "int4"], "--numbers is 'int4'; choose float32, int8 or ubinary"),
+        (["embed", "a", "--long", "average"], "--long is 'average'; choose cut or mean"),
         (["search", "absent.txt", "a"], "absent.txt: cannot be read"),
         (["search", "blank.txt", "a"], "blank.txt: contains no text"),
         (["search", "binary.txt", "a", "-k", "0"], "-k is 0"),

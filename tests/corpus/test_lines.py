@@ -34,6 +34,14 @@ def test_the_longest_line_is_read_whole_and_a_longer_one_is_cut(tmp_path: Path) 
     assert [len(line) for line in lines[1:3] + lines[4:]] == [LONGEST + 1] * 3
 
 
+def test_a_reader_may_be_given_another_limit(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"a" * 29 + b"\n" + b"b" * 30 + b"\nnext\n" + b"c" * LONGEST)
+    cut = [b"a" * 29 + b"\n", b"b" * 30 + b"\n", b"next\n", b"c" * 31]
+    assert list(read_lines(tmp_path / "x", longest=30)) == cut
+    with (tmp_path / "x").open("rb") as file:
+        assert list(bounded_lines(file, 30)) == cut
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
 def test_a_line_larger_than_memory_takes_none(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"x{suffix}"

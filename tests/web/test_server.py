@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 
 from xcompress.web import server as module
-from xcompress.web.server import Server
+from xcompress.web.server import Server, host_names
 
 CONTENT = b"1;" * 1000
 LARGE = 64 << 20
@@ -62,6 +62,21 @@ def test_its_own_names_are_answered(server: Server, host: str) -> None:
     reply = request(server, "GET /page.js HTTP/1.1", "Host: " + host.format(port=server.server_address[1]))
     assert status(reply) == 200
     assert reply.endswith(CONTENT)
+
+
+def test_the_default_port_may_be_left_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status(request(server, "GET /page.js HTTP/1.1", "Host: localhost")) == 403
+    names = server.names
+    server.names = host_names(80)  # only some users may open port 80 itself
+    for host in ("127.0.0.1", "localhost", "LOCALHOST", "127.0.0.1:80"):
+        assert status(request(server, "GET /page.js HTTP/1.1", f"Host: {host}")) == 200
+    assert status(request(server, "GET /page.js HTTP/1.1", "Host: rebound.example")) == 403
+    server.names = names
+
+
+def test_a_refusal_says_which_address_to_open(server: Server) -> None:
+    reply = request(server, "GET /page.js HTTP/1.1", "Host: localhost:9")
+    assert f"Open it as {server.address}/. To forward it, use the same port number".encode() in reply
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ _TEXTS_AT_ONCE = 10_000
 """Number of texts that are tokenized before they are sorted into batches."""
 _CHARACTERS_AT_ONCE = 2_000_000
 """Characters of such texts, where all windows of a text are tokenized."""
-
 _MANY_BATCHES = 64
 """From this many on, each thread takes batches of its own. Opening the graph again takes what some dozens save."""
 _MOST_AT_ONCE = 16
@@ -70,8 +69,7 @@ class Encoder:
 
     `from_pretrained` also takes the names of released models and hub ids; the class itself takes a folder.
 
-    What takes long when a bundle is first opened goes to the cache: a graph in 4 bits, unpacked, which later processes
-    map, and the tokenizer as a SentencePiece model.
+    The cache keeps, for later processes, a graph in 4 bits, unpacked, and the tokenizer as a SentencePiece model.
 
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
@@ -81,12 +79,13 @@ class Encoder:
     :param threads: threads that encode; they share the work of a batch. In onnxruntime and OpenVINO, each takes batches
         of its own where there are many, and the graph is opened once more for that. With litert, each takes texts of a
         batch. None is 1 for bundles exported for phones or browsers, else the choice of the engine.
-    :param check: compare the files with the hashes in the manifest first. No file outside the folder is read in either
-        case.
+    :param check: compare the files with the manifest's hashes first. No file outside the folder is ever read.
     :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when the engine is not
         installed or cannot read the graph; when threads is below 1.
     """
 
+    folder: Path
+    """Folder of the bundle."""
     precision: str
     """Precision of the open graph: int8, int4, fp16 or fp32."""
     engine: str
@@ -110,7 +109,7 @@ class Encoder:
         advice = f"give 1 to {_MOST_THREADS}, or None for the engine's own choice"
         if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= _MOST_THREADS:
             raise InputError(f"Encoder: threads is {threads}; {advice}")
-        folder = Path(_name_or_path(path))
+        self.folder = folder = Path(_name_or_path(path))
         self._manifest = read_manifest(folder)
         self.precision, graph = choose_graph(folder, self._manifest, precision)
         self.engine, self.engine_reason = choose_engine(folder, self._manifest, self.precision, graph, engine)
@@ -232,8 +231,8 @@ class Encoder:
         batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
         if batch_size < 1:
             raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
-        _check_option("encode: precision", precision, get_args(VectorPrecision))
-        _check_option("encode: long", long, get_args(LongTexts))
+        check_option("encode: precision", precision, get_args(VectorPrecision))
+        check_option("encode: long", long, get_args(LongTexts))
         sentences = _list_texts(texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
         for start, some in _steps(sentences, _CHARACTERS_AT_ONCE if long == "mean" else None):
@@ -254,7 +253,7 @@ class Encoder:
         :returns: (n, D) of float32; of int8, with the largest number of a row at 127 or -127; or (n, D / 8) of uint8.
         :raises InputError: when the precision is unknown, or the vectors have another shape.
         """
-        _check_option("store_as: precision", precision, get_args(VectorPrecision))
+        check_option("store_as: precision", precision, get_args(VectorPrecision))
         rows = _numbers("store_as: vectors", vectors).astype(np.float32, copy=False)
         if rows.ndim != 2 or rows.shape[1] != self.dimension:
             raise InputError(f"store_as: the vectors have shape {rows.shape}; give (n, {self.dimension})")
@@ -468,7 +467,8 @@ def choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> t
     return chosen, graphs[chosen]
 
 
-def _check_option(name: str, value: str, choices: Sequence[str]) -> None:
+def check_option(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices, with an InputError that lists them."""
     if value not in choices:
         raise InputError(f"{name} is {reprlib.repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")
 

@@ -1,16 +1,17 @@
 """Vectors in .npy files: computed in blocks that survive an interruption, described beside, and read for a search."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcompress import console
-from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision
+from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision, check_option
+from xcompress.bundle.released import MODELS
 from xcompress.errors import InputError, first_line
 from xcompress.files import read_json, sync, whole_file, write_json
 from xcompress.metrics import Vectors
@@ -19,6 +20,8 @@ BLOCK = 16_384
 """Texts whose vectors are written at a time; fewer texts are written at once, at the end."""
 _TEXTS_PER_STEP = 1024
 """Texts encoded per step of the progress bar."""
+_NAME = "name"
+"""In the facts beside a file: what --model was given. For messages alone, as a folder may be moved or overwritten."""
 
 AnyVectors = NDArray[Any]
 """float32 or int8, (N, D); or uint8 that hold eight dimensions each, (N, D / 8)."""
@@ -42,11 +45,13 @@ def encode_to_file(
     """Encode texts into a .npy file, and write `<output>.json` beside it, which says what they are vectors of.
 
     With more than `BLOCK` texts, finished blocks are kept in the folder `<output>.partial` until the file is complete:
-    an interrupted call continues there.
+    an interrupted call continues there. Blocks of other texts, another model or other options are dropped.
 
     :returns: the vectors, mapped into memory where there are several blocks.
-    :raises InputError: when the file cannot be written.
+    :raises InputError: when an option is unknown, or the file cannot be written.
     """
+    check_option("encode: precision", precision, get_args(VectorPrecision))  # a typo must not drop finished blocks
+    check_option("encode: long", long, get_args(LongTexts))
     facts = _describe(encoder, texts) | {"precision": precision, "long": long}
     if len(texts) <= BLOCK:
         with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
@@ -62,8 +67,8 @@ def encode_to_file(
     files = [parts / f"{start:012}.npy" for start in starts]
     with whole_file(output) as temporary:  # which no other process can write meanwhile
         # Compute the blocks that an earlier call has not finished.
-        if parts.exists() and not (known.is_file() and read_json(known) == facts_of_parts):
-            shutil.rmtree(parts)
+        if parts.exists():
+            _drop_other_blocks(parts, read_json(known) if known.is_file() else None, facts_of_parts)
         write_json(known, facts_of_parts)
         done = sum(file.is_file() for file in files)
         if done:
@@ -107,9 +112,11 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     facts = read_json(_facts_file(file)) if _facts_file(file).is_file() else {}
     if not isinstance(facts, dict):
         raise InputError(f"{_facts_file(file)}: not what embed --output wrote; write it again")
-    for name, value in _describe(encoder, texts).items():
-        if name in facts and facts[name] != value:
-            raise InputError(f"{file}: {facts[name]} is its {name}, not {value}; write it again with embed --output")
+    wanted = _describe(encoder, texts)
+    if difference := _difference(facts, wanted):
+        name = facts.get(_NAME) if facts.get("model", wanted["model"]) != wanted["model"] else None
+        advice = f"give --model {name}, or " if name not in (None, wanted[_NAME]) else ""
+        raise InputError(f"{file}: {difference}; {advice}write it again with embed --output")
     width = -(-encoder.dimension // 8) if vectors.dtype == np.uint8 else encoder.dimension
     if vectors.shape[1] != width:
         raise InputError(
@@ -129,7 +136,40 @@ def _describe(encoder: Encoder, texts: Sequence[str]) -> dict[str, object]:
     digest = sha256()
     for text in texts:
         digest.update(text.encode("utf-8", "replace") + b"\n")
-    return {"model": str(encoder.manifest.get("made_from")), "texts": len(texts), "text": digest.hexdigest()[:16]}
+    return {
+        "model": str(encoder.manifest.get("made_from")),
+        _NAME: encoder.folder.name if encoder.folder.parent == MODELS else str(encoder.folder),
+        "texts": len(texts),
+        "text": digest.hexdigest()[:16],
+    }
+
+
+def _difference(facts: Mapping[str, Any], wanted: Mapping[str, object]) -> str | None:
+    """Say how vectors differ from the wanted ones, by the facts beside them; None where they do not.
+
+    What the facts do not say counts as equal: earlier versions wrote no name.
+    """
+    for key, value in wanted.items():
+        if key == _NAME or facts.get(key, value) == value:
+            continue
+        if key == "model":
+            name, wanted_name = facts.get(_NAME), wanted[_NAME]
+            if name == wanted_name:
+                return f"made with another version of {name}"
+            return f"made with {name or 'another model'}, not {wanted_name}"
+        return "made of other texts" if key in ("texts", "text") else f"made with {key} {facts[key]}, not {value}"
+    return None
+
+
+def _drop_other_blocks(parts: Path, facts: object, wanted: Mapping[str, object]) -> None:
+    """Remove the finished blocks of an earlier call unless they are the wanted ones, and say why."""
+    difference: str | None = "made with unknown options"
+    if isinstance(facts, dict) and not wanted.keys() - facts.keys() - {_NAME}:
+        difference = _difference(facts, wanted)
+    if difference:
+        if any(parts.glob("*.npy")):
+            console.say(f"{parts}: {difference}; starting anew")
+        shutil.rmtree(parts)
 
 
 def _facts_file(output: Path) -> Path:

@@ -7,7 +7,7 @@ import json as as_json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -16,15 +16,19 @@ from xcompress.bundle.released import find_bundle, released_names
 from xcompress.cli.options import MOST_THREADS, AsJson, whole_number
 from xcompress.errors import InputError
 from xcompress.printable import one_line
+from xcompress.tokenizer_file import LONGEST_TEXT
 
 if TYPE_CHECKING:
-    from xcompress.bundle.encoder import Encoder, LongTexts, Precision, VectorPrecision
+    from xcompress.bundle.encoder import Encoder, Precision
     from xcompress.bundle.engines import Engine
+    from xcompress.bundle.stored_vectors import AnyVectors
 
 _CHARACTERS_SHOWN = 1000
 """Characters of a text that a table shows."""
 _NUMBERS_SHOWN = 4
 """Dimensions of a vector that a table shows."""
+_LONGEST_LINE = 4 * (LONGEST_TEXT + 4)
+"""Bytes of a line that are read: the characters that the encoder reads, a byte order mark and a line break."""
 
 Line = tuple[int, str]
 """Line number, counted from 1, and text."""
@@ -92,14 +96,17 @@ def embed(
 
     Example:  xcompress embed --input documents.txt --output vectors.npy --long mean --numbers int8
     """
+    from xcompress.bundle.encoder import LongTexts, VectorPrecision, check_option
     from xcompress.bundle.stored_vectors import encode_to_file, encode_with_progress
-    from xcompress.console import emit, say, table
+    from xcompress.console import emit, say
 
+    check_option("--numbers", numbers, get_args(VectorPrecision))
+    check_option("--long", long, get_args(LongTexts))
     if output is not None and output.suffix != ".npy":
         raise InputError(f"{output}: vectors are written as .npy; give a name that ends in .npy")
     sentences = _read_texts(texts or [], source)
     encoder = _open_encoder(model, precision, engine, threads)
-    options = cast("VectorPrecision", numbers), cast("LongTexts", long)
+    options = cast(VectorPrecision, numbers), cast(LongTexts, long)
     if output is None:
         vectors = encode_with_progress(encoder, sentences, *options)
     else:
@@ -107,14 +114,9 @@ def embed(
         say(f"{output}: {vectors.shape[0]} vectors of {encoder.dimension} dimensions")
     if json:
         for sentence, vector in zip(sentences, vectors, strict=True):
-            emit(_to_json({"text": sentence, "vector": [_round(number) for number in vector]}))
+            emit(_to_json({"text": sentence, "vector": [_round(number) for number in vector.tolist()]}))
     elif output is None:
-        head = ["text", *(str(number) for number in range(min(_NUMBERS_SHOWN, vectors.shape[1])))]
-        rows = [
-            [one_line(sentence[:_CHARACTERS_SHOWN]), *(f"{number:.4f}" for number in vector[:_NUMBERS_SHOWN])]
-            for sentence, vector in zip(sentences, vectors, strict=True)
-        ]
-        table(f"First of {vectors.shape[1]} dimensions; --json or --output gives all", head, rows)
+        _print_vectors(sentences, vectors)
 
 
 def search(
@@ -164,6 +166,7 @@ def search(
     lines = list(_read_column(file, column))
     if not any(text.strip() for _, text in lines):
         raise InputError(f"{file}: contains no text; give a file with one sentence per line")
+    _warn_of_long(str(file), (text for _, text in lines))
     encoder = _open_encoder(model, precision, engine, threads)
     kept = [row for row, (_, text) in enumerate(lines) if text.strip()]
     if vectors:
@@ -183,6 +186,20 @@ def search(
         for rank, cosine, number, text in nearest
     ]
     table(one_line(f"{file}: nearest to {query[:_CHARACTERS_SHOWN]}"), ["text", "cosine", "line"], rows)
+
+
+def _print_vectors(sentences: Sequence[str], vectors: "AnyVectors") -> None:
+    """Print the first numbers of each vector: of float32 with four digits, of others as the whole numbers they are."""
+    from xcompress.console import table
+
+    width, digits = vectors.shape[1], ".4f" if vectors.dtype.kind == "f" else "d"
+    rows = [
+        [one_line(sentence[:_CHARACTERS_SHOWN]), *(f"{number:{digits}}" for number in vector[:_NUMBERS_SHOWN].tolist())]
+        for sentence, vector in zip(sentences, vectors, strict=True)
+    ]
+    head = ["text", *(str(number) for number in range(min(_NUMBERS_SHOWN, width)))]
+    what = f"{width} bytes, 8 dimensions each" if vectors.dtype.kind == "u" else f"{width} dimensions"
+    table(f"First of {what}; --json or --output gives all", head, rows)
 
 
 def _open_encoder(model: str | None, precision: str, engine: str, threads: int | None) -> "Encoder":
@@ -209,13 +226,27 @@ def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:
     if source in (None, "-"):
         from xcompress.corpus.lines import bounded_lines
 
-        lines = _decode_lines("standard input", bounded_lines(sys.stdin.buffer))
+        lines = _decode_lines("standard input", bounded_lines(sys.stdin.buffer, _LONGEST_LINE))
     else:
         lines = _read_lines(Path(str(source)))
     sentences = [text for _, text in lines]
     if not sentences:
         raise InputError(f"{source or 'standard input'}: contains no text; give one text per line")
+    _warn_of_long("standard input" if source in (None, "-") else str(source), sentences)
     return sentences
+
+
+def _warn_of_long(name: str, texts: Iterable[str]) -> None:
+    """Warn once where texts are longer than what is read of them.
+
+    :param texts: the text of each line, from the first.
+    """
+    from xcompress.console import warn
+
+    numbers = [number for number, text in enumerate(texts, 1) if len(text) > LONGEST_TEXT]
+    if numbers:
+        others = f" (and {len(numbers) - 1:,} more)" if len(numbers) > 1 else ""
+        warn(f"{name}, line {numbers[0]}{others}: longer than {LONGEST_TEXT:,} characters; the rest is not read")
 
 
 def _read_column(file: Path, column: int | None) -> Iterator[Line]:
@@ -236,7 +267,7 @@ def _read_lines(file: Path) -> Iterator[Line]:
     from xcompress.corpus.lines import BrokenOffError, read_lines
 
     try:
-        yield from _decode_lines(str(file), read_lines(file))
+        yield from _decode_lines(str(file), read_lines(file, longest=_LONGEST_LINE))
     except BrokenOffError as error:
         raise InputError(f"{file}: {error}; fetch or pack it again") from error
 
@@ -246,12 +277,10 @@ def _decode_lines(name: str, lines: Iterable[bytes]) -> Iterator[Line]:
 
     :raises InputError: naming the line that is not UTF-8.
     """
-    from xcompress.corpus.lines import LONGEST
-
     for number, line in enumerate(lines, 1):
         try:
             # A line that was cut for its length may end within a character.
-            text = line.decode("utf-8", "strict" if len(line) <= LONGEST else "ignore")
+            text = line.decode("utf-8", "strict" if len(line) <= _LONGEST_LINE else "ignore")
         except UnicodeDecodeError as error:
             raise InputError(f"{name}, line {number}: not UTF-8 ({error.reason}); convert the file") from error
         yield number, text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
@@ -265,5 +294,5 @@ def _to_json(value: object) -> str:
 
 
 def _round(number: float) -> float:
-    """Round to nine digits, which tell all float32 numbers apart."""
-    return float(f"{number:.9g}")
+    """Round to nine digits, which tell all float32 numbers apart; leave whole numbers as they are."""
+    return number if isinstance(number, int) else float(f"{number:.9g}")

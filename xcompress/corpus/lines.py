@@ -14,7 +14,7 @@ from xcompress.errors import InputError
 from xcompress.sources.packed import open_packed
 
 LONGEST = 20_000
-"""Bytes of the longest line that is read, its line break included."""
+"""Bytes of the longest line that is read, its line break included, unless a reader is given another limit."""
 _LINES_PER_REPORT = 2000
 _REASONS_SHOWN = 3
 
@@ -67,19 +67,22 @@ class Tally:
             raise InputError(f"{self.path}: {self}; write {layout}, one pair per line, in UTF-8")
 
 
-def read_lines(path: Path, advance: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+def read_lines(
+    path: Path, advance: Callable[[int], None] = lambda _: None, *, longest: int = LONGEST
+) -> Iterator[bytes]:
     """Yield the lines of a file, compressed by suffix (.gz, .xz) or plain.
 
-    Of a line over `LONGEST` bytes, the first `LONGEST` + 1 are yielded and the rest is skipped.
+    Of a line over `longest` bytes, the first `longest` + 1 are yielded and the rest is skipped.
 
     :param advance: called now and then with the number of bytes of the file read since the last call.
+    :param longest: bytes of the longest line that is read whole, its line break included.
     :raises BrokenOffError: where a compressed file is damaged, after all complete lines before the damage.
     :raises InputError: when the file is missing or cannot be read, or unpacks out of proportion to its size.
     """
     number = 0
     try:
         with path.open("rb") as file:
-            for line in _read_bounded(open_packed(file, path), file, advance):
+            for line in _read_bounded(open_packed(file, path), file, advance, longest):
                 number += 1
                 yield line
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
@@ -89,22 +92,22 @@ def read_lines(path: Path, advance: Callable[[int], None] = lambda _: None) -> I
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
 
 
-def bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream, cut after `LONGEST` + 1 bytes."""
-    while line := stream.readline(LONGEST + 1):
+def bounded_lines(stream: IO[bytes], longest: int = LONGEST) -> Iterator[bytes]:
+    """Yield the lines of a stream, cut after `longest` + 1 bytes."""
+    while line := stream.readline(longest + 1):
         yield line
-        if len(line) > LONGEST:
+        if len(line) > longest:
             while line and not line.endswith(b"\n"):  # skip the rest, a bit at a time
                 line = stream.readline(1 << 16)
 
 
-def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None], longest: int) -> Iterator[bytes]:
     """Yield the lines of a stream as `bounded_lines` does, and report progress.
 
     :param file: the file under the stream, whose position is reported; a pipe has none.
     """
     reported, has_position = 0, file.seekable()
-    for count, line in enumerate(bounded_lines(stream), 1):
+    for count, line in enumerate(bounded_lines(stream, longest), 1):
         yield line
         if has_position and count % _LINES_PER_REPORT == 0:
             reported, before = file.tell(), reported

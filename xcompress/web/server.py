@@ -14,6 +14,7 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 HOST = "127.0.0.1"
+_HTTP_PORT = 80
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -43,6 +44,12 @@ MAX_THREADS = 32
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
+def host_names(port: int) -> set[str]:
+    """List how browsers name this machine and a port in the Host header: without the port where it is HTTP's own."""
+    hosts = {HOST, "localhost"}
+    return {f"{host}:{port}" for host in hosts} | (hosts if port == _HTTP_PORT else set())
+
+
 class Server(ThreadingHTTPServer):
     """Serve files on a port of 127.0.0.1 until closed.
 
@@ -63,7 +70,7 @@ class Server(ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
         self.files = dict(files)
         self.headers = {"Content-Security-Policy": policy, **HEADERS}
-        self.names = {f"{name}:{self.server_address[1]}" for name in (HOST, "localhost")}
+        self.names = host_names(self.server_address[1])
         """What a request may name as its host."""
         self._free_threads = BoundedSemaphore(MAX_THREADS)
         self._deadlines: dict[Any, float] = {}
@@ -151,7 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
         names = self.headers.get_all("Host", [])
         if len(names) == 1 and names[0].strip().lower() in self.server.names:
             return True
-        self.send_error(403, "Not a name of this server")
+        advice = f"Open it as {self.server.address}/. To forward it, use the same port number on the other machine."
+        self.send_error(403, "Not a name of this server", advice)
         return False
 
     def do_GET(self) -> None:
