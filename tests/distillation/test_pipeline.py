@@ -1,3 +1,4 @@
+import json
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.recipe import write_recipe
-from xcompress.distillation.pipeline import distill
+from xcompress.distillation.pipeline import _check_sources, distill
 from xcompress.distillation.run_folder import open_run
 from xcompress.errors import InputError
 from xcompress.files import read_json, sha256_of
@@ -164,7 +165,10 @@ def test_the_manifest_names_sources_and_versions(run: Path) -> None:
     [
         ("stages.contrast.depth_weights=[1,1,1]", "stages.contrast.depth_weights: 3 values.* applied 2 times"),
         ("student.unit_layers=3", "student.unit_layers: 3 does not divide the assistant's 4 layers"),
-        ("student.bottleneck=32", "bottleneck 32 must be between 1 and hidden_size - 1 = 31"),
+        (
+            "student.bottleneck=32",
+            "student.bottleneck: 32 is not smaller than the assistant's width 32; choose a smaller",
+        ),
     ],
 )
 def test_an_impossible_student_is_refused_before_training(
@@ -175,6 +179,42 @@ def test_an_impossible_student_is_refused_before_training(
         with pytest.raises(InputError, match=message):
             distill(load_recipe(recipe_file, [override]), folder)
         assert sorted(folder.glob("*-*")) == before and not (tmp_path / "new" / "start").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "labelled.graded=[./absent.csv]",
+            r"^labelled\.graded\.0: \./absent\.csv: no such file or folder; put it there",
+        ),
+        (
+            "vocabulary={method: trim, words: './{language}.txt'}",
+            r"^vocabulary\.words: \./en\.txt: .* \(and 2 more like it\)$",
+        ),
+        ("dev.sts=./absent", r"^dev\.sts: \./absent: no such file or folder"),
+        ("teacher.source=./absent", r"^teacher\.source: \./absent: no such file or folder"),
+    ],
+)
+def test_a_missing_source_is_refused_before_the_first_step(
+    override: str, message: str, recipe_file: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        distill(load_recipe(recipe_file, [override]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_may_have_lost_what_it_no_longer_reads(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = load_recipe(run / "recipe.yaml", ["dev.sts=./absent"])
+    with pytest.raises(InputError, match=r"dev\.sts: \./absent"):
+        _check_sources(recipe, run)
+    finished = tmp_path / "finished"
+    finished.mkdir()
+    (finished / "manifest.json").write_text(json.dumps({"recipe_hash": recipe.hash}))
+    _check_sources(recipe, finished)
+    assert not capsys.readouterr().err
 
 
 def test_a_teacher_folder_without_a_model_is_refused(recipe_file: Path, tmp_path: Path) -> None:

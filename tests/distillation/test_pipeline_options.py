@@ -341,6 +341,20 @@ def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
     assert again.stages[-1].parameters == sum(sizes.values())
 
 
+def test_a_dry_run_tells_stages_of_similar_names_apart(recipe_file: Path, tmp_path: Path) -> None:
+    stage = "{train: student, objectives: {contrast: 1}, steps: 4}"
+    recipe = load_recipe(recipe_file, [f"stages={{warm-up: {stage}, up: {stage}}}"])
+    (tmp_path / "run/1-warm-up").mkdir(parents=True)
+    (tmp_path / "run/1-warm-up/step.json").write_text("{}")
+    assert [stage.finished for stage in plan(recipe, tmp_path / "run").stages] == [True, False]
+
+
+def test_a_dry_run_knows_the_width_of_a_released_teacher_but_not_its_speed(recipe_file: Path, tmp_path: Path) -> None:
+    planned = plan(load_recipe(recipe_file, [CONTRAST, "teacher={source: 'released:small'}"]), tmp_path / "run")
+    assert planned.targets and planned.targets.megabytes is not None
+    assert planned.targets.stored_seconds is planned.targets.live_seconds is None
+
+
 def test_a_dry_run_does_not_guess_the_epochs_of_pairs_that_it_has_not_read(recipe_file: Path, tmp_path: Path) -> None:
     stage = "{train: student, objectives: {graded: 1}, epochs: 2}"
     changes = [f"stages={{labels: {stage}}}", *write_labelled(tmp_path)]

@@ -122,7 +122,7 @@ def test_a_recipe_that_cannot_be_extended_is_one_line(text: str, message: str, f
 def test_errors_name_the_file_that_set_the_key(folder: Path) -> None:
     write(folder, BASE.replace("bottleneck: 64", "bottleneck: wide"), "base.yaml")
     child = write(folder, "extends: base.yaml\nname: child\n")
-    with pytest.raises(InputError, match=r"child.yaml: student.bottleneck: .* 'wide' \(set in .*base.yaml\)"):
+    with pytest.raises(InputError, match=r"child.yaml: student.bottleneck: .* 'wide'; .* \(set in .*base.yaml\)"):
         load_recipe(child)
     with pytest.raises(InputError) as caught:
         load_recipe(child, ["student.bottleneck=broad"])

@@ -2,6 +2,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -10,7 +11,7 @@ from xcompress.errors import InputError
 from xcompress.modeling.student import Student, StudentConfig
 from xcompress.recipe import load_recipe
 from xcompress.recipe.encoders import EncoderSection, EncoderShape
-from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of
+from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of, teacher_width
 from xcompress.recipe.text import counts_json, recipe_text
 
 XLMR = "paper/xlmr_b128_ru3"
@@ -121,6 +122,35 @@ def test_the_head_is_as_wide_as_the_teacher() -> None:
     assert unknown.student.head is None
     assert unknown.student.total == student_of().total
     assert "give teacher.shape" in unknown.notes[0]
+
+
+def test_the_head_is_as_wide_as_a_teacher_that_gives_only_vectors(tmp_path: Path) -> None:
+    assert student_of("widths=head", "teacher={source: 'released:small'}").head == 768 * 384 + 384
+    np.save(tmp_path / "api.npy", np.zeros((3, 50), dtype=np.float32))
+    table = f"teacher={{source: {tmp_path}/api.npy, ensemble: [{{source: 'released:small'}}]}}"
+    assert teacher_width(load_recipe(XLMR, ["teacher.normalize=true", table])) == 434
+
+
+@pytest.mark.parametrize("source", ["python:usem:encode", "absent.npy", "released:huge"])
+def test_a_head_of_unknown_width_asks_for_no_shape_where_none_is_allowed(source: str) -> None:
+    counted = count_parameters(load_recipe(XLMR, ["widths=head", f"teacher={{source: '{source}'}}"]))
+    assert counted.student is not None and counted.student.head is None
+    assert counted.notes[0] == "head: its width is the teacher's, known once teacher has given a vector"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no table",
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'",
+        b"\x93NUMPY\x01\x00\x0f\x00{'descr': '<f4'",
+        b"\x93NUMPY\x09\x00",
+    ],
+)
+def test_a_damaged_table_of_vectors_has_no_width(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "api.npy").write_bytes(content)
+    assert teacher_width(load_recipe(XLMR, [f"teacher={{source: {tmp_path}/api.npy}}"])) is None
 
 
 def test_layers_and_rows_may_come_from_other_encoders() -> None:

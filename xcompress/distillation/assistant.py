@@ -36,7 +36,7 @@ from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe
-from xcompress.sources import resolve
+from xcompress.sources import fingerprint, resolve
 from xcompress.sources.python_code import PYTHON
 from xcompress.vocab.student import count_tokens, replace_token_embeddings, seen_tokens, trim_student
 from xcompress.vocab.train import retrain, train_new_tokenizer
@@ -117,7 +117,7 @@ def start_step(
     :param reference: None for a student that starts from scratch, which this step then makes.
     :param data: called when the step is built.
     """
-    key = {
+    key: dict[str, object] = {
         "version": __version__,
         "corpus": corpus.step.key,
         "assistant": reference.key if reference else recipe.student.model_dump(by_alias=True),
@@ -127,10 +127,20 @@ def start_step(
         "normalize": recipe.normalizes,
         "seed": recipe.seed,
     }
+    if words := _local_word_lists(recipe):  # absent otherwise, so that the keys of earlier versions stay valid
+        key["word lists"] = words
     text = ConcatSequence([Sentences(corpus.train, side) for side in SIDES])
     if reference is None:
         return run.step("start", key, partial(_build_scratch_student, recipe, text, data))
     return run.step("start", key, partial(_build_assistant, recipe, text, data, reference))
+
+
+def _local_word_lists(recipe: Recipe) -> list[str]:
+    """Hash the word lists that trimming reads, without those in wheels: their references name a version."""
+    if recipe.vocabulary.method != "trim":
+        return []
+    sources = recipe.vocabulary.word_lists(recipe.languages)
+    return [fingerprint(source) for source in sources if not source.startswith("wheel:")]
 
 
 def _build_scratch_student(

@@ -29,7 +29,8 @@ class DevScores:
     """Scores by language, in percent."""
 
     spearman: Mapping[str, float]
-    """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences; empty if no T."""
+    """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences; empty if no T.
+    Languages with fewer than two pairs have none."""
     retrieval: Mapping[str, float]
     """How often the nearest neighbour is the translation, mean of both directions."""
     sts: Mapping[str, float]
@@ -56,7 +57,7 @@ def dev_scores(vectors_of: VectorsOf, dev: DevSet) -> DevScores:
     for language, pairs in sorted(by_language.items()):
         sources = np.stack([vectors[pair.source] for pair in pairs])
         targets = np.stack([vectors[pair.target] for pair in pairs])
-        if dev.teacher:
+        if dev.teacher and len(pairs) > 1:
             teacher = dev.teacher([pair.source for pair in pairs])
             agreement[language] = spearman(
                 cosine_matrix(teacher, teacher).ravel(), cosine_matrix(sources, targets).ravel()

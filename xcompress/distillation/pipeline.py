@@ -37,11 +37,12 @@ from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import pairs_per_worker
 from xcompress.distillation.training_data import TrainingData, prepare_training_data
 from xcompress.errors import InputError
-from xcompress.files import as_path, hash_of, read_json, sha256_of, whole_folder, write_json, write_text
+from xcompress.files import as_path, hash_of, read_json, read_mapping, sha256_of, whole_folder, write_json, write_text
 from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import teacher_width
+from xcompress.recipe.validation import problems
 
 RECIPE = "recipe.yaml"
 LIBRARIES = (
@@ -63,10 +64,11 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     :param tensorboard: write TensorBoard logs to its folder tensorboard/.
     :param processes: that filter a large text; None for one on each core that this process may use.
     :returns: the run folder, with student/, assistant/, reference/, recipe.yaml and manifest.json.
-    :raises InputError: when a source cannot be fetched or read, or the folder cannot be used.
+    :raises InputError: when a source is missing or cannot be fetched or read, or the folder cannot be used.
     :raises XCompressError: when the disk is full, another worker ends, or training diverges or collapses.
     """
-    _check_sources(recipe, folder)
+    with explain_failures(folder):
+        _check_sources(recipe, folder)
     with explain_failures(folder), watch_workers(), open_run(folder) as run:
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check the stages against its shape.
         encoders = find_encoders(recipe)
@@ -132,15 +134,32 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
 
 
 def _check_sources(recipe: Recipe, folder: Path) -> None:
-    """Refuse a model inside the run folder, which the run replaces; warn of a teacher that lacks a language."""
+    """Refuse a model inside the run folder, which the run replaces, and what `recipe validate` finds.
+
+    Warn of a teacher that lacks a language.
+    """
     for key, encoder in recipe.encoders.items():
         if as_path(encoder.source).resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{key}.source: {encoder.source} is inside the run folder; choose another --run")
+    # Hours may pass before the last source is read. A finished run may have lost those that it no longer needs. Other
+    # hosts follow the first one: where only they lack a file, the step that reads it says so.
+    is_checked = distributed.is_main() and not _is_finished(recipe, folder)
+    found = distributed.of_all(problems(recipe) if is_checked else [])[0]
+    if found:
+        more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
+        raise InputError(f"{found[0]}{more}")
     source = recipe.teacher.source if recipe.teacher else ""
     if source.startswith(RELEASED):
         known = read_manifest(released_folder(source.removeprefix(RELEASED))).get("languages", [])
         if unknown := [language for language in recipe.languages if language not in known]:
             warn(f"teacher.source: {source} was not made for {', '.join(unknown)}; take a teacher that knows them")
+
+
+def _is_finished(recipe: Recipe, folder: Path) -> bool:
+    """Tell whether the folder has the manifest of a run of this recipe; its steps are checked later."""
+    with suppress(InputError):  # no manifest, or a damaged one
+        return bool(read_mapping(folder / MANIFEST).get("recipe_hash") == recipe.hash)
+    return False
 
 
 def _student_config(recipe: Recipe, reference: Step | None) -> StudentConfig:

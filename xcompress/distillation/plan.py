@@ -128,9 +128,9 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
             counts.assistant if stage.train == "assistant" else counts.student,
             sum((pairs or lines).values()),
             flops,
-            finished=any(folder.glob(f"*-{name}/{STEP}")),
+            finished=(folder / f"{number}-{name}" / STEP).is_file(),
         )
-        for name, stage in recipe.stages.items()
+        for number, (name, stage) in enumerate(recipe.stages.items(), 1)
     ]
     return Plan(
         folder=str(folder),
@@ -207,12 +207,15 @@ def _plan_targets(recipe: Recipe, folder: Path, pairs: int, flops: float) -> Pla
         check_disk(folder, texts, width)
     if width is None:
         return PlannedTargets(chosen, None, None, None)
-    shapes = [shape for shape in map(shape_of, recipe.teacher.members.values()) if shape]
-    multiply_adds = sum(count(shape).encoder for shape in shapes)
-    seconds_each = OVERHEAD * 2 * _tokens_of_text(recipe) * multiply_adds / flops
+    megabytes = round(texts.most_stored * width * BYTES_STORED / 1e6)
+    shapes = [shape_of(member) for member in recipe.teacher.members.values()]
+    known = [shape for shape in shapes if shape]
+    if len(known) < len(shapes):  # such as a released model, which says the width of its vectors alone
+        return PlannedTargets(chosen, megabytes, None, None)
+    seconds_each = OVERHEAD * 2 * _tokens_of_text(recipe) * sum(count(shape).encoder for shape in known) / flops
     return PlannedTargets(
         chosen=chosen,
-        megabytes=round(texts.most_stored * width * BYTES_STORED / 1e6),
+        megabytes=megabytes,
         stored_seconds=round(texts.most_stored * seconds_each),
         live_seconds=round(texts.live * seconds_each),
     )
@@ -282,8 +285,11 @@ def show(planned: Plan) -> None:
             f"{targets.chosen}"
         )
     say(f"tokens of the text, at most: {_number(planned.token_megabytes, 1000, ' GB')} on disk")
-    head = ("stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", "")
-    table("dry run: memory and time are estimates", head, _rows(planned.stages))
+    head = ["stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", ""]
+    rows = list(_rows(planned.stages))
+    if not any(stage.finished for stage in planned.stages):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    table("dry run: memory and time are estimates", head, rows)
 
 
 def _format_counts(by_language: Mapping[str, int]) -> str:

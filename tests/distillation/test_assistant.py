@@ -1,0 +1,68 @@
+"""The key of the start step."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.recipe import small_recipe, write_monolingual
+from xcompress.distillation.assistant import start_step
+from xcompress.distillation.data.corpus import Corpus, corpus_step
+from xcompress.distillation.run_folder import Build, Key, Run
+from xcompress.distillation.teachers.ensemble import Encoders
+from xcompress.recipe import Recipe
+
+
+class StopError(Exception):
+    """Ends a step where it would be built."""
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> list[Key]:
+    """The keys of the start steps that are asked for; none is built."""
+    seen: list[Key] = []
+    step = Run.step
+
+    def record(run: Run, name: str, key: Key, build: Build, together: bool = True) -> object:
+        if name != "start":
+            return step(run, name, key, build, together)
+        seen.append(key)
+        raise StopError
+
+    monkeypatch.setattr(Run, "step", record)
+    return seen
+
+
+def start(recipe: Recipe, folder: Path) -> None:
+    run = Run(folder / "run")
+    corpus: Corpus = corpus_step(recipe, run, None)
+    with pytest.raises(StopError):
+        # The corpus step stands for the reference step, of which only the key is read.
+        start_step(recipe, run, corpus, Encoders(None, None, None, None), corpus.step, lambda: pytest.fail("built"))
+
+
+def test_an_edited_word_list_changes_the_key_of_the_start_step(tmp_path: Path, keys: list[Key]) -> None:
+    words, _ = write_monolingual(tmp_path / "words")
+    recipe = small_recipe(tmp_path, words.replace("keep", "trim"))
+    start(recipe, tmp_path)
+    start(recipe, tmp_path)
+    assert keys[0] == keys[1]
+    (tmp_path / "words/de.txt").write_text("und\n")
+    start(recipe, tmp_path)
+    assert keys[2] != keys[0]
+
+
+@pytest.mark.parametrize(
+    "vocabulary",
+    ["{method: keep}", "{method: trim}", "{method: trim, words: 'wheel:wordfreq==3.1.1/wordfreq/{language}.txt'}"],
+)
+def test_other_keys_of_the_start_step_are_those_of_earlier_versions(
+    vocabulary: str, tmp_path: Path, keys: list[Key]
+) -> None:
+    start(small_recipe(tmp_path, f"vocabulary={vocabulary}"), tmp_path)
+    assert "word lists" not in keys[0]
+
+
+def test_a_kept_vocabulary_reads_no_word_lists(tmp_path: Path, keys: list[Key]) -> None:
+    words, _ = write_monolingual(tmp_path / "words")
+    start(small_recipe(tmp_path, words), tmp_path)
+    assert "word lists" not in keys[0]

@@ -1,0 +1,22 @@
+"""Dev scores of little text."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompress.corpus.pairs import Pair
+from xcompress.distillation.dev import DevSet, dev_scores
+
+
+def by_length(texts: Sequence[str]) -> NDArray[np.float32]:
+    return np.array([[len(text), 1.0, len(text) % 3] for text in texts], dtype=np.float32)
+
+
+def test_a_language_with_one_held_out_pair_has_no_rank_correlation() -> None:
+    pairs = [Pair("one", "eins", "de", ""), Pair("three", "drei", "de", ""), Pair("one", "un", "fr", "")]
+    scores = dev_scores(by_length, DevSet(pairs, by_length, None))
+    assert scores.spearman.keys() == {"de"} and np.isfinite(scores.spearman["de"])
+    assert scores.retrieval.keys() == {"de", "fr"}
+    alone = dev_scores(by_length, DevSet(pairs[2:], by_length, None))
+    assert alone.means() == {"retrieval": 100}
