@@ -18,16 +18,16 @@ of layers are, beside one large product of square matrices in bfloat16: that is 
 
 import argparse
 import json
+import pickle
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import partial
 from io import StringIO
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,7 @@ from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import Job, train
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.modeling.student import Student, encode, read_config
+from xcompress.python_process import python_command
 from xcompress.recipe import Stage, load_recipe
 
 SEED = 1
@@ -240,18 +241,23 @@ def train_once(name: str, task: Task) -> tuple[float, float]:
     return speed, held_out_loss(task, student)
 
 
-def measure(task: Task, rounds: int) -> list[Result]:
-    """Train with each library in turn, `rounds` times."""
+def measure(task: Task, rounds: int, folder: Path) -> list[Result]:
+    """Train with each library in turn, `rounds` times.
+
+    A training leaves its number format in the environment and in accelerate's state, which the next one would take. So
+    each has a process of its own, which reads the task from a file in the folder.
+    """
+    (folder / "task.pickle").write_bytes(pickle.dumps(task))
     names = [name for name in LIBRARIES if name != THEIRS_BF16 or has_bf16()]
     speeds: dict[str, list[float]] = {name: [] for name in names}
     losses: dict[str, float] = {}
-    # A training leaves its number format in the environment and in accelerate's state, which the next one would take.
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
-        for _ in range(rounds):
-            for name in names:
-                speed, loss = fresh.submit(train_once, name, task).result()
-                speeds[name].append(speed)
-                losses.setdefault(name, loss)
+    for _ in range(rounds):
+        for name in names:
+            command = python_command(str(Path(__file__)), str(folder / "task.pickle"), "--train", name)
+            printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+            speed, loss = json.loads(printed.splitlines()[-1])
+            speeds[name].append(speed)
+            losses.setdefault(name, loss)
     return [Result(name, speeds[name], losses[name]) for name in names]
 
 
@@ -316,7 +322,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="say what steps of xcompress spend their time on")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--train", choices=LIBRARIES, help=argparse.SUPPRESS)  # RUN is the task then
     options = parser.parse_args()
+    if options.train:
+        emit(json.dumps(train_once(options.train, pickle.loads(options.run.read_bytes()))))
+        return
     if options.steps < 4:
         parser.error("--steps: at least 4")
     with tempfile.TemporaryDirectory() as folder:
@@ -324,7 +334,7 @@ def main() -> None:
         if options.profile:
             spent = profile_steps(task)
         else:
-            results = measure(task, options.rounds)
+            results = measure(task, options.rounds, Path(folder))
     if options.profile and options.json:
         emit(json.dumps(asdict(spent), indent=2))
     elif options.profile:

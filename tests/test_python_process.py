@@ -37,6 +37,7 @@ ALLOWED = {
     "benchmarks/demo.py": "xcompress",
     "benchmarks/clients.py": "pytest",
     "benchmarks/scale.py": "python_command",
+    "benchmarks/train_speed.py": "python_command",
     "xcompress/processes.py": "PYTHONSAFEPATH",
     "xcompress/distillation/hardware.py": "get_start_method",  # asks how torch starts those that load batches
 }
