@@ -38,7 +38,8 @@ def in_plain_words(
         case "string_type":
             return "not a text", _text_for(value)
         case "literal_error":
-            choices = _choices(str(context["expected"]))
+            # pydantic joins them in a text, such as `'mean', 'max' or 'cls'`
+            choices = [choice.strip("'") for choice in re.split(r", | or ", str(context["expected"]))]
             near = difflib.get_close_matches(str(value), choices, n=1)
             return f"not one of {', '.join(choices)}", f"did you mean {near[0]}?" if near else "choose one of them"
         case "int_type" | "int_parsing" | "int_from_float":
@@ -71,8 +72,3 @@ def _text_for(value: object) -> str:
     if value is None or isinstance(value, Mapping | list):
         return "write one text"
     return f"quote it: {short_repr(str(value))}"
-
-
-def _choices(expected: str) -> list[str]:
-    """Split pydantic's list of choices, such as `'mean', 'max' or 'cls'`."""
-    return [choice.strip("'") for choice in re.split(r", | or ", expected)]
