@@ -213,12 +213,15 @@ class LineTicker(Ticker):
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table on standard output: text in the first column, figures in the others."""
+    """Print a table on standard output: text in the first column, figures in the others.
+
+    In a narrow terminal text and long cells wrap, and a table that is still too wide is cut into several.
+    """
     head = [*map(printable, head)]
     lines = [[*map(printable, row)] for row in rows]
     cells = [[row[number] for row in lines if number < len(row)] for number in range(len(head))]
     widths = whole = [max(map(cell_len, [name, *column])) for name, column in zip(head, cells, strict=True)]
-    # A table that is too wide is cut into several: rich would narrow all columns alike, down to nothing.
+    # Set the widths: rich would narrow the columns of figures down to nothing where a text is long.
     if sum(whole) + len(whole) * _BORDERS + 1 > _out.width:
         widths = [min(whole[0], _LEAST_TEXT)]
         most = _out.width - widths[0] - 2 * _BORDERS - 1

@@ -175,9 +175,10 @@ def bench(
 
 
 def _refuse_others(context: typer.Context, allowed: set[str], why: str) -> None:
-    """Refuse the options that are given but not allowed; where a default is meant for another use, it is ignored.
+    """Refuse what the user gave beside some parameters.
 
-    :raises InputError: naming the first.
+    :param allowed: names of the parameters that may be given.
+    :raises InputError: naming the first other one.
     """
     for name in context.params:
         source = context.get_parameter_source(name)
