@@ -118,6 +118,33 @@ def test_a_path_that_nothing_can_have_is_one_line(
     assert [entry.name for entry in working_folder.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("path", [".", "..", "/", "folder/.."])
+@pytest.mark.parametrize("write", [write_folder, files.prepare_target], ids=["write", "prepare"])
+def test_a_folder_without_a_name_is_refused_before_the_work(
+    write: Callable[[Path], None], path: str, working_folder: Path
+) -> None:
+    Path("folder").mkdir()
+    with pytest.raises(InputError, match=r"^\S+: has no name of its own, .*; name a folder inside it$"):
+        write(Path(path))
+    assert [entry.name for entry in working_folder.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("path", ["../inner", "../../outer", "absolute"])
+def test_the_current_folder_is_not_replaced(path: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = working_folder / "outer" / "inner"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    with pytest.raises(InputError, match=r"is or holds the current folder, so it cannot be replaced; name a folder"):
+        files.prepare_target(inner if path == "absolute" else Path(path))
+    files.prepare_target(Path("../inner2"))
+
+
+def test_files_may_be_added_to_the_current_folder(working_folder: Path) -> None:
+    files.check_target(Path())
+    write_folder(Path() / "folder")
+    assert [entry.name for entry in working_folder.iterdir()] == ["folder"]
+
+
 def test_a_folder_that_cannot_be_entered_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lstat(path: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))

@@ -72,6 +72,14 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
+def free_bytes(path: Path) -> int:
+    """Return the free bytes of the disk that a path is on, or would be on."""
+    existing = path.resolve()
+    while not existing.exists():
+        existing = existing.parent
+    return shutil.disk_usage(existing).free
+
+
 def megabytes(size: float) -> str:
     """Format a size in bytes as megabytes (10^6 bytes) with one decimal, such as `22.5 MB`."""
     return f"{size / 1e6:.1f} MB"
@@ -96,9 +104,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder; it replaces `path` on success, and is removed on failure.
 
-    :raises InputError: when `path` cannot be written, or another process is writing it.
+    :raises InputError: when `path` has no name or cannot be written, or another process is writing it.
     """
     check_target(path)
+    _check_name(path)
     if path.is_file():
         raise InputError(f"{path}: is a file; name a folder")
     with scratch_folder(path) as scratch:
@@ -113,12 +122,20 @@ def whole_folder(path: Path) -> Iterator[Path]:
 def check_target(path: Path) -> None:
     """Refuse a path that no file or folder can have, before the work that is to be written there.
 
+    The current folder is allowed, as files may be added to it.
+
     :raises InputError: when it lies below a file or in a folder that cannot be entered, is too long or starts with ~.
     """
     if path.parts[:1] and path.parts[0].startswith("~"):
         raise InputError(f"{path}: ~ is not replaced by a home folder here; write the whole path")
     with explain_write_error(path, every=True), suppress(FileNotFoundError):
         path.lstat()
+
+
+def _check_name(path: Path) -> None:
+    """Refuse `.`, `..` and `/`: a folder that is written as a whole is written under another name, then renamed."""
+    if path.name in ("", ".."):
+        raise InputError(f"{path}: has no name of its own, so it cannot be replaced; name a folder inside it")
 
 
 def check_writable(path: Path) -> None:
@@ -153,21 +170,29 @@ def check_encoding(path: Path) -> None:
 def prepare_target(path: Path) -> None:
     """Check the path of a folder, remove what killed writers of it left, and put back a folder that was moved away.
 
-    :raises InputError: when nothing can be written there, or another process is writing it.
+    :raises InputError: when it has no name, holds the current folder, nothing can be written there, or another process
+        is writing it.
     """
     check_encoding(path)
     check_target(path)
+    _check_name(path)
+    with explain_write_error(path, every=True):
+        holds_current = Path.cwd().is_relative_to(os.path.realpath(path))
+    if holds_current:  # a relative path would lead elsewhere when the folder has been moved away
+        raise InputError(f"{path}: is or holds the current folder, so it cannot be replaced; name a folder inside it")
     label = _label(path.name)
     if _leftovers(path.parent).get(label):
         with explain_write_error(path), _lock(path, 0) as is_ours:
-            _discard_leftovers(path.parent, label if is_ours else None)
+            if is_ours:
+                _discard_leftovers(path.parent, label)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed writers left in a folder, and put back what they had moved away; skip living writers."""
     for label in _leftovers(folder):
         with suppress(InputError), _lock(folder / label, 0) as is_ours:
-            _discard_leftovers(folder, label if is_ours else None)
+            if is_ours:
+                _discard_leftovers(folder, label)
 
 
 @contextmanager
@@ -250,9 +275,9 @@ def _leftovers(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _discard_leftovers(folder: Path, label: str | None) -> None:
+def _discard_leftovers(folder: Path, label: str) -> None:
     """Remove the scratch folders of a label, whose lock this process holds."""
-    for leftover in _leftovers(folder).get(label or "", ()):
+    for leftover in _leftovers(folder).get(label, ()):
         _discard(leftover)
 
 

@@ -46,6 +46,15 @@ def test_json_and_a_size() -> None:
     assert small["vocabulary"]["held_out"][0]["unknown_after"] == 0
 
 
+def test_prefixes_are_kept() -> None:
+    arguments = ("student", "--text", "text.txt", "--output", "small", "--json")
+    kept = [
+        json.loads(run(*arguments, *prefixes).stdout)["rows_after"]
+        for prefixes in ((), ("--prefix", "hebben: "), ("--prefix", "hebben: ", "--prefix", "school: "))
+    ]
+    assert kept == sorted(set(kept))
+
+
 def test_without_languages_and_text_it_says_what_to_add() -> None:
     failure = run("student").exception
     assert isinstance(failure, InputError)

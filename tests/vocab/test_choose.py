@@ -7,6 +7,7 @@ from tokenizers import Tokenizer, models
 
 from tests.helpers.student import make_tokenizer
 from tests.helpers.vocabularies import GERMAN, make, sentences, text_file
+from tests.vocab.watched import WatchedTokenizer
 from xcompress.errors import InputError
 from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.count import TokenCounts, count_file, count_words
@@ -97,6 +98,15 @@ def test_the_report_measures_held_out_text() -> None:
     assert measured.unknown_after == tokens.count("[UNK]") / len(tokens) > 0
     assert measured.pieces_per_word_after == len(tokens) / 4
     assert json.loads(json.dumps(report.to_json()))["counted"] == ["text"]
+
+
+def test_long_held_out_texts_are_tokenized_a_few_at_a_time_and_measured_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = WatchedTokenizer(make("wordpiece"))
+    counted = count_of(make("wordpiece"), ["der Zug"], held_out=("der Hafen", "€ der") * 20)
+    whole = choose_tokens(make("wordpiece"), [counted], size=3).report
+    monkeypatch.setattr("xcompress.vocab.student.CHUNK_CHARACTERS", 50)
+    assert choose_tokens(tokenizer, [counted], size=3).report == whole  # type: ignore[arg-type]
+    assert max(tokenizer.characters) <= 50 < sum(tokenizer.characters)
 
 
 def test_unknown_characters_cost_the_same_as_before() -> None:

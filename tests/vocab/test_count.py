@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.vocabularies import make, text_file
+from tests.vocab.watched import WatchedTokenizer
 from xcompress.errors import InputError
 from xcompress.vocab.count import count_file, count_words
 
@@ -56,11 +57,24 @@ def test_every_twentieth_line_of_a_text_is_held_out(tmp_path: Path) -> None:
 
 def test_only_so_many_lines_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xcompress.vocab.count.HELD_OUT_AT_MOST", 2)
-    monkeypatch.setattr("xcompress.vocab.count.CHUNK", 30)
     tokenizer = make("wordpiece")
     counted = count_file(tokenizer, text_file(tmp_path, ["der"] * 100))
     assert len(counted.held_out) == 2
     assert counted.seen.sum() == 98
+
+
+def test_long_lines_are_tokenized_a_few_at_a_time_and_counted_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = text_file(tmp_path, [f"der Zug {'Hafen ' * (number % 7)}" for number in range(90)])
+    whole = count_file(make("wordpiece"), path)
+    monkeypatch.setattr("xcompress.vocab.student.CHUNK_CHARACTERS", 100)
+    tokenizer = WatchedTokenizer(make("wordpiece"))
+    parts = count_file(tokenizer, path)  # type: ignore[arg-type]
+    assert max(tokenizer.characters) <= 100 < sum(tokenizer.characters)
+    assert parts.held_out == whole.held_out
+    assert np.array_equal(parts.seen, whole.seen)
+    assert np.array_equal(parts.shares, whole.shares)
 
 
 def test_compressed_text_with_columns_is_read(tmp_path: Path) -> None:

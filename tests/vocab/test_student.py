@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from tests.helpers.student import make_tokenizer
+from tests.vocab.watched import WatchedTokenizer
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
@@ -37,6 +39,17 @@ def test_counts_are_of_tokens_in_the_text(unigram: Tokenizer) -> None:
     expected = unigram.encode(GERMAN[0], add_special_tokens=False).ids
     assert counts.sum() == 2 * len(expected)
     assert all(counts[token] >= 2 for token in expected)
+
+
+def test_texts_are_counted_a_few_at_a_time(unigram: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [*GERMAN * 20, " ".join(GERMAN * 9)]
+    whole = count_tokens(unigram, texts, 1000)
+    for limit, value in (("CHUNK", 7), ("CHUNK_CHARACTERS", 100)):
+        monkeypatch.setattr(f"xcompress.vocab.student.{limit}", value)
+        watched = WatchedTokenizer(unigram)
+        assert np.array_equal(count_tokens(watched, texts, 1000), whole)  # type: ignore[arg-type]
+    *several, alone = watched.characters
+    assert max(several) <= 100 < alone == len(texts[-1])
 
 
 def test_trimmed_tokenizer_segments_kept_text_as_before_and_stands_alone(unigram: Tokenizer) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -199,6 +200,38 @@ def test_prompts_and_tokens_that_other_files_name_are_kept(inside: Path) -> None
     assert "[unused4]" not in vocabulary
 
 
+@pytest.mark.parametrize("kind", ["byte_level", "unigram"])
+def test_text_is_counted_in_lower_case_where_the_model_reads_it_so(kind: str, inside: Path) -> None:
+    folder = save_model(inside / "model", kind)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 64, "do_lower_case": True})
+    write_json(folder / "config_sentence_transformers.json", {"prompts": {"query": "HEBBEN: "}})
+    text_file(inside, [text.upper() for text in GERMAN])
+    trim_model("model", Path("small"), texts=[Path("text.txt")])
+    texts = [*GERMAN, "HEBBEN: Zug"]
+    pair = (SentenceTransformer(str(folder), device="cpu").encode(texts) for folder in (folder, Path("small")))
+    assert cosines(*pair).min() > 0.99999
+    for name in ("normalizer", "truncation"):
+        assert read_json(Path("small/tokenizer.json"))[name] == read_json(folder / "tokenizer.json")[name]
+
+
+def test_tokens_of_prefixes_are_kept(inside: Path) -> None:
+    folder = save_model(inside / "model", "unigram")
+    save_student(inside / "student", vocab_size=make("unigram").get_vocab_size())
+    make("unigram").save(str(inside / "student" / "tokenizer.json"))
+    for model in (folder, inside / "student"):
+        for prefixes in ((), ("hebben: ", "school: ")):
+            trim_model(str(model), Path("small"), texts=[Path("text.txt")], prefixes=prefixes)
+            before, after = (Tokenizer.from_file(str(place / "tokenizer.json")) for place in (model, Path("small")))
+            alike = [before.encode(text).tokens == after.encode(text).tokens for text in ("hebben: ", "school: ")]
+            assert alike == [bool(prefixes)] * 2
+
+
+def test_a_prefix_that_cannot_be_printed_is_refused(inside: Path) -> None:
+    save_model(inside / "model", "unigram")
+    with pytest.raises(InputError, match=r"prefix: holds U\+DC80, which cannot be printed; give another"):
+        trim_model("model", Path("small"), texts=[Path("text.txt")], prefixes=["\udc80"])
+
+
 def test_tokens_that_transformers_would_add_get_their_row(inside: Path) -> None:
     folder = save_model(inside / "model", "wordpiece", more_rows=1)
     settings = read_json(folder / "tokenizer_config.json")
@@ -223,7 +256,14 @@ def test_a_transformer_in_a_folder_of_its_own_is_found(inside: Path) -> None:
     (folder / "1_Pooling").rename(nested / "1_Pooling")
     (nested / "2_Dense").mkdir()
     (nested / "2_Dense" / "pytorch_model.bin").write_text("not the encoder's")
+    outdated = ("0_Transformer/model.gguf", "0_Transformer/openvino/model.bin", "onnx/model.onnx", "vocab.txt")
+    for name in (*outdated, "model.tflite", "tokenizer.json"):
+        (nested / name).parent.mkdir(exist_ok=True)
+        (nested / name).write_text("old")
     trimmed = trim_model("model", Path("small"), texts=[Path("text.txt")])
+    folders = ("0_Transformer/model.gguf", "0_Transformer/openvino/", "model.tflite", "onnx/")
+    assert trimmed.left_out == (*folders, "tokenizer.json", "vocab.txt")
+    assert not any((Path("small") / name).exists() for name in trimmed.left_out)
     assert read_json(Path("small/0_Transformer/config.json"))["vocab_size"] == trimmed.rows_after
     assert Path("small/2_Dense/pytorch_model.bin").is_file()
     assert trimmed.bytes_after < trimmed.bytes_before
@@ -260,19 +300,20 @@ def test_what_a_killed_trim_left_is_removed(inside: Path) -> None:
 
 
 def test_other_folders_are_not_overwritten(inside: Path) -> None:
-    save_model(inside / "model", "wordpiece")
+    save_model(inside / "models" / "model", "wordpiece")
     (inside / "mine").mkdir()
     (inside / "mine" / "letter.txt").write_text("mine")
     (inside / "file").write_text("mine")
     for place, message in [
         ("mine", "mine: is not empty and was not written by trim; name another"),
         ("file", "file: is a file"),
-        ("model", "model: overlaps the model's own folder"),
-        ("model/inner", "overlaps the model's own folder"),
-        (".", "overlaps the model's own folder"),
+        ("models/model", "model: overlaps the model's own folder"),
+        ("models/model/inner", "overlaps the model's own folder"),
+        ("models", "models: overlaps the model's own folder"),
+        (".", r"\.: has no name of its own, so it cannot be replaced; name a folder inside it"),
     ]:
         with pytest.raises(InputError, match=message):
-            trim_model("model", Path(place), languages=["de"])
+            trim_model("models/model", Path(place), languages=["de"])
     assert (inside / "mine" / "letter.txt").read_text() == "mine"
 
 
@@ -373,6 +414,7 @@ def test_a_link_inside_the_model_is_copied_as_a_file(inside: Path) -> None:
         ("special_tokens_map.json", "5"),
         ("tokenizer_config.json", '{"added_tokens_decoder": {"a": 1}}'),
         ("tokenizer_config.json", '{"added_tokens_decoder": {"5": {"content": 5}}}'),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"900": {"content": "", "special": true}}}'),
     ],
 )
 def test_a_damaged_file_is_one_line(name: str, text: str, inside: Path) -> None:

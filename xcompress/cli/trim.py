@@ -37,6 +37,13 @@ def trim(
             parser=whole_number("--min-count", 1, 10**12),
         ),
     ] = 1,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Prompt that will stand before sentences, such as 'query: ', where the model's folder names none: "
+            "keep its tokens; repeatable."
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: <model>-<languages>.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -47,12 +54,16 @@ def trim(
 
     Example:  xcompress trim sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2 --languages de,en
 
+    Example:  xcompress trim intfloat/multilingual-e5-small --languages tr --prefix "query: " --prefix "passage: "
+
     Example:  xcompress trim path/to/model --languages de --text mails.txt.gz --vocabulary 20000 --output small
     """
     from xcompress.vocab.trim import trim_model
 
     codes = list(dict.fromkeys(language_codes(languages)))
-    trimmed = trim_model(model, output, languages=codes, texts=text or [], size=vocabulary, min_count=min_count)
+    trimmed = trim_model(
+        model, output, languages=codes, texts=text or [], size=vocabulary, min_count=min_count, prefixes=prefix or []
+    )
     if json:
         from json import dumps
 

@@ -18,7 +18,7 @@ from xcompress.bundle.integrity import external_files
 from xcompress.bundle.manifest import graphs_of
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
-from xcompress.files import prepare_target, read_json, whole_folder, write_json
+from xcompress.files import prepare_target, read_json, size_of, whole_folder, write_json
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BUILDS, find_package, runtime_files, version_of
 
@@ -104,7 +104,7 @@ def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Pa
             ],
             "onnxruntime_web": version_of(package),
             "files": files,
-            "download": _size_of(target) - _size_of(target / "ort"),
+            "download": size_of(target) - size_of(target / "ort"),
             "contents": sorted(_file_names(target)),
         }
         write_json(target / DESCRIPTION, description)
@@ -143,8 +143,6 @@ def _component_types(component: str, config: Mapping[str, Any] | None) -> Iterat
 
 def _check_replaceable(folder: Path) -> None:
     """Refuse a folder with files that no demo wrote."""
-    if folder.resolve() == Path.cwd():
-        raise InputError(f"{folder}: the current folder cannot be replaced; name a folder inside it")
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -181,10 +179,6 @@ def _copy_runtimes(package: Path, target: Path) -> dict[str, Any]:
         download = wasm["packed"] + sum(files[name].stat().st_size for name in scripts)
         runtimes[device] = {"script": {"path": f"ort/{build.script}"}, "wasm": wasm, "download": download}
     return runtimes
-
-
-def _size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _copy_bundle(encoder: Encoder, bundle: Path, target: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from xcompress.errors import InputError
 from xcompress.vocab.count import TokenCounts
-from xcompress.vocab.student import trim_tokenizer
+from xcompress.vocab.student import encode_ids, split_chunks, trim_tokenizer
 from xcompress.vocab.tokenizer_json import (
     ASCII,
     SurfaceForms,
@@ -149,8 +149,11 @@ def _measure_held_out(before: Tokenizer, after: Tokenizer, counts: TokenCounts) 
     unknown_rates, tokens_per_word = [], []
     for tokenizer in (before, after):
         unknown = unknown_id(tokenizer_to_json(tokenizer)["model"])
-        encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        ids = [number for encoding in encodings for number in encoding.ids]
-        unknown_rates.append(sum(number == unknown for number in ids) / max(len(ids), 1))
-        tokens_per_word.append(len(ids) / max(words, 1))
+        tokens = unknown_tokens = 0
+        for chunk in split_chunks(texts):
+            ids, _ = encode_ids(tokenizer, chunk)
+            tokens += len(ids)
+            unknown_tokens += 0 if unknown is None else int(np.count_nonzero(ids == unknown))
+        unknown_rates.append(unknown_tokens / max(tokens, 1))
+        tokens_per_word.append(tokens / max(words, 1))
     return HeldOut(counts.name, len(texts), words, *unknown_rates, *tokens_per_word)

@@ -1,9 +1,8 @@
 """Count the tokens of a language's frequent words or of a text file, and hold some text out of the count."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from xcompress.corpus.lines import LONGEST, BrokenOffError, read_lines
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.errors import InputError
 from xcompress.sources import resolve
-from xcompress.vocab.student import CHUNK, id_range
+from xcompress.vocab.student import CHUNK, encode_ids, id_range, split_chunks
 
 WORD_LISTS = "wheel:wordfreq==3.1.1/wordfreq/data"
 ALWAYS_COUNTED = 10_000
@@ -98,17 +97,21 @@ def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
     counter, held_out = _Counter(tokenizer), list[str]()
     with bar(f"{path.name}: bytes read", size) as ticker:
-        lines = _read_text(path, ticker)
-        while chunk := list(islice(lines, CHUNK)):
-            excluded = chunk[HELD_OUT - 1 :: HELD_OUT][: HELD_OUT_AT_MOST - len(held_out)]
-            held_out += excluded
-            del chunk[HELD_OUT - 1 : HELD_OUT * len(excluded) : HELD_OUT]
-            texts = [column for line in chunk for column in line.split("\t")]
+        for texts in split_chunks(_counted_columns(_read_text(path, ticker), held_out)):
             counter.add(texts, np.ones(len(texts)))
     if not counter.seen.any():
         raise InputError(f"{path}: contains no text; give a file with one sentence per line")
-    columns = tuple(column for line in held_out for column in line.split("\t"))
-    return TokenCounts(path.name, counter.seen, counter.shares(), columns)
+    return TokenCounts(path.name, counter.seen, counter.shares(), tuple(held_out))
+
+
+def _counted_columns(lines: Iterable[str], held_out: list[str]) -> Iterator[str]:
+    """Yield the columns of the lines to count; add those of the others to `held_out`."""
+    for number, line in enumerate(lines, 1):
+        columns = line.split("\t")
+        if number % HELD_OUT or number > HELD_OUT * HELD_OUT_AT_MOST:
+            yield from columns
+        else:
+            held_out += columns
 
 
 class _Counter:
@@ -122,13 +125,9 @@ class _Counter:
 
     def add(self, texts: Sequence[str], weights: NDArray[np.float64]) -> None:
         """Count the tokens of texts; each token has the weight of its text."""
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        encoded = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
-        ids = np.array([number for text_ids in encoded for number in text_ids], dtype=np.int64)
-        token_weights = np.repeat(weights, [len(text_ids) for text_ids in encoded])
+        ids, lengths = encode_ids(self._tokenizer, texts)
         self.seen += np.bincount(ids, minlength=self._rows)
-        self._weighted += np.bincount(ids, weights=token_weights, minlength=self._rows)
+        self._weighted += np.bincount(ids, weights=np.repeat(weights, lengths), minlength=self._rows)
 
     def shares(self) -> NDArray[np.float64]:
         """Return the weighted counts, scaled to a sum of 1."""

@@ -1,7 +1,7 @@
 """Trim the vocabulary of a student, and its token embeddings with it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -25,7 +25,9 @@ from xcompress.vocab.tokenizer_json import (
 )
 
 CHUNK = 20_000
-"""Texts that are tokenized at a time."""
+"""Texts that are tokenized at a time, at most."""
+CHUNK_CHARACTERS = 2_000_000
+"""Their characters, at most: a token takes about 100 bytes until its id is read."""
 
 
 def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], rows: int) -> NDArray[np.int64]:
@@ -33,14 +35,43 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], rows: int) -> NDArr
 
     :param rows: V, the length of the result; a model may have more token embeddings than its tokenizer has tokens.
     """
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
     counts = np.zeros(rows, dtype=np.int64)
     for start in tracked(range(0, len(texts), CHUNK), "vocabulary: tokens counted"):
-        encodings = tokenizer.encode_batch_fast(texts[start : start + CHUNK], add_special_tokens=False)
-        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
-        counts += np.bincount(ids, minlength=rows)
+        for chunk in split_chunks(texts[start : start + CHUNK]):
+            ids, _ = encode_ids(tokenizer, chunk)
+            counts += np.bincount(ids, minlength=rows)
     return counts
+
+
+def split_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield texts in lists that can be tokenized at a time, with `CHUNK` texts and `CHUNK_CHARACTERS` at most.
+
+    A longer text is a list of its own.
+    """
+    chunk, characters = list[str](), 0
+    for text in texts:
+        if chunk and (len(chunk) == CHUNK or characters + len(text) > CHUNK_CHARACTERS):
+            yield chunk
+            chunk, characters = [], 0
+        chunk.append(text)
+        characters += len(text)
+    if chunk:
+        yield chunk
+
+
+def encode_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the token ids of texts without special tokens, one text after the other, and the tokens of each text.
+
+    Padding and truncation of the tokenizer are turned off.
+
+    :returns: ids (N,), and the number of tokens of each of n texts (n,), whose sum is N.
+    """
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+    ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, int(lengths.sum()))
+    return ids, lengths
 
 
 def id_range(tokenizer: Tokenizer) -> int:

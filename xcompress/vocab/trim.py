@@ -10,7 +10,7 @@ from typing import Any
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, normalizers
 
 import xcompress
 from xcompress import console
@@ -18,13 +18,14 @@ from xcompress.errors import InputError
 from xcompress.files import path_inside, prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import is_student
+from xcompress.modeling.st_folder import is_lowercased
 from xcompress.modeling.student import Student
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts
-from xcompress.tokenizer_file import read_tokenizer
+from xcompress.tokenizer_file import prefix_problem, read_tokenizer
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import TokenCounts, check_languages, count_file, count_words
-from xcompress.vocab.student import trim_student
+from xcompress.vocab.student import encode_ids, trim_student
 from xcompress.vocab.tokenizer_json import renumber, tokenizer_to_json
 
 RECORD = "trim.json"
@@ -37,7 +38,7 @@ _OTHER_VOCABULARIES = {
     *("sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "spm.model", "tokenizer.model"),
 }
 """Other formats of the vocabulary, which would contradict tokenizer.json."""
-_OTHER_WEIGHTS = {".bin", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".ckpt", ".safetensors"}
+_OTHER_WEIGHTS = {".bin", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".safetensors", ".gguf", ".tflite"}
 _OTHER_FORMATS = {"onnx", "openvino", "coreml", "executorch", "litert"}
 _MAX_ID = 2**32
 _MAX_FIXED_PADDING = 1000
@@ -83,6 +84,7 @@ class _TrimmableModel:
     """An open model of any kind."""
 
     tokenizer: Tokenizer
+    """It lower-cases where the model does; padding and truncation may be turned off."""
     rows: int
     """Rows of the token embeddings."""
     needed: set[int]
@@ -101,6 +103,7 @@ def trim_model(
     texts: Sequence[Path] = (),
     size: int | None = None,
     min_count: int = 1,
+    prefixes: Sequence[str] = (),
 ) -> TrimReport:
     """Write a model with only the tokens, and token embeddings, that languages or texts use.
 
@@ -110,10 +113,16 @@ def trim_model(
     :param texts: text files to count, too.
     :param size: keep at most this many of the tokens seen.
     :param min_count: keep tokens that are seen at least this often.
-    :raises InputError: when the model cannot be trimmed, there is nothing to count, or the folder cannot be written.
+    :param prefixes: texts such as `query: ` that will stand in front of sentences; their tokens are kept. Those that
+        the folder names are known: the prompts of sentence-transformers, and a student's prefix.
+    :raises InputError: when the model cannot be trimmed, there is nothing to count, a prefix cannot be printed, or the
+        folder cannot be written.
     """
     if not languages and not texts:
         raise InputError("trim: neither languages nor text is given; add --languages de,en or --text FILE, or both")
+    for prefix in prefixes:
+        if problem := prefix_problem(prefix):
+            raise InputError(f"prefix: {problem}; give another")
     source = resolve(model)
     name = model.rstrip("/").split("/")[-1].partition("@")[0] or "model"
     target = output or Path("-".join([name, *(languages or ["trimmed"])]))
@@ -123,7 +132,8 @@ def trim_model(
         check_languages(languages)
     trimmable = _open_trimmable(source)
     counts = count(trimmable.tokenizer, languages, texts)
-    choice = choose_tokens(trimmable.tokenizer, counts, size=size, min_count=min_count, needed=trimmable.needed)
+    needed = trimmable.needed | _token_ids(trimmable.tokenizer, prefixes)
+    choice = choose_tokens(trimmable.tokenizer, counts, size=size, min_count=min_count, needed=needed)
     with whole_folder(target) as folder:
         left_out = trimmable.write(choice.ids, folder)
         before, after = ((place / trimmable.weights).stat().st_size for place in (source, folder))
@@ -172,15 +182,20 @@ def _open_trimmable(source: Path) -> _TrimmableModel:
 
 def _open_student(source: Path) -> _TrimmableModel:
     student, tokenizer = Student.load(source)
-    prefix = tokenizer.encode(student.config.prefix, add_special_tokens=False).ids
 
     def write(ids: tuple[int, ...], folder: Path) -> list[str]:
         trimmed, trimmed_tokenizer = trim_student(student, tokenizer, ids)
         trimmed.save(folder, trimmed_tokenizer)
         return []
 
-    needed = {student.config.pad_token_id, *prefix}
+    needed = {student.config.pad_token_id} | _token_ids(tokenizer, [student.config.prefix])
     return _TrimmableModel(tokenizer, student.config.vocab_size, needed, Path(WEIGHTS), write)
+
+
+def _token_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> set[int]:
+    """Return the ids of the tokens in texts."""
+    ids, _ = encode_ids(tokenizer, texts)
+    return set(ids.tolist())
 
 
 @dataclass(frozen=True)
@@ -192,6 +207,7 @@ class _ModelFolder:
     """Folder of config.json, the weights and the tokenizer: `folder`, or one inside of it."""
     config: Mapping[str, Any]
     tokenizer: Tokenizer
+    """It lower-cases where sentence-transformers does."""
     tokenizer_json: Mapping[str, Any]
     """The tokenizer's settings as in the file, with padding and truncation."""
     shapes: Mapping[str, tuple[int, ...]]
@@ -230,7 +246,12 @@ def _open_folder(folder: Path) -> _ModelFolder:
             f"rows that config.json gives as vocab_size, expected one; there are {listed}"
         )
     check_ids(tokenizer, rows, encoder)
-    return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_to_json(tokenizer), shapes, matches[0])
+    tokenizer_json = tokenizer_to_json(tokenizer)
+    if is_lowercased(encoder):
+        # the setting stays in its own file, so the tokenizer.json to write does not change
+        steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_json, shapes, matches[0])
 
 
 def _open_tokenizer(encoder: Path) -> Tokenizer:
@@ -257,15 +278,19 @@ def _open_tokenizer(encoder: Path) -> Tokenizer:
 def _read_added_tokens(file: Path) -> dict[str, dict[str, Any]]:
     """Read the added tokens by id in tokenizer_config.json; none where it has none.
 
-    :raises InputError: when they are anything else.
+    :raises InputError: when they are anything else, or one is empty, which the tokenizers library would ignore.
     """
     tokens = (read_mapping(file).get("added_tokens_decoder") if file.is_file() else None) or {}
     is_readable = isinstance(tokens, dict) and all(
-        number.isdecimal() and len(number) < 10 and isinstance(token, dict) and isinstance(token.get("content"), str)
+        number.isdecimal()
+        and len(number) < 10
+        and isinstance(token, dict)
+        and isinstance(token.get("content"), str)
+        and token["content"]
         for number, token in tokens.items()
     )
     if not is_readable:
-        raise InputError(f"{file}: added_tokens_decoder must be tokens with a content by id; save the tokenizer again")
+        raise InputError(f"{file}: added_tokens_decoder must be tokens by id, none of them empty; save it again")
     return tokens
 
 
@@ -291,9 +316,7 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     if isinstance(padding, int) and padding <= _MAX_FIXED_PADDING:
         used |= set(range(padding))
     # tokens of prompts
-    texts = [prompt for prompt in read_prompts(model.folder).values() if prompt]
-    encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
-    in_prompts = {number for encoding in encodings for number in encoding.ids}
+    in_prompts = _token_ids(model.tokenizer, list(read_prompts(model.folder).values()))
     return named | in_prompts | {number for number in used if model.tokenizer.id_to_token(number) is not None}
 
 
@@ -344,7 +367,7 @@ def _copy_other_files(model: _ModelFolder, target: Path) -> list[str]:
     left_out = set()
     for file in sorted(path for path in model.folder.rglob("*") if path.is_file()):
         relative = file.relative_to(model.folder)
-        outdated = _outdated_name(file, model.encoder)
+        outdated = _outdated_name(file, model)
         if outdated and file != model.encoder / WEIGHTS:
             left_out.add(outdated)
         if not (outdated or any(part.startswith(".") for part in relative.parts)):
@@ -353,15 +376,21 @@ def _copy_other_files(model: _ModelFolder, target: Path) -> list[str]:
     return sorted(left_out)
 
 
-def _outdated_name(file: Path, encoder: Path) -> str | None:
-    """Return the file's name, or its format's folder, if it holds the old weights or the old vocabulary."""
-    if not file.is_relative_to(encoder):
-        return None
-    first, *rest = file.relative_to(encoder).parts
+def _outdated_name(file: Path, model: _ModelFolder) -> str | None:
+    """Return the path, in the model's folder, of a file with the old weights or vocabulary, or of its format's folder.
+
+    These are beside the encoder's files, or in the root. Other modules keep their weights.
+    """
+    place = model.encoder if file.is_relative_to(model.encoder) else model.folder
+    first, *rest = file.relative_to(place).parts
     if rest:
-        return f"{first}/" if first in _OTHER_FORMATS else None
-    is_weights = file.suffix in _OTHER_WEIGHTS or file.name.endswith(".safetensors.index.json")
-    return file.name if is_weights or file.name in _OTHER_VOCABULARIES else None
+        is_outdated = first in _OTHER_FORMATS
+    else:
+        is_weights = file.suffix in _OTHER_WEIGHTS or first.endswith(".safetensors.index.json")
+        is_second_tokenizer = first == "tokenizer.json" and place != model.encoder
+        is_outdated = is_weights or is_second_tokenizer or first in _OTHER_VOCABULARIES
+    name = (place / first).relative_to(model.folder).as_posix()
+    return f"{name}{'/' if rest else ''}" if is_outdated else None
 
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
