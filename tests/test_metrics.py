@@ -3,12 +3,24 @@ import pytest
 import torch
 
 from xcompress import metrics
-from xcompress.metrics import cosine_matrix, cosines, nearest_rows, retrieval_accuracy, spearman
+from xcompress.metrics import cosine_matrix, cosines, nearest_rows, retrieval_accuracy, spearman, unit_length
 
 
 def test_cosines_are_row_by_row_and_ignore_length() -> None:
     left, right = np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([[5.0, 5.0], [-6.0, -8.0]])
     assert cosines(left, right) == pytest.approx([2**-0.5, -1.0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_vectors_of_any_length_are_scaled_to_1(dtype: type[np.floating]) -> None:
+    limits, rows = np.finfo(dtype), np.random.default_rng(1).normal(size=(3, 5)).astype(dtype)
+    expected = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    for scale in (1, 1e-25, 1e25, limits.max / 8, limits.tiny):
+        np.testing.assert_allclose(unit_length(rows * dtype(scale)), expected, atol=1e-6)
+    np.testing.assert_allclose(unit_length(rows), expected, rtol=0, atol=1e-7)
+    assert unit_length(rows).dtype == dtype
+    assert unit_length(np.zeros((2, 3), dtype)).tolist() == np.zeros((2, 3)).tolist()
+    assert unit_length(np.zeros((2, 0), dtype)).shape == (2, 0)
 
 
 def test_spearman_sees_order_only_and_averages_ties() -> None:

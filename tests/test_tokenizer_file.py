@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Regex, Tokenizer, models, normalizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from tests.helpers.foreign import encoder
 from tests.helpers.limits import frugal
@@ -21,14 +21,14 @@ from xcompress.errors import InputError
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, token_ids
 from xcompress.recipe import TeacherSection
-from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, as_value_error, ids_around, read_tokenizer
 from xcompress.vocab.trim import trim_model
 
 DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 
 
-def sequence(steps: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "Sequence", "normalizers": steps}
+def sequence(steps: list[dict[str, Any]], name: str = "normalizers") -> dict[str, Any]:
+    return {"type": "Sequence", name: steps}
 
 
 def nested(step: dict[str, Any], times: int) -> dict[str, Any]:
@@ -43,6 +43,21 @@ def charsmap(*replacements: str) -> dict[str, str]:
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
 
 
+def replace(found: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": found}, "content": content}
+
+
+def metaspace(replacement: str) -> dict[str, Any]:
+    return {"type": "Metaspace", "replacement": replacement, "prepend_scheme": "always", "split": True}
+
+
+def template(single: str, pair: str = "AB") -> dict[str, Any]:
+    """Describe one of texts alone."""
+    texts = [[{"Sequence": {"id": name, "type_id": 0}} for name in names] for names in (single, pair)]
+    return {"type": "TemplateProcessing", "single": texts[0], "pair": texts[1], "special_tokens": {}}
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 BOMBS: dict[str, dict[str, Any]] = {
     "doubled often": {"normalizer": sequence([DOUBLE] * 40)},
     "doubled in nested sequences": {"normalizer": nested(DOUBLE, 40)},
@@ -54,7 +69,29 @@ BOMBS: dict[str, dict[str, Any]] = {
     "much in front": {"normalizer": {"type": "Prepend", "prepend": "a" * 1_000_000}},
     "much in front, doubled": {"normalizer": sequence([{"type": "Prepend", "prepend": "a" * 5000}, *[DOUBLE] * 6])},
     "a table with a long entry": {"normalizer": charsmap("a" * 10_000)},
-    "countless steps": {"normalizer": sequence([{"type": "NFC"}] * 5000)},
+    "countless steps": {"normalizer": sequence([{"type": "Strip", "strip_left": True, "strip_right": True}] * 5000)},
+    "bytes of bytes": {"normalizer": sequence([{"type": "ByteLevel"}] * 4)},
+    "bytes of bytes in pieces": {"pre_tokenizer": sequence([BYTES] * 4, "pretokenizers")},
+    "spaces of two kinds": {"pre_tokenizer": sequence([metaspace("x"), metaspace("y")] * 5, "pretokenizers")},
+    "bytes of doubled letters": {"normalizer": sequence([DOUBLE] * 5), "pre_tokenizer": BYTES},
+    "ligatures of letters": {"normalizer": sequence([{"type": "NFKD"}, replace("\u0644", "\ufdfa")] * 3)},
+    "capitals of dots": {"normalizer": sequence([{"type": "Lowercase"}, replace("\u0307", "\u0130")] * 9)},
+    "Chinese letters of spaces": {
+        "normalizer": sequence([json.loads(normalizers.BertNormalizer().__getstate__()), replace(" ", "中")] * 5)
+    },
+    "an added token that is doubled often": {
+        "normalizer": sequence([DOUBLE] * 40),
+        "added_tokens": [
+            {"id": 5, "content": "a", "normalized": True}
+            | dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+        ],
+    },
+    "a template that repeats the text": {"post_processor": template("AAA")},
+    "a template that lacks the text": {"post_processor": template("")},
+    "a template that repeats the text, in a sequence": {
+        "post_processor": sequence([template("A"), template("AA")], "processors")
+    },
+    "a template that repeats the text of a pair": {"post_processor": template("A", "AABB")},
     "padding": {
         "padding": {
             "strategy": {"Fixed": 10**12},
@@ -129,18 +166,41 @@ def test_real_normalizers_are_read(tmp_path: Path) -> None:
     steps = [
         normalizers.Replace("``", '"'),
         normalizers.NFKD(),
+        normalizers.NFC(),
         normalizers.StripAccents(),
         normalizers.Lowercase(),
         normalizers.Prepend("\u2581"),
         normalizers.Replace(" ", "\u2581"),
         normalizers.Replace(Regex(" {2,}"), " "),
     ]
-    for normalizer in (None, *steps, normalizers.Sequence(steps), normalizers.BertNormalizer()):
-        tokenizer = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
-        if normalizer:
-            tokenizer.normalizer = normalizer
-        tokenizer.save(str(tmp_path / "tokenizer.json"))
-        assert read_tokenizer(tmp_path / "tokenizer.json").encode("a b").ids
+    steps += [normalizers.Sequence(steps), normalizers.BertNormalizer(), normalizers.ByteLevel()]
+    for normalizer in (None, *steps):
+        for pre_tokenizer in (pre_tokenizers.Metaspace(), pre_tokenizers.ByteLevel()):
+            tokenizer = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+            tokenizer.pre_tokenizer = pre_tokenizer
+            if normalizer:
+                tokenizer.normalizer = normalizer
+            tokenizer.save(str(tmp_path / "tokenizer.json"))
+            assert read_tokenizer(tmp_path / "tokenizer.json").encode("a b").ids
+
+
+def test_an_interrupt_stays_one_and_a_panic_becomes_a_value_error() -> None:
+    for error in (KeyboardInterrupt, SystemExit, MemoryError):
+        with pytest.raises(error), as_value_error():
+            raise error
+    with pytest.raises(ValueError, match=r"^first line$"), as_value_error():
+        raise type("PanicException", (BaseException,), {})("first line\nsecond line")
+
+
+def test_the_ids_around_a_text_are_those_of_post_processor_and_padding() -> None:
+    tokenizer = make_tokenizer()
+    assert ids_around(tokenizer) == {0, 2}
+    tokenizer.enable_padding(pad_id=7)
+    tokenizer.post_processor = processors.Sequence(
+        [processors.ByteLevel(), processors.BertProcessing(sep=("b", 11), cls=("a", 12))]
+    )
+    assert ids_around(tokenizer) == {7, 11, 12}
+    assert ids_around(Tokenizer(models.WordLevel({}, unk_token=""))) == set()
 
 
 def test_the_released_models_tokenizers_are_read() -> None:

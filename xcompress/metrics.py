@@ -1,7 +1,7 @@
 """Similarity and quality measures of sentence vectors."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,23 @@ if TYPE_CHECKING:
 
 Vectors = NDArray[np.float32]
 """Sentence vectors, (N, D)."""
+Encode = Callable[[Sequence[str]], Vectors]
+"""Maps N texts to their vectors, (N, D)."""
+Float = TypeVar("Float", bound=np.floating)
 MAX_COSINES = 1 << 24
 """Maximum number of cosines that `nearest_rows` has in memory."""
+
+
+def unit_length(vectors: NDArray[Float]) -> NDArray[Float]:
+    """Scale each row of (N, D) to length 1, in its own precision; rows of zeros stay as they are."""
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    # The squares of very small and very large numbers leave the range. A power of two brings the largest number of each
+    # row to 1 to 2, and changes no digit.
+    powers = np.ldexp(np.ones_like(largest), np.frexp(largest)[1] - 1)
+    scaled: NDArray[Float] = vectors / powers
+    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+    scaled /= np.where(lengths > 0, lengths, 1)
+    return scaled
 
 
 def cosines(left: Vectors, right: Vectors) -> NDArray[np.float64]:
@@ -24,10 +39,7 @@ def cosines(left: Vectors, right: Vectors) -> NDArray[np.float64]:
 
 def cosine_matrix(left: Vectors, right: Vectors) -> Vectors:
     """Return the (N, M) cosines of the rows of `left` (N, D) with those of `right` (M, D)."""
-    unit_left = left / np.linalg.norm(left, axis=1, keepdims=True)
-    unit_right = right / np.linalg.norm(right, axis=1, keepdims=True)
-    matrix: Vectors = unit_left @ unit_right.T
-    return matrix
+    return unit_length(left) @ unit_length(right).T
 
 
 def nearest_rows(vectors: Vectors, count: int, device: "torch.device") -> Iterator[list[int]]:

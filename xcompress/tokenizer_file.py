@@ -3,8 +3,10 @@
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from xcompress.errors import InputError, first_line
 from xcompress.printable import UNPRINTABLE
@@ -13,11 +15,11 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MOST_GROWTH = 100
-"""How many characters a normalizer may make of one. SentencePiece's make 18 of a ligature."""
+"""How many characters a normalizer and a pre-tokenizer may make of one. SentencePiece's make 18 of a ligature."""
 MOST_ADDED = 10_000
-"""Characters that a normalizer may add to a text, whatever its length."""
+"""Characters that they may add to a text, whatever its length."""
 MOST_STEPS = 100
-"""Steps of a normalizer."""
+"""Steps that they may have."""
 MOST_SPECIAL_TOKENS = 100
 """Tokens that may be added to a text."""
 LONGEST_TEXT = 100_000
@@ -30,8 +32,19 @@ SCORE_STEPS = 128
 Implementations that compute in float32 and in float64 break ties between segmentations differently otherwise: in 58 of
 a million sentences, SentencePiece and tokenizers did not agree on multilingual-e5-small's tokens.
 """
+MASK_TOKENS = ("<mask>", "[MASK]")
 _LONGEST_PADDING = 1_000_000
+_GROWTH = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18, "Lowercase": 2, "BertNormalizer": 3, "Metaspace": 2}
+"""How many characters a step of this type makes of one, at most; steps that are not here or in `_growth` make one."""
+_NO_WORDS = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
 _PROBE = "The 2 boats\tare “late”: ½ ﬁ \u0130 e\u0301 \ufdfa 中文 مرحبا \U0001f468\u200d\U0001f469 x"
+
+
+class _Component(Protocol):
+    """A part of a tokenizer."""
+
+    def __getstate__(self) -> bytes:
+        """Return the part as JSON."""
 
 
 def read_tokenizer(file: Path) -> "Tokenizer":
@@ -41,16 +54,34 @@ def read_tokenizer(file: Path) -> "Tokenizer":
     """
     from tokenizers import Tokenizer
 
-    try:
+    with as_value_error():
+        _check_components(file)
         tokenizer = Tokenizer.from_file(str(file))
-        _check_growth(tokenizer)
-        _check_ends(tokenizer)
         tokenizer.encode(_PROBE)
-    except (KeyboardInterrupt, SystemExit, MemoryError, ValueError):
-        raise
-    except BaseException as error:  # a panic of the tokenizers library is no Exception
-        raise ValueError(first_line(error)) from error
     return tokenizer
+
+
+@contextmanager
+def as_value_error() -> Iterator[None]:
+    """Raise what the tokenizers library raises as a ValueError of one line; its panics are no Exceptions.
+
+    Ctrl-C, an exit and a lack of memory stay what they are.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, ValueError):
+        raise
+    except BaseException as error:
+        raise ValueError(first_line(error)) from error
+
+
+def ids_around(tokenizer: "Tokenizer") -> set[int]:
+    """Return the token ids that a tokenizer may add to those of a text: in its post-processor, and for padding."""
+    ids = {tokenizer.padding["pad_id"]} if tokenizer.padding else set()
+    for processor in _steps(tokenizer.post_processor):
+        ids |= {processor[name][1] for name in ("cls", "sep") if name in processor}
+        ids |= {number for token in processor.get("special_tokens", {}).values() for number in token["ids"]}
+    return ids
 
 
 def prefix_problem(prefix: str) -> str | None:
@@ -74,31 +105,49 @@ def check_tokenizers(folder: Path) -> None:
             raise InputError(f"{file}: not a tokenizer.json ({error}); fetch it again") from error
 
 
+def _check_components(file: Path) -> None:
+    """Check all but the vocabulary, before the library normalizes the added tokens, as it does when it reads them."""
+    from tokenizers import Tokenizer
+
+    content = json.loads(file.read_bytes())
+    tokenizer = Tokenizer.from_str(json.dumps({**content, "added_tokens": [], "model": _NO_WORDS}))
+    _check_growth(tokenizer)
+    _check_ends(tokenizer)
+
+
 def _check_growth(tokenizer: "Tokenizer") -> None:
-    """Refuse a normalizer that makes a text many times as long: n characters become `times` x n + `added` at most."""
-    if tokenizer.normalizer is None:
-        return
-    times, added, count = 1.0, 0.0, 0
-    for count, step in enumerate(_steps(json.loads(tokenizer.normalizer.__getstate__())), 1):
-        step_times, step_added = _growth(step)
+    """Refuse what makes a text many times as long: n characters become `times` x n + `added` at most.
+
+    The first of Unicode's forms, the first lower-casing and the first Metaspace count as 1: real tokenizers have them,
+    and nearly every text stays about as long as it is. Further ones can multiply what a `Replace` between them makes.
+    """
+    times, added, seen = 1.0, 0.0, set[str]()
+    for count, step in enumerate(chain(_steps(tokenizer.normalizer), _steps(tokenizer.pre_tokenizer)), 1):
+        kind = "form" if step["type"].startswith("NF") else step["type"]
+        is_free = kind in ("form", "Lowercase", "Metaspace") and kind not in seen
+        seen.add(kind)
+        step_times, step_added = (1, 0) if is_free else _growth(step)
         times, added = times * step_times, added * step_times + step_added
         if times > MOST_GROWTH or added > MOST_ADDED or count > MOST_STEPS:
-            raise ValueError(f"its normalizer makes a text over {MOST_GROWTH} times as long, or takes too many steps")
+            raise ValueError(
+                f"its normalizer and pre-tokenizer make a text over {MOST_GROWTH} times as long, or take too many steps"
+            )
 
 
-def _steps(normalizer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if normalizer["type"] != "Sequence":
-        yield normalizer
-        return
-    for step in normalizer["normalizers"]:
-        yield from _steps(step)
+def _steps(component: _Component | None) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a normalizer, pre-tokenizer or post-processor, which may be nested sequences."""
+    pending = [json.loads(component.__getstate__())] if component is not None else []
+    while pending:
+        step = pending.pop()
+        if step["type"] != "Sequence":
+            yield step
+            continue
+        inner = next(step[name] for name in ("normalizers", "pretokenizers", "processors") if name in step)
+        pending += reversed(inner)
 
 
 def _growth(step: Mapping[str, Any]) -> tuple[float, float]:
-    """Return how much longer one step makes a text: a factor, and a number of characters.
-
-    Unicode's own forms count as 1: however many of them follow each other, together they make 18 characters of one.
-    """
+    """Return how much longer one step makes a text: a factor, and a number of characters."""
     if step["type"] == "Prepend":
         return 1, len(step["prepend"])
     if step["type"] == "Replace":
@@ -110,14 +159,21 @@ def _growth(step: Mapping[str, Any]) -> tuple[float, float]:
         table = base64.b64decode(step["precompiled_charsmap"])
         replacements = table[4 + int.from_bytes(table[:4], "little") :]
         return max(1, *(len(text.decode("utf-8", "replace")) for text in replacements.split(b"\0"))), 0
-    return 1, 0
+    if step["type"] == "ByteLevel":  # a letter for each byte, and perhaps a space in front of each piece of the text
+        return 4 + bool(step.get("add_prefix_space")), 0
+    return _GROWTH.get(step["type"], 1), 0
 
 
 def _check_ends(tokenizer: "Tokenizer") -> None:
-    """Refuse countless special tokens, and padding that would fill the memory."""
+    """Refuse countless special tokens, padding that would fill the memory, and a template that repeats the text."""
     special = tokenizer.num_special_tokens_to_add(False)
     if special > MOST_SPECIAL_TOKENS:
         raise ValueError(f"it adds {special:,} special tokens to a text, over {MOST_SPECIAL_TOKENS}")
     padding = tokenizer.padding or {}
     if max(padding.get("length") or 0, padding.get("pad_to_multiple_of") or 0) > _LONGEST_PADDING:
         raise ValueError(f"it pads a text to over {_LONGEST_PADDING:,} tokens")
+    for processor in _steps(tokenizer.post_processor):
+        for key in ("single", "pair") if processor["type"] == "TemplateProcessing" else ():
+            texts = [piece["Sequence"]["id"] for piece in processor[key] if "Sequence" in piece]
+            if len(texts) != len(set(texts)) or (key == "single" and texts != ["A"]):
+                raise ValueError(f"its template {key!r} repeats a text or lacks it")

@@ -56,6 +56,19 @@ def test_a_location_is_found_wherever_a_tensor_may_be(tmp_path: Path, kind: str)
     assert external_locations(tmp_path / "m.onnx") == (set() if kind == "none" else {"a.data"})
 
 
+def test_a_tag_that_protobuf_cuts_to_32_bits_is_refused(tmp_path: Path) -> None:
+    """Other readers would see the field that its lower bits name: here 13, the entries of external data."""
+    onnx.save(model("weight"), tmp_path / "m.onnx")
+    content = (tmp_path / "m.onnx").read_bytes()
+    entry = b"\x0a\x08location"
+    at = content.index(entry) - 2
+    assert content[at : at + 1] == b"\x6a"
+    for longer in (b"\xea\x80\x80\x80\x10", b"\x02"):
+        (tmp_path / "m.onnx").write_bytes(content[:at] + longer + content[at + 1 :])
+        with pytest.raises(InputError, match="not an ONNX graph"):
+            external_locations(tmp_path / "m.onnx")
+
+
 def test_external_files_that_onnx_writes_are_found(tmp_path: Path) -> None:
     weight = helper.make_tensor("weight", TensorProto.FLOAT, [4], [1.0, 2.0, 3.0, 4.0])
     onnx.save_model(

@@ -177,7 +177,18 @@ def test_an_unchecked_bundle_may_be_changed(bundle_copy: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["onnx/extra.onnx", "onnx/weights", "onnx/deep/x.bin", "tokenizer2.json", "model.onnx_data", "a.data", "b.ort"],
+    [
+        "onnx/extra.onnx",
+        "onnx/weights",
+        "onnx/deep/x.bin",
+        "tokenizer2.json",
+        "model.onnx_data",
+        "a.data",
+        "b.ort",
+        "model.safetensors",
+        "pytorch_model.bin",
+        "modeling.py",
+    ],
 )
 def test_a_file_that_a_loader_might_read_must_be_listed(bundle_copy: Path, name: str) -> None:
     (bundle_copy / name).parent.mkdir(exist_ok=True)
@@ -328,6 +339,16 @@ def test_external_data_elsewhere_is_refused(bundle_copy: Path, secret: Path, loc
 
 
 @pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("name", ["onnx/model.tflite", "onnx/model.pte", "onnx/model.ONNX", "onnx/model"])
+def test_a_graph_of_another_format_is_refused(bundle_copy: Path, secret: Path, name: str, check: bool) -> None:
+    external(bundle_copy, "../../secret", data=False)
+    (bundle_copy / GRAPH).rename(bundle_copy / name)
+    list_again(bundle_copy, name)
+    change_manifest(bundle_copy, graphs={"int8": name}, precision="int8")
+    refused(bundle_copy, "manifest.json", "which is neither .onnx nor .ort", check=check)
+
+
+@pytest.mark.parametrize("check", [True, False])
 def test_external_data_behind_a_link_is_refused(bundle_copy: Path, secret: Path, check: bool) -> None:
     external(bundle_copy, "weights.data")
     (bundle_copy / "onnx/weights.data").unlink()
@@ -363,10 +384,11 @@ def test_custom_operators_cannot_be_loaded(bundle_copy: Path) -> None:
 
 def test_a_bundle_holds_no_code_that_would_run(bundle_copy: Path) -> None:
     trap = "import pathlib; pathlib.Path(__file__).with_name('ran').touch()"
-    for name in ("modeling.py", "tokenization.py", "__init__.py", "onnx.py"):
+    names = ("modeling.py", "tokenization.py", "__init__.py", "onnx.py")
+    for name in names:
         (bundle_copy / name).write_text(trap)
     config = json.loads((bundle_copy / "config.json").read_text())
     (bundle_copy / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "modeling.Model"}}))
-    list_again(bundle_copy)
+    list_again(bundle_copy, *names)
     Encoder(bundle_copy).encode("rain")
     assert not (bundle_copy / "ran").exists()

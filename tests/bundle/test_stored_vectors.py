@@ -138,16 +138,35 @@ def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: E
     with pytest.raises(InputError, match=r"v\.npy\.json: .*not"):
         read_vectors(output, encoder, TEXTS)
     (tmp_path / "v.npy.json").unlink()
-    for content in (b"no array", b""):
+    for content in (b"no array", b"", b"\x93NUMPY\x01\x00\x40\x1f" + b"(" * 8000):
         output.write_bytes(content)
-        with pytest.raises(InputError, match=r"v\.npy: cannot be read"):
+        with pytest.raises(InputError, match=r"v\.npy: not a readable \.npy .*; give a file that embed --output wrote"):
             read_vectors(output, encoder, TEXTS)
+    np.save(output, np.zeros((15, 24), dtype=np.int64))
+    with pytest.raises(InputError, match=r"v\.npy: holds int64 of shape \(15, 24\); it must be float16, float32"):
+        read_vectors(output, encoder, TEXTS)
     for width, kind, expected in ((384, np.float32, 24), (24, np.uint8, 3)):
         np.save(output, np.zeros((15, width), dtype=kind))
         with pytest.raises(InputError, match=rf"v\.npy: vectors of {width} numbers, not {expected}, so of another"):
             read_vectors(output, encoder, TEXTS)
     with pytest.raises(InputError, match="is a folder; give the name of a file"):
         encode_to_file(encoder, TEXTS, tmp_path)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(np.float32, np.nan), (np.float16, np.inf), (np.float64, -np.inf)])
+def test_a_vector_that_is_not_finite_is_named(dtype: type, value: float, tmp_path: Path, encoder: Encoder) -> None:
+    vectors = np.ones((15, 24), dtype)
+    vectors[9, 3] = value
+    np.save(tmp_path / "v.npy", vectors)
+    with pytest.raises(InputError, match=r"v\.npy: row 9 holds NaN or infinity; write it again"):
+        similarity_in_blocks(encoder, np.ones(24, np.float32), read_vectors(tmp_path / "v.npy", encoder, TEXTS))
+
+
+@pytest.mark.parametrize("value", [1e38, 1e300])
+def test_large_numbers_have_a_cosine(value: float, tmp_path: Path, encoder: Encoder) -> None:
+    np.save(tmp_path / "v.npy", np.full((15, 24), value))
+    cosines = similarity_in_blocks(encoder, np.ones(24, np.float32), read_vectors(tmp_path / "v.npy", encoder, TEXTS))
+    np.testing.assert_allclose(cosines, 1, rtol=1e-6)
 
 
 def test_vectors_of_another_model_are_refused_by_its_name(tmp_path: Path, encoder: Encoder) -> None:

@@ -1,12 +1,13 @@
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Encoding, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bundle.encoder import Encoder
@@ -79,6 +80,27 @@ def test_without_sentencepiece_or_cache_the_ids_are_the_same(missing: str, monke
     assert alone.token_ids(SENTENCES) == expected
 
 
+@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer"])
+def test_a_text_on_which_a_regular_expression_gives_up_is_refused(part: str, bundle_copy: Path) -> None:
+    file = bundle_copy / "tokenizer.json"
+    endless, split = {"pattern": {"Regex": "(x+x+)+y"}}, {"type": "Split", "behavior": "Isolated", "invert": False}
+    step = {"type": "Replace", "content": "z"} if part == "normalizer" else split
+    file.write_text(json.dumps(json.loads(file.read_text()) | {part: step | endless}))
+    opened = BundleTokenizer(bundle_copy, read_manifest(bundle_copy))
+    assert opened.token_ids(["rain"])
+    for encode in (opened.token_ids, opened.windows):
+        with pytest.raises(InputError, match=r"tokenizer\.json: cannot tokenize one of the texts \(.+\); leave it out"):
+            encode(["rain", "x" * 26 + "😀"])
+
+
+def test_an_id_around_the_text_that_the_graph_does_not_have_is_refused(bundle_copy: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(bundle_copy / "tokenizer.json"))
+    tokenizer.post_processor = processors.BertProcessing(sep=("</s>", 99_999), cls=("<s>", 0))
+    tokenizer.save(str(bundle_copy / "tokenizer.json"))
+    with pytest.raises(InputError, match=r"has ids up to 99999, manifest\.json says vocab_size"):
+        BundleTokenizer(bundle_copy, read_manifest(bundle_copy))
+
+
 def unigram() -> Tokenizer:
     """Make one like XLM-R's: what has no width becomes a space, several spaces become one, words are parted at them."""
     words = [("<unk>", 0.0), ("▁", -3.0), *((f"▁{word}", -4.0) for word in ("the", "boat", "waits", "naïve"))]
@@ -119,6 +141,43 @@ def test_the_head_of_a_text_has_its_first_tokens(make: Callable[[], Tokenizer]) 
         assert tokenizer.encode(text).ids[: len(head)] == head
 
     check()
+
+
+def reference(encoder: Encoder, text: str) -> np.ndarray:
+    """Encode without any cutting but the tokenizer's own."""
+    ids = np.array([encoder._tokenizer.tokenizer.encode(encoder.manifest["prefix"] + text).ids])
+    return encoder.session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0]
+
+
+class Recorder:
+    """A tokenizer that notes how many characters it is given."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, self.characters = tokenizer, 0
+
+    def encode_batch_fast(self, texts: Sequence[str]) -> list[Encoding]:
+        self.characters += sum(map(len, texts))
+        return self.tokenizer.encode_batch_fast(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("the boat is late " * 60_000, 3_000),
+        ("x" * 1_000_000, 120_000),
+        (" " * 1_000_000, 120_000),
+        ("rain\n" * 200_000, 120_000),
+        ("x" * 900 + " the boat is late" * 60_000, 12_000),
+    ],
+    ids=["words", "one word", "spaces", "lines", "a long word first"],
+)
+def test_of_a_megabyte_only_what_counts_is_tokenised(monkeypatch: pytest.MonkeyPatch, text: str, most: int) -> None:
+    exact = Encoder(bundle(), precision="fp32", threads=1)
+    expected = reference(exact, text)
+    recorder = Recorder(exact._tokenizer.tokenizer)
+    monkeypatch.setattr(exact._tokenizer, "tokenizer", recorder)
+    np.testing.assert_allclose(exact.encode([text]), expected, atol=1e-6)
+    assert recorder.characters <= most
 
 
 @settings(max_examples=100, deadline=None)

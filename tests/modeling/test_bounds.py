@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, processors
 
 from tests.helpers.foreign import encoder
 from tests.helpers.limits import frugal
@@ -114,6 +115,19 @@ def test_an_encoder_larger_than_its_weights_is_refused(key: str, tmp_path: Path)
 def test_a_huge_encoder_is_refused_by_export_in_one_line(tmp_path: Path) -> None:
     with frugal(), pytest.raises(InputError, match="num_hidden_layers is 1000000000000"):
         export(change(encoder("bert"), tmp_path / "copy", num_hidden_layers=HUGE))
+
+
+@pytest.mark.parametrize("place", ["post_processor", "padding"])
+def test_an_id_beyond_the_token_embeddings_is_refused_wherever_it_is(place: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(encoder("bert"), tmp_path / "copy")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    if place == "padding":
+        tokenizer.enable_padding(pad_id=99_999)
+    else:
+        tokenizer.post_processor = processors.BertProcessing(sep=("[SEP]", 99_999), cls=("[CLS]", 1))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    with pytest.raises(InputError, match="the tokenizer has ids up to 99999, the token embeddings"):
+        import_encoder(folder)
 
 
 def test_two_thin_dense_modules_that_make_a_huge_head_are_refused(tmp_path: Path) -> None:

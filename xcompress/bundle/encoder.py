@@ -6,7 +6,7 @@ import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from copy import deepcopy
 from functools import cached_property, partial
 from operator import index
 from pathlib import Path
@@ -28,10 +28,11 @@ from xcompress.bundle.engines import (
 )
 from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import PHONE_FILES, graphs_of, read_manifest
-from xcompress.bundle.released import DEFAULT, find_bundle, released_folder
+from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.bundle.unpacked import unpacked_copy
-from xcompress.errors import InputError
+from xcompress.bundle.vectors import are_bits, as_floats, unit_rows, without_bits
+from xcompress.errors import InputError, on_one_line
 from xcompress.files import as_path
 from xcompress.machine import available_threads
 from xcompress.metrics import Vectors
@@ -110,6 +111,8 @@ class Encoder:
         if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= _MOST_THREADS:
             raise InputError(f"Encoder: threads is {threads}; {advice}")
         self.folder = folder = Path(_name_or_path(path))
+        if isinstance(path, str) and path in released_names() and not folder.exists():
+            raise InputError(f"{path}: no such folder; Encoder.from_pretrained({path!r}) opens the released model")
         self._manifest = read_manifest(folder)
         self.precision, graph = choose_graph(folder, self._manifest, precision)
         self.engine, self.engine_reason = choose_engine(folder, self._manifest, self.precision, graph, engine)
@@ -120,7 +123,7 @@ class Encoder:
             external_files(folder, graph)
         self._tokenizer = BundleTokenizer(folder, self._manifest)
         self.mean_vector = np.array(self._manifest.get("mean_vector") or [0.0], dtype=np.float32)
-        file = folder / graph
+        self._graph = file = folder / graph
         if self.precision == "int4" and self.engine == "onnxruntime":
             file = unpacked_copy(file, self._manifest["files"][graph]["sha256"] if check else None) or file
         threads = threads or default_threads(self._manifest)
@@ -182,8 +185,8 @@ class Encoder:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """The content of manifest.json, read-only."""
-        return MappingProxyType(self._manifest)
+        """A copy of the content of manifest.json, read-only."""
+        return MappingProxyType(deepcopy(self._manifest))
 
     @property
     def dimension(self) -> int:
@@ -226,18 +229,19 @@ class Encoder:
             vectors of all windows of that many tokens, weighted by their tokens. Of each text the first 100,000
             characters are read.
         :returns: (D,) for one sentence, (n, D) for n sentences, in their order; (n, D / 8) for ubinary.
-        :raises InputError: when an item is not a string, batch_size is no whole number from 1, or an option is unknown.
+        :raises InputError: when an item is not a string, batch_size is no whole number from 1, or an option is unknown;
+            when the tokenizer or the graph fails.
         """
         batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
         if batch_size < 1:
             raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
         check_option("encode: precision", precision, get_args(VectorPrecision))
         check_option("encode: long", long, get_args(LongTexts))
-        sentences = _list_texts(texts)
+        sentences = _list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
         for start, some in _steps(sentences, _CHARACTERS_AT_ONCE if long == "mean" else None):
             if long == "cut":
-                vectors[start : start + len(some)] = self._run(self.token_ids(some), batch_size)
+                vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some), batch_size)
             else:
                 vectors[start : start + len(some)] = self._mean_of_windows(some, batch_size)
         stored = self.store_as(vectors, precision)
@@ -254,14 +258,16 @@ class Encoder:
         :raises InputError: when the precision is unknown, or the vectors have another shape.
         """
         check_option("store_as: precision", precision, get_args(VectorPrecision))
-        rows = _numbers("store_as: vectors", vectors).astype(np.float32, copy=False)
+        rows = as_floats("store_as: vectors", vectors)
         if rows.ndim != 2 or rows.shape[1] != self.dimension:
             raise InputError(f"store_as: the vectors have shape {rows.shape}; give (n, {self.dimension})")
         if precision == "int8":
             largest = np.abs(rows).max(axis=1, keepdims=True)
             rounded: NDArray[np.int8] = np.rint(rows / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
             return rounded
-        return np.packbits(_unit("vectors", rows) > self.mean_vector, axis=1) if precision == "ubinary" else rows
+        if precision == "ubinary":
+            return np.packbits(unit_rows("store_as: vectors", rows) > self.mean_vector, axis=1)
+        return rows.astype(np.float32, copy=False)
 
     def _run(self, sequences: Sequence[Sequence[int]], batch_size: int) -> Vectors:
         """Encode token ids, (N, D)."""
@@ -291,7 +297,15 @@ class Encoder:
             input_ids[place, : len(sequences[row])] = sequences[row]
             attention_mask[place, : len(sequences[row])] = 1
         feeds = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
-        vectors: Vectors = session.run([OUTPUT], {name: feeds[name] for name in self._inputs})[0]
+        try:
+            vectors: Vectors = session.run([OUTPUT], {name: feeds[name] for name in self._inputs})[0]
+        except MemoryError:
+            raise
+        except Exception as error:  # the engines' errors have no common base class below Exception
+            raise InputError(
+                f"{self._graph}: {self.engine} fails on {shape[0]} x {shape[1]} tokens ({on_one_line(error)}); lower "
+                "batch_size if memory is short, else export the bundle again"
+            ) from error
         return vectors
 
     @cached_property
@@ -316,7 +330,7 @@ class Encoder:
         means = np.zeros((len(texts), self.dimension), dtype=np.float32)
         np.add.at(means, owners, weights * vectors)
         if self._manifest.get("normalize", True):
-            return _unit("vectors", means)
+            return unit_rows("encode: vectors", means)
         totals = np.bincount(owners, weights[:, 0], minlength=len(texts))
         scaled: Vectors = (means / totals[:, None]).astype(np.float32)
         return scaled
@@ -333,39 +347,31 @@ class Encoder:
         :raises InputError: when one is no array of numbers, they differ in D, or bits are of another D than this
             encoder's.
         """
-        are_bits = [_are_bits(vectors) for vectors in (left, right)]
+        names, in_bits = ("similarity: left", "similarity: right"), [are_bits(vectors) for vectors in (left, right)]
         left, right = (
-            _unit(name, self._without_bits(name, vectors)) for name, vectors in (("left", left), ("right", right))
+            unit_rows(name, without_bits(name, vectors, self.dimension))
+            for name, vectors in zip(names, (left, right), strict=True)
         )
         if left.shape[1] != right.shape[1]:
             raise InputError(
                 f"similarity: the vectors are {left.shape[1]} and {right.shape[1]} numbers wide; "
                 "give vectors of one encoder"
             )
-        if are_bits == [True, False]:
-            right = _unit("right", right - self.mean_vector)
-        elif are_bits == [False, True]:
-            left = _unit("left", left - self.mean_vector)
+        if in_bits == [True, False]:
+            right = unit_rows(names[1], right - self.mean_vector)
+        elif in_bits == [False, True]:
+            left = unit_rows(names[0], left - self.mean_vector)
         return left @ right.T
 
-    def _without_bits(self, name: str, vectors: NDArray[Any]) -> NDArray[Any]:
-        """Unpack bits, (n, D / 8) of uint8, to 1 and -1, (n, D); return other vectors as they are."""
-        if not _are_bits(vectors):
-            return vectors
-        width = -(-self.dimension // 8)
-        if vectors.shape[-1] != width:
-            raise InputError(
-                f"similarity: {name} has {vectors.shape[-1]} bytes of bits a vector, not {width}; give vectors of this "
-                "encoder"
-            )
-        return np.unpackbits(vectors, axis=-1, count=self.dimension).astype(np.float32) * 2 - 1
-
-    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def token_ids(self, texts: str | Sequence[str] | NDArray[Any]) -> list[list[int]]:
         """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
 
         Only the start of a long text is tokenized, and more of it if the start does not fill the sequence.
+
+        :param texts: an iterable of sentences; one sentence counts as a list of one.
+        :raises InputError: when an item is not a string, or the tokenizer fails.
         """
-        return self._tokenizer.token_ids(texts)
+        return self._tokenizer.token_ids(_list_texts("token_ids", texts))
 
 
 def top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
@@ -416,21 +422,26 @@ def _whole_number(name: str, value: SupportsIndex, advice: str) -> int:
         raise InputError(f"{name} is {reprlib.repr(value)}, not a whole number; {advice}") from None
 
 
-def _list_texts(texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
+def _list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
+    """Return the texts that a function of this name was given, as a list.
+
+    :raises InputError: when they are no texts.
+    """
     if isinstance(texts, str):
         return [texts]
+    kind = type(texts).__name__
     if isinstance(texts, bytes | bytearray | memoryview):
-        raise InputError(f"encode: texts are {type(texts).__name__}; decode them first: texts.decode('utf-8')")
+        raise InputError(f"{function}: texts are {kind}; decode them first: texts.decode('utf-8')")
     try:
         items: Iterator[str] | None = iter(texts)
     except TypeError:
         items = None
     if items is None or isinstance(texts, Mapping):
-        raise InputError(f"encode: texts are {type(texts).__name__}; give a string or a list of strings")
+        raise InputError(f"{function}: texts are {kind}; give a string or a list of strings")
     sentences = list(items)  # outside the block above: what the user's generator raises is no matter of types
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
-            raise InputError(f"encode: item {number} is {type(sentence).__name__}, not str; give a list of strings")
+            raise InputError(f"{function}: item {number} is {type(sentence).__name__}, not str; give a list of strings")
     return sentences
 
 
@@ -457,7 +468,7 @@ def choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> t
     graphs = graphs_of(folder, manifest)
     if not graphs:
         raise InputError(f"{folder}: none of the graphs listed in manifest.json exists; export the bundle again")
-    if precision != "auto" and (not isinstance(precision, str) or precision not in graphs):
+    if not isinstance(precision, str) or precision not in ("auto", *graphs):
         raise InputError(
             f"{folder}: precision is {reprlib.repr(precision)}, but the graphs are {', '.join(graphs)}; "
             "choose one of them or auto, or export again"
@@ -469,32 +480,5 @@ def choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> t
 
 def check_option(name: str, value: str, choices: Sequence[str]) -> None:
     """Refuse a value that is none of the choices, with an InputError that lists them."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} is {reprlib.repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")
-
-
-def _are_bits(vectors: object) -> bool:
-    return getattr(vectors, "dtype", None) == np.uint8 and np.ndim(vectors) in (1, 2)  # type: ignore[arg-type]
-
-
-def _numbers(name: str, vectors: object) -> NDArray[Any]:
-    """Return an array of numbers.
-
-    :raises InputError: when it is none; lists of different lengths are none.
-    """
-    with suppress(ValueError):
-        rows = np.asarray(vectors)
-        if rows.dtype.kind in "fiu":
-            return rows
-    raise InputError(f"{name} is not an array of numbers; give what `encode` returns")
-
-
-def _unit(name: str, vectors: Vectors) -> Vectors:
-    """Scale vectors to length 1, as rows of a matrix; leave zeros as they are."""
-    rows = _numbers(f"similarity: {name}", vectors)
-    if rows.ndim not in (1, 2):
-        raise InputError(f"similarity: {name} has {rows.ndim} dimensions; give vectors (n, D), or one vector (D,)")
-    rows = np.atleast_2d(rows.astype(np.float32))
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: Vectors = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return unit

@@ -17,7 +17,7 @@ from xcompress.bundle.phone_runtimes import (
     install_command,
     open_phone_session,
 )
-from xcompress.errors import InputError, first_line
+from xcompress.errors import InputError, on_one_line
 from xcompress.metrics import Vectors
 from xcompress.python_process import is_installed
 
@@ -158,21 +158,37 @@ def open_session(
             # The threads that call the session do the work themselves.
             session = open_in_onnxruntime(file, manifest.get("target", "cpu"), 1 if streams else threads)
     except Exception as error:  # neither engine's errors have a common base class below Exception
-        raise InputError(f"{file}: {engine} cannot open it ({first_line(error)}); export the bundle again") from error
-    unknown = [entry.name for entry in session.get_inputs() if entry.name not in INPUTS]
+        raise InputError(f"{file}: {engine} cannot open it ({on_one_line(error)}); export the bundle again") from error
+    _check_tensors(session, file, manifest["dimension"])
+    return session
+
+
+def _check_tensors(session: Session, file: Path, dimension: int) -> None:
+    """Check the inputs and the output of a graph. Only onnxruntime tells their types.
+
+    :raises InputError: when they are not those of a sentence encoder of this dimension.
+    """
+    inputs = session.get_inputs()
+    unknown = [entry.name for entry in inputs if entry.name not in INPUTS]
     if unknown:
         raise InputError(
             f"{file}: has an input {unknown[0]!r}, so it is not a sentence encoder; export the bundle again"
         )
-    widths = [entry.shape[-1] for entry in session.get_outputs() if entry.name == OUTPUT and entry.shape]
-    if not widths:
+    output = next((entry for entry in session.get_outputs() if entry.name == OUTPUT and entry.shape), None)
+    if output is None:
         raise InputError(f"{file}: has no output {OUTPUT!r}, so it is not a sentence encoder; export the bundle again")
-    dimension = manifest["dimension"]
-    if isinstance(widths[0], int) and widths[0] != dimension:
+    for entry, kind in [*((entry, "tensor(int64)") for entry in inputs), (output, "tensor(float)")]:
+        if (found := getattr(entry, "type", kind)) != kind:
+            raise InputError(f"{file}: {entry.name!r} is a {found}, not a {kind}; export the bundle again")
+    if len(output.shape) != 2:
         raise InputError(
-            f"{file}: outputs {widths[0]} dimensions, manifest.json says dimension {dimension}; export the bundle again"
+            f"{file}: outputs the shape {list(output.shape)}, not a vector for each text; export the bundle again"
         )
-    return session
+    width = output.shape[1]
+    if isinstance(width, int) and width != dimension:
+        raise InputError(
+            f"{file}: outputs {width} dimensions, manifest.json says dimension {dimension}; export the bundle again"
+        )
 
 
 def takes_several_calls(session: Session) -> bool:

@@ -27,6 +27,7 @@ _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _KEY, _VALUE = 1, 2
 """Fields of an entry of `external_data`."""
 _MAX_VARINT_BYTES = 10
+_TAG_BITS = 32
 
 Span = tuple[int, int]
 """Offsets of the first byte, and of the byte after the last."""
@@ -73,6 +74,9 @@ def _fields(content: mmap.mmap, span: Span) -> Iterator[tuple[int, Span]]:
     at, end = span
     while at < end:
         tag, at = _read_varint(content, at, end)
+        # Protobuf drops the bits above: a larger tag would hide a field from this reader alone.
+        if not 8 <= tag < 1 << _TAG_BITS:
+            raise _MalformedError
         wire_type = tag & 7
         if wire_type == _VARINT:
             _, stop = _read_varint(content, at, end)

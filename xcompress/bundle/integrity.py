@@ -21,6 +21,9 @@ _READ_BY_LOADERS = (
     "*.ort",
     "*.data",
     "*.onnx_data",
+    "*.safetensors",
+    "*.bin",
+    "*.py",
 )
 """Files that a loader may open by their names: each must be listed in the manifest."""
 _GRAPH_FOLDERS = ("onnx/", "openvino/", "executorch/", "litert/", "coreml/")

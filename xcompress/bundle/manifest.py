@@ -23,6 +23,8 @@ GRAPHS = {
     "int4": "onnx/model_q4.onnx",
 }
 """File of each precision, named as transformers.js and Optimum look for them."""
+GRAPH_SUFFIXES = (".onnx", ".ort")
+"""How the files of graphs end: ONNX, and onnxruntime's own format."""
 FLOAT = ("fp32", "fp16")
 """Precisions whose products are in float32. Their graphs have standard operators in every bundle."""
 TARGETS = ("cpu", "mobile", "wasm", "openvino", "executorch", "litert", "coreml")
@@ -168,10 +170,15 @@ def _check_graphs(file: Path, manifest: Mapping[str, Any]) -> None:
 def graphs_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
     """Map each precision to the path of its graph inside the folder, for the graphs that exist.
 
-    :raises InputError: when the manifest names a graph outside the folder.
+    :raises InputError: when the manifest names a graph outside the folder, or a file of another format.
     """
     graphs = manifest.get("graphs", {precision: GRAPHS[precision] for precision in _UNNAMED_GRAPHS})
-    return {precision: name for precision, name in graphs.items() if inside(folder, name).is_file()}
+    for name in graphs.values():
+        if inside(folder, name).suffix not in GRAPH_SUFFIXES:  # its external data would not be found
+            raise InputError(
+                f"{folder / MANIFEST}: graphs names {name[:80]!r}, which is neither .onnx nor .ort; {EXPORT_AGAIN}"
+            )
+    return {precision: name for precision, name in graphs.items() if (folder / name).is_file()}
 
 
 def list_files(folder: Path) -> dict[str, dict[str, Any]]:

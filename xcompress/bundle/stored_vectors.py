@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xcompress import console
 from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision, check_option
 from xcompress.bundle.released import MODELS
-from xcompress.errors import InputError, first_line
+from xcompress.errors import InputError, on_one_line
 from xcompress.files import read_json, sync, whole_file, write_json
 from xcompress.metrics import Vectors
 
@@ -22,6 +22,9 @@ _TEXTS_PER_STEP = 1024
 """Texts encoded per step of the progress bar."""
 _NAME = "name"
 """In the facts beside a file: what --model was given. For messages alone, as a folder may be moved or overwritten."""
+FLOATS = ("float16", "float32", "float64")
+_LONGEST_HEADER = 10_000
+"""Bytes of an .npy's header, as in NumPy, which reads all of it before it checks."""
 
 AnyVectors = NDArray[Any]
 """float32 or int8, (N, D); or uint8 that hold eight dimensions each, (N, D / 8)."""
@@ -100,15 +103,9 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     :returns: mapped into memory.
     :raises InputError: when the file is no such array, or is of other texts or another encoder.
     """
-    try:
-        vectors = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, OverflowError) as error:  # EOFError: it is empty
-        raise InputError(
-            f"{file}: cannot be read ({first_line(error)}); give a file that embed --output wrote"
-        ) from error
-    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or len(vectors) != len(texts):
-        shape = getattr(vectors, "shape", None)
-        raise InputError(f"{file}: shape {shape} for {len(texts):,} texts; write it again with embed --output")
+    vectors = open_npy(file, (*FLOATS, "int8", "uint8"), str(file), "give a file that embed --output wrote")
+    if len(vectors) != len(texts):
+        raise InputError(f"{file}: shape {vectors.shape} for {len(texts):,} texts; write it again with embed --output")
     facts = read_json(_facts_file(file)) if _facts_file(file).is_file() else {}
     if not isinstance(facts, dict):
         raise InputError(f"{_facts_file(file)}: not what embed --output wrote; write it again")
@@ -126,10 +123,47 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     return vectors
 
 
+def open_npy(file: Path, dtypes: Sequence[str], where: str, advice: str) -> AnyVectors:
+    """Map the vectors of an .npy into memory, (N, D).
+
+    :param dtypes: types that its numbers may have, in any byte order.
+    :param where: beginning of error messages.
+    :param advice: end of error messages, which says what to do.
+    :raises InputError: when it is no such file. Its numbers are not read: they may be NaN.
+    """
+    try:
+        if not file.is_file():  # a named pipe would keep the reader waiting
+            raise ValueError("it is not a file")
+        with file.open("rb") as stream:
+            start = stream.read(12)
+        if not start.startswith(b"\x93NUMPY"):
+            raise ValueError("it does not begin like one")
+        if start[6:7] > b"\x01" and int.from_bytes(start[8:12], "little") > _LONGEST_HEADER:
+            raise ValueError(f"its header is longer than {_LONGEST_HEADER:,} bytes")
+        vectors: AnyVectors = np.load(file, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # NumPy parses the header as Python, which raises errors of many kinds
+        raise InputError(f"{where}: not a readable .npy of plain numbers ({on_one_line(error)}); {advice}") from error
+    if vectors.ndim != 2 or vectors.dtype.newbyteorder("=").name not in dtypes:
+        kinds = f"{', '.join(dtypes[:-1])} or {dtypes[-1]}"
+        raise InputError(
+            f"{where}: holds {vectors.dtype} of shape {vectors.shape}; it must be {kinds} of (N, D); {advice}"
+        )
+    return vectors
+
+
 def similarity_in_blocks(encoder: Encoder, query: Vectors, vectors: AnyVectors) -> Vectors:
-    """Return the cosines of one vector (D,) with vectors on disk (N, D), a block of them in memory at a time; (N,)."""
+    """Return the cosines of one vector (D,) with vectors on disk (N, D), a block of them in memory at a time; (N,).
+
+    :raises InputError: when a vector holds NaN or infinity.
+    """
     starts = range(0, len(vectors), BLOCK)
-    return np.concatenate([encoder.similarity(query, vectors[start : start + BLOCK])[0] for start in starts])
+    cosines = np.concatenate([encoder.similarity(query, vectors[start : start + BLOCK])[0] for start in starts])
+    if not np.isfinite(cosines).all():
+        raise InputError(
+            f"{getattr(vectors, 'filename', 'vectors')}: row {int(np.isfinite(cosines).argmin())} holds NaN or "
+            "infinity; write it again with embed --output"
+        )
+    return cosines
 
 
 def _describe(encoder: Encoder, texts: Sequence[str]) -> dict[str, object]:

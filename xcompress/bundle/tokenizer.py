@@ -1,4 +1,4 @@
-"""The tokenizer of a bundle, and batches of texts of similar length; needs tokenizers and sentencepiece only."""
+"""The tokenizer of a bundle, and batches of texts of similar length; needs tokenizers, and takes sentencepiece too."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -10,10 +10,10 @@ from xcompress.bundle.manifest import inside
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError, first_line
 from xcompress.files import sha256_of
-from xcompress.tokenizer_file import LONGEST_TEXT, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, as_value_error, ids_around, read_tokenizer
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 _BATCH_TOKENS = 1024
 """Maximum number of tokens of a batch, padding included. Memory grows with it. With 4,096, onnxruntime took a fifth
@@ -67,30 +67,45 @@ class BundleTokenizer:
             pending, width = too_short, 8 * width
         return sequences
 
-    def _ids(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Yield the token ids of each text, by SentencePiece if it can."""
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, by SentencePiece if it can."""
         texts = [self._prefix + clean(text) for text in texts]
-        fast = self._sentencepiece
-        read = [fast is not None and fast.reads(text) for text in texts]
+        fast, sequences = self._sentencepiece, [[0]] * len(texts)
+        is_simple = [fast is not None and fast.reads(text) for text in texts]
         if fast is not None:
-            simple = [text for text, is_read in zip(texts, read, strict=True) if is_read]
-            by_sentencepiece = iter(fast.token_ids(simple, self._max_tokens))
-        if not all(read):
-            others = [text for text, is_read in zip(texts, read, strict=True) if not is_read]
-            by_tokenizers = (encoding.ids for encoding in self.tokenizer.encode_batch_fast(others))
-        for is_read in read:
-            yield next(by_sentencepiece if is_read else by_tokenizers)
+            simple = [row for row in range(len(texts)) if is_simple[row]]
+            for row, ids in zip(simple, fast.token_ids([texts[row] for row in simple], self._max_tokens), strict=True):
+                sequences[row] = ids
+        if not all(is_simple):  # else the tokenizer is not even loaded
+            others = [row for row in range(len(texts)) if not is_simple[row]]
+            encodings = self._encodings([texts[row] for row in others])
+            for row, encoding in zip(others, encodings, strict=True):
+                sequences[row] = encoding.ids
+        return sequences
 
     def windows(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """Return the token ids of each text in windows of at most `max_tokens`, each with its special tokens.
 
         The prefix stands in the first window. Of each text the first `LONGEST_TEXT` characters are read.
         """
-        encodings = self.tokenizer.encode_batch_fast([self._prefix + clean(text[:LONGEST_TEXT]) for text in texts])
+        encodings = self._encodings([self._prefix + clean(text[:LONGEST_TEXT]) for text in texts])
         return [
             [window.ids or [self.pad_token_id] for window in (encoding, *encoding.overflowing)]
             for encoding in encodings
         ]
+
+    def _encodings(self, texts: Sequence[str]) -> "list[Encoding]":
+        """Tokenize with tokenizer.json, whose regular expressions may give up on a text."""
+        tokenizer = self.tokenizer
+        try:
+            with as_value_error():
+                encodings: list[Encoding] = tokenizer.encode_batch_fast(texts)
+        except ValueError as error:
+            raise InputError(
+                f"{self._file}: cannot tokenize one of the texts ({first_line(error)}); leave it out, or export the "
+                "bundle again with another tokenizer"
+            ) from error
+        return encodings
 
     def _open_sentencepiece(self) -> SentencePieceTokenizer | None:
         """Open the SentencePiece model in the cache, and make it if there is none; None where its ids would differ."""
@@ -154,10 +169,11 @@ def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> "Tokenizer":
         raise InputError(
             f"{file}: truncates at {cut} tokens, manifest.json says max_tokens {max_tokens}; export the bundle again"
         )
-    tokens, vocab_size = tokenizer.get_vocab_size(), manifest.get("vocab_size")
-    if vocab_size is not None and max(tokens, manifest["pad_token_id"] + 1) > vocab_size:
+    highest = max(tokenizer.get_vocab_size() - 1, manifest["pad_token_id"], *ids_around(tokenizer))
+    vocab_size = manifest.get("vocab_size", highest + 1)
+    if highest >= vocab_size:
         raise InputError(
-            f"{file}: has {tokens} tokens, manifest.json says vocab_size {vocab_size}; export the bundle again"
+            f"{file}: has ids up to {highest}, manifest.json says vocab_size {vocab_size}; export the bundle again"
         )
     pad_token_id, padding = manifest["pad_token_id"], tokenizer.padding or {}
     if pad_token_id != padding.get("pad_id", pad_token_id):

@@ -1,13 +1,16 @@
-"""Bounds of an encoder's sizes, checked before anything is allocated. Imports no PyTorch."""
+"""Bounds of an encoder's sizes, checked before anything is allocated, and of its weights. Imports no PyTorch."""
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xcompress.errors import InputError, short_repr
+from xcompress.tokenizer_file import ids_around
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from torch import Tensor
 
 LARGEST: Mapping[str, int] = {
     "vocab_size": 100_000_000,
@@ -98,14 +101,27 @@ def check_fits(sizes: Mapping[str, int | None], weights: int, file: Path) -> Non
         )
 
 
+def check_finite(weights: Mapping[str, "Tensor"], file: Path) -> None:
+    """Check that no weight is NaN or infinite.
+
+    :param weights: none of them empty.
+    :param file: for error messages.
+    :raises InputError: when one is; the message names the first.
+    """
+    for name, weight in weights.items():
+        # the smallest and the largest number, NaN if one is NaN, without a copy of the weight
+        if not all(isfinite(bound) for bound in weight.aminmax()):
+            raise InputError(f"{file}: weight {name} holds NaN or infinity; fetch or train the model again")
+
+
 def check_ids(tokenizer: "Tokenizer", rows: int, file: Path) -> None:
-    """Check that a tokenizer has no ids beyond the token embeddings.
+    """Check that a tokenizer has no ids beyond the token embeddings, also around a text and as padding.
 
     :param rows: V, rows of the token embeddings.
     :param file: its tokenizer.json, or the folder of the model, for error messages.
     :raises InputError: when it has some.
     """
-    highest = max(tokenizer.get_vocab().values(), default=0)
+    highest = max([*tokenizer.get_vocab().values(), *ids_around(tokenizer)], default=0)
     if highest >= rows:
         raise InputError(
             f"{file}: the tokenizer has ids up to {highest}, the token embeddings {rows} rows; they do not belong "

@@ -52,6 +52,7 @@ RUNNER = (
     "bundle/sentencepiece_model.py",
     "bundle/tokenizer.py",
     "bundle/unpacked.py",
+    "bundle/vectors.py",
     "bench/__init__.py",
     "bench/machine.py",
     "bench/memory.py",
