@@ -51,11 +51,19 @@ def test_a_reader_that_has_enough_gives_no_message() -> None:
     assert done.stderr == ""
 
 
-def test_output_on_a_full_disk_is_one_line() -> None:
-    done = shell("$X models > /dev/full")
+def test_a_reader_that_has_enough_is_no_failure(working_folder: Path) -> None:
+    (working_folder / "many.txt").write_text("rain\n" * 300)
+    done = shell("{ $X embed --input many.txt --model $B --json; echo $? >&2; } | head -n 1")
+    assert (done.stderr, json.loads(done.stdout)["text"]) == ("0\n", "rain")
+
+
+@pytest.mark.parametrize("command", ["models", "--version", "embed rain --model $B --json"])
+def test_output_on_a_full_disk_is_one_line(command: str) -> None:
+    done = shell(f"$X {command} > /dev/full")
     assert done.returncode == 1
-    assert "No space left on device" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr == (
+        "error: the output cannot be written ([Errno 28] No space left on device); free space or choose another place\n"
+    )
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])

@@ -59,12 +59,20 @@ class PlainConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
+class _ResultConsole(PlainConsole):
+    """Prints results. Where a reader has enough, such as `head`, the command goes on, and prints the rest nowhere."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave standard output to `flush_output`, in place of an exit with code 1."""
+        self.quiet = True
+
+
 def _is_terminal(stream: IO[str] | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()  # None: a program without a console
 
 
 _no_bars: ContextVar[bool] = ContextVar("no_bars", default=False)
-_out = PlainConsole(quiet=_QUIET, width=None if _is_terminal(sys.stdout) else _LOG_WIDTH)
+_out = _ResultConsole(quiet=_QUIET, width=None if _is_terminal(sys.stdout) else _LOG_WIDTH)
 _err = PlainConsole(quiet=_QUIET, stderr=True, soft_wrap=not _is_terminal(sys.stderr))
 
 
@@ -96,9 +104,14 @@ def flush_output() -> int:
             with suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             if not isinstance(error, BrokenPipeError):
-                fail(f"the output cannot be written ({error}); free space or choose another place")
+                fail(cannot_write(error))
                 code = 1
     return code
+
+
+def cannot_write(error: Exception) -> str:
+    """Return the message on a standard stream that could not be written."""
+    return f"the output cannot be written ({error}); free space or choose another place"
 
 
 def say(text: str) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -125,6 +126,17 @@ def test_search_shows_the_nearest_lines_first(working_folder: Path) -> None:
     assert SENTENCES[0] not in printed
 
 
+@pytest.mark.parametrize("blank", ["\n", " \t \n"])
+def test_blank_lines_are_counted_and_not_kept(working_folder: Path, blank: str) -> None:
+    (working_folder / "lines.txt.gz").write_bytes(gzip.compress(f"rain\n{blank * 800_000}boat\n".encode()))
+    tracemalloc.start()
+    done = run("search", "lines.txt.gz", "boat", "--json")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert {entry["text"]: entry["line"] for entry in json.loads(done.stdout)} == {"rain": 1, "boat": 800_002}
+    assert most < 20_000_000
+
+
 def test_search_in_vectors_that_embed_wrote(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (working_folder / "lines.txt").write_text("\n".join([*SENTENCES[:2], "", *SENTENCES[2:]]))
     run("embed", "--input", "lines.txt", "--output", "v.npy")
@@ -133,6 +145,8 @@ def test_search_in_vectors_that_embed_wrote(working_folder: Path, monkeypatch: p
     found = json.loads(run("search", "lines.txt", SENTENCES[4], "--vectors", "v.npy", "--json").stdout)
     assert [(one["line"], one["text"]) for one in found] == [(one["line"], one["text"]) for one in expected]
     assert [one["cosine"] for one in found] == pytest.approx([one["cosine"] for one in expected], abs=1e-6)
+    np.save("nan.npy", np.full((6, 24), np.nan, np.float32))
+    assert "nan.npy: row 0 holds NaN or infinity" in error("search", "lines.txt", "rain", "--vectors", "nan.npy")
     (working_folder / "lines.txt").write_text("\n".join([*SENTENCES, "another"]))
     refusal = error("search", "lines.txt", "rain", "--vectors", "v.npy")
     assert refusal == "v.npy: made of other texts; write it again with embed --output"

@@ -1,5 +1,7 @@
+import os
 import re
 import struct
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -187,6 +189,16 @@ HOSTILE = {
         b'msgid ""\nmsgstr "Content-Type: text/plain; charset=hex\\n"\n\nmsgid "a b"\nmsgstr "c d"\n',
     ),
     "a line that is cut off": ("x.po", b'msgid "a'),
+    "a comment of many defaults": ("x.po", b"#. " + b'Default: "' * 9000 + b'x\nmsgid "key"\nmsgstr "a"\n'),
+    "countless comments": ("x.po", b"#. " + b"x" * 40 + b"\n" + b"#. more\n" * 500_000 + b'msgid "a b"\nmsgstr "c"\n'),
+    "countless comments between contexts": ("x.po", b'#. more\nmsgctxt "a"\n' * 200_000 + b'msgid "a b"\nmsgstr "c"\n'),
+    "countless lines of a text": ("x.po", b'msgid "a b"\nmsgstr "c"\n' + b'"more text"\n' * 500_000),
+    "a header of countless lines": ("x.po", b'msgid ""\nmsgstr "a: b\\n' + b"x\\n" * 900_000 + b'"\n'),
+    "a line of content types": ("x.po", b"# " + b"Content-Type:" * 20_000 + b'\nmsgid "a b"\nmsgstr "c"\n'),
+    "a message of content types": (
+        "x.mo",
+        mo_file(1, 500_000).replace(b"word word word word ", b"Content-Type:word:: "),
+    ),
     "bytes that are no text": ("x.po", b"\xff\xfe\x00\x00" * 9),
 }
 
@@ -196,8 +208,34 @@ def test_a_hostile_catalogue_takes_neither_memory_nor_time(name: str, tmp_path: 
     file, content = HOSTILE[name]
     (tmp_path / "de").mkdir()
     (tmp_path / "de" / file).write_bytes(content)
+    started = time.monotonic()
     with frugal(300):
         list(read_catalogues(tmp_path, ["de"], "x"))
+    assert time.monotonic() - started < 4  # a TimeoutError is an OSError, so the file would count as unreadable
+
+
+def test_a_catalogue_with_an_endless_message_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalogue(tmp_path / "de.po", OPEN, entry("Open the door", "Die Tür öffnen", comment="note\n" * 1000))
+    assert not list(read_catalogues(tmp_path, ["de"], "x"))
+    assert "a message of over 100,000 bytes or 1,000 lines, comments included" in capsys.readouterr().err
+
+
+def test_a_named_pipe_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalogue(tmp_path / "de.po", OPEN)
+    os.mkfifo(tmp_path / "fr.po")
+    with frugal():
+        assert len(list(read_catalogues(tmp_path, ["de", "fr"], "x"))) == 1
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["po", "mo"])
+def test_a_catalogue_is_read_in_the_encoding_that_it_names(tmp_path: Path, suffix: str) -> None:
+    made = polib.POFile(encoding="iso-8859-1")
+    made.metadata = {"Content-Type": "text/plain; charset=ISO-8859-1"}
+    made.append(OPEN)
+    (made.save if suffix == "po" else made.save_as_mofile)(str(tmp_path / f"de.{suffix}"))
+    assert b"\xf6ffnen" in (tmp_path / f"de.{suffix}").read_bytes()
+    assert texts(read_catalogues(tmp_path, ["de"], "x")) == [(OPEN.msgid, OPEN.msgstr)]
 
 
 def test_a_catalogue_of_gigabytes_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

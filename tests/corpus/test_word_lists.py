@@ -10,6 +10,8 @@ from tests.helpers.limits import frugal
 from xcompress.corpus.word_lists import read_words, with_capitals, word_sequences
 from xcompress.errors import InputError
 
+HEADER = b"\x92" + msgpack.packb({"format": "cB"})
+
 
 def test_frequency_bins_are_read_most_frequent_first(tmp_path: Path) -> None:
     path = tmp_path / "small_de.msgpack.gz"
@@ -40,12 +42,15 @@ def test_plain_lists_have_a_word_a_line(tmp_path: Path) -> None:
         ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "cB"}, 5]))),
         ("words.msgpack.gz", gzip.compress(msgpack.packb([{"format": "cB"}, [5]]))),
         ("words.msgpack.gz", gzip.compress(bytes(120_000_000), 1)),
+        ("words.msgpack.gz", gzip.compress(HEADER + b"\xdd\x01\x80\x00\x00" + b"\x90" * 25_165_824, 1)),
+        ("words.msgpack.gz", gzip.compress(HEADER + b"\x91\xdd\x01\x80\x00\x00" + b"\x90" * 25_165_824, 1)),
+        ("words.msgpack.gz", gzip.compress(b"\xdd\x01\x80\x00\x01" + HEADER[1:] + b"\x90" * 25_165_824, 1)),
         ("words.txt", b"\xff\xfe\xff"),
         ("words.txt", b" \n\n"),
         ("words.txt", b"x" * 1_000_000),
         ("words.txt.gz", gzip.compress(b"x" * 50_000_000, 1)),
     ],
-    ids=range(17),
+    ids=range(20),
 )
 def test_other_files_are_refused(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.files import digest, zipped
+from tests.helpers.limits import frugal
 from xcompress import sources
 from xcompress.errors import InputError
 from xcompress.sources import check, fingerprint, parts_of, resolve
+from xcompress.sources.archives import unpack
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
@@ -174,6 +176,18 @@ def test_a_damaged_joined_archive_leaves_nothing(tmp_path: Path, empty_cache: Pa
     with pytest.raises(InputError, match=r"not a readable zip archive"):
         resolve(in_pieces(tmp_path / "parts", data))
     assert [path.suffix for path in (empty_cache / "joined").iterdir()] == [".lock"]
+
+
+def test_an_archive_that_asks_for_gigabytes_of_memory_is_refused(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("weights", b"hello" * 100)
+    data = bytearray(stream.getvalue())
+    properties = data.index(b"\x09\x04\x05\x00")  # version and size, then the properties: a byte, the dictionary's size
+    data[properties + 5 : properties + 9] = b"\xff\xff\xff\xff"
+    (tmp_path / "x.zip").write_bytes(data)
+    with frugal(), pytest.raises(InputError, match=r"x\.zip is not a readable zip archive \(MemoryError\); fetch it"):
+        unpack(tmp_path / "x.zip", tmp_path / "out", "x")
 
 
 def test_only_files_inside_a_folder_are_compared_with_pins(tmp_path: Path) -> None:

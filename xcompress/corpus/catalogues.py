@@ -1,10 +1,12 @@
 """Read human translations from the gettext catalogues (.po, .mo) of localised software."""
 
+import codecs
 import gettext
 import re
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,17 @@ VARIANTS = {  # regional locales that are read where there is no catalogue of th
 }
 _LOCALE = re.compile(r"([a-z]{2,3})(_[a-z0-9]{2,8})*(@[a-z]+)?")
 _SPACED_SHARE = 0.2
-_ZOPE_DEFAULT = re.compile(r'Default:\s*"(.*)"\s*$', re.S)
+_ZOPE_DEFAULT = re.compile(r'Default:\s*"')
+_CHARSET = re.compile(rb"Content-Type:[^\n]{1,200}? charset=([\w.:-]{1,80})")
+_TRANSLATION = re.compile(rb"^[ \t]*(?:#~[ \t]+)?msgstr", re.MULTILINE)
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 """Begins at a line break, not at the spaces in front of it: a long run of spaces would take quadratic time."""
-_LARGEST = 100_000_000
-"""Bytes of a catalogue."""
+_LARGEST = 20_000_000
+"""Bytes of a catalogue; the largest of those that the recipes name has 1.7 MB."""
+_LONGEST_ENTRY = 100_000
+"""Bytes of a message with its comments: twelve times those of the longest known one."""
+_MOST_LINES = 1000
+"""Lines of a message with its comments, six times those of the longest known one. For each, polib copies all before."""
 _SHARED = 10
 """The messages of a .mo may share their bytes, and so be this many times as long as the file."""
 _MANY = 5
@@ -61,7 +69,7 @@ def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> Iterat
     for path in sorted(root.rglob("*")):
         if path.suffix == ".po" or (path.suffix == ".mo" and not path.with_suffix(".po").is_file()):
             catalogue = _locate(path, wanted)
-            if catalogue:
+            if catalogue and path.is_file():
                 families[catalogue.family].setdefault(catalogue.locale, catalogue)
 
     # Read one catalogue per family and language.
@@ -105,8 +113,9 @@ def _read_pairs(path: Path, language: str, origin: str) -> list[Pair]:
     import polib  # part of the extra `train`; `bench` and `export` import this module without it
 
     try:
-        _check_size(path)
-        catalogue = polib.pofile(str(path)) if path.suffix == ".po" else polib.mofile(str(path))
+        encoding = _check_content(path)
+        read_file = polib.pofile if path.suffix == ".po" else polib.mofile
+        catalogue = read_file(str(path), encoding=encoding)
         entries = catalogue.translated_entries()
     except (OSError, UnicodeDecodeError, LookupError, ValueError, struct.error) as error:
         console.warn(f"{path}: skipped, not a readable catalogue ({first_line(error):.200})")
@@ -124,23 +133,37 @@ def _read_pairs(path: Path, language: str, origin: str) -> list[Pair]:
     return [Pair(source, target, language, origin) for source, target in texts]
 
 
-def _check_size(path: Path) -> None:
-    """Refuse a catalogue that would fill the memory.
+def _check_content(path: Path) -> str:
+    """Refuse a catalogue that would take polib much memory or time; return its encoding, UTF-8 where it names none.
 
-    :raises ValueError: when the file is large, or the messages of a .mo are, which may all lie in the same bytes.
+    :raises ValueError: when the file is large, or a message is.
     """
-    size = path.stat().st_size
-    if size > _LARGEST:
+    if path.stat().st_size > _LARGEST:
         raise ValueError(f"over {megabytes(_LARGEST)}")
-    if path.suffix != ".mo":
-        return
     data = path.read_bytes()
+    if path.suffix == ".mo":
+        _check_tables(data)
+    elif any(
+        len(entry) > _LONGEST_ENTRY or len(entry.splitlines()) > _MOST_LINES for entry in _TRANSLATION.split(data)
+    ):
+        raise ValueError(f"a message of over {_LONGEST_ENTRY:,} bytes or {_MOST_LINES:,} lines, comments included")
+    for match in _CHARSET.finditer(data):
+        with suppress(LookupError):
+            return codecs.lookup(match[1].decode()).name
+    return "utf-8"
+
+
+def _check_tables(data: bytes) -> None:
+    """Check the tables of a .mo.
+
+    :raises ValueError: when its messages are longer than the file, as they may all lie in the same bytes.
+    """
     order = ">" if data.startswith(b"\x95\x04\x12\xde") else "<"
     count, *tables = struct.unpack_from(f"{order}3I", data, 8)
-    if 16 * count > size:
+    if 16 * count > len(data):
         raise ValueError(f"its header claims {count:,} messages")
     lengths = (sum(struct.unpack_from(f"{order}{2 * count}I", data, table)[::2]) for table in tables)
-    if sum(lengths) > _SHARED * size:
+    if sum(lengths) > _SHARED * len(data):
         raise ValueError("its messages are far longer than the file")
 
 
@@ -148,8 +171,10 @@ def _read_entry(entry: Any, plural_form: Callable[[int], int]) -> Iterator[tuple
     """Yield the pairs of an entry: for plurals the singular, and the plural in languages without a third form."""
     if not entry.msgid_plural:
         # Zope's catalogues note the English text beside an id that is only a key
-        default = None if " " in entry.msgid else _ZOPE_DEFAULT.search(getattr(entry, "comment", "") or "")
-        english = default[1].replace('\\"', '"').replace("\n", " ") if default else str(entry.msgid)
+        english, comment = str(entry.msgid), (getattr(entry, "comment", "") or "").rstrip()
+        default = None if " " in english else _ZOPE_DEFAULT.search(comment)
+        if default and comment.endswith('"', default.end()):
+            english = comment[default.end() : -1].replace('\\"', '"').replace("\n", " ")
         yield english, entry.msgstr
         return
     forms = {int(index): text for index, text in entry.msgstr_plural.items()}

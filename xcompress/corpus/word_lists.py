@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,10 @@ from xcompress.sources.packed import open_packed
 
 _LARGEST = 30_000_000
 """Bytes of an unpacked .msgpack file; those of wordfreq have up to 4 MB."""
+_MOST_FACTS = 100
+"""Names in its header; those of wordfreq have two."""
+_MOST_BINS = 10_000
+"""Its lists; those of wordfreq have 800."""
 
 
 def read_words(path: Path, limit: int) -> list[str]:
@@ -45,13 +49,21 @@ def _read_bins(path: Path, limit: int) -> list[str]:
         data = open_packed(file, path).read(_LARGEST + 1)
     if len(data) > _LARGEST:
         raise ValueError(f"over {megabytes(_LARGEST)} unpacked")
-    header, *frequency_bins = msgpack.unpackb(data, raw=False)
-    if not isinstance(header, dict) or header.get("format") != "cB":
-        raise ValueError(f"its header is {short_repr(header)}, expected the format 'cB'")
-    words = list(islice(chain.from_iterable(frequency_bins), limit))
-    if not all(isinstance(word, str) for word in words):
+    # Lists and the header are read item by item: unpacked whole, they take up to 80 times the memory of their bytes.
+    unpacker = msgpack.Unpacker(raw=False, max_array_len=0, max_map_len=0)
+    unpacker.feed(data)
+    try:
+        bins = unpacker.read_array_header() - 1
+        header = {unpacker.unpack(): unpacker.unpack() for _ in range(min(unpacker.read_map_header(), _MOST_FACTS))}
+        if header.get("format") != "cB" or bins > _MOST_BINS:
+            raise ValueError(f"its header is {short_repr(header)} of {bins:,} lists, expected the format 'cB'")
+        words = (unpacker.unpack() for _ in range(bins) for _ in range(unpacker.read_array_header()))
+        frequent = list(islice(words, limit))
+    except msgpack.OutOfData as error:
+        raise EOFError("it ends early") from error
+    if not all(isinstance(word, str) for word in frequent):
         raise ValueError("a word is no text")
-    return words
+    return frequent
 
 
 def word_sequences(words: Sequence[str], count: int, generator: np.random.Generator) -> list[str]:

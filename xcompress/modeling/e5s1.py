@@ -60,7 +60,8 @@ def read_e5s1(path: Path) -> tuple[StudentConfig, dict[str, Tensor]]:
     try:
         config = _read_config(cursor)
         weights = _read_weights(cursor, config)
-    except (struct.error, ValueError, KeyError, RuntimeError, InputError) as error:
+    # OverflowError: it names an offset beyond what Python can index
+    except (struct.error, ValueError, KeyError, RuntimeError, OverflowError, InputError) as error:
         raise InputError(f"{path}: damaged E5S1 file ({error}); delete it and fetch it again") from error
     return config, weights
 

@@ -228,11 +228,12 @@ def _read_dense(folder: Path) -> tuple[Tensor, Tensor]:
     weights = load_weights(folder)
     if "linear.weight" not in weights:
         raise InputError(f"{folder / 'model.safetensors'}: no linear.weight in it; save the model again")
-    weight = weights["linear.weight"].double()
-    bias = weights.get("linear.bias", torch.zeros(len(weight))).double()
-    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+    weight, bias = weights["linear.weight"], weights.get("linear.bias")
+    # A weight without columns takes no bytes, however many rows it claims.
+    if weight.ndim != 2 or not weight.numel() or (bias is not None and bias.shape != weight.shape[:1]):
+        sizes = tuple(weight.shape), "none" if bias is None else tuple(bias.shape)
         raise InputError(
-            f"{folder / 'model.safetensors'}: linear.weight {tuple(weight.shape)} and linear.bias {tuple(bias.shape)} "
-            "do not fit together; save the model again"
+            f"{folder / 'model.safetensors'}: linear.weight {sizes[0]} and linear.bias {sizes[1]} do not fit together; "
+            "save the model again"
         )
-    return weight, bias
+    return weight.double(), torch.zeros(len(weight)).double() if bias is None else bias.double()

@@ -29,8 +29,9 @@ _DAMAGE = (
     NotImplementedError,
     RuntimeError,
     ValueError,
+    MemoryError,
 )
-"""What zipfile raises for damaged, encrypted and unknown content."""
+"""What zipfile raises for damaged, encrypted and unknown content, and where LZMA asks for a dictionary of gigabytes."""
 
 
 def leaves_folder(name: str) -> bool:

