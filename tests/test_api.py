@@ -16,7 +16,9 @@ from tests.helpers import ROOT
 from tests.helpers.bench import measure_little
 from tests.helpers.recipe import write_recipe
 from tests.helpers.student import SENTENCES, bundle, save_student
-from xcompress.api import ExportOptions, _flatten
+from xcompress.api import BenchOptions, ExportOptions, _flatten
+from xcompress.bench.devices.open import DeviceOptions
+from xcompress.bench.run import BenchConfig
 from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
@@ -64,9 +66,17 @@ def test_a_finished_run_opens_and_anything_else_is_refused(run: xcompress.Run, t
     ("options", "says"),
     [
         ({"qick": True}, "bench: no option 'qick'; choose device, data"),
-        ({"models": []}, "bench: the list of models is empty"),
-        ({"languages": "en,de"}, r"bench: languages is 'en,de'; give a list of codes, such as \['en', 'de'\]"),
-        ({"threads": 2}, r"bench: threads is 2; give a list of numbers, such as \[1, 2\]"),
+        ({"models": []}, r"bench: models is \[\]; name one or several"),
+        ({"models": 5}, "bench: models is 5; name one or several"),
+        ({"languages": "en,de"}, r"bench: languages is 'en,de'; give a list, such as \['en', 'de'\]"),
+        ({"languages": [5]}, "bench: languages.0: .* valid string, got 5; correct it"),
+        ({"threads": 2}, r"bench: threads is 2; give a list, such as \[1, 2\]"),
+        ({"threads": "2"}, r"bench: threads is '2'; give a list, such as \[1, 2\]"),
+        ({"grid": 5}, "bench: grid is 5; give text, such as '1x16,32x32'"),
+        ({"device": 5}, "bench: device is 5; give its name, such as 'cpu'"),
+        ({"data": 5}, "bench: data: 5 is no path; give text or a Path"),
+        ({"distractors": "five"}, "bench: distractors: .* valid integer, .*, got 'five'; correct it"),
+        ({"device": "wasm", "slow_down": "much"}, "bench: slow_down: .* valid number, .*, got 'much'; correct it"),
     ],
 )
 def test_options_of_a_bench_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:
@@ -81,12 +91,33 @@ def test_options_of_a_bench_that_cannot_be_are_refused(options: dict[str, object
         ({"languages": "de"}, r"export: languages is 'de'; give a list of codes, such as \['en', 'de'\]"),
         ({"text": "a.txt"}, r"export: text is 'a.txt'; give a list of files, such as \['sentences.txt'\]"),
         ({"text": Path("a.txt")}, r"export: text is .*a.txt.*; give a list of files"),
-        ({"text": [None]}, "export: text holds None, which is no path"),
+        ({"text": [None]}, "export: text: None is no path; give text or a Path"),
+        ({"dimension": "half"}, "export: dimension: .* valid integer, .*, got 'half'; correct it"),
+        ({"gate": "a"}, "export: gate: .* valid number, .*, got 'a'; correct it"),
+        ({"prefix": 5}, "export: prefix: .* valid string, got 5; correct it"),
+        ({"output": 5}, "export: output: 5 is no path; give text or a Path"),
     ],
 )
 def test_options_of_an_export_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
         xcompress.export_model("tiny", **options)  # type: ignore[arg-type]
+
+
+def test_none_stands_for_the_default_of_an_option_of_a_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("xcompress.bench.run.bench", lambda *models, **options: calls.append(options))
+    xcompress.bench_models("tiny", **dict.fromkeys(BenchOptions.__annotations__))  # type: ignore[arg-type]
+    xcompress.bench_models("tiny", distractors="5", threads=["2"])  # type: ignore[arg-type, list-item]
+    assert (calls[0]["device"], calls[0]["config"], calls[0]["options"]) == ("cpu", BenchConfig(), DeviceOptions())
+    assert calls[1]["config"] == BenchConfig(distractors=5, threads=(2,))
+
+
+def test_a_folder_may_be_text_and_nothing_but_a_path(run: xcompress.Run) -> None:
+    assert xcompress.Run(str(run.folder)) == run  # type: ignore[arg-type]
+    assert xcompress.Bundle(str(bundle())).manifest == read_manifest(bundle())  # type: ignore[arg-type]
+    for kind in (xcompress.Run, xcompress.Run.open, xcompress.Bundle):
+        with pytest.raises(InputError, match="None is no path; give text or a Path"):
+            kind(None)  # type: ignore[operator]
 
 
 def test_nested_overrides_are_dotted_keys() -> None:

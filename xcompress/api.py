@@ -15,9 +15,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, short_repr
 
 if TYPE_CHECKING:
     from xcompress.bench.results import Report
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from xcompress.bundle.engines import Engine
     from xcompress.export.config import Bottleneck, Operators, Precision, Recurrence, Shortening, Table, Target
     from xcompress.recipe.schema import Recipe
+
+T = TypeVar("T")
 
 
 class ExportOptions(TypedDict, total=False):
@@ -67,9 +69,15 @@ class BenchOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a finished run, as `distill` leaves it."""
+    """The folder of a finished run, as `distill` leaves it.
+
+    :raises InputError: if the folder is no path.
+    """
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", _to_path(self.folder, "Run"))
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
@@ -79,7 +87,7 @@ class Run:
         """
         from xcompress.bundle.manifest import is_bundle
 
-        run = cls(Path(folder))
+        run = cls(_to_path(folder, "Run"))
         if not (run.folder / "manifest.json").is_file() or is_bundle(run.folder):
             raise InputError(f"{folder}: no finished run; give a folder that `xcompress distill` finished")
         return run
@@ -111,9 +119,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Bundle:
-    """An exported bundle: ONNX graphs, tokenizer, manifest.json and model card in one folder."""
+    """An exported bundle: ONNX graphs, tokenizer, manifest.json and model card in one folder.
+
+    :raises InputError: if the folder is no path.
+    """
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", _to_path(self.folder, "Bundle"))
 
     @classmethod
     def open(cls, name_or_folder: str | Path) -> Self:
@@ -166,7 +180,7 @@ def distill(
     :param recipe: a recipe file, the name of a shipped recipe, or a loaded `Recipe`.
     :param run: run folder; default `runs/<name of the recipe>`.
     :param tensorboard: write TensorBoard logs to `<run>/tensorboard`.
-    :param processes: that filter a large text; None for one on each core that this process may use.
+    :param processes: number of processes that filter a large text; None: one for each core.
     :param overrides: changes to the recipe by its keys, such as `student={"bottleneck": 256}` or `seed=1`. A mapping
         changes only the keys that it names; None removes a stage or an objective.
     :raises InputError: if the recipe is wrong, a model or text cannot be read, or an extra is not installed.
@@ -182,7 +196,7 @@ def distill(
         loaded = recipe
     else:
         loaded = load_recipe(recipe, list(_flatten(overrides)))
-    folder = Path(run) if run else RUNS / loaded.name
+    folder = _to_path(run, "distill: run") if run else RUNS / loaded.name
     return Run(run_recipe(loaded, folder, tensorboard=tensorboard, processes=processes))
 
 
@@ -223,17 +237,18 @@ def export_model(
     from xcompress.export.source import SourceOptions
     from xcompress.sources import resolve
 
+    of_source = {"tokenizer": resolve(str(tokenizer)) if tokenizer else None, "prefix": prefix, "pooling": pooling}
     folder = export(
         source.folder if isinstance(source, Run) else source,
-        Path(output) if output else None,
-        options=ExportConfig(**_check_export_options(options)),
-        source_options=SourceOptions(resolve(str(tokenizer)) if tokenizer else None, prefix, pooling),
+        _to_path(output, "export: output") if output else None,
+        options=_validate(ExportConfig, "export", _check_export_options(options)),
+        source_options=_validate(SourceOptions, "export", of_source),
         force=force,
     )
     return Bundle(folder)
 
 
-def _check_export_options(options: ExportOptions) -> ExportOptions:
+def _check_export_options(options: ExportOptions) -> dict[str, object]:
     """Return the options of an export, with the files as paths.
 
     :raises InputError: if one is unknown, or would be read as something else.
@@ -245,11 +260,35 @@ def _check_export_options(options: ExportOptions) -> ExportOptions:
         raise InputError(f"export: languages is {languages!r}; give a list of codes, such as ['en', 'de']")
     if isinstance(text, str) or not isinstance(text, Iterable):
         raise InputError(f"export: text is {text!r}; give a list of files, such as ['sentences.txt']")
-    files = list(text)
-    for file in files:
-        if not isinstance(file, str | os.PathLike):
-            raise InputError(f"export: text holds {file!r}, which is no path; give a list of files")
-    return options | {"languages": tuple(languages), "text": tuple(map(Path, files))}
+    files = tuple(_to_path(file, "export: text") for file in text)
+    return {**options, "languages": tuple(languages), "text": files}
+
+
+def _validate(kind: type[T], command: str, values: Mapping[str, object]) -> T:
+    """Return a dataclass with these values, converted to the types of its fields where that loses nothing.
+
+    :param command: for the error.
+    :raises InputError: naming the first value of another type.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise InputError(f"{command}: {name}: {first['msg']}, got {short_repr(first['input'])}; correct it") from error
+
+
+def _to_path(value: object, name: str) -> Path:
+    """Return a file or folder as a path.
+
+    :param name: for the error.
+    :raises InputError: if it is neither text nor a path.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(f"{name}: {short_repr(value)} is no path; give text or a Path")
+    return Path(value)
 
 
 def bench_models(
@@ -279,26 +318,24 @@ def bench_models(
     if unknown := sorted(options.keys() - BenchOptions.__annotations__.keys()):
         raise InputError(f"bench: no option {unknown[0]!r}; choose {', '.join(BenchOptions.__annotations__)}")
     listed = [models] if isinstance(models, str | Path | Bundle) else models
-    if listed is not None and not listed:
-        raise InputError("bench: the list of models is empty; name one, or give None for the newest bundle")
-    if isinstance(languages := options.get("languages", ()), str):
-        raise InputError(f"bench: languages is {languages!r}; give a list of codes, such as ['en', 'de']")
-    grid, threads, data = options.get("grid"), options.get("threads"), options.get("data")
-    if threads is not None and not isinstance(threads, Sequence):
-        raise InputError(f"bench: threads is {threads!r}; give a list of numbers, such as [1, 2]")
-    config = BenchConfig(
-        grid=parse_grid(grid) if grid else SHAPES,
-        threads=tuple(threads) if threads else None,
-        quick=options.get("quick", False),
-        data=Path(data) if data else None,
-        languages=tuple(languages),
-        distractors=options.get("distractors", 0),
-        margin=options.get("margin", False),
-    )
+    if listed is not None and not (isinstance(listed, Iterable) and listed):
+        raise InputError(f"bench: models is {listed!r}; name one or several, or give None for the newest bundle")
+    given = {name: value for name, value in options.items() if value is not None}
+    device, grid, data = given.pop("device", "cpu"), given.pop("grid", ""), given.pop("data", None)
+    for name, example in (("languages", ["en", "de"]), ("threads", [1, 2])):
+        if isinstance(value := given.get(name, ()), str) or not isinstance(value, Iterable):
+            raise InputError(f"bench: {name} is {value!r}; give a list, such as {example}")
+    if not isinstance(device, str):
+        raise InputError(f"bench: device is {device!r}; give its name, such as 'cpu'")
+    if not isinstance(grid, str):
+        raise InputError(f"bench: grid is {grid!r}; give text, such as '1x16,32x32'")
+    of_device = {name: given.pop(name, None) for name in ("memory_mb", "slow_down")}
+    folder = _to_path(data, "bench: data") if data else None
+    values = given | {"grid": parse_grid(grid) if grid else SHAPES, "data": folder}
     return bench(
         [model.folder if isinstance(model, Bundle) else model for model in listed or ()],
-        device=options.get("device", "cpu"),
+        device=device,
         reference=reference.folder if isinstance(reference, Bundle) else reference,
-        config=config,
-        options=DeviceOptions(options.get("memory_mb"), options.get("slow_down")),
+        config=_validate(BenchConfig, "bench", values),
+        options=_validate(DeviceOptions, "bench", of_device),
     )

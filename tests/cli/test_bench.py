@@ -137,3 +137,12 @@ def test_bad_options_are_one_line(arguments: tuple[str, ...], says: str) -> None
     assert says in str(done.exception)
     assert "\n" not in str(done.exception)
     assert not Path("bench.json").exists()
+
+
+@pytest.mark.parametrize("names", ["", ","])
+def test_mteb_without_a_task_is_refused(names: str) -> None:
+    pytest.importorskip("mteb", reason="mteb is not installed")
+    done = bench("loose", "--mteb", names)
+    assert isinstance(done.exception, InputError), done.output
+    assert str(done.exception) == "mteb: no task is named; give one, such as STS17"
+    assert not Path("bench.json").exists()

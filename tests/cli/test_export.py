@@ -136,6 +136,8 @@ def test_format_hf_and_the_options_for_foreign_encoders_reach_the_export(calls: 
         ("--quantize --no-quantize", "quantize: --quantize and --no-quantize contradict each other; leave one out"),
         ("--no-ort --ort", "ort: --ort and --no-ort contradict each other; leave one out"),
         ("--quantize --precision fp32", "precision: fp32 and --quantize contradict each other; leave one out"),
+        ("--quantize --precision fp16", "precision: fp16 and --quantize contradict each other; leave one out"),
+        ("--format hf --no-ort", "format: hf writes the whole student in float32; leave out --no-ort"),
         ("--format hf --quantize", "format: hf writes the whole student in float32; leave out --quantize"),
         ("--format hf --onnx --precision int8", "leave out --onnx, --precision"),
         ("--format hf --languages de --dim 8 --gate 0", "leave out --languages, --dim, --gate"),

@@ -1,12 +1,13 @@
 """mteb takes a bundle as a model. Its own data sets are not needed: the task is made up here."""
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.helpers.student import bundle
-from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.encoder import Encoder, Precision
 from xcompress.corpus.graded import builtin, score
 from xcompress.errors import InputError
 
@@ -17,10 +18,10 @@ from mteb.abstasks.sts import AbsTaskSTS  # noqa: E402
 from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
 from mteb.models.models_protocols import EncoderProtocol  # noqa: E402
 
-from xcompress.interop import mteb as adapter  # noqa: E402
 from xcompress.interop.mteb import describe, evaluate, open_model  # noqa: E402
 
-ROWS = builtin().every(6).language_pairs["en-de"]
+GRADED = builtin().every(6)
+SUBSETS = {"en-de": ["eng-Latn", "deu-Latn"], "fr-fr": ["fra-Latn"]}
 
 
 class GradedPairs(AbsTaskSTS):
@@ -35,33 +36,74 @@ class GradedPairs(AbsTaskSTS):
         category="t2t",
         modalities=["text"],
         eval_splits=["test"],
-        eval_langs=["eng-Latn", "deu-Latn"],
+        eval_langs=SUBSETS,
         main_score="cosine_spearman",
     )
     min_score = 0
     max_score = 5
 
     def load_data(self, **_: object) -> None:
-        rows = {"sentence1": list(ROWS.first), "sentence2": list(ROWS.second), "score": list(ROWS.scores)}
-        self.dataset = DatasetDict(test=Dataset.from_dict(rows))
+        pairs = {subset: GRADED.language_pairs[subset] for subset in SUBSETS}
+        rows = {
+            subset: {"sentence1": list(of.first), "sentence2": list(of.second), "score": list(of.scores)}
+            for subset, of in pairs.items()
+        }
+        self.dataset = {subset: DatasetDict(test=Dataset.from_dict(columns)) for subset, columns in rows.items()}
         self.data_loaded = True
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The name of the task, which mteb knows in this test; its results go to an empty cache."""
+    monkeypatch.setitem(import_module("mteb.get_tasks")._TASKS_REGISTRY, "GradedPairs", GradedPairs)
+    monkeypatch.setattr(import_module("mteb.evaluate")._DEFAULT_CACHE, "cache_path", tmp_path / "mteb")
+    return "GradedPairs"
+
+
+def expected(subset: str, precision: Precision = "auto") -> float:
+    return score(Encoder(bundle(), precision=precision).encode, GRADED)[subset] / 100
 
 
 def test_mteb_evaluates_a_bundle(tmp_path: Path) -> None:
     model = open_model(bundle())
     assert isinstance(model, EncoderProtocol)
     (result,) = mteb.evaluate(model, GradedPairs(), cache=None, show_progress_bar=False).task_results
-    expected = score(Encoder(bundle()).encode, builtin().every(6))["en-de"] / 100
-    assert result.scores["test"][0]["cosine_spearman"] == pytest.approx(expected, abs=1e-5)
+    assert result.scores["test"][0]["cosine_spearman"] == pytest.approx(expected("en-de"), abs=1e-5)
 
 
-def test_scores_of_tasks_by_subset(monkeypatch: pytest.MonkeyPatch, working_folder: Path) -> None:
-    monkeypatch.setenv("MTEB_CACHE", str(working_folder / "cache"))
-    monkeypatch.setattr(adapter.mteb, "get_tasks", lambda names, languages: [GradedPairs()])
-    (scored,) = evaluate([open_model(bundle())], ["GradedPairs"], ["de"])
-    expected = score(Encoder(bundle()).encode, builtin().every(6))["en-de"] / 100
+def test_scores_of_tasks_by_subset(task: str) -> None:
+    (scored,) = evaluate([open_model(bundle())], [task])
     assert (scored.model, scored.task, scored.metric) == ("xcompress/small", "GradedPairs", "cosine_spearman")
-    assert scored.score == pytest.approx(expected, abs=1e-5) and list(scored.subsets) == ["default"]
+    assert scored.subsets == pytest.approx({subset: expected(subset) for subset in SUBSETS}, abs=1e-5)
+    assert scored.score == pytest.approx((expected("en-de") + expected("fr-fr")) / 2, abs=1e-5)
+
+
+def test_languages_leave_out_subsets_that_the_cache_of_mteb_holds(task: str) -> None:
+    model = open_model(bundle())
+    evaluate([model], [task], ["fr"])
+    (scored,) = evaluate([model], [task], ["de"])
+    assert list(scored.subsets) == ["en-de"]
+    assert scored.score == pytest.approx(expected("en-de"), abs=1e-5)
+
+
+def test_two_graphs_of_a_bundle_have_their_own_names_and_scores(task: str) -> None:
+    models = [open_model(Encoder(bundle(), precision=precision)) for precision in ("fp32", "int8")]
+    fp32, int8 = evaluate(models, [task], ["de"])
+    assert expected("en-de", "fp32") != pytest.approx(expected("en-de", "int8"), abs=1e-4)
+    assert fp32.score == pytest.approx(expected("en-de", "fp32"), abs=1e-5)
+    assert int8.score == pytest.approx(expected("en-de", "int8"), abs=1e-5)
+    assert (fp32.model, int8.model) == (f"{bundle()}, onnxruntime fp32", f"{bundle()}, onnxruntime int8")
+
+
+@pytest.mark.parametrize("language", ["pl", "sv"])
+def test_a_task_without_the_languages_is_refused(task: str, language: str) -> None:
+    with pytest.raises(InputError, match=f"GradedPairs has none of {language}; leave out --languages"):
+        evaluate([open_model(bundle())], [task], [language])
+
+
+def test_a_task_must_be_named() -> None:
+    with pytest.raises(InputError, match="no task is named; give one, such as STS17"):
+        evaluate([open_model(bundle())], [])
 
 
 def test_a_task_that_does_not_exist_is_named() -> None:
@@ -77,7 +119,13 @@ def test_what_mteb_is_told() -> None:
     own = open_model(Encoder(bundle())).mteb_model_meta
     assert own.training_datasets is None, "unknown is not the same as none"
     assert own.revision and own.use_instructions, "its prefix is an instruction to mteb"
-    assert describe(Encoder(bundle()).manifest, "a/b").name == "a/b"
+    assert describe(Encoder(bundle()), "a/b").name == "a/b"
+
+
+@pytest.mark.parametrize(("precision", "file"), [("fp32", "model.onnx"), ("int8", "model_quantized.onnx")])
+def test_only_the_open_graph_counts_as_memory(precision: Precision, file: str) -> None:
+    described = describe(Encoder(bundle(), precision=precision), "a/b")
+    assert described.memory_usage_mb == pytest.approx((bundle() / "onnx" / file).stat().st_size / 2**20, abs=0.05)
 
 
 def test_cosines_are_those_of_the_vectors() -> None:

@@ -129,7 +129,7 @@ def bench(
 
     Example:  xcompress bench --compare bench-of-last-release.json --budgets recipes/minilm_ru3.yaml
     """
-    if mteb:
+    if mteb is not None:
         _refuse_others(context, {"bundles", "mteb", "languages", "json"}, "--mteb only scores")
         tasks = [task.strip() for task in mteb.split(",") if task.strip()]
         _score_with_mteb(bundles or [], tasks, language_codes(languages), json=json)
@@ -140,7 +140,7 @@ def bench(
     from xcompress.bench.report.budgets import load_budgets, require
     from xcompress.bench.report.compare import compare as compare_reports
     from xcompress.bench.report.compare import read_report
-    from xcompress.bench.report.notes import failures, needs_more_memory
+    from xcompress.bench.report.notes import failures
 
     # Read all input, and check the output, before the measurements, which take minutes.
     if html:
@@ -168,8 +168,7 @@ def bench(
     if limits := limits or (_budgets_of_run(bundles) if compare else None):
         require(report, limits)
     # A subject that exceeds the memory ceiling is a result; one that cannot be measured is an error.
-    has_ceiling = bool(report.device.memory_ceiling)
-    errors = failures([result for result in report.results if not (has_ceiling and needs_more_memory(result))])
+    errors = failures([result for result in report.results if not result.over_memory])
     if errors:
         raise InputError(f"bench: {errors[0]}" + (f"; and {len(errors) - 1} more" if errors[1:] else ""))
 

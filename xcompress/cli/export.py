@@ -105,7 +105,8 @@ def export(
     gate: Annotated[
         float | None,
         typer.Option(
-            help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5.",
+            help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5; default "
+            "for --precision auto: 0.5.",
             metavar="<float>",
             parser=real_number("--gate", 0, 200),
         ),
@@ -228,7 +229,8 @@ def _refuse_with_hf(options: "ExportConfig", **flags: object) -> None:
     names = [name for name, value in flags.items() if value]
     names += [name for name in chosen if chosen[name] != defaults[name]]
     if names:
-        written = ", ".join("--" + {"dimension": "dim"}.get(name, name).replace("_", "-") for name in names)
+        spelled = {"dimension": "dim", "ort": "ort" if options.ort else "no-ort"}
+        written = ", ".join("--" + spelled.get(name, name).replace("_", "-") for name in names)
         raise InputError(f"format: hf writes the whole student in float32; leave out {written}")
 
 
@@ -244,6 +246,6 @@ def _resolve_precision(quantize: bool | None, precision: Precision | None) -> Pr
         return "fp32" if quantize is False else "int8"
     if quantize is False and precision != "fp32":
         raise InputError(f"precision: {precision} and --no-quantize contradict each other; leave one out")
-    if quantize and precision == "fp32":
-        raise InputError("precision: fp32 and --quantize contradict each other; leave one out")
+    if quantize and precision in ("fp16", "fp32"):
+        raise InputError(f"precision: {precision} and --quantize contradict each other; leave one out")
     return precision

@@ -124,7 +124,12 @@ class ExportConfig:
             raise InputError(
                 f"table: {self.table} needs precision int8 or int4, not {self.precision}; change one of them"
             )
-        self._check_target()
+        if self.operators and self.precision in FLOAT:
+            raise InputError(
+                f"operators: {self.operators} needs precision int8 or auto, not {self.precision}, which always has "
+                "standard ones; leave it out"
+            )
+        self._check_fits_target()
         for name, least in (("vocabulary", 1), ("dimension", 2)):
             if (number := getattr(self, name)) is not None and number < least:
                 raise InputError(f"{name}: {number} is less than {least}; give at least {least}")
@@ -136,7 +141,7 @@ class ExportConfig:
         if self.vocabulary is not None and not self.languages and not self.text:
             raise InputError("vocabulary: needs text to count tokens in; add --languages de,en or --text FILE")
 
-    def _check_target(self) -> None:
+    def _check_fits_target(self) -> None:
         """Check that the options fit the target."""
         settings = self.settings()
         if settings.operators == "standard" and self.precision == "int4":
@@ -165,7 +170,7 @@ class ExportConfig:
         """Return the smallest precision of this target that loses less, or None where there is none."""
         closer = {"int8": ("auto", "fp16", "fp32"), "int4": ("auto",), "auto": ("fp16",), "fp16": ("fp32",), "fp32": ()}
         allowed = self.settings().precisions or get_args(Precision)
-        if self.table != "auto":  # which floats do not have
+        if self.table != "auto" or self.operators:  # which floats do not have
             allowed = tuple(precision for precision in allowed if precision not in FLOAT)
         return next((precision for precision in closer[self.precision] if precision in allowed), None)
 

@@ -8,6 +8,7 @@
 Needs `pip install 'xcompress[mteb]'`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any
 
 import mteb
 import numpy as np
+from mteb.abstasks.abstask import AbsTask
 from mteb.models import ModelMeta
 from mteb.models.model_meta import ScoringFunction
 
-from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.manifest import HASH
+from xcompress.bundle.encoder import Encoder, choose_graph
+from xcompress.bundle.integrity import external_files
+from xcompress.bundle.manifest import HASH, PHONE_FILES
 from xcompress.bundle.released import DEFAULT
 from xcompress.errors import InputError, first_line
 from xcompress.metrics import Vectors, cosine_matrix, cosines
@@ -63,7 +66,7 @@ class MtebModel:
 
     def __init__(self, encoder: Encoder, name: str) -> None:
         self.encoder = encoder
-        self._meta = describe(encoder.manifest, name)
+        self._meta = describe(encoder, name)
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
@@ -106,10 +109,11 @@ class TaskScore:
     """The main score of a model on a task of mteb, from 0 to 1."""
 
     model: str
+    """Its name; of models that share one, the folder, the engine and the precision."""
     task: str
     metric: str
     score: float
-    """The mean over the subsets, as the leaderboard has it."""
+    """The mean over the subsets and splits, as the leaderboard has it."""
     subsets: Mapping[str, float]
     """By subset, such as a language pair; of several splits the mean."""
 
@@ -119,15 +123,15 @@ def evaluate(models: Sequence[MtebModel], tasks: Sequence[str], languages: Seque
 
     :param tasks: names of tasks, such as STS17.
     :param languages: leave out subsets in other languages.
-    :raises InputError: when there is no such task, or its data cannot be read.
+    :raises InputError: when no task is named, one does not exist or has none of the languages, or its data cannot be
+        read.
     """
-    codes = [LANGUAGES.get(language, language) for language in languages]
-    try:
-        chosen = list(mteb.get_tasks(list(tasks), languages=codes or None))
-    except (KeyError, ValueError) as error:
-        raise InputError(f"mteb: {error.args[0]}; `mteb available-tasks` lists all") from error
+    chosen = _choose_tasks(tasks, languages)
+    counts = Counter(model.mteb_model_meta.name for model in models)
     scores = []
     for model in models:
+        name, encoder = str(model.mteb_model_meta.name), model.encoder
+        label = name if counts[name] == 1 else f"{encoder.folder}, {encoder.engine} {encoder.precision}"
         for task in chosen:
             try:
                 (result,) = mteb.evaluate(model, task).task_results
@@ -135,35 +139,61 @@ def evaluate(models: Sequence[MtebModel], tasks: Sequence[str], languages: Seque
                 raise InputError(
                     f"mteb: {task.metadata.name}: {first_line(error)}; its data must be in reach"
                 ) from error
+            # mteb also returns what its cache holds of other subsets and splits
+            entries = [entry for split in task.eval_splits for entry in result.scores.get(split, ())]
             subsets: dict[str, list[float]] = {}
-            for entry in (entry for split in result.scores.values() for entry in split):
-                subsets.setdefault(entry["hf_subset"], []).append(entry["main_score"])
-            means = {name: float(np.mean(values)) for name, values in subsets.items()}
-            name, metric = str(model.mteb_model_meta.name), task.metadata.main_score
-            scores.append(TaskScore(name, task.metadata.name, metric, float(result.get_score()), means))
+            for entry in entries:
+                if entry["hf_subset"] in task.hf_subsets:
+                    subsets.setdefault(entry["hf_subset"], []).append(entry["main_score"])
+            means = {subset: float(np.mean(values)) for subset, values in subsets.items()}
+            score = float(np.mean([value for values in subsets.values() for value in values]))
+            scores.append(TaskScore(label, task.metadata.name, task.metadata.main_score, score, means))
     return scores
 
 
-def describe(manifest: Mapping[str, Any], name: str) -> ModelMeta:
-    """Return mteb's description of a bundle.
+def _choose_tasks(names: Sequence[str], languages: Sequence[str]) -> list[AbsTask]:
+    """Return the tasks of these names, each with its subsets in the languages."""
+    if not names:
+        raise InputError("mteb: no task is named; give one, such as STS17")
+    codes = [LANGUAGES.get(language, language) for language in languages]
+    tasks = []
+    for name in names:
+        try:
+            tasks.append(mteb.get_task(name, languages=codes or None))
+        except KeyError as error:
+            raise InputError(f"mteb: {error.args[0]}; `mteb available-tasks` lists all") from error
+        except ValueError as error:
+            raise InputError(
+                f"mteb: {name} has none of {', '.join(languages)}; leave out --languages, or give its own in ISO "
+                "639-3, such as swe"
+            ) from error
+    return tasks
 
+
+def describe(encoder: Encoder, name: str) -> ModelMeta:
+    """Return mteb's description of an open bundle.
+
+    mteb finds earlier results by name and revision, so each graph and engine of a bundle has a revision of its own.
     Where the manifest does not list the training text, as for a bundle that is not a released model, mteb is told that
     it is unknown.
     """
+    manifest = encoder.manifest
     release, bottleneck = manifest.get("release", {}), manifest.get("bottleneck")
     width, tokens = (bottleneck or {}).get("width", manifest.get("hidden_size")), manifest.get("vocab_size")
     corpora = [corpus["name"] for corpus in release.get("text", ())]
     related = [tasks for start, tasks in TASKS_OF_TEXT.items() if any(corpus.startswith(start) for corpus in corpora)]
-    weights = sum(entry["bytes"] for file, entry in manifest.get("files", {}).items() if file.startswith("onnx/"))
+    graph = PHONE_FILES.get(encoder.engine) or choose_graph(encoder.folder, manifest, encoder.precision)[1]
+    weights = [encoder.folder / file for file in (graph, *external_files(encoder.folder, graph))]
+    content = str(manifest.get(HASH) or manifest.get("made_from"))[:16]
     return ModelMeta(
         loader=None,
         name=name,
-        revision=str(manifest.get(HASH) or manifest.get("made_from"))[:16],
+        revision=f"{content}-{encoder.precision}-{encoder.engine}",
         release_date=str(release["finished"])[:10] if release.get("finished") else None,
         languages=[LANGUAGES[language] for language in manifest.get("languages", ()) if language in LANGUAGES],
         n_parameters=manifest.get("parameters"),
         n_embedding_parameters=tokens * width if tokens and width else None,
-        memory_usage_mb=round(weights / 2**20, 1),
+        memory_usage_mb=round(sum(file.stat().st_size for file in weights) / 2**20, 1),
         max_tokens=manifest["max_tokens"],
         embed_dim=manifest["dimension"],
         license=release["licence"].lower() if release else None,
