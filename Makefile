@@ -61,5 +61,5 @@ clients: $(VENV)/test.installed .venv-next/installed .venv-intel/installed  ## w
 	  --editable '.[train,export,bench,optimum,openvino,test]'
 	touch $@
 
-clean:  ## remove environments and caches; runs/ stays
+clean:  ## remove environments and the caches of tools; runs/ and ~/.cache/xcompress stay
 	rm -rf .venv .venv-next .venv-intel .mypy_cache .ruff_cache .pytest_cache

@@ -9,6 +9,7 @@
 # that are installed beside xcompress (python3, or what $PYTHON3 names), so that both sides run the same code.
 set -eu
 
+[ "${1-}" != --help ] || { echo "usage: sh benchmarks/arm64.sh DIR"; exit; }
 [ $# -eq 1 ] || { echo "usage: sh benchmarks/arm64.sh DIR" >&2; exit 2; }
 python=${PYTHON:-3.11}
 own_python=${PYTHON3:-python3}

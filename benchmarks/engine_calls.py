@@ -7,8 +7,8 @@ chooses), openvino-float32 or litert. Batches are random token ids below VOCABUL
 graph without token ids: its one input has a fixed shape.
 """
 
+import argparse
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -26,13 +26,19 @@ MOST_CALLS = 400
 
 def main() -> None:
     """Print the median and the least seconds of a call, as JSON."""
-    engine, file = sys.argv[1:3]
-    batch, tokens, threads, vocabulary = map(int, sys.argv[3:7])
-    run = open_model(engine, file, threads, (batch, tokens), vocabulary)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("engine", "file"):
+        parser.add_argument(name)
+    for name in ("batch", "tokens", "threads", "vocabulary"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("seconds", type=float, help="measure for so long")
+    options = parser.parse_args()
+    shape = options.batch, options.tokens
+    run = open_model(options.engine, options.file, options.threads, shape, options.vocabulary)
     for _ in range(WARM_UP):
         run()
     seconds: list[float] = []
-    end = perf_counter() + float(sys.argv[7])
+    end = perf_counter() + options.seconds
     while len(seconds) < WARM_UP or (perf_counter() < end and len(seconds) < MOST_CALLS):
         start = perf_counter()
         run()

@@ -1,8 +1,9 @@
 """Encoders of other projects, for benchmarks/peers.py: classes whose `encode` maps sentences to vectors (n, D).
 
-This module is not a script. `xcompress bench` loads the classes as `python:peer_models:NAME`.
+`xcompress bench` loads the classes as `python:peer_models:NAME`. As a script, this module only prints its usage.
 """
 
+import argparse
 import os
 from collections.abc import Sequence
 from importlib import resources
@@ -77,3 +78,7 @@ class OptimumInt8:
         tokens = self.session.run(None, {name: inputs[name] for name in self.inputs})[0]
         means: Vectors = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
         return means
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()

@@ -26,9 +26,10 @@ def main() -> None:
     """Open every graph on both devices and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", help="bundles or released models; name=bundle sets the name in the table")
+    bundles = parser.parse_args().bundles
     tools = {device: check_browser(device=device) for device in DEVICES}
     rows = []
-    for argument in parser.parse_args().bundles:
+    for argument in bundles:
         name, _, bundle = argument.rpartition("=")
         folder = find_bundle(bundle)
         for precision in graphs_of(folder, read_manifest(folder)):

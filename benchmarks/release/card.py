@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from xcompress.bundle.manifest import MANIFEST
 from xcompress.console import markdown_table
-from xcompress.export.card import ReleaseNotes, model_card
+from xcompress.export.card import CARD, ReleaseNotes, model_card
 from xcompress.files import megabytes
 
 PIVOT = "en"
@@ -27,7 +28,7 @@ _SECTIONS = """
 Pairs are those of English with a language that training could read, after filters. Graded pairs count under the
 language of their first sentence.
 
-Models that lent vectors, layers or rows:
+Models whose vectors, layers or token embeddings were used:
 
 {models}
 
@@ -35,7 +36,7 @@ Models that lent vectors, layers or rows:
 
     {commands}
 
-DIR holds the dev sets named below. Recipe `{recipe}`, hash {recipe_hash}, finished {finished}.
+DIR holds the dev sets named below.{centered} Recipe `{recipe}`, hash {recipe_hash}, finished {finished}.
 
 ## Dev scores
 
@@ -45,6 +46,9 @@ Of the graph in this folder. Choices were made on these sets, and nothing was tr
 
 {genres}{sets}
 {cosines}"""
+
+_CENTERED = """ TEXT holds the text that the vectors were centred on:
+sentences of the table above in each language, one per line in files named NAME.LANGUAGE.txt."""
 
 _GENRES_SECTION = """By genre, means over languages; xx-yy are two languages other than English:
 
@@ -65,7 +69,7 @@ translations of other sentences. Shares in %:
 def released_card(manifest: Mapping[str, Any]) -> str:
     """Return the card of a released model; its manifest has an entry `release` (see `release_facts`)."""
     release = manifest["release"]
-    size = sum(entry["bytes"] for name, entry in manifest["files"].items() if name != "README.md")
+    size = sum(entry["bytes"] for name, entry in manifest["files"].items() if name != CARD)
     columns = _score_columns(release["scores"])
     weakest = []
     for (test, kind), column in columns.items():
@@ -77,6 +81,7 @@ def released_card(manifest: Mapping[str, Any]) -> str:
         text=_text_table(release["text"]),
         models=_models_table(release["models"]),
         commands="\n    ".join(release["commands"]),
+        centered=_CENTERED if any("--text TEXT/*" in command for command in release["commands"]) else "",
         recipe=release["recipe"],
         recipe_hash=release["recipe_hash"],
         finished=release["finished"] or "not recorded",
@@ -93,7 +98,7 @@ def released_card(manifest: Mapping[str, Any]) -> str:
     notes = ReleaseNotes(
         name=release["name"],
         licence=release["licence"],
-        rows=f"| all files together | {megabytes(size)} |\n",
+        rows=f"| all files but {CARD} and {MANIFEST} | {megabytes(size)} |\n",
         sections=sections,
         limits="".join(f"- {line}\n" for line in [*release["limits"], *weakest]),
     )

@@ -195,6 +195,26 @@ def test_keyboard_and_language_filter(page: "Page") -> None:
     assert page.locator(".result .text[lang=tr]").count() == 12
 
 
+def test_text_in_one_language_is_sampled_several_times(chromium: "Browser", real_package: Path, tmp_path: Path) -> None:
+    sentences = [sentence.text for sentence in packaged_sentences(["en"]).sentences[:40]]
+    (tmp_path / "own.en.txt").write_text("\n".join(sentences), encoding="utf-8")
+    folder = write_demo(tmp_path / "site", bundle(), tmp_path / "own.en.txt", package=real_package)
+    page = chromium.new_page()
+    with Server(served_files(folder), policy=POLICY) as server:
+        page.goto(server.address + "/")
+        page.wait_for_selector(".sample")
+        assert page.inner_text("#results-heading") == "A sample of 40 sentences"
+        assert page.locator(".sample").count() == 8
+    page.close()
+
+
+def test_a_search_that_succeeds_hides_an_earlier_error(page: "Page") -> None:
+    page.evaluate("import(new URL('view.js', document.baseURI)).then((view) => view.showError('no memory'))")
+    assert page.inner_text("#error") == "Error: no memory"
+    ask(page, "rain")
+    assert page.locator("#error").is_hidden()
+
+
 def test_the_page_fits_a_phone_and_every_control_has_a_label(page: "Page") -> None:
     ask(page, "the boat is late")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

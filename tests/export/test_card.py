@@ -82,12 +82,12 @@ def test_a_float32_graph_for_another_engine_has_its_difference() -> None:
     assert "- openvino against PyTorch: largest difference" in model_card(manifest | {"parity": parity})
 
 
-def test_the_width_of_the_word_table_is_that_of_the_file() -> None:
+def test_the_width_of_the_token_embeddings_is_that_of_the_file() -> None:
     manifest = read_manifest(bundle())
     folded = manifest | {"bottleneck": {"width": 16, "form": "folded", "why": ""}}
-    assert "| word table | 400 rows of 32 numbers |" in model_card(folded)
+    assert "| token embeddings | 400 tokens x 32 |" in model_card(folded)
     factored = manifest | {"bottleneck": {"width": 16, "form": "factored", "why": ""}}
-    assert "| word table | 400 rows of 16 numbers |" in model_card(factored)
+    assert "| token embeddings | 400 tokens x 16 |" in model_card(factored)
 
 
 @pytest.mark.parametrize(("precision", "is_said"), [("fp32", False), ("fp16", False), ("int8", True), ("int4", True)])

@@ -31,7 +31,7 @@ Made with xcompress {xcompress} from {source}.
 | languages | {languages} |
 | parameters | {parameters:,} |
 | layers | {layers} |
-| word table | {vocab_size:,} rows of {table_width} numbers |
+| token embeddings | {vocab_size:,} tokens x {table_width} |
 | longest text | {max_tokens} tokens; longer texts are cut |
 | prefix | {prefix} |
 {files}
@@ -48,7 +48,7 @@ vectors = encoder.encode(["A first sentence.", "Ein zweiter Satz."])
 print(encoder.similarity(vectors, vectors))
 ```
 
-With sentence-transformers:
+With sentence-transformers (needs optimum-onnx, which needs transformers below 4.58):
 
 ```python
 from sentence_transformers import SentenceTransformer

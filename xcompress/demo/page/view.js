@@ -2,7 +2,7 @@
 
 import { formatBytes, formatLanguage, formatMilliseconds, formatNumber, spellNumber } from "./format.js";
 
-const SAMPLES_WITHOUT_LANGUAGES = 8;
+const SAMPLES_OF_ONE_LANGUAGE = 8;
 const $ = (id) => document.getElementById(id);
 
 /** Show the introduction, the example queries and the language filter. */
@@ -86,13 +86,14 @@ export function showResults({ results, milliseconds, tokens }, { sentences, lang
     ? `${results.length} sentences found. Nearest: ${sentences[results[0].row].text}`
     : "";
   $("results").replaceChildren(...results.map(({ row, cosine }) => resultItem(sentences[row], context, cosine)));
+  $("error").hidden = true; // of an earlier search
   $("timing").replaceChildren(bold(formatMilliseconds(milliseconds)), ` for ${tokens} tokens`);
 }
 
-/** Show one sentence of each language, or several of the chosen one. */
+/** Show one sentence of each language, or several where one is chosen or there are not two. */
 export function showSamples({ sentences, language, ...context }) {
   const { languages } = context.description ?? { languages: [] };
-  const codes = language || !languages.length ? Array(SAMPLES_WITHOUT_LANGUAGES).fill(language) : languages;
+  const codes = language || languages.length < 2 ? Array(SAMPLES_OF_ONE_LANGUAGE).fill(language) : languages;
   // Number n of m samples is taken n / m of the way through its language, so that samples differ in content.
   const samples = codes.flatMap((code, number) => {
     const candidates = code ? sentences.filter((sentence) => sentence.language === code) : sentences;
