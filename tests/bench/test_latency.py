@@ -6,7 +6,6 @@ import pytest
 from tests.helpers.student import SENTENCES, make_tokenizer
 from xcompress.bench.latency import (
     SHAPES,
-    Effort,
     Shape,
     Turn,
     calls_per_turn,
@@ -35,7 +34,7 @@ def refuse(name: str, error: XCompressError) -> None:
 
 def test_subjects_take_turns() -> None:
     log: list[str] = []
-    rounds = take_turns(fakes(log, {"a": 0.2, "b": 0.01}), Effort(0, 3), refuse)
+    rounds = take_turns(fakes(log, {"a": 0.2, "b": 0.01}), 0, 3, refuse)
     assert log == ["a1", "b1", *["a1", "b5w"] * 3], "one warm-up each, then in turn; short calls warmed and repeated"
     assert rounds == {"a": [[0.2]] * 3, "b": [[0.01] * 5] * 3}
 
@@ -43,7 +42,7 @@ def test_subjects_take_turns() -> None:
 def test_rounds_are_added_until_the_time_is_over() -> None:
     log: list[str] = []
     steps: list[int] = []
-    rounds = take_turns(fakes(log, {"a": 0.2}), Effort(0.02, 2), refuse, lambda: steps.append(1))
+    rounds = take_turns(fakes(log, {"a": 0.2}), 0.02, 2, refuse, lambda: steps.append(1))
     assert len(rounds["a"]) > 2
     assert len(steps) == 3, "the bar moves for the warm-up and the least number of rounds only"
 
@@ -53,7 +52,7 @@ def test_a_subject_that_dies_is_dropped(after: int) -> None:
     log: list[str] = []
     dropped: list[str] = []
     turns = fakes(log, {"a": 0.2, "b": 0.2}, dies="a", after=after)
-    rounds = take_turns(turns, Effort(0, 4), lambda name, error: dropped.append(f"{name} {error}"))
+    rounds = take_turns(turns, 0, 4, lambda name, error: dropped.append(f"{name} {error}"))
     assert dropped == ["a killed"]
     assert rounds == {"b": [[0.2]] * 4}
     assert sum(entry.startswith("a") for entry in log) == after + 1

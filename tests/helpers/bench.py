@@ -3,11 +3,11 @@
 import pytest
 
 from xcompress.bench import peak, run
-from xcompress.bench.latency import Effort
+from xcompress.bench.latency import TimingConfig
 
 
 def measure_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time a quick bench and the machine's peak with a few calls."""
-    monkeypatch.setattr(run, "QUICK", Effort(0, 2, processes=1, passes=2, sentences=8))
+    monkeypatch.setattr(run, "QUICK", TimingConfig(0, 2, processes=1, passes=2, sentences=8))
     monkeypatch.setattr(peak, "CALLS", 2)
     monkeypatch.setattr(peak, "PASSES", 1)

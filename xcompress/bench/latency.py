@@ -54,13 +54,13 @@ def parse_grid(text: str) -> tuple[Shape, ...]:
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How long one shape is measured with one number of threads."""
+class TimingConfig:
+    """How often each time is taken."""
 
     seconds: float
-    """Rounds are added until this time is over."""
+    """Rounds of one shape with one number of threads are added until this time is over."""
     rounds: int
-    """The least number of rounds, however long they take."""
+    """The least number of such rounds, however long they take."""
     processes: int = 3
     """Fresh processes in which the start is measured."""
     passes: int = 3
@@ -69,8 +69,8 @@ class Effort:
     """Sentences of the throughput."""
 
 
-FULL = Effort(seconds=1.5, rounds=5)
-QUICK = Effort(seconds=0.3, rounds=2, processes=1, passes=2, sentences=48)
+FULL = TimingConfig(seconds=1.5, rounds=5)
+QUICK = TimingConfig(seconds=0.3, rounds=2, processes=1, passes=2, sentences=48)
 
 Turn = Callable[[int, bool], list[float]]
 """Times a number of calls, after an untimed one if the flag is set; returns their seconds."""
@@ -80,14 +80,17 @@ Rounds = list[list[float]]
 
 def take_turns(
     turns: Mapping[str, Turn],
-    effort: Effort,
+    seconds: float,
+    least_rounds: int,
     drop: Callable[[str, XCompressError], None],
     advance: Callable[[], None] = lambda: None,
 ) -> dict[str, Rounds]:
     """Let the subjects work one after the other, round after round, after a round of warm-up.
 
+    :param seconds: rounds are added until this time is over.
+    :param least_rounds: so many rounds are made, however long they take.
     :param drop: called with the name and the error of a subject that failed; it takes no further turn.
-    :param advance: called after the warm-up and after each of the first `effort.rounds` rounds.
+    :param advance: called after the warm-up and after each of the first `least_rounds` rounds.
     :returns: the seconds of every call, by subject and round, of those that did not fail.
     """
     active = dict(turns)
@@ -104,11 +107,11 @@ def take_turns(
     advance()
     rounds: dict[str, Rounds] = {name: [] for name in active}
     done, start = 0, perf_counter()
-    while active and (done < effort.rounds or perf_counter() - start < effort.seconds):
+    while active and (done < least_rounds or perf_counter() - start < seconds):
         for name in list(active):
             rounds[name].append(attempt(name, calls_per_turn(pace[name]), pace[name] < SHORT_CALL))
         done += 1
-        if done <= effort.rounds:
+        if done <= least_rounds:
             advance()
     return {name: rounds[name] for name in active}
 

@@ -37,6 +37,8 @@ class Measurement:
     browser: Browser | None = None
     failed: str | None = None
     """Why the subject failed; it is not measured any further."""
+    over_memory: bool = False
+    """Whether it needs more memory than the device's ceiling."""
 
     def fail(self, error: XCompressError) -> None:
         """Record a failure and stop the worker."""
@@ -70,8 +72,8 @@ class Measurement:
         self.memory = Memory(reply["bare"], reply["resident"], self.tokenizer_memory, reply["peak"], None)
         if reply.get("disk"):
             self.size = replace(self.size, weights=reply["disk"])
-        if reply.get("work"):
-            self.multiply_adds = MultiplyAdds(*reply["work"])
+        if reply.get("multiply_adds"):
+            self.multiply_adds = MultiplyAdds(*reply["multiply_adds"])
         if reply.get("browser"):
             self.browser = Browser(**reply["browser"])
 
@@ -146,4 +148,5 @@ class Measurement:
             accuracy=self.accuracy,
             browser=self.browser,
             failed=self.failed,
+            over_memory=self.over_memory,
         )

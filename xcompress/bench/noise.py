@@ -61,7 +61,7 @@ def differ(after: float, before: float, noise: float) -> bool:
     """Tell whether two positive figures differ by more than their noise; 0 differs from everything except 0."""
     if after <= 0 or before <= 0:
         return after != before
-    return abs(log(after / before)) > noise
+    return abs(log(after) - log(before)) > noise  # the ratio of two numbers may be too small for one
 
 
 def memory_differs(after: int, before: int) -> bool:

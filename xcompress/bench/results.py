@@ -2,26 +2,33 @@
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from xcompress.bench.machine import Machine
 from xcompress.errors import InputError
 
 SCHEMA = 2
+UNKNOWN = "-"
+"""Precision of a subject that could not be opened, or whose weights are not known."""
 NOISY = 0.15
 """Interquartile range over median above which a measurement counts as noisy."""
 
 Kind = Literal["onnx", "openvino", "executorch", "litert", "pytorch", "python"]
+Bytes = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+"""Memory may be less than that of the bare interpreter."""
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""A ratio, or a rate."""
 
 
 @dataclass(frozen=True)
 class Size:
     """Bytes on disk."""
 
-    weights: int
-    tokenizer: int
+    weights: Bytes
+    tokenizer: Bytes
     sha256: str
     """Of the main weights file; empty if there is none."""
 
@@ -32,12 +39,12 @@ class Start:
 
     processes: int
     """Number of fresh processes measured."""
-    imports: float
+    imports: Seconds
     """Import the library; in a browser, compile the runtime."""
-    model: float
+    model: Seconds
     """Read the model and its tokenizer."""
-    first_vector: float
-    spread: float
+    first_vector: Seconds
+    spread: Share
     """(most - least) / median of the sum."""
 
     @property
@@ -50,14 +57,14 @@ class Start:
 class Memory:
     """Resident bytes of a fresh process with one thread; all but `bare` are over the bare interpreter."""
 
-    bare: int
-    resident: int
+    bare: Bytes
+    resident: Bytes
     """After loading, a first vector and three calls of 1 x 16 tokens."""
-    tokenizer: int | None
+    tokenizer: Bytes | None
     """The tokenizer's share of `resident`, measured in another process."""
-    peak: int
+    peak: Bytes
     """The highest value until then."""
-    busy_peak: int | None
+    busy_peak: Bytes | None
     """The highest value after all latency shapes with one thread; None if the subject failed before."""
 
 
@@ -68,16 +75,16 @@ class Latency:
     batch: int
     tokens: int
     threads: int
-    rounds: int
+    rounds: Annotated[int, Field(ge=1)]
     calls: int
-    least: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
-    p99: float
-    most: float
-    speedup: float | None
+    least: Seconds
+    p25: Seconds
+    p50: Seconds
+    p75: Seconds
+    p95: Seconds
+    p99: Seconds
+    most: Seconds
+    speedup: Share | None
     """Time of the reference over time of this subject: the median over the rounds of the ratio of their medians."""
     multiply_adds: int | None = None
     """Of all matrix products in one call."""
@@ -104,14 +111,14 @@ class Throughput:
     sentences: int
     tokens: int | None
     """Tokens of all sentences, special tokens included; None if the subject's tokens are unknown."""
-    per_second: float
+    per_second: Share
     """Sentences per second: the median over the rounds."""
-    spread: float
+    spread: Share
     """Interquartile range over median."""
     tokenizer: float | None
     """The tokenizer's share of the time; the tokenizer is timed separately."""
-    speedup: float | None
-    single: float | None = None
+    speedup: Share | None
+    single: Seconds | None = None
     """Seconds from one sentence to its vector, tokenizer included: the median."""
 
 
@@ -155,9 +162,9 @@ class Browser:
     version: str
     slow_down: float
     """Factor by which the processor was slowed down."""
-    js_heap: int
+    js_heap: Bytes
     """Bytes of JavaScript's heap after three calls of 1 x 16 tokens."""
-    wasm_memory: int
+    wasm_memory: Bytes
     """Bytes of WebAssembly memory at that time."""
     parity: float
     """Least cosine between the browser's vectors and those of native onnxruntime."""
@@ -182,6 +189,8 @@ class Result:
     browser: Browser | None = None
     failed: str | None = None
     """Why the subject could not be measured to the end."""
+    over_memory: bool = False
+    """Whether it failed because it needs more memory than the device's ceiling."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +199,7 @@ class DeviceInfo:
 
     name: str
     """cpu, mobile, wasm, webgpu, cuda or ssh:HOST."""
-    memory_ceiling: int | None = None
+    memory_ceiling: Bytes | None = None
     """Bytes that a process may allocate, enforced by the operating system."""
     emulated: tuple[str, ...] = ()
     """A line for each thing that is emulated or left out, and may differ on a real device."""

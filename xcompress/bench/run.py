@@ -25,9 +25,9 @@ from xcompress.bench.latency import (
     MAX_TOKENS,
     QUICK,
     SHAPES,
-    Effort,
     Rounds,
     Shape,
+    TimingConfig,
     real_batches,
     speedup,
     spread,
@@ -36,7 +36,7 @@ from xcompress.bench.latency import (
 from xcompress.bench.machine import STAT
 from xcompress.bench.measurement import Batches, Measurement
 from xcompress.bench.peak import Peaks, measure_peaks
-from xcompress.bench.report.notes import failures, load_warnings, needs_more_memory, noise_warnings, notes_of
+from xcompress.bench.report.notes import failures, load_warnings, noise_warnings, notes_of
 from xcompress.bench.report.tables import markdown
 from xcompress.bench.results import SCHEMA, Report, Size, Throughput
 from xcompress.bench.subjects import Subject, find_subjects
@@ -74,8 +74,8 @@ class BenchConfig:
     """Rank translations by the ratio margin instead of the cosine."""
 
     @property
-    def effort(self) -> Effort:
-        """How long each figure takes."""
+    def timing(self) -> TimingConfig:
+        """How often each time is taken."""
         return QUICK if self.quick else FULL
 
     def thread_counts(self, max_threads: int) -> tuple[int, ...]:
@@ -195,9 +195,9 @@ class _Bench:
         :raises InputError: when every subject fails.
         """
         marks = [("start", perf_counter())]
-        effort, sentences = self.config.effort, self.suite.sentences()
-        steps = len(subjects) * (effort.processes + -(-len(sentences) // CHUNK))
-        steps += len(self.config.grid) * len(self.thread_counts) * (effort.rounds + 1) + effort.passes + 1
+        timing, sentences = self.config.timing, self.suite.sentences()
+        steps = len(subjects) * (timing.processes + -(-len(sentences) // CHUNK))
+        steps += len(self.config.grid) * len(self.thread_counts) * (timing.rounds + 1) + timing.passes + 1
         with console.bar("bench", steps) as ticker:
             measurements = self._prepare(subjects)
             self._start(measurements, ticker)
@@ -259,7 +259,7 @@ class _Bench:
         for subject in in_4_bits if self.device.unpacks else ():
             with suppress(XCompressError), self.device.start_worker(subject) as worker:
                 worker.ask("load", **self.device.load_request(subject), sentence=sentence)
-        for _ in range(self.config.effort.processes):
+        for _ in range(self.config.timing.processes):
             for measurement in measurements:
                 if not measurement.failed:
                     subject = measurement.subject
@@ -281,7 +281,8 @@ class _Bench:
             working = {each.subject.name: each for each in measurements if not each.failed and shape in each.batches}
             turns = {name: partial(measurement.time_calls, shape) for name, measurement in working.items()}
             advance = partial(ticker.advance, note=f"latency: {shape}, {threads} thread{'s' * (threads > 1)}")
-            rounds = take_turns(turns, self.config.effort, partial(_fail, working), advance)
+            timing = self.config.timing
+            rounds = take_turns(turns, timing.seconds, timing.rounds, partial(_fail, working), advance)
             reference = rounds.get(self.reference or "")
             for name, seconds in rounds.items():
                 peak = peaks.of(working[name].subject, threads)
@@ -289,7 +290,7 @@ class _Bench:
 
     def _time_throughput(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
         """Time real sentences from text to vectors, with the most threads."""
-        texts = builtin().sentences()[: self.config.effort.sentences]
+        texts = builtin().sentences()[: self.config.timing.sentences]
         replies: dict[str, list[dict[str, Any]]] = {}
 
         def take_turn(measurement: Measurement, calls: int, warm: bool) -> list[float]:
@@ -300,8 +301,8 @@ class _Bench:
 
         working = {each.subject.name: each for each in measurements if not each.failed}
         turns = {name: partial(take_turn, measurement) for name, measurement in working.items()}
-        effort = Effort(0, self.config.effort.passes)
-        rounds = take_turns(turns, effort, partial(_fail, working), partial(ticker.advance, note="throughput"))
+        advance = partial(ticker.advance, note="throughput")
+        rounds = take_turns(turns, 0, self.config.timing.passes, partial(_fail, working), advance)
         reference = rounds.get(self.reference or "")
         for name, seconds in rounds.items():
             warm_replies = replies[name][1:]
@@ -329,7 +330,8 @@ class _Bench:
             if measurement.failed and measurement.batches:
                 load = {"sentence": sentence, "input_ids": measurement.batches[SHORTEST]}
                 batches = list(measurement.batches.values())
-                measurement.failed = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
+                failure = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
+                measurement.failed, measurement.over_memory = failure.why, failure.over_memory
 
     def _untimed_shapes(self, measurements: Sequence[Measurement]) -> Iterator[str]:
         """Yield a note for each subject whose texts have fewer tokens than some shapes."""
@@ -343,8 +345,7 @@ class _Bench:
         working = [each.subject for each in measurements if not each.failed]
         checks = tuple(self.device.check_vectors(working, builtin().sentences()[:CHECKED]))
         results = [measurement.result() for measurement in measurements]
-        too_large = self.device.info.memory_ceiling and any(needs_more_memory(result) for result in results)
-        if all(result.failed for result in results) and not too_large:
+        if all(result.failed for result in results) and not any(result.over_memory for result in results):
             raise InputError(f"bench: every subject failed; the first, {failures(results)[0]}")
         base = next((each.name for each in results if each.name == self.reference and not each.failed), None)
         # Say what was left out because a package of the extra `bench` is missing.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from xcompress.bench.results import Kind
+from xcompress.bench.results import UNKNOWN, Kind
 from xcompress.bundle.encoder import choose_graph
 from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, newest_bundle, read_manifest
 from xcompress.bundle.released import find_bundle, released_names
@@ -17,8 +17,6 @@ from xcompress.recipe import load_recipe
 from xcompress.sources.python_code import PYTHON
 
 RUN_REFERENCE = "unmodified assistant, PyTorch"
-UNKNOWN = "-"
-"""Precision of a subject whose weights are not known."""
 LABELLED = re.compile(r"(?P<label>[^/:=]+)=(?P<model>[^=].*)")
 RUNTIMES = {
     "onnx": "ONNX",

@@ -12,6 +12,7 @@ import pytest
 from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bench import memory
 from xcompress.bench.devices.arm64 import VARIABLE
+from xcompress.bench.devices.device import Failure
 from xcompress.bench.devices.mobile import (
     ENVIRONMENT,
     emulation_notes,
@@ -165,7 +166,8 @@ def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> N
     with Worker(environment=ENVIRONMENT) as worker, pytest.raises(WorkerFailed) as caught:
         worker.ask("limit", bytes=took - took // 5)
         worker.ask("load", **LOAD)
-    assert explain_out_of_memory(str(caught.value), took, took - took // 5).startswith("needs ")
+    explained = explain_out_of_memory(str(caught.value), took, took - took // 5)
+    assert explained.why.startswith("needs ") and explained.over_memory
 
 
 def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> None:
@@ -173,17 +175,22 @@ def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("failure", "took", "said"),
+    ("failure", "took", "said", "over_memory"),
     [
-        ("std::bad_alloc", 142_300_000, "needs 143 MB, ceiling 100 MB"),
-        ("std::bad_alloc", 99_000_000, "needs more than the ceiling of 100 MB (std::bad_alloc)"),
-        ("MemoryError", None, "needs more than the ceiling of 100 MB (MemoryError)"),
-        ("no such file", None, "no such file"),
-        ("no such file", 99_000_000, "no such file"),
+        ("std::bad_alloc", 142_300_000, "needs 143 MB, ceiling 100 MB", True),
+        ("std::bad_alloc", 99_000_000, "needs more than the ceiling of 100 MB (std::bad_alloc)", True),
+        ("MemoryError", None, "needs more than the ceiling of 100 MB (MemoryError)", True),
+        ("no such file", None, "no such file", False),
+        (
+            "needs torch; install it",
+            99_000_000,
+            "needs torch; install it",
+            False,
+        ),
     ],
 )
-def test_a_failure_is_explained(failure: str, took: int | None, said: str) -> None:
-    assert explain_out_of_memory(failure, took, 100 * MB) == said
+def test_a_failure_is_explained(failure: str, took: int | None, said: str, over_memory: bool) -> None:
+    assert explain_out_of_memory(failure, took, 100 * MB) == Failure(said, over_memory)
 
 
 def machine(*flags: str) -> Machine:

@@ -341,8 +341,8 @@ import json, sys
 for name in ("torch", "transformers", "pydantic", "rich", "typer", "yaml", "safetensors", "filelock"):
     sys.modules[name] = None
 sys.path.insert(0, {str(runner)!r})
-from xcompress.bench.workers.worker import Session
-session = Session()
+from xcompress.bench.workers.worker import RequestHandler
+session = RequestHandler()
 for line in sys.stdin:
     session.answer(json.loads(line))
 print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "xcompress"]))

@@ -9,7 +9,8 @@ from xcompress.bench.eval import collect
 from xcompress.bench.eval.retrieval import GROUPS, complete_groups
 from xcompress.bench.eval.task import EvalTask
 from xcompress.bench.results import Accuracy, Figure
-from xcompress.corpus.graded import Encode, averages
+from xcompress.corpus.graded import averages
+from xcompress.metrics import Encode
 
 ALIKE, SWAPPED, REVERSED = (0.0, 0.3, 0.6, 0.9), (0.0, 0.3, 0.9, 0.6), (0.9, 0.6, 0.3, 0.0)
 """Angles between the sentences of four pairs, in the order of human scores: rho = 1, 0.8, -1."""

@@ -9,8 +9,9 @@ from xcompress.bench.eval import EvalSuite
 from xcompress.bench.eval.classification import Classification, Probe
 from xcompress.bench.eval.retrieval import Retrieval, hits
 from xcompress.bench.eval.similarity import Agreement, Similarity
-from xcompress.corpus.graded import Encode, GradedPairs, GradedSet, builtin, score
+from xcompress.corpus.graded import GradedPairs, GradedSet, builtin, score
 from xcompress.errors import InputError
+from xcompress.metrics import Encode
 
 WORDS = {"a": (1, 0, 0), "b": (0, 1, 0), "c": (0, 0, 1), "A": (1, 0, 0), "B": (0, 1, 0), "C": (0, 0.9, 0.3)}
 ABC = (("a", "A"), ("b", "B"), ("c", "C"))

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -278,6 +279,7 @@ def test_a_report_is_read_back(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "not JSON"),
         ("[1]", "not a report of `xcompress bench`; give"),
         ('{"name": "other"}', "not a report of `xcompress bench`; give"),
+        ("[" * 100_000, "not JSON"),
         (small_report().to_json().replace('"schema": 2', '"schema": 1'), "schema 1, this xcompress reads 2; run"),
         (small_report().to_json().replace('"kind": "onnx"', '"kind": "tflite"'), r"results\.1\.kind"),
         (None, r"cannot be read \(No such file or directory\)"),
@@ -290,6 +292,37 @@ def test_a_file_that_is_no_report_is_explained(text: str | bytes | None, message
     with pytest.raises(InputError, match=message) as caught:
         read_report(path)
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rounds", "0"),
+        ("rounds", "-1"),
+        ("p50", "1e400"),
+        ("p50", "-1"),
+        ("p75", "Infinity"),
+        ("speedup", "NaN"),
+        ("imports", "NaN"),
+        ("per_second", "1e999"),
+        ("weights", "1" * 400),
+        ("resident", "1" * 400),
+    ],
+)
+def test_a_figure_that_cannot_be_compared_is_refused_when_the_report_is_read(
+    field: str, value: str, tmp_path: Path
+) -> None:
+    text, count = re.subn(rf'"{field}": [\d.]+', f'"{field}": {value}', small_report().to_json())
+    assert count
+    (tmp_path / "old.json").write_text(text)
+    with pytest.raises(InputError, match=rf"bench report: results\..*{field}"):
+        read_report(tmp_path / "old.json")
+
+
+def test_figures_of_any_size_are_compared() -> None:
+    report = small_report()
+    assert compare(part(report, INT8, "throughput", per_second=1e300, speedup=1e300), report).changes
+    assert differ(5e-324, 1e308, 0.1)
 
 
 def test_rules_of_noise() -> None:

@@ -8,7 +8,7 @@ from xcompress.bench.workers.client import WorkerFailed, decode_vectors
 from xcompress.bench.workers.replies import find_mistake
 
 START = {"import": 0.1, "model": 0.2, "first_vector": 0.3}
-LOAD = {"seconds": START, "dimension": 24, "work": None, "disk": 0, "bare": 10**7, "resident": -5, "peak": 0}
+LOAD = {"seconds": START, "dimension": 24, "multiply_adds": None, "disk": 0, "bare": 10**7, "resident": -5, "peak": 0}
 
 
 def test_the_replies_of_a_worker_are_right() -> None:
@@ -21,7 +21,7 @@ def test_the_replies_of_a_worker_are_right() -> None:
     [
         ("load", {}, "bare: Field required"),
         ("load", LOAD | {"disk": -1}, "disk: Input should be greater than or equal to 0"),
-        ("load", LOAD | {"work": [1]}, "work: "),
+        ("load", LOAD | {"multiply_adds": [1]}, "multiply_adds: "),
         ("load", LOAD | {"seconds": {"import": 0.1}}, "seconds.model: Field required"),
         ("time", {"seconds": [0.1, float("nan")]}, "seconds.1: "),
         ("time", {"seconds": [0.0]}, "seconds.0: "),

@@ -92,7 +92,7 @@ def test_a_slow_request_times_out() -> None:
 def test_output_of_libraries_is_not_a_reply() -> None:
     code = (
         "import os, sys, xcompress.bench.workers.worker as w\n"
-        "w.Session.do_noise = lambda self: (print('noise'), os.write(1, b'more noise\\n'), {})[-1]\n"
+        "w.RequestHandler.do_noise = lambda self: (print('noise'), os.write(1, b'more noise\\n'), {})[-1]\n"
         "w.main()"
     )
     asked = json.dumps({"do": "noise"}) + "\n"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from xcompress.bench.workers import client
 from xcompress.bench.workers.client import Worker, decode_vectors
 from xcompress.errors import InputError
+from xcompress.metrics import cosines
 from xcompress.python_process import module_arguments
 
 VARIABLE = "XCOMPRESS_ARM64"
@@ -128,6 +129,5 @@ def check_arm64(
 
 def compare(here: NDArray[np.float32], there: NDArray[np.float32]) -> VectorAgreement:
     """Compare vectors (n, D) row by row."""
-    left, right = here.astype(np.float64), there.astype(np.float64)
-    cosines = (left * right).sum(1) / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1))
-    return VectorAgreement(len(left), float(min(cosines.min(), 1.0)), float(np.abs(left - right).max()))
+    difference = np.abs(here.astype(np.float64) - there).max()
+    return VectorAgreement(len(here), float(min(cosines(here, there).min(), 1.0)), float(difference))

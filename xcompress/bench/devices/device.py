@@ -1,11 +1,21 @@
 """The interface of a device."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from xcompress.bench.machine import Machine
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a subject could not be measured."""
+
+    why: str
+    over_memory: bool = False
+    """Whether it needs more memory than the device has."""
 
 
 class Device:
@@ -39,14 +49,14 @@ class Device:
 
     def explain_failure(
         self, subject: Subject, failure: str, load: Mapping[str, object], batches: Sequence[list[list[int]]]
-    ) -> str:
-        """Return a better explanation of a failure, if the device has one.
+    ) -> Failure:
+        """Explain a failure better, if the device can.
 
         :param failure: the message of the worker.
         :param load: the rest of the request `load`: the first sentence and its token ids.
         :param batches: token ids (N, L) of the shapes that are timed.
         """
-        return failure
+        return Failure(failure)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
         """Compare the vectors with those of another processor; yield a note for each subject."""

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from xcompress.bench import memory
 from xcompress.bench.devices.arm64 import CHECKED, check_arm64, find_arm64
-from xcompress.bench.devices.device import Device
+from xcompress.bench.devices.device import Device, Failure
 from xcompress.bench.machine import Machine, describe
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
@@ -26,12 +26,13 @@ from xcompress.bundle.manifest import (
     PHONE_NAMES,
     graphs_of,
     inside,
+    list_files,
     read_manifest,
     write_manifest,
 )
 from xcompress.bundle.phone_runtimes import has_runtime
 from xcompress.errors import InputError, XCompressError, first_line
-from xcompress.files import sha256_of, whole_folder
+from xcompress.files import whole_folder
 
 ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
@@ -105,7 +106,7 @@ class MobileDevice(Device):
 
     def explain_failure(
         self, subject: Subject, failure: str, load: Mapping[str, object], batches: Sequence[list[list[int]]]
-    ) -> str:
+    ) -> Failure:
         """Say how much memory the subject would have needed."""
         worker = _start_without_ceiling(subject)
         needed = measure_needed_memory(worker, self.load_request(subject) | dict(load), batches)
@@ -218,13 +219,7 @@ def mobile_bundle(bundle: Path, precision: str, folder: Path) -> Path:
                 shutil.copyfile(source, copy / name)
         if not graph.endswith(".ort"):
             graph = _convert_to_ort(copy, graph)
-        # List the files anew.
-        paths = sorted(path for path in copy.rglob("*") if path.is_file())
-        files = {
-            path.relative_to(copy).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-            for path in paths
-        }
-        changes = {"target": TARGET, "precision": precision, "graphs": {precision: graph}, "files": files}
+        changes = {"target": TARGET, "precision": precision, "graphs": {precision: graph}, "files": list_files(copy)}
         write_manifest(copy, manifest | changes)
     return folder
 
@@ -272,7 +267,7 @@ def measure_needed_memory(
     return watch.highest - watch.first - memory.reserved(ENVIRONMENT)
 
 
-def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> str:
+def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> Failure:
     """Say why a subject failed under a memory ceiling.
 
     :param failure: the worker's last message.
@@ -280,10 +275,10 @@ def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> str
     :param ceiling: bytes.
     """
     if needed is not None and needed > ceiling:
-        return f"needs {ceil(needed / 1e6)} MB, ceiling {ceiling / 1e6:.0f} MB"
+        return Failure(f"needs {ceil(needed / 1e6)} MB, ceiling {ceiling / 1e6:.0f} MB", over_memory=True)
     if any(sign in failure.lower() for sign in _OUT_OF_MEMORY):
-        return f"needs more than the ceiling of {ceiling / 1e6:.0f} MB ({failure})"
-    return failure
+        return Failure(f"needs more than the ceiling of {ceiling / 1e6:.0f} MB ({failure})", over_memory=True)
+    return Failure(failure)
 
 
 class _MemoryWatch:

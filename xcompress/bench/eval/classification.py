@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from xcompress.bench.eval.bootstrap import Scores, percentage
 from xcompress.bench.eval.task import summarize
 from xcompress.bench.results import Accuracy
-from xcompress.corpus.graded import PIVOT, Encode
+from xcompress.corpus.graded import PIVOT
 from xcompress.errors import InputError
+from xcompress.metrics import Encode
 
 COSTS = (0.0001, 0.001, 0.01, 0.1, 1.0)
 """Values of C, the inverse of the logistic regression's regularisation."""

@@ -135,7 +135,7 @@ def _read_graded(folder: Path, name: str, split: str, data: DataFolder) -> re.Pa
     else:
         return None
     graded = read_folder(folder, split)
-    data.tasks.append(Similarity(type(graded)(name, graded.language_pairs)))
+    data.tasks.append(Similarity(replace(graded, name=name)))
     return pattern
 
 
@@ -144,14 +144,15 @@ def _named_apart(tasks: Sequence[EvalTask]) -> list[EvalTask]:
     tests = [task for task in tasks if not isinstance(task, Agreement)]  # which belongs to graded sets, too
     if len({type(task) for task in tests}) < 2:
         return list(tasks)
-    return [
-        replace(task, name=f"{task.name}: translations")
-        if isinstance(task, Retrieval)
-        else replace(task, name=f"{task.name}: classes")
-        if isinstance(task, Classification)
-        else task
-        for task in tasks
-    ]
+
+    def named(task: EvalTask) -> EvalTask:
+        if isinstance(task, Retrieval):
+            return replace(task, name=f"{task.name}: translations")
+        if isinstance(task, Classification):
+            return replace(task, name=f"{task.name}: classes")
+        return task
+
+    return [named(task) for task in tasks]
 
 
 def _has_scores(paths: list[Path]) -> bool:

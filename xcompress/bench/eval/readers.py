@@ -1,13 +1,13 @@
 """Read the files of test sets strictly: every error names the file and the line."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from xcompress.bench.eval.classification import LabelledRows
 from xcompress.bench.eval.retrieval import Translations
 from xcompress.corpus.graded import PIVOT
-from xcompress.corpus.lines import text_lines
+from xcompress.corpus.lines import table_rows, text_lines
 from xcompress.errors import InputError
 from xcompress.files import hash_of
 
@@ -131,9 +131,9 @@ def _read_holdout(path: Path) -> Translations:
     english_seen: set[str] = set()
     translated_seen: set[str] = set()
     rows = []
-    for where, cells in _read_tsv(path):
+    for number, cells in table_rows(path, "tsv"):
         if len(cells) != 2:
-            raise InputError(f"{where}: {len(cells)} columns instead of 2 (english, translation); correct it")
+            raise InputError(f"{path}:{number}: {len(cells)} columns instead of 2 (english, translation); correct it")
         english, translated = cells
         if english not in english_seen and translated not in translated_seen:
             rows.append((english, translated))
@@ -167,7 +167,8 @@ def _read_labels(path: Path) -> LabelledRows:
     """Read `label<TAB>text` or, where the first line has three columns, `id<TAB>label<TAB>text`."""
     rows: list[tuple[str, str]] = []
     columns = 2
-    for where, cells in _read_tsv(path):
+    for number, cells in table_rows(path, "tsv"):
+        where = f"{path}:{number}"
         columns = 3 if not rows and len(cells) == 3 else columns
         if len(cells) != columns:
             raise InputError(f"{where}: {len(cells)} columns instead of {columns} (label, text); correct it")
@@ -178,9 +179,3 @@ def _read_labels(path: Path) -> LabelledRows:
     if len(rows) < 2:
         raise InputError(f"{path}: {len(rows)} rows; classification needs at least 2")
     return tuple(rows)
-
-
-def _read_tsv(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield `file:line` and the columns of each line."""
-    for number, line in enumerate(text_lines(path), 1):
-        yield f"{path}:{number}", line.rstrip("\r\n").split("\t")

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from xcompress.bench.eval.bootstrap import Scores, percentage
 from xcompress.bench.eval.task import summarize
 from xcompress.bench.results import Accuracy
-from xcompress.corpus.graded import PIVOT, Encode
-from xcompress.metrics import Vectors
+from xcompress.corpus.graded import PIVOT
+from xcompress.metrics import Encode, Vectors, unit_length
 
 MUSE = "ar de es fr it ja ko nl pl pt ru th tr zh"
 """The languages that mUSE was trained on, besides English."""
@@ -166,9 +166,9 @@ def nearest_by_margin(queries: Vectors, blocks: Blocks, neighbours: int = NEIGHB
 
 def _similarities(queries: Vectors, blocks: Blocks) -> Iterator[Vectors]:
     """Yield the cosines of all queries with each block, (N, block)."""
-    normalised = _normalise(queries)
+    normalised = unit_length(queries.astype(np.float32))
     for block in blocks():
-        yield normalised @ _normalise(block).T
+        yield normalised @ unit_length(block.astype(np.float32)).T
 
 
 def _argmax(queries: int, blocks: Iterator[Vectors]) -> NDArray[np.int64]:
@@ -190,11 +190,3 @@ def _top(scores: Vectors, count: int) -> Vectors:
     kept = min(count, scores.shape[1])
     top: Vectors = np.partition(scores, -kept, axis=1)[:, -kept:]
     return top
-
-
-def _normalise(vectors: Vectors) -> Vectors:
-    """Return vectors of length 1; zeros stay zeros."""
-    single = vectors.astype(np.float32)
-    lengths = np.linalg.norm(single, axis=1, keepdims=True)
-    unit: Vectors = np.divide(single, lengths, out=np.zeros_like(single), where=lengths > 0)
-    return unit

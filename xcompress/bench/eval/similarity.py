@@ -9,8 +9,8 @@ import numpy as np
 from xcompress.bench.eval.bootstrap import Scores, spearman
 from xcompress.bench.eval.task import summarize
 from xcompress.bench.results import Accuracy
-from xcompress.corpus.graded import Encode, GradedPairs, GradedSet, average_groups
-from xcompress.metrics import cosines
+from xcompress.corpus.graded import GradedPairs, GradedSet, average_groups
+from xcompress.metrics import Encode, cosines
 
 SentencePairs = tuple[tuple[str, str], ...]
 

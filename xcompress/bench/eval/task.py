@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from xcompress.bench.eval.bootstrap import Scores, to_figure
 from xcompress.bench.results import Accuracy, Figure
-from xcompress.corpus.graded import Encode
 from xcompress.errors import InputError
+from xcompress.metrics import Encode
 
 
 class EvalTask(Protocol):

@@ -9,13 +9,11 @@ from xcompress.bench.noise import drop_of, latency_noise, start_noise, tolerance
 from xcompress.bench.report.compare import reference_latency, start_speedup
 from xcompress.bench.report.format import shape_text
 from xcompress.bench.report.headlines import disk_bytes, figures_of
-from xcompress.bench.results import Figure, Report, Result
+from xcompress.bench.results import UNKNOWN, Figure, Report, Result
 from xcompress.errors import GateError, InputError
 from xcompress.recipe import Budgets, load_recipe
 
 GRAPHS = (".onnx", ".ort")
-UNKNOWN = "-"
-"""Precision of a bundle that could not be opened."""
 
 
 @dataclass(frozen=True)

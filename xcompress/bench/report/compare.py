@@ -19,7 +19,7 @@ from xcompress.bench.noise import (
 )
 from xcompress.bench.report.format import call_text, in_megabytes, milliseconds, threads_text
 from xcompress.bench.results import SCHEMA, Accuracy, Figure, Latency, Report, Result
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_line
 from xcompress.printable import markdown_text
 
 Unit = Literal["bytes", "seconds", "times", "per second", "points", "cosine"]
@@ -135,8 +135,8 @@ def read_report(path: Path) -> Report:
         fields = json.loads(text)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); {advice}") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({error}); {advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({first_line(error)}); {advice}") from error
     if not isinstance(fields, dict) or not {"schema", "results", "machine"} <= set(fields):
         raise InputError(f"{path}: not a report of `xcompress bench`; {advice}")
     if fields["schema"] != SCHEMA:
@@ -170,7 +170,7 @@ def compare(new: Report, old: Report) -> Comparison:
             if isinstance(outcome, Change):
                 changes.append(outcome)
             else:
-                figures.append(outcome.figure)
+                figures.append(outcome)
         if figures:
             skipped.append(f"{result.name}: not compared: {', '.join(dict.fromkeys(figures))}")
     notes, warnings = _subject_notes(new, old)
@@ -204,13 +204,6 @@ class _Reports:
 
 
 @dataclass(frozen=True)
-class _Skipped:
-    """A figure that cannot be compared, with the reason."""
-
-    figure: str
-
-
-@dataclass(frozen=True)
 class _Timing:
     """A time or a rate, absolute and as speedup over the reference, each with its noise within the run."""
 
@@ -223,7 +216,8 @@ class _Timing:
     speedup_noise: float
 
 
-_Outcomes = Iterator[Change | _Skipped]
+_Outcomes = Iterator[Change | str]
+"""Changes, and figures that cannot be compared, each with the reason."""
 
 
 def _compare_subject(new: Result, old: Result, reports: _Reports) -> _Outcomes:
@@ -267,7 +261,7 @@ def _compare_memory(new: Result, old: Result) -> _Outcomes:
     if new_shapes == old_shapes:  # the peak depends on the shapes that were run
         yield from _compare_bytes(new, "memory, busy peak", after.busy_peak, before.busy_peak)
     else:
-        yield _Skipped("memory, busy peak (other shapes)")
+        yield "memory, busy peak (other shapes)"
 
 
 def _compare_times(new: Result, old: Result, reports: _Reports) -> _Outcomes:
@@ -288,10 +282,10 @@ def _compare_times(new: Result, old: Result, reports: _Reports) -> _Outcomes:
                 less = after.unit == "seconds"
                 yield _change(new, after.figure, after.unit, after.absolute, before.absolute, less=less)
         else:
-            yield _Skipped(f"{after.figure} (no common reference, other machine or device)")
+            yield f"{after.figure} (no common reference, other machine or device)"
     rates = new.throughput, old.throughput
     if rates[0] and rates[1] and (rates[0].sentences, rates[0].threads) != (rates[1].sentences, rates[1].threads):
-        yield _Skipped("throughput (other number of sentences or threads)")
+        yield "throughput (other number of sentences or threads)"
 
 
 def _timings(result: Result, report: Report) -> dict[tuple[str | int, ...], _Timing]:

@@ -16,11 +16,6 @@ def failures(results: Sequence[Result]) -> list[str]:
     return [f"{result.name}: failed: {result.failed}" for result in results if result.failed]
 
 
-def needs_more_memory(result: Result) -> bool:
-    """Tell whether a subject failed because it needs more memory than the ceiling of `--device mobile`."""
-    return (result.failed or "").startswith("needs ")
-
-
 def load_warnings(machine: Machine) -> list[str]:
     """Warn when other programs kept the machine busy: if they slow every call alike, the spread does not show it."""
     if machine.load <= BUSY * machine.threads:

@@ -59,7 +59,7 @@ class OnnxModel:
         session = self.encoder.session
         return lambda: session.run(["sentence_embedding"], feeds)
 
-    def work(self) -> list[int] | None:
+    def multiply_adds(self) -> list[int] | None:
         """Return the multiply-adds for each token and for each pair of tokens."""
         counted = bundle_multiply_adds(self.folder)
         return [counted.token, counted.pair] if counted else None

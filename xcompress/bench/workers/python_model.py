@@ -46,5 +46,5 @@ class PythonModel:
         """
         raise XCompressError("takes text, no token ids")
 
-    def work(self) -> None:
+    def multiply_adds(self) -> None:
         """Return None: the multiply-adds are unknown."""

@@ -34,7 +34,7 @@ class _Memory(_Reply):
 class _Load(_Memory):
     seconds: _Start
     dimension: Count
-    work: Annotated[list[Count], Field(min_length=2, max_length=2)] | None
+    multiply_adds: Annotated[list[Count], Field(min_length=2, max_length=2)] | None
     disk: Count
 
 

@@ -52,7 +52,7 @@ class TorchModel:
 
         return run
 
-    def work(self) -> list[int]:
+    def multiply_adds(self) -> list[int]:
         """Return the multiply-adds for each token and for each pair of tokens."""
         config = self.student.config
         counted = count_multiply_adds(

@@ -46,11 +46,11 @@ class Model(Protocol):
     def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
         """Return a function that runs a batch (N, L)."""
 
-    def work(self) -> list[int] | None:
+    def multiply_adds(self) -> list[int] | None:
         """Return the multiply-adds for each token and for each pair of tokens, or None if they are unknown."""
 
 
-class Session:
+class RequestHandler:
     """The state of a worker: the bare interpreter's memory and, once loaded, the model."""
 
     model: Model
@@ -105,7 +105,7 @@ class Session:
         return {
             "seconds": {"import": imported - start, "model": loaded - imported, "first_vector": first - loaded},
             "dimension": int(vector.shape[1]),
-            "work": self.model.work(),
+            "multiply_adds": self.model.multiply_adds(),
             "disk": getattr(self.model, "bytes_on_disk", 0),
             **self.do_memory(),
         }
@@ -177,13 +177,13 @@ def _time(run: Callable[[], object]) -> float:
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    session = Session()
+    handler = RequestHandler()
     # Keep standard output for replies; send what libraries print to standard error.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
         try:
-            reply = session.answer(json.loads(line))
+            reply = handler.answer(json.loads(line))
         except XCompressError as error:
             reply = {"error": str(error)}
         except BaseException as error:  # whatever it is, the parent has to receive it in one line

@@ -26,8 +26,7 @@ def check_pictures(folder: Path) -> None:
 
     :raises InputError: when matplotlib is missing, or the folder is a file.
     """
-    if find_spec("matplotlib") is None:
-        raise InputError("pictures: matplotlib is not installed; run `pip install 'xcompress[bench]'`")
+    _check_matplotlib()
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the pictures")
 
@@ -61,17 +60,18 @@ def svg(report: Report, name: str, dark: bool) -> str:
     return re.sub(r"\s*\n\s*", " ", re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL))
 
 
+def _check_matplotlib() -> None:
+    if find_spec("matplotlib") is None:
+        raise InputError("pictures: matplotlib is not installed; run `pip install 'xcompress[bench]'`")
+
+
 def _render(report: Report, picture: Picture, dark: bool, **options: Any) -> bytes:  # noqa: ANN401 - of savefig
-    try:
-        from xcompress.bench.report.figures.dots import draw_accuracy
-        from xcompress.bench.report.figures.latency import draw_latency
-        from xcompress.bench.report.figures.memory import draw_memory
-        from xcompress.bench.report.figures.scatter import draw_size
-        from xcompress.bench.report.figures.style import DARK, LIGHT, styled
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("matplotlib"):
-            raise
-        raise InputError("pictures: matplotlib is not installed; run `pip install 'xcompress[bench]'`") from error
+    _check_matplotlib()
+    from xcompress.bench.report.figures.dots import draw_accuracy
+    from xcompress.bench.report.figures.latency import draw_latency
+    from xcompress.bench.report.figures.memory import draw_memory
+    from xcompress.bench.report.figures.scatter import draw_size
+    from xcompress.bench.report.figures.style import DARK, LIGHT, styled
 
     theme, stream = DARK if dark else LIGHT, BytesIO()
     with styled(theme), warnings.catch_warnings():

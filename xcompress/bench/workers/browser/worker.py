@@ -214,7 +214,7 @@ class BrowserWorker(WorkerClient):
             "seconds": {name: reply["seconds"] for name, reply in measured.items()},
             "dimension": self._dimension,
             **memory,
-            "work": [counted.token, counted.pair] if counted else None,
+            "multiply_adds": [counted.token, counted.pair] if counted else None,
             "browser": browser,
         }
 
