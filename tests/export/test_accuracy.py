@@ -76,7 +76,7 @@ def test_scores_are_those_of_the_models_languages() -> None:
 def test_drops_are_sorted_worst_first_with_missing_scores_in_front() -> None:
     before = {"de-de": 80.0, "en-en": 81.0, "en-de": 70.0, "fr-fr": 75.0, "it-it": 60.0}
     after = {"de-de": 79.5, "en-en": 80.4, "en-de": 68.0, "fr-fr": math.nan, "it-it": 66.0}
-    assert [fall.pair for fall in find_regressions(before, after, 0.5)] == ["fr-fr", "en-de", "en-en"]
+    assert [fall.name for fall in find_regressions(before, after, 0.5)] == ["fr-fr", "en-de", "en-en"]
     assert find_regressions(before, {**after, "fr-fr": 75}, 2) == []
 
 

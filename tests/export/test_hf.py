@@ -194,7 +194,7 @@ def test_foreign_folders_files_and_full_disks(student: Path, tmp_path: Path, mon
         export_hf(student, tmp_path / "mine")
     with pytest.raises(InputError, match="is a file"):
         export_hf(student, tmp_path / "mine/letter.txt")
-    monkeypatch.setattr("xcompress.export.exporter._free_bytes", lambda _: 1000)
+    monkeypatch.setattr("xcompress.export.folder.free_bytes", lambda _: 1000)
     with pytest.raises(InputError, match=r"0\.0 MB free, the export needs 50"):
         export_hf(student)
 

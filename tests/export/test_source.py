@@ -56,6 +56,13 @@ def test_no_run_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         find_source(None)
 
 
+def test_a_run_that_stopped_before_its_end_says_how_to_finish_it(tmp_path: Path) -> None:
+    (tmp_path / "trial/corpus").mkdir(parents=True)
+    (tmp_path / "trial/corpus/step.json").write_text("{}")
+    with pytest.raises(InputError, match="trial: the run is not finished; run `xcompress distill` again to finish it"):
+        find_source(tmp_path / "trial")
+
+
 def test_a_student_folder_is_its_own_source(tmp_path: Path) -> None:
     found = find_source(make_student(tmp_path / "mine"))
     assert (found.name, found.bundle, found.run) == ("mine", tmp_path / "mine-bundle", {})

@@ -172,7 +172,7 @@ def test_bounds_of_precisions() -> None:
     [
         (
             "mean_cosine",
-            r"onnx/model_quantized\.onnx: mean cosine to PyTorch in en is [01]\.\d+, bound 1\.1; pass wider",
+            r"onnx/model_quantized\.onnx: mean cosine to PyTorch in en is [01]\.\d+, bound 1\.1; export for another",
         ),
         ("worst_cosine", r"worst cosine to PyTorch in en is [01]\.\d+, bound 1\.1"),
         ("similarity_correlation", r"correlation of similarities with PyTorch's is 0\.9\d+, bound 1\.1"),

@@ -1,6 +1,5 @@
 """Export a student or an encoder to a bundle, unless the bundle is up to date."""
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,19 +10,14 @@ from typing import Any
 import xcompress
 from xcompress import console
 from xcompress.bundle.engines import INSTALL_OPENVINO, OpenVinoSession, Session, has_openvino
-from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import (
     COREML,
     COREML_NOT_RUN,
     FLOAT,
     GRAPHS,
-    HASH,
-    MANIFEST,
     OPENVINO,
     PHONE_FILES,
     PHONE_NAMES,
-    content_hash,
-    is_bundle,
 )
 from xcompress.bundle.phone_runtimes import has_runtime, install_command, open_phone_session
 from xcompress.bundle.sentencepiece_model import count_equal, write_sentencepiece
@@ -33,7 +27,7 @@ from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
 from xcompress.export.coreml import has_coremltools, write_coreml
 from xcompress.export.executorch import write_executorch
-from xcompress.export.folder import write_bundle
+from xcompress.export.folder import check_replaceable, is_current, write_bundle
 from xcompress.export.graph import check_size, decide_folding, options_for, write_graph, write_openvino, write_ort
 from xcompress.export.litert import has_litert_torch, write_litert
 from xcompress.export.ml_program import MlProgram
@@ -52,9 +46,15 @@ from xcompress.export.verify import (
     verify_quantized,
     verify_sample,
 )
-from xcompress.files import hash_of, megabytes, prepare_target, read_mapping, sha256_of, whole_folder
+from xcompress.files import (
+    hash_of,
+    prepare_target,
+    sha256_of,
+    size_of,
+    whole_folder,
+)
 from xcompress.machine import installed_versions
-from xcompress.modeling.student import Student, encode, token_ids
+from xcompress.modeling.student import encode, token_ids
 
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
@@ -66,7 +66,6 @@ def export(
     *,
     options: ExportConfig | None = None,
     source_options: SourceOptions | None = None,
-    facts: Mapping[str, Any] | None = None,
     force: bool = False,
     bounds: Bounds | None = None,
 ) -> Path:
@@ -78,7 +77,6 @@ def export(
         working folder, followed by `-r<recurrences>` if these are given.
     :param options: the options of the export.
     :param source_options: how to read an encoder, where its own files do not say.
-    :param facts: more entries for the manifest.
     :param force: export even if the bundle is up to date.
     :param bounds: how far the graphs may be from PyTorch.
     :returns: the bundle's folder.
@@ -102,60 +100,21 @@ def export(
         raise InputError(f"target: {config.target} needs coremltools; pip install 'xcompress[coreml]'")
     target = model.bundle_folder(recurrences) if output is None else output
     prepare_target(target)
+    target = target.resolve() if target.is_symlink() else target  # fill the folder, and keep the link to it
     texts = [sha256_of(path) for path in config.text if path.is_file()]
-    inputs = [config.to_dict(), texts, dict(facts or {})]
-    made_from = hash_of([model.fingerprint(), model.run, *inputs, xcompress.__version__])
+    made_from = hash_of([model.fingerprint(), model.run, config.to_dict(), texts, xcompress.__version__])
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")
         return target
-    check_target(target, Path(GRAPHS["fp32"]).parts[0], _bytes_of_graphs(model.student), force=force)
+    check_replaceable(target, Path(GRAPHS["fp32"]).parts[0], _bytes_of_graphs(model.student), force=force)
     if model.run and not model.run.get("finished"):
         console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
     depth = "" if recurrences is None else f" with {recurrences} recurrences"
     console.say(f"exporting {model.name} ({model.student}){depth} to {target}")
     console.say(f"target {config.target}: {config.settings().summary()}")
     with whole_folder(target) as folder:
-        make_bundle(folder, model, config, bounds, made_from, facts or {})
+        make_bundle(folder, model, config, bounds, made_from)
     return target
-
-
-def is_current(bundle: Path, made_from: str) -> bool:
-    """Tell whether an export was made from the same inputs, and its manifest and files are as they were written."""
-    try:
-        manifest = read_mapping(bundle / MANIFEST)
-        if manifest.get("made_from") != made_from or manifest.get(HASH) != content_hash(manifest):
-            return False
-        if not isinstance(manifest.get("files"), dict):
-            return False
-        check_bundle(bundle, manifest, everything=True)
-    except InputError:
-        return False
-    return True
-
-
-def check_target(target: Path, part: str, needed: int, *, force: bool) -> None:
-    """Check that an export may replace a folder, and that it fits on the disk.
-
-    :param part: a file or folder that earlier exports have; with it, a folder whose manifest is damaged is one, too.
-    :param needed: what the export takes, in bytes.
-    :param force: replace a damaged export, too.
-    :raises InputError: when the folder is something else, or the disk is too small.
-    """
-    if target.is_file():
-        raise InputError(f"{target}: is a file; name a folder for the export")
-    if (target / part).exists() and _is_damaged(target / MANIFEST):
-        if not force:
-            raise InputError(f"{target / MANIFEST}: is damaged; add --force (force=True) to replace the whole folder")
-    elif target.is_dir() and any(target.iterdir()) and not is_bundle(target):
-        raise InputError(
-            f"{target}: is not empty and not an export; name another folder, as this one would be replaced"
-        )
-    free = _free_bytes(target)
-    if free < needed:
-        raise InputError(
-            f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
-            "free space or choose another folder"
-        )
 
 
 def _bytes_of_graphs(student: Path) -> int:
@@ -167,36 +126,10 @@ def _bytes_of_graphs(student: Path) -> int:
     return int(1.6 * weights)
 
 
-def _is_damaged(manifest: Path) -> bool:
-    """Tell whether a manifest is there, but is no JSON or no mapping."""
-    if not manifest.is_file():
-        return False
-    try:
-        read_mapping(manifest)
-    except InputError:
-        return True
-    return False
-
-
-def _free_bytes(path: Path) -> int:
-    existing = path.resolve()
-    while not existing.exists():
-        existing = existing.parent
-    return shutil.disk_usage(existing).free
-
-
-def make_bundle(
-    folder: Path,
-    source: Source,
-    config: ExportConfig,
-    bounds: Bounds | None,
-    made_from: str,
-    facts: Mapping[str, Any],
-) -> None:
+def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Bounds | None, made_from: str) -> None:
     """Write a bundle into an empty folder.
 
     :param made_from: hash of everything that the bundle depends on.
-    :param facts: more entries for the manifest.
     :raises GateError: when a graph is too far from PyTorch, or loses more than the gate allows.
     """
     # prepare the student, and encode the text to verify on with PyTorch
@@ -210,10 +143,11 @@ def make_bundle(
     text = verification_text(source, languages, config.text)
     with console.bar("encoded with PyTorch", sum(map(len, text.values()))) as ticker:
         reference = make_reference(student, prepared.tokenizer, text, ticker.advance)
+    before = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages)
+    job = _Job(folder, config, bounds, prepared, fold, languages, reference, before)
 
     # the float32 graph, also where only a smaller one is kept: it shows whether the graph is right at all
     candidate = Candidate(prepared, options_for("fp32", recurrence, fold, {}))
-    job = _Job(folder, config, reference, bounds)
     parity = {"fp32": job.write_and_verify("fp32", candidate)}
     manifest = {
         **prepared.changes,
@@ -233,32 +167,31 @@ def make_bundle(
         manifest["bottleneck"] = {"width": student.config.bottleneck, "form": form, "why": why}
 
     # what the options cost that change the student itself, before any precision is blamed for it
-    before = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages)
-    after = job.check_student_changes(before, candidate, languages)
+    scores_of_fp32 = job.check_student_changes(candidate)
 
     # the smaller graph
     if job.precision != "fp32":
-        candidate, entries = job.quantize(prepared, fold, read_calibration_text, languages, before)
-        manifest, after = manifest | entries, None
+        candidate, entries = job.quantize(read_calibration_text)
+        manifest |= entries
         parity[job.precision] = job.write_and_verify(job.precision, candidate)
         if not config.settings().float32:
             for file in folder.glob(f"{GRAPHS['fp32']}*"):
                 file.unlink()
 
     # the accuracy gate
+    after = scores_of_fp32 if job.precision == "fp32" else None
     after = graded_scores(candidate.open(), languages) if after is None else after
-    job.check_gate(before, after, tuple if job.precision in FLOAT else candidate.costs)
+    job.check_gate(after, tuple if job.precision in FLOAT else candidate.costs)
     manifest["graded"] = {"before": before, "after": after}
     if config.settings().openvino:
-        parity["openvino"], manifest["graded"]["openvino"] = job.write_and_verify_openvino(prepared, languages, before)
+        parity["openvino"], manifest["graded"]["openvino"] = job.write_and_verify_openvino()
     if phone := config.settings().phone:
-        measured = job.write_and_verify_phone(phone, prepared, fold, languages, before)
-        parity[phone], manifest["graded"][phone] = measured
+        parity[phone], manifest["graded"][phone] = job.write_and_verify_phone(phone)
         manifest["phone_tokenizer"] = write_phone_tokenizer(folder / PHONE_FILES[phone], prepared, text)
     if config.settings().coreml:
-        manifest["coreml"] = job.write_and_check_coreml(student, fold)
+        manifest["coreml"] = job.write_and_check_coreml()
     manifest |= {"graphs": job.graphs_to_open(), "parity": parity, "precision": job.precision}
-    write_bundle(folder, student, prepared.tokenizer, source, made_from, manifest | dict(facts))
+    write_bundle(folder, student, prepared.tokenizer, source, made_from, manifest)
 
 
 def write_phone_tokenizer(
@@ -287,8 +220,16 @@ class _Job:
 
     folder: Path
     config: ExportConfig
-    reference: Reference
     bounds: Bounds | None
+    prepared: Prepared
+    fold: bool
+    """Whether the bottleneck is folded."""
+    languages: Sequence[str]
+    """Of the graded pairs."""
+    reference: Reference
+    """PyTorch's vectors of the text to verify on."""
+    before: Mapping[str, float]
+    """Scores of the student on the graded pairs, in PyTorch."""
 
     @property
     def precision(self) -> str:
@@ -303,7 +244,7 @@ class _Job:
         # ranges are measured on text in ONNX alone, and not in fp16
         if self.precision not in FLOAT and not self.config.settings().precisions:
             ways.append("calibrate on text like yours (--text)")
-        return ", ".join([*ways, f"or {ADVICE}" if ways else ADVICE])
+        return ", or ".join(ways) or ADVICE
 
     @property
     def gate(self) -> float | None:
@@ -311,37 +252,30 @@ class _Job:
         is_default = self.config.gate is None and self.config.precision == "auto"
         return GATE if is_default else self.config.gate
 
-    def check_gate(
-        self,
-        before: Mapping[str, float],
-        after: Mapping[str, float],
-        measure_costs: Callable[[], Sequence[Cost]] = tuple,
-    ) -> None:
-        """Refuse an export that loses more than the user's gate allows; see `accuracy.check_gate`."""
-        if self.config.gate is None:
+    def check_gate(self, after: Mapping[str, float], measure_costs: Callable[[], Sequence[Cost]] = tuple) -> None:
+        """Refuse an export that loses more than the gate allows; see `accuracy.check_gate`."""
+        if self.gate is None:
             return
         closer = self.config.closer_precision()
         advice = f"use --precision {closer}, or a larger --gate" if closer else "use a larger --gate"
-        check_gate(before, after, self.config.gate, measure_costs, advice)
+        check_gate(self.before, after, self.gate, measure_costs, advice)
 
-    def check_student_changes(
-        self, before: Mapping[str, float], candidate: Candidate, languages: Sequence[str]
-    ) -> dict[str, float] | None:
+    def check_student_changes(self, candidate: Candidate) -> dict[str, float] | None:
         """Refuse an export whose float32 graph loses more than the gate allows, as options change the student itself.
 
-        :param before: scores of the student on the graded pairs.
-        :returns: those of the float32 graph; None where no option changes the student, or no gate is set.
+        :returns: scores of the float32 graph on the graded pairs; None where no option changes the student, or there is
+            no gate.
         """
         if self.gate is None:
             return None
-        if not before:
+        if not self.before:
             console.warn("the accuracy gate was not checked: the package has no graded pairs in the model's languages")
             return None
         if not (options := self.config.student_changes()):
             return None
-        after = graded_scores(candidate.open(), languages)
+        after = graded_scores(candidate.open(), self.languages)
         advice = f"float32 loses this already; change {', '.join(options)}, or use a larger --gate"
-        check_gate(before, after, self.gate, advice=advice)
+        check_gate(self.before, after, self.gate, advice=advice)
         return after
 
     def write_and_verify(self, precision: str, candidate: Candidate) -> dict[str, Any]:
@@ -350,66 +284,53 @@ class _Job:
         :returns: the measurements of the file to open.
         """
         file = self.folder / GRAPHS[precision]
-        write_graph(candidate.prepared.student, candidate.options, file, external=self.config.external_data)
+        write_graph(self.prepared.student, candidate.options, file, external=self.config.external_data)
         measured = self._verify(file, precision, f"{precision} checked")
         if self.config.settings().ort and precision == self.precision:
             measured = self._verify(write_ort(file), precision, f"{precision} checked in ORT format")
         return measured
 
-    def write_and_verify_openvino(
-        self, prepared: Prepared, languages: Sequence[str], before: Mapping[str, float]
-    ) -> tuple[dict[str, Any], dict[str, float]]:
+    def write_and_verify_openvino(self) -> tuple[dict[str, Any], dict[str, float]]:
         """Write the default graph in OpenVINO's format, and compare it there with PyTorch.
 
-        The parameters and results are those of `write_and_verify_phone`.
-
+        :returns: the measurements, and scores on the graded pairs.
         :raises GateError: when the file is too far from PyTorch, or loses more than the gate allows.
         """
         file = write_openvino(self.folder / GRAPHS[self.precision], self.folder / OPENVINO)
         session = OpenVinoSession(file, 0, exact=self.precision in FLOAT)
-        return self._verify_and_score(session, "OpenVINO", prepared, languages, before)
+        return self._verify_and_score(session, "OpenVINO")
 
-    def write_and_verify_phone(
-        self, runtime: str, prepared: Prepared, fold: bool, languages: Sequence[str], before: Mapping[str, float]
-    ) -> tuple[dict[str, Any], dict[str, float]]:
+    def write_and_verify_phone(self, runtime: str) -> tuple[dict[str, Any], dict[str, float]]:
         """Write the file of a runtime of phones, and compare it there with PyTorch.
 
-        :param before: scores on the graded pairs in float32.
         :returns: the measurements, and scores on the graded pairs.
         :raises GateError: when the file is too far from PyTorch, or loses more than the gate allows.
         """
         file = self.folder / PHONE_FILES[runtime]
         console.say(f"writing {PHONE_FILES[runtime]}")
         write = write_litert if runtime == "litert" else write_executorch
-        write(prepared.student, file, quantize=self.precision == "int8", fold=fold)
+        write(self.prepared.student, file, quantize=self.precision == "int8", fold=self.fold)
         session = open_phone_session(runtime, file, 0)
-        return self._verify_and_score(session, PHONE_NAMES[runtime], prepared, languages, before)
+        return self._verify_and_score(session, PHONE_NAMES[runtime])
 
-    def _verify_and_score(
-        self,
-        session: Session,
-        engine: str,
-        prepared: Prepared,
-        languages: Sequence[str],
-        before: Mapping[str, float],
-    ) -> tuple[dict[str, Any], dict[str, float]]:
+    def _verify_and_score(self, session: Session, engine: str) -> tuple[dict[str, Any], dict[str, float]]:
         """Compare a file of another engine with PyTorch, and check the gate there.
 
         :param engine: its name, for the progress bar.
         """
         measured = self._verify(session, self.precision, f"checked in {engine}")
-        scores = graded_scores(GraphEncoder(prepared, session), languages)
-        self.check_gate(before, scores)
+        scores = graded_scores(GraphEncoder(self.prepared, session), self.languages)
+        self.check_gate(scores)
         return measured, scores
 
-    def write_and_check_coreml(self, student: Student, fold: bool) -> dict[str, Any]:
+    def write_and_check_coreml(self) -> dict[str, Any]:
         """Write an ML program, open it again, and check all that can be checked without Core ML.
 
         :returns: what was checked and measured, for the manifest.
         """
-        package, quantized = self.folder / COREML, self.precision == "int8"
+        student, package, quantized = self.prepared.student, self.folder / COREML, self.precision == "int8"
         console.say(f"writing {COREML}")
-        model = PhoneModel(student, fold=fold, int8_rows=False)
+        model = PhoneModel(student, fold=self.fold, int8_rows=False)
         write_coreml(model, package, quantize=quantized)
         program = MlProgram(package)
         program.check_interface(student.config.max_tokens, student.config.dimension)
@@ -427,7 +348,7 @@ class _Job:
         return {
             "package": COREML,
             "status": COREML_NOT_RUN,
-            "bytes": sum(file.stat().st_size for file in package.rglob("*") if file.is_file()),
+            "bytes": size_of(package),
             "weights": weights,
             "evaluated_in_numpy": evaluated,
             "libraries": installed_versions(("coremltools",)),
@@ -440,31 +361,24 @@ class _Job:
                 return verify_fp32(graph, self.reference, self.bounds, ticker.advance)
             return verify_quantized(graph, self.reference, self.bounds, precision, ticker.advance, self.advice)
 
-    def quantize(
-        self,
-        prepared: Prepared,
-        fold: bool,
-        read_text: Callable[[], Sequence[str]],
-        languages: Sequence[str],
-        before: Mapping[str, float],
-    ) -> tuple[Candidate, dict[str, Any]]:
+    def quantize(self, read_text: Callable[[], Sequence[str]]) -> tuple[Candidate, dict[str, Any]]:
         """Calibrate, and choose the level of each product.
 
-        :param before: scores on the graded pairs in float32.
+        :param read_text: reads the text to calibrate on.
         :returns: the candidate, and entries for the manifest.
         """
-        config = self.config
+        config, prepared = self.config, self.prepared
         sentences = [] if self.precision == "fp16" else read_text()
         ranges = {}
         if sentences:
             ranges = calibrate(prepared.student, prepared.tokenizer, sentences, moments=self.precision == "int4")
         options = options_for(
-            self.precision, config.settings().recurrence, fold, ranges, config.table, config.settings().operators
+            self.precision, config.settings().recurrence, self.fold, ranges, config.table, config.settings().operators
         )
         candidate = Candidate(prepared, options)
         entries: dict[str, Any] = {"calibrated_on": len(sentences)}
         if config.precision == "auto" and self.gate is not None:
-            result = candidate.search(before, self.gate, languages, self.reference, self.bounds)
+            result = candidate.search(self.before, self.gate, self.languages, self.reference, self.bounds)
             candidate = candidate.with_levels(result.levels)
             entries["trade"] = result.to_dict()
         return candidate, entries | {"levels": candidate.levels()}

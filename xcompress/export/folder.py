@@ -1,4 +1,4 @@
-"""Write the files around the graphs, so that one folder opens in every loader."""
+"""The folder of an export: whether it is current or may be replaced, and the files around the graphs."""
 
 import json
 import os
@@ -12,18 +12,24 @@ from tokenizers import Tokenizer
 from torch import nn
 
 import xcompress
-from xcompress.bundle.manifest import FORMAT, list_files, write_manifest
+from xcompress.bundle.integrity import check_bundle
+from xcompress.bundle.manifest import FORMAT, HASH, MANIFEST, content_hash, is_bundle, list_files, write_manifest
+from xcompress.console import warn
+from xcompress.errors import InputError
 from xcompress.export.card import model_card
 from xcompress.export.graph import INPUTS, OUTPUTS
 from xcompress.export.source import Source
 from xcompress.export.writer import OPSET
-from xcompress.files import write_json, write_text
+from xcompress.files import free_bytes, megabytes, read_mapping, sha256_of, write_json, write_text
 from xcompress.machine import installed_versions, read_processor
 from xcompress.modeling.student import Student, StudentConfig
+from xcompress.tokenizer_file import MASK_TOKENS
 
+TRANSFORMERS = "4.57.0"
+"""Oldest transformers that the files are written for. config.json names it, as transformers 4.57 otherwise takes the
+tokenizer of a large vocabulary for one that it has to repair, or warns of tokenizers saved by older versions."""
 _RUN_KEYS = ("recipe_hash", "student_hash", "finished", "dev")
 """Entries of the run's manifest that the bundle's manifest repeats."""
-_MASK_TOKENS = ("<mask>", "[MASK]")
 _MODULES = "sentence_transformers.models"
 _POOLING_FLAGS = {
     "cls": "pooling_mode_cls_token",
@@ -83,7 +89,7 @@ def special_tokens(tokenizer: Tokenizer, pad_token_id: int) -> dict[str, str]:
     if len(around) >= 2:
         first, last = around[0], around[-1]
         tokens |= {"cls_token": first, "bos_token": first, "sep_token": last, "eos_token": last}
-    tokens["mask_token"] = next((token for token in _MASK_TOKENS if tokenizer.token_to_id(token) is not None), None)
+    tokens["mask_token"] = next((token for token in MASK_TOKENS if tokenizer.token_to_id(token) is not None), None)
     return {name: token for name, token in tokens.items() if token is not None}
 
 
@@ -92,7 +98,7 @@ def transformers_config(config: StudentConfig) -> dict[str, Any]:
     return {
         "architectures": ["BertModel"],
         "model_type": "bert",
-        "transformers_version": "4.57.0",  # without one, transformers warns of tokenizers saved by older versions
+        "transformers_version": TRANSFORMERS,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.depth,
@@ -141,7 +147,11 @@ def describe_model(student: Student, source: Source, made_from: str) -> dict[str
     """Return the manifest without measurements and files."""
     config, trained = student.config, source.recurrences
     run = {name: source.run[name] for name in _RUN_KEYS if source.run.get(name) is not None}
-    if config.recurrences < trained:
+    is_of_run = run.get("student_hash") in (None, sha256_of(source.student / "model.safetensors"))
+    if not is_of_run:
+        warn(f"{source.name}: the weights are not those that the run trained; its dev scores are left out")
+        run.pop("student_hash")
+    if config.recurrences < trained or not is_of_run:
         run.pop("dev", None)  # the run scored its student at full depth
     return {
         "format": FORMAT,
@@ -191,3 +201,53 @@ def library_versions() -> dict[str, str]:
     """Return the versions of Python and the libraries; `unknown` where only a library's source is on the path."""
     unknown = dict.fromkeys(_LIBRARIES, "unknown")
     return {"python": platform.python_version()} | unknown | installed_versions(_LIBRARIES)
+
+
+def is_current(bundle: Path, made_from: str) -> bool:
+    """Tell whether an export was made from the same inputs, and its manifest and files are as they were written."""
+    try:
+        manifest = read_mapping(bundle / MANIFEST)
+        if manifest.get("made_from") != made_from or manifest.get(HASH) != content_hash(manifest):
+            return False
+        if not isinstance(manifest.get("files"), dict):
+            return False
+        check_bundle(bundle, manifest, everything=True)
+    except InputError:
+        return False
+    return True
+
+
+def check_replaceable(target: Path, part: str, needed: int, *, force: bool) -> None:
+    """Check that an export may replace a folder, and that it fits on the disk.
+
+    :param part: a file or folder that earlier exports have; with it, a folder whose manifest is damaged is one, too.
+    :param needed: what the export takes, in bytes.
+    :param force: replace a damaged export, too.
+    :raises InputError: when the folder is something else, or the disk is too small.
+    """
+    if target.is_file():
+        raise InputError(f"{target}: is a file; name a folder for the export")
+    if (target / part).exists() and _is_damaged(target / MANIFEST):
+        if not force:
+            raise InputError(f"{target / MANIFEST}: is damaged; add --force (force=True) to replace the whole folder")
+    elif target.is_dir() and any(target.iterdir()) and not is_bundle(target):
+        raise InputError(
+            f"{target}: is not empty and not an export; name another folder, as this one would be replaced"
+        )
+    free = free_bytes(target)
+    if free < needed:
+        raise InputError(
+            f"{target}: {megabytes(free)} free, the export needs {megabytes(needed)}; "
+            "free space or choose another folder"
+        )
+
+
+def _is_damaged(manifest: Path) -> bool:
+    """Tell whether a manifest is there, but is no JSON or no mapping."""
+    if not manifest.is_file():
+        return False
+    try:
+        read_mapping(manifest)
+    except InputError:
+        return True
+    return False

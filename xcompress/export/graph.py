@@ -75,7 +75,9 @@ def options_for(
     if precision == "fp16":
         return GraphOptions(recurrence, fold, "fp16", MatMulWriter(half=True))
     bits: Literal[4, 8] = 4 if precision == "int4" else 8
-    kind: Literal["int4", "int8"] = table if table != "auto" else "int4" if bits == 4 else "int8"
+    kind: Literal["int4", "int8"] = "int4" if bits == 4 else "int8"
+    if table != "auto":
+        kind = table
     products = MatMulWriter(None, ranges=ranges, bits=bits, standard=operators == "standard")
     return GraphOptions(recurrence, fold, kind, products)
 

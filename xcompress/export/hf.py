@@ -17,18 +17,15 @@ from xcompress import console
 from xcompress.bundle.manifest import list_files, write_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.card import yaml_text
-from xcompress.export.exporter import check_target, is_current
-from xcompress.export.folder import transformers_config, write_pipeline, write_tokenizer
+from xcompress.export.folder import check_replaceable, is_current, transformers_config, write_pipeline, write_tokenizer
 from xcompress.export.source import Source, SourceOptions, find_source
 from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, prepare_target, whole_folder, write_json, write_text
+from xcompress.metrics import unit_length
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 from xcompress.printable import code_span, markdown_text
 
-TRANSFORMERS = "4.57.0"
-"""Oldest transformers that the files are written for. config.json names it, as transformers 4.57 otherwise takes the
-tokenizer of a large vocabulary for one that it has to repair."""
 BOUND = 1e-5
 """Largest absolute difference of any component of a unit vector from the student's."""
 _CARD = """---
@@ -90,7 +87,7 @@ def export_hf(
     if recurrences is not None:
         student = shallower(student, recurrences)
     check_supported(student.config)
-    check_target(target, "model.safetensors", 4 * count_parameters(student.config) + 50_000_000, force=force)
+    check_replaceable(target, "model.safetensors", 4 * count_parameters(student.config) + 50_000_000, force=force)
     if model.run and not model.run.get("finished"):
         console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
     console.say(f"exporting {model.name} ({model.student}) with {student.config.depth} layers to {target}")
@@ -156,10 +153,7 @@ def check_supported(config: StudentConfig) -> None:
 
 def checkpoint_config(config: StudentConfig) -> dict[str, Any]:
     """Return a config.json for AutoConfig: the unrolled student as BertModel or XLMRobertaModel."""
-    hf_config = transformers_config(config) | {
-        "type_vocab_size": max(1, config.type_vocab_size),
-        "transformers_version": TRANSFORMERS,
-    }
+    hf_config = transformers_config(config) | {"type_vocab_size": max(1, config.type_vocab_size)}
     if _has_roberta_positions(config):
         hf_config |= {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}
         hf_config |= {"max_position_embeddings": config.max_position_embeddings}
@@ -228,8 +222,7 @@ def measure_difference(folder: Path, student: Student, tokenizer: Tokenizer) -> 
         model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=False)
         theirs = np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
     ours = encode(student, tokenizer, texts)
-    unit_theirs, unit_ours = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (theirs, ours))
-    return float(np.abs(unit_theirs - unit_ours).max())
+    return float(np.abs(unit_length(theirs) - unit_length(ours)).max())
 
 
 @contextmanager

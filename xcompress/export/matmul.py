@@ -141,10 +141,13 @@ class MatMulWriter:
 
     def _write_by_token(self, writer: Writer, inputs: str, matmul: MatMul) -> str:
         """Write x W with a scale per token: its largest value if there is a lower bound, else its largest magnitude."""
-        least = matmul.least
-        zero, steps = (128, 127) if least is None else (_NEGATIVE_STEPS, 255 - _NEGATIVE_STEPS)
-        smallest_scale = _TINY if least is None else -least * steps / _NEGATIVE_STEPS
-        magnitudes = inputs if least is not None else writer.node("Abs", inputs)
+        if matmul.least is None:
+            zero, steps, smallest_scale = 128, 127, _TINY
+            magnitudes = writer.node("Abs", inputs)
+        else:
+            zero, steps = _NEGATIVE_STEPS, 255 - _NEGATIVE_STEPS
+            smallest_scale = -matmul.least * steps / _NEGATIVE_STEPS
+            magnitudes = inputs
         largest = writer.node("ReduceMax", magnitudes, writer.integers(-1), keepdims=1)
         largest = writer.node("Max", largest, writer.number(smallest_scale))
         scaled = writer.node("Mul", inputs, writer.node("Div", writer.number(steps), largest))
@@ -192,12 +195,13 @@ class MatMulWriter:
 
     def quantize_weight(self, matmul: MatMul) -> Int8Weights:
         """Return the int8 weights of a MatMul at its level; at level static their rows are smoothed."""
-        seen = self.ranges.get(matmul.name)
-        smooth = scale_for(self.ranges[matmul.name]).smooth if self.level(matmul) == "static" else None
-        smooth = np.ones(len(matmul.weight), dtype=np.float32) if smooth is None else smooth
+        smooth = np.ones(len(matmul.weight), dtype=np.float32)
+        if self.level(matmul) == "static" and (measured := scale_for(self.ranges[matmul.name]).smooth) is not None:
+            smooth = measured
         weight = matmul.weight * smooth[:, None]
         if self.bits == 8:
             return int8_weights(weight)
+        seen = self.ranges.get(matmul.name)
         moments = None if seen is None or seen.moments is None else seen.moments / np.outer(smooth, smooth)
         return int4_weights(weight, moments)
 

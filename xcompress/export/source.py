@@ -166,6 +166,8 @@ def _check(source: Source, options: SourceOptions) -> Source:
     check_encoding(folder)
     if not is_student(folder):
         if not (folder / "config.json").is_file() and not is_pipeline(folder):
+            if any(folder.glob("*/step.json")):
+                raise InputError(f"{folder}: the run is not finished; run `xcompress distill` again to finish it")
             raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_EXPECTED}")
         check_files(folder, options.tokenizer)
         return replace(source, options=options)

@@ -17,7 +17,7 @@ from xcompress.bundle.manifest import PHONE_NAMES
 from xcompress.bundle.phone_runtimes import PhoneSession
 from xcompress.errors import GateError, InputError
 from xcompress.export.text import interleave, packaged_text, take_evenly
-from xcompress.metrics import Vectors, cosine_matrix, cosines
+from xcompress.metrics import Vectors, cosine_matrix, cosines, unit_length
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 
 SHAPES = ((1, 1), (1, 7), (8, 33), (32, 128))
@@ -35,11 +35,11 @@ SAMPLE_BATCH = 32
 """Sentences in such a batch."""
 SLOW_SAMPLE = 32
 """Sentences for a graph that is slow to evaluate."""
-ADVICE = "pass wider bounds if the accuracy you measure is enough"
-"""What may be done about a graph of lower precision beyond its bounds, in any case."""
+ADVICE = "export for another --target"
+"""What may be done about a graph of lower precision beyond its bounds, where no other precision is closer."""
 _FLOAT_ADVICE = "install the torch, onnx and onnxruntime versions of constraints.txt"
 
-Batch = list[list[int]]
+TokenRows = list[list[int]]
 """Rows of token ids."""
 Advance = Callable[[int], None]
 """Called after each batch with the number of sentences done."""
@@ -90,18 +90,18 @@ _BOUNDS: dict[str, dict[str, float]] = {
 class Reference:
     """Sentences and batches of several shapes, with PyTorch's vectors (n, D)."""
 
-    sentences: dict[str, Batch]
+    sentences: dict[str, TokenRows]
     """By language."""
     vectors: dict[str, Vectors]
     """By language."""
-    batches: dict[str, Batch]
+    batches: dict[str, TokenRows]
     """By shape, such as `8x33`: those of `SHAPES`, and one of mixed lengths."""
     batch_vectors: dict[str, Vectors]
     """By shape."""
     pad_token_id: int
 
     @property
-    def all_sentences(self) -> Batch:
+    def all_sentences(self) -> TokenRows:
         """All sentences, language by language."""
         return list(chain.from_iterable(self.sentences.values()))
 
@@ -113,9 +113,7 @@ class Reference:
     @property
     def mean_vector(self) -> list[float]:
         """The mean of the vectors of all sentences, scaled to length 1 before, (D,)."""
-        lengths = np.linalg.norm(self.all_vectors, axis=1, keepdims=True)
-        units = self.all_vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-        return [round(float(value), 6) for value in units.mean(axis=0)]
+        return [round(float(value), 6) for value in unit_length(self.all_vectors).mean(axis=0)]
 
 
 def make_reference(
@@ -131,7 +129,7 @@ def make_reference(
     text = {language: list(texts) for language, texts in (text or {}).items() if texts} or packaged_text()
     config = student.config
 
-    def encode(batch: Batch) -> Vectors:
+    def encode(batch: TokenRows) -> Vectors:
         with torch.inference_mode():
             vectors: Vectors = student(*pad(batch, config.pad_token_id))[1].float().numpy()
         return vectors
@@ -143,7 +141,7 @@ def make_reference(
     return Reference(sentences, _split_by_language(vectors, sentences), batches, batch_vectors, config.pad_token_id)
 
 
-def _make_batches(tokenizer: Tokenizer, config: StudentConfig, sentences: Sequence[str]) -> dict[str, Batch]:
+def _make_batches(tokenizer: Tokenizer, config: StudentConfig, sentences: Sequence[str]) -> dict[str, TokenRows]:
     """Fill a batch of each shape with text, with no more tokens than the student accepts."""
     longest = config.max_tokens
     lengths = {}
@@ -338,7 +336,7 @@ def _compare(vectors: Vectors, batch_vectors: dict[str, Vectors], reference: Ref
     }
 
 
-def _split_by_language(values: NDArray[Any], sentences: Mapping[str, Batch]) -> dict[str, NDArray[Any]]:
+def _split_by_language(values: NDArray[Any], sentences: Mapping[str, TokenRows]) -> dict[str, NDArray[Any]]:
     """Split values of all sentences into those of each language."""
     ends = np.cumsum([len(rows) for rows in sentences.values()])
     return dict(zip(sentences, np.split(values, ends[:-1]), strict=True))
@@ -369,7 +367,7 @@ def _name(graph: Graph) -> str:
 
 
 def encode_in_batches(
-    encode: Callable[[Batch], Vectors], sequences: Batch, size: int, advance: Advance | None = None
+    encode: Callable[[TokenRows], Vectors], sequences: TokenRows, size: int, advance: Advance | None = None
 ) -> Vectors:
     """Encode rows of token ids in batches of similar length.
 
@@ -390,7 +388,7 @@ def encode_in_batches(
 
 def encode_with(
     session: Session,
-    sequences: Batch,
+    sequences: TokenRows,
     pad_token_id: int,
     batch_size: int = BATCH,
     advance: Advance | None = None,
@@ -399,7 +397,7 @@ def encode_with(
     return encode_in_batches(lambda batch: run_graph(session, batch, pad_token_id), sequences, batch_size, advance)
 
 
-def run_graph(session: Session, batch: Batch, pad_token_id: int) -> Vectors:
+def run_graph(session: Session, batch: TokenRows, pad_token_id: int) -> Vectors:
     """Return a graph's sentence vectors (N, D) of one batch, N rows of token ids."""
     input_ids, attention_mask = pad(batch, pad_token_id)
     inputs = {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}
