@@ -21,12 +21,13 @@ import yaml
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from xcompress.corpus.graded import Encode, GradedSet, averages, read_folder, score
+from xcompress.corpus.graded import GradedSet, averages, read_folder, score
 from xcompress.distillation.collapse import CollapseError
 from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.files import read_json, write_json
+from xcompress.metrics import Encode
 from xcompress.modeling.student import Student, encode, shallower
 from xcompress.recipe import load_recipe
 

@@ -21,7 +21,7 @@ from xcompress.corpus.store import PairFile
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.initialization import initial_student, least_squares_head, with_head, without_head
 from xcompress.distillation.teachers.encoder import open_encoder
-from xcompress.distillation.teachers.vectors import vectors_of
+from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe, StudentSection, load_recipe
 
@@ -74,10 +74,11 @@ def score_untrained(run: Path, recipe: Recipe, section: StudentSection, graded: 
     sources, targets = _draw_sentences(run, recipe)
     assert recipe.teacher is not None
     teacher_vectors = np.tile(open_encoder(recipe.teacher, "teacher")(sources), (2, 1))
-    vectors = vectors_of("student before training", student, tokenizer)([*sources, *targets])
+    vectors = student_encoder("student before training", student, tokenizer)([*sources, *targets])
     return averages(
         score(
-            vectors_of("student", with_head(student, least_squares_head(vectors, teacher_vectors)), tokenizer), graded
+            student_encoder("student", with_head(student, least_squares_head(vectors, teacher_vectors)), tokenizer),
+            graded,
         )
     )
 

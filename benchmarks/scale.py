@@ -46,8 +46,9 @@ from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.targets import SIDES, Sentences, VectorTable
 from xcompress.distillation.data.tokens import write_tokens
-from xcompress.distillation.teachers.vectors import Vectors, VectorsOf, VectorStore
+from xcompress.distillation.teachers.vectors import Vectors, VectorStore
 from xcompress.files import size_of
+from xcompress.metrics import Encode
 from xcompress.modeling.student import StudentConfig
 from xcompress.processes import map_in_order
 from xcompress.python_process import python_command
@@ -119,7 +120,7 @@ def open_pairs(folder: Path) -> tuple[Sequence[Pair], NDArray[np.int64]]:
     return ConcatSequence(files), draw([np.arange(*bounds) for bounds in pairwise(ends)], int(ends[-1]), seed=1)
 
 
-def stand_in() -> VectorsOf:
+def stand_in() -> Encode:
     """Return a function from texts to vectors that takes next to no time."""
     ramp = np.linspace(0, 1, WIDTH, dtype=np.float32)
     return lambda texts: np.outer(np.fromiter(map(len, texts), np.float32, len(texts)), ramp)

@@ -120,7 +120,7 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     write_tokens(folder / "tokens", pairs, rows, tokenizer(), config)
     done("both sides tokenised")
     goal = VectorTargets(write_targets(folder / "goals", len(texts)), places)
-    loader = PairBatches(folder / "tokens", {"teacher_sources": goal}, pad_token_id=0)
+    loader = PairBatches(folder / "tokens", {"teacher_sources": goal}, pad_token_id=0, rows=np.arange(len(rows)))
     done("targets written")
     order = iter(SeededRandomSampler(len(loader), seed=1))
     with bar("batches", batches) as ticker:

@@ -152,7 +152,7 @@ def train_ours(task: Task, work: Path, after_step: AfterStep) -> Student:
     student, tokenizer = Student.load(task.start)
     rows = np.arange(len(task.pairs))
     write_tokens(work / "tokens", task.pairs, rows, tokenizer, student.config)
-    batches = PairBatches(work / "tokens", {"teacher_sources": task.targets}, student.config.pad_token_id)
+    batches = PairBatches(work / "tokens", {"teacher_sources": task.targets}, student.config.pad_token_id, rows)
     model = SentenceVectors(student, task.stage)
     feeds = BatchesByKind({"translations": batches})
     job = Job("ours", task.stage, work, SEED, has_bf16())

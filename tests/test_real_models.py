@@ -15,13 +15,12 @@ from tests.helpers import ROOT, SHARED
 from xcompress.corpus.graded import averages, builtin, read_folder, score
 from xcompress.distillation.initialization import embedding_errors, initial_student
 from xcompress.distillation.teachers.encoder import open_encoder
-from xcompress.distillation.teachers.vectors import VectorsOf
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.folder import transformers_config, write_pipeline
 from xcompress.files import read_json, write_json
-from xcompress.metrics import cosine_matrix, cosines
+from xcompress.metrics import Encode, cosine_matrix, cosines
 from xcompress.modeling.e5s1 import read_e5s1
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad, token_ids
@@ -74,7 +73,7 @@ def fetch(reference: str, sha256: str | None = None) -> Path:
 
 
 @cache
-def teacher() -> VectorsOf:
+def teacher() -> Encode:
     fetch(RECIPE.teacher.source)
     return open_encoder(RECIPE.teacher, "teacher")
 

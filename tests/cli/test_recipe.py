@@ -97,6 +97,11 @@ def test_copy_into_a_folder_and_two_of_one_base(working_folder: Path) -> None:
     assert names == {"xlmr_ce.yaml", "xlmr_bool.yaml", "xlmr_b128_ru3.yaml"}
 
 
+def test_copy_into_a_new_folder(working_folder: Path) -> None:
+    assert run("copy", "minilm_ru3", "new/folder/").stdout.split() == ["new/folder/minilm_ru3.yaml"]
+    assert (working_folder / "new/folder/minilm_ru3.yaml").is_file()
+
+
 @pytest.mark.parametrize("target", ["x" * 256, "file/mine.yaml", "~nosuchuser/mine.yaml"])
 def test_copy_to_a_path_that_cannot_be_is_one_line(target: str, working_folder: Path) -> None:
     Path("file").touch()

@@ -1,11 +1,20 @@
 import pytest
 
-from xcompress.corpus.filters import OVER_TOKENS, Limits, TokenLimit, clean, keep, same_key, why_dropped
+from xcompress.corpus.filters import OVER_TOKENS, Limits, TokenLimit, clean, same_key
 from xcompress.corpus.pairs import Pair
 
 
 def pair(source: str, target: str, language: str = "de") -> Pair:
     return Pair(source, target, language, "o")
+
+
+def why_dropped(pair: Pair, limits: Limits) -> str | None:
+    kept = clean(pair, limits)
+    return kept if isinstance(kept, str) else None
+
+
+def keep(pair: Pair, limits: Limits) -> bool:
+    return why_dropped(pair, limits) is None
 
 
 @pytest.mark.parametrize(

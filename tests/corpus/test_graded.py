@@ -1,12 +1,15 @@
 import gzip
 import lzma
+import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.limits import frugal
 from xcompress.corpus.graded import GradedPairs, GradedSet, averages, builtin, read_folder, score
 from xcompress.errors import InputError
 
@@ -80,6 +83,12 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         read_folder(tmp_path)
 
 
+def test_a_named_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(aligned(tmp_path) / "graded.fr.tsv")
+    with frugal():
+        assert set(read_folder(tmp_path).language_pairs) == {"en-en", "de-de", "en-de"}
+
+
 def test_folders_without_a_set(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         read_folder(tmp_path / "missing")
@@ -118,7 +127,7 @@ def test_subsets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("rows", "captions"), [(1500, 625), (1379, 625), (1375, 500)])
 def test_genres_of_the_sts_benchmark(rows: int, captions: int) -> None:
     texts = tuple(map(str, range(rows)))
-    graded = GradedSet("stsb", {"en-en": GradedPairs(texts, texts, tuple(map(float, range(rows))))})
+    graded = GradedSet("stsb", {"en-en": GradedPairs(texts, texts, tuple(map(float, range(rows))))}, is_stsb=True)
     genres = graded.by_genre()
     assert [(part.name, len(part.language_pairs["en-en"])) for part in genres.values()] == [
         ("stsb: captions", captions),
@@ -128,6 +137,7 @@ def test_genres_of_the_sts_benchmark(rows: int, captions: int) -> None:
     assert genres["forums"].language_pairs["en-en"].first[0] == str(captions)
     assert [text for part in genres.values() for text in part.language_pairs["en-en"].first] == list(texts)
     assert graded.every(2).by_genre() == {}, "the rows of another set have no known genre"
+    assert replace(graded, is_stsb=False).by_genre() == {}
 
 
 def test_builtin_set() -> None:

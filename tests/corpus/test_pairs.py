@@ -1,5 +1,6 @@
 import gzip
 import lzma
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from xcompress.corpus import pairs as faults
 from xcompress.corpus.lines import LONGEST, BadLineError, Tally
-from xcompress.corpus.pairs import Pair, as_line, read_tsv, split_line
+from xcompress.corpus.pairs import Pair, as_line, check_read, chunks_of_lines, count_lines, parse_lines, split_line
 from xcompress.errors import InputError
 
 PAIRS = [
@@ -17,6 +18,16 @@ PAIRS = [
 ]
 GOOD = b"".join(map(as_line, PAIRS))
 PACK = {".tsv": bytes, ".gz": gzip.compress, ".xz": lambda data: lzma.compress(data, preset=0)}
+
+
+def read_tsv(path: Path, language: str, origin: str = "", tally: Tally | None = None) -> Iterator[Pair]:
+    """Yield the pairs of a file, as the corpus step reads them."""
+    tally = tally or Tally(path)
+    for first, lines in chunks_of_lines(path, tally):
+        pairs, bad = parse_lines(lines, first, language, origin or path.name)
+        count_lines(tally, len(pairs), bad)
+        yield from pairs
+    check_read(tally)
 
 
 @pytest.mark.parametrize("suffix", PACK)

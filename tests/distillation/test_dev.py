@@ -20,3 +20,8 @@ def test_a_language_with_one_held_out_pair_has_no_rank_correlation() -> None:
     assert scores.retrieval.keys() == {"de", "fr"}
     alone = dev_scores(by_length, DevSet(pairs[2:], by_length, None))
     assert alone.means() == {"retrieval": 100}
+
+
+def test_a_sentence_that_two_pairs_share_is_found_once() -> None:
+    pairs = [Pair("a", "b", "de", ""), Pair("cc", "dd", "de", ""), Pair("eee", "dd", "de", "")]
+    assert dev_scores(by_length, DevSet(pairs, None, None)).retrieval == {"de": 100}

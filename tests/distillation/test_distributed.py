@@ -132,7 +132,7 @@ def test_a_worker_that_is_killed_stops_the_others_with_one_line_and_the_run_goes
     folder = copy_of_start(alone, tmp_path / "run")
     logs = [tmp_path / f"{rank}.log" for rank in range(2)]
     workers = start_workers([*command, str(folder)], logs)
-    while not list(folder.glob("work/*/checkpoint-*/complete")):
+    while not list(folder.glob("work/1-*/checkpoint-*/complete")):
         assert workers[0].is_alive()
         time.sleep(0.01)
     workers[0].kill()
@@ -146,6 +146,22 @@ def test_a_worker_that_is_killed_stops_the_others_with_one_line_and_the_run_goes
     manifest = read_json(folder / "manifest.json")
     assert manifest["machine"]["workers"] == 2
     assert manifest["steps"]["1-dual"]["facts"]["seconds_before"] > 0
+    assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_workers(scratch: tuple[list[str], Path], tmp_path: Path) -> None:
+    """A checkpoint holds the pairs of one worker; each of two gets half of them."""
+    command, alone = scratch
+    folder = copy_of_start(alone, tmp_path / "run")
+    worker = start([*command, str(folder)], tmp_path / "one.log")
+    while not list(folder.glob("work/1-*/checkpoint-*/complete")):
+        assert worker.is_alive()
+        time.sleep(0.01)
+    worker.kill()
+    worker.join()
+    finish(start_workers([*command, str(folder)], [tmp_path / f"{rank}.log" for rank in range(2)]), tmp_path)
+    assert read_json(folder / "manifest.json")["steps"]["1-dual"]["facts"]["seconds_before"] > 0
     assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)
 
 
@@ -163,7 +179,7 @@ def test_a_worker_that_falls_silent_stops_the_others_with_one_line_and_the_run_g
     folder = copy_of_start(alone, tmp_path / "run")
     logs = [tmp_path / f"{rank}.log" for rank in range(2)]
     workers = start_workers([*command, str(folder)], logs, prepare=expect_frequent_beats)
-    while not list(folder.glob("work/*/checkpoint-*/complete")):
+    while not list(folder.glob("work/1-*/checkpoint-*/complete")):
         assert workers[0].is_alive()
         time.sleep(0.01)
     psutil.Process(workers[silent].pid).suspend()
@@ -188,7 +204,7 @@ def test_two_hosts_have_the_loss_of_one_process_and_stop_when_one_disappears(
     folder = copy_of_start(alone, tmp_path / "run")
     command = [*command[:-1], "--run-folder", str(folder)]  # torchrun would take --run for an option of its own
     first, second = start_hosts(command, tmp_path)
-    while not list(folder.glob("work/*/checkpoint-*/complete")):
+    while not list(folder.glob("work/1-*/checkpoint-*/complete")):
         assert first.poll() is None
         time.sleep(0.01)
     for process in (second, *psutil.Process(second.pid).children(recursive=True)):

@@ -45,7 +45,7 @@ def test_a_lost_worker_is_one_line_where_there_are_several(tmp_path: Path, monke
     lost = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:3")
     with pytest.raises(RuntimeError, match="gloo"), explain_failures(tmp_path):
         raise lost
-    monkeypatch.setattr(failures.distributed, "count", lambda: 2)
+    monkeypatch.setattr(failures.distributed, "world_size", lambda: 2)
     with pytest.raises(XCompressError, match=r"^worker 0 of 2: another worker has ended"), explain_failures(tmp_path):
         raise lost
 

@@ -9,7 +9,8 @@ import pytest
 from tests.helpers.recipe import losses, stages_of, write_monolingual, write_recipe
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import plan, show
-from xcompress.distillation.teachers.live import TextCounts, check_disk, count_texts
+from xcompress.distillation.teachers.disk import TextCounts, check_disk, count_texts
+from xcompress.distillation.teachers.ensemble import TeacherEnsemble
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
 
@@ -41,14 +42,34 @@ def test_a_table_of_vectors_cannot_be_live(recipe: Path) -> None:
 def test_texts_are_counted_once_where_they_are_stored_and_at_each_step_where_they_are_live(recipe: Path) -> None:
     stage = stages_of(all="objectives: {teacher: 1, teacher_targets: 1}, steps: 100, soup: 3")  # 800 pairs
     loaded = load_recipe(recipe, [stage])
-    assert count_texts(loaded, loaded.stages, 300) == TextCounts(live=4800, most_stored=600, least_stored=450)
-    assert count_texts(loaded, loaded.stages, 0) == TextCounts(live=4800, most_stored=1600, least_stored=1200)
+    assert count_texts(loaded.stages, 300) == TextCounts(live=4800, most_stored=600, least_stored=0)
+    assert count_texts(loaded.stages, 0) == TextCounts(live=4800, most_stored=1600, least_stored=0)
+
+
+def test_the_fewest_texts_are_those_of_languages_drawn_equally_often(recipe: Path) -> None:
+    """Of each language a stage draws 400 pairs; a smaller one is drawn again, and stages share what they read."""
+    both = "objectives: {teacher: 1, teacher_targets: 1}, steps: 100"  # 800 pairs
+    loaded = load_recipe(recipe, [stages_of(first=both, second=both)])
+    assert count_texts(loaded.stages, 9000, lambda _: [8990, 10]).least_stored == 400 + (400 + 10)
+    assert count_texts(loaded.stages, 9000, lambda _: [4500, 4500]).least_stored == 400 + 800
+
+
+def test_monolingual_pairs_are_counted_as_a_step_reads_them(recipe: Path, tmp_path: Path) -> None:
+    """Without translations, `monolingual_pairs` has no effect: the batch is of monolingual pairs alone."""
+
+    def live(objectives: str) -> int:
+        stage = stages_of(all=f"objectives: {objectives}, steps: 100, monolingual_pairs: 4")
+        loaded = load_recipe(recipe, [*write_monolingual(tmp_path / "text"), stage])
+        return count_texts(loaded.stages, 300).live
+
+    assert live("{monolingual: 1}") == 2 * 800
+    assert live("{alignment: 1, monolingual: 1}") == 2 * 4 * 800
 
 
 def test_a_dry_run_says_what_stored_and_live_vectors_take(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda: 1e6)  # slow: no estimate rounds to 0
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e6)  # slow: no estimate rounds to 0
     stage = stages_of(all="objectives: {teacher: 1}, steps: 1000")
     planned = plan(load_recipe(recipe, [stage, LIVE]), tmp_path / "run")
     assert planned.targets and planned.targets.chosen == "live"
@@ -83,3 +104,13 @@ def test_vectors_that_are_on_the_disk_already_need_no_space(tmp_path: Path, monk
     check_disk(tmp_path, TextCounts(10, 10, 10), None)
     with pytest.raises(InputError, match="teacher's vectors need"):
         check_disk(tmp_path, TextCounts(11, 11, 11), 100)
+
+
+def test_a_stage_opens_its_teacher_once(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load, opened = TeacherEnsemble.load, list[TeacherEnsemble]()
+    monkeypatch.setattr(TeacherEnsemble, "load", lambda self: [opened.append(self), load(self)][1])
+    distill(load_recipe(recipe, [stages_of(all="objectives: {alignment: 1}, steps: 1"), LIVE]), tmp_path / "none")
+    before = len(opened)
+    changes = [*write_monolingual(tmp_path / "text"), stages_of(all=OBJECTIVES), "widths=equal", LIVE]
+    distill(load_recipe(recipe, changes), tmp_path / "live")
+    assert len(opened) - before <= 2, "one for the vectors that are stored, one for the stage"

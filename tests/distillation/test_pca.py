@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from xcompress.distillation.initialization import BLOCK, axes_of_targets
-from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.distillation.initialization import axes_of_targets
 from xcompress.errors import InputError
 from xcompress.metrics import cosine_matrix
 
@@ -43,13 +42,6 @@ def test_the_largest_coordinate_of_each_axis_is_positive() -> None:
     for seed in range(4):
         axes = axes_of_targets(sample(60, 8, 8, seed), 8)
         assert (axes[np.arange(8), np.abs(axes).argmax(1)] > 0).all()
-
-
-def test_axes_do_not_depend_on_how_vectors_are_stored() -> None:
-    vectors = sample(BLOCK + 50, 6, 6).astype(np.float16)
-    axes = axes_of_targets(vectors, 4)
-    stored = Vectors(vectors)
-    np.testing.assert_allclose(axes_of_targets(stored, 4), axes, atol=1e-6)
 
 
 def test_too_narrow_or_too_few_vectors_are_refused_with_both_numbers() -> None:

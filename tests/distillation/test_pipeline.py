@@ -8,8 +8,9 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from tests.helpers.recipe import write_recipe
+from tests.helpers.recipe import FROM_SCRATCH, stages_of, write_recipe
 from xcompress.distillation.pipeline import _check_sources, distill
+from xcompress.distillation.plan import plan
 from xcompress.distillation.run_folder import open_run
 from xcompress.errors import InputError
 from xcompress.files import read_json, sha256_of
@@ -222,3 +223,40 @@ def test_a_teacher_folder_without_a_model_is_refused(recipe_file: Path, tmp_path
     recipe = load_recipe(recipe_file, [f"teacher.source={tmp_path / 'empty'}"])
     with pytest.raises(InputError, match=r"teacher.source: .*holds neither modules.json nor config.json"):
         distill(recipe, tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '"x"', None])
+def test_a_damaged_manifest_or_a_missing_recipe_of_a_finished_run_is_written_again(
+    content: str | None, run: Path, recipe_file: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(run, tmp_path / "copy"))
+    if content is None:
+        (folder / "recipe.yaml").unlink()
+    else:
+        (folder / "manifest.json").write_text(content)
+    distill(load_recipe(recipe_file), folder)
+    assert read_json(folder / "manifest.json")["student_hash"] == weights(run)
+    assert (folder / "recipe.yaml").read_text() == (run / "recipe.yaml").read_text()
+
+
+def test_what_a_recipe_no_longer_makes_is_removed(run: Path, recipe_file: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run, tmp_path / "copy"))
+    (folder / "work" / "1-renamed-0").mkdir(parents=True)
+    distill(load_recipe(recipe_file, [*FROM_SCRATCH, stages_of(a="objectives: {alignment: 1}, steps: 2")]), folder)
+    assert not any((folder / name).exists() for name in ("reference", "assistant", "work"))
+
+
+def test_float32_is_named_where_the_recipe_asks_for_it(recipe_file: Path, tmp_path: Path) -> None:
+    changes = [stages_of(a="objectives: {contrast: 1}, steps: 1"), "precision=float32"]
+    assert plan(load_recipe(recipe_file, changes), tmp_path / "run").device.endswith("float32")
+    finished = distill(load_recipe(recipe_file, changes), tmp_path / "run")
+    assert read_json(finished / "manifest.json")["machine"]["arithmetic"] == "float32"
+
+
+def test_an_assistant_that_reads_less_than_the_student_is_to_read_is_said(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = stages_of(a="objectives: {contrast: 1}, steps: 1")
+    distill(load_recipe(recipe_file, [stage, "student.max_tokens=200"]), tmp_path / "run")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "student.max_tokens: is 200, but the assistant reads 64 at most, and so will the student" in said

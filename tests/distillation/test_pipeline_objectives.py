@@ -10,6 +10,8 @@ import torch
 from tests.helpers.recipe import FROM_SCRATCH, losses, small_recipe, stages_of, write_labelled, write_monolingual
 from tests.helpers.student import make_student
 from xcompress.corpus.graded import DATA, builtin
+from xcompress.corpus.pairs import Pair
+from xcompress.corpus.store import PairFile
 from xcompress.distillation.collapse import CollapseError, DivergenceError
 from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
 from xcompress.distillation.pipeline import distill
@@ -88,6 +90,11 @@ def test_all_objectives_can_be_combined(tmp_path: Path) -> None:
     assert student.config.head_size == 32 and losses(run, "1-all")[-1] > 0
 
 
+def _held_out(run: Path) -> list[Pair]:
+    files = (run / "corpus").glob("holdout.*.tsv")
+    return [pair for file in files for pair in PairFile(file, file.name.split(".")[1])]
+
+
 def test_a_stage_may_learn_from_graded_pairs_in_several_languages(tmp_path: Path) -> None:
     for language in ("en", "de", "fr"):
         shutil.copy(DATA / f"graded.{language}.tsv", tmp_path / f"graded.{language}.tsv")
@@ -95,7 +102,11 @@ def test_a_stage_may_learn_from_graded_pairs_in_several_languages(tmp_path: Path
     stage = stages_of(a="objectives: {teacher: 32, cosent: 1}, steps: 90, learning_rate: 1.0e-3")
     run = distill(small_recipe(tmp_path, graded, stage), tmp_path / "run")
     facts = read_json(run / "manifest.json")["steps"]["labelled"]["facts"]
-    assert list(facts["aligned"].values()) == [2 * 3 * len(builtin().language_pairs["en-en"])]
+    held_out = {pair.source for pair in _held_out(run)} | {pair.target for pair in _held_out(run)}
+    pairs = read_json(run / "labelled" / "graded.json")
+    assert list(facts["aligned"].values()) == [len(pairs)]
+    assert 3000 < len(pairs) < 2 * 3 * len(builtin().language_pairs["en-en"])
+    assert held_out.isdisjoint({text for first, second, _ in pairs for text in (first, second)})
     assert fmean(losses(run, "1-a")[-9:]) < fmean(losses(run, "1-a")[:9])
 
 

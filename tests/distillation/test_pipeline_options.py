@@ -4,7 +4,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,21 +11,21 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.helpers.recipe import SHAPE, write_labelled, write_recipe
+from tests.helpers.runs import CONTRAST, TRAINING, load_finite, run
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import _check_sources, distill
 from xcompress.distillation.plan import plan, show
-from xcompress.distillation.teachers.vectors import VectorsOf, vectors_of
+from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
 from xcompress.files import read_json
+from xcompress.metrics import Encode
 from xcompress.modeling.four_bits import RoundToFourBits, block_size_for
 from xcompress.modeling.load import import_encoder
-from xcompress.modeling.student import Student, encode
+from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import runs_before
 
-TRAINING = "steps: 4, batch_size: 8, learning_rate: 0.001"
 IMITATION = f"stages={{imitation: {{train: student, objectives: {{assistant: 1}}, {TRAINING}}}}}"
-CONTRAST = f"stages={{contrast: {{train: student, objectives: {{teacher: 1, contrast: 1}}, {TRAINING}}}}}"
 FUNCTION = '''
 import numpy as np
 
@@ -43,18 +42,6 @@ def encode(texts):
 @pytest.fixture(scope="module")
 def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_recipe(tmp_path_factory.mktemp("recipe"))
-
-
-def run(recipe_file: Path, folder: Path, *changes: str) -> tuple[Path, dict[str, Any]]:
-    finished = distill(load_recipe(recipe_file, changes), folder / "run")
-    return finished, {name: step["facts"] for name, step in read_json(finished / "manifest.json")["steps"].items()}
-
-
-def load_finite(run: Path) -> Student:
-    """Load the student of a run, and check that its vectors are finite."""
-    student, tokenizer = Student.load(run / "student")
-    assert np.isfinite(encode(student, tokenizer, ["The boat is late.", ""])).all()
-    return student
 
 
 def test_an_assistant_may_be_a_python_function(
@@ -133,11 +120,6 @@ def test_a_student_starts_from_the_mean_of_several(recipe_file: Path, tmp_path: 
             "widths=equal",
             soup.replace(other, f"{tmp_path}/narrow/student"),
         )
-
-
-def test_a_soup_needs_weights(recipe_file: Path) -> None:
-    with pytest.raises(InputError, match="soup: released:tiny gives only vectors; name a student's folder"):
-        load_recipe(recipe_file, ["assistant={source: a, soup: [{source: 'released:tiny'}]}"])
 
 
 def test_an_assistant_without_layers_needs_layers_from(recipe_file: Path) -> None:
@@ -288,8 +270,8 @@ def test_texts_that_a_head_is_fitted_on_are_encoded_once(
     """The corpus has fewer pairs than are drawn, and its languages share English sentences."""
     encoded: list[str] = []
 
-    def recorded(what: str, student: Student, tokenizer: Tokenizer) -> VectorsOf:
-        encoder = vectors_of(what, student, tokenizer)
+    def recorded(what: str, student: Student, tokenizer: Tokenizer) -> Encode:
+        encoder = student_encoder(what, student, tokenizer)
 
         def encode_texts(texts: Sequence[str]) -> np.ndarray:
             if what == "student before training":
@@ -298,7 +280,7 @@ def test_texts_that_a_head_is_fitted_on_are_encoded_once(
 
         return encode_texts
 
-    monkeypatch.setattr("xcompress.distillation.stages.vectors_of", recorded)
+    monkeypatch.setattr("xcompress.distillation.stages.student_encoder", recorded)
     run(recipe_file, tmp_path, CONTRAST)
     assert len(encoded) == len(set(encoded)) > 100
 
@@ -324,6 +306,50 @@ def test_dev_scores_on_sts_sets_and_while_training(recipe_file: Path, tmp_path: 
         np.mean([facts["1-contrast"]["dev"]["sts"][pair] for pair in ("en-de", "en-fr")]),
         abs=1,
     )
+
+
+def test_sts_sets_that_no_model_is_scored_on_are_said(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(recipe_file, tmp_path, CONTRAST)
+    run(recipe_file, tmp_path, CONTRAST, f"dev={{sts: {DATA}}}")
+    assert "dev.sts: the student was trained and scored without it" in " ".join(capsys.readouterr().err.split())
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "STS.ja-ko.txt").write_text("一\t하나\t5\n二\t셋\t1\n", encoding="utf-8")
+    run(recipe_file, tmp_path / "new", CONTRAST, f"dev={{sts: {other}}}")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "has no pairs of en, de, fr; models are not scored on STS" in said
+    assert "without it" not in said
+
+
+def test_tensorboard_is_missed_before_the_first_step(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.distillation.trainer.find_spec", lambda _: None)
+    with pytest.raises(InputError, match="--tensorboard: the package tensorboard is not installed"):
+        distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "run", tensorboard=True)
+    assert not (tmp_path / "run" / "corpus").exists()
+
+
+def test_embeddings_of_a_student_with_a_bottleneck_are_read_through_its_projection(
+    recipe_file: Path, tmp_path: Path
+) -> None:
+    lender, _ = run(recipe_file, tmp_path / "lender", CONTRAST)
+    source = load_recipe(recipe_file).assistant
+    assert source is not None
+    assistant = f"assistant={{source: {source.source}, embeddings_from: {{source: {lender / 'student'}}}}}"
+    finished, _ = run(recipe_file, tmp_path, CONTRAST, assistant)
+    student, reference = (Student.load(folder)[0].embeddings for folder in (lender / "student", finished / "reference"))
+    assert student.projection is not None
+    torch.testing.assert_close(reference.word.weight, student.projection(student.word.weight))
+
+
+def test_files_of_languages_that_the_recipe_lacks_need_not_exist(recipe_file: Path, tmp_path: Path) -> None:
+    more = "{source: ./absent.tsv, language: tr}"
+    tsv = [f"{{source: {file.source}, language: {file.language}}}" for file in load_recipe(recipe_file).corpus.tsv]
+    words = "vocabulary={method: keep, words: './absent.{language}.txt'}"
+    run(recipe_file, tmp_path, CONTRAST, f"corpus.tsv=[{', '.join([*tsv, more])}]", words)
 
 
 def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
@@ -380,7 +406,7 @@ def test_a_released_teacher_that_lacks_a_language_is_said(
 def test_a_dry_run_counts_the_tokens_of_each_pair_once(
     recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda: 1e6)
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e6)
 
     def megabytes(*changes: str) -> int | None:
         planned = plan(load_recipe(recipe_file, [CONTRAST, *changes]), tmp_path / "run")
@@ -404,59 +430,16 @@ def test_tensorboard_logs_are_written_when_asked_for(recipe_file: Path, tmp_path
     assert list((finished / "tensorboard/contrast").glob("events.*"))
 
 
-def test_a_soup_is_the_mean_of_trainings_with_different_seeds(recipe_file: Path, tmp_path: Path) -> None:
-    finished, facts = run(recipe_file, tmp_path, CONTRAST, "stages.contrast.soup=2", "stages.contrast.seed=5")
-    trainings = [Student.load(finished / f"1-contrast-of-seed-{seed}")[0].state_dict() for seed in (5, 6)]
-    soup = load_finite(finished).state_dict()
-    assert any(not torch.equal(first, second) for first, second in zip(*(x.values() for x in trainings), strict=True))
-    for name, weight in soup.items():
-        torch.testing.assert_close(weight, (trainings[0][name] + trainings[1][name]) / 2)
-    assert "dev" in facts["1-contrast"]
-    assert ["untrained" in facts[f"1-contrast-of-seed-{seed}"] for seed in (5, 6)] == [True, False]
-
-
-def test_a_larger_soup_reuses_the_trainings_of_a_smaller_one(
-    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(recipe_file, tmp_path, CONTRAST)
-    run(recipe_file, tmp_path, CONTRAST, "stages.contrast.soup=2")
-    capsys.readouterr()
-    run(recipe_file, tmp_path, CONTRAST, "stages.contrast.soup=3")
-    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if "done in" in line] == [
-        "1-contrast-of-seed-4",
-        "1-contrast",
-    ]
-
-
-def test_a_dry_run_counts_all_trainings_of_a_soup(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda: 1e6)  # slow: no estimate rounds to 0
-    stages = [
-        plan(load_recipe(recipe_file, [CONTRAST, f"stages.contrast.soup={soup}"]), tmp_path / "run").stages[0]
-        for soup in (1, 10)
-    ]
-    assert [stage.trainings for stage in stages] == [1, 10]
-    assert stages[0].steps == stages[1].steps
-    assert stages[0].seconds
-    assert stages[1].seconds == pytest.approx(10 * stages[0].seconds, rel=0.2)
-
-
 def test_a_dry_run_counts_the_pairs_of_every_kind(
     recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda: 1e6)
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e6)
     groups = f"correlation={{teacher: {{source: {recipe_file.parent}/teacher}}, pairs: 100000}}"
     more = ["stages.contrast.objectives={teacher: 1, correlation: 1}", "stages.contrast.correlation_pairs=4", groups]
     one, several = (plan(load_recipe(recipe_file, [CONTRAST, *changes]), tmp_path / "run") for changes in ([], more))
     assert one.stages[0].seconds and several.stages[0].seconds
     assert several.stages[0].seconds == pytest.approx(5 * one.stages[0].seconds, rel=0.1), "1 translation, 4 in groups"
     assert several.token_megabytes == round(100_000 * (2 * 24 * 2 + 16) / 1e6) > (one.token_megabytes or 0)
-
-
-def test_seeds_of_a_soup_must_fit(recipe_file: Path) -> None:
-    with pytest.raises(InputError, match=r"stages\.contrast\.seed: too large, as soup counts on from it"):
-        load_recipe(recipe_file, [CONTRAST, f"stages.contrast.seed={2**32 - 2}", "stages.contrast.soup=3"])
 
 
 def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) -> None:

@@ -133,7 +133,9 @@ def test_files_that_were_added_do_no_harm(run: Path) -> None:
 def test_a_step_that_another_worker_would_build_otherwise_is_refused(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xcompress.distillation.distributed.of_all", lambda key: [key, key | {"teacher": "other"}])
+    monkeypatch.setattr(
+        "xcompress.distillation.distributed.all_gather_object", lambda key: [key, key | {"teacher": "other"}]
+    )
     with open_run(run) as opened, pytest.raises(InputError, match=r"^labelled: teacher not the same for all workers"):
         opened.step("labelled", {"teacher": "one", "seed": 1}, lambda _: pytest.fail("it was built"))
 
@@ -159,3 +161,28 @@ def test_a_step_inside_another_one_is_built_once_and_its_time_counts_once(tmp_pa
             opened.step(name, KEY, partial(build_outer, opened))
     assert [step.name for step in opened.steps] == ["inner", "first", "second"] and len(built) == 1
     assert opened.steps[0].seconds >= 0.3 > opened.steps[1].seconds
+
+
+@pytest.mark.parametrize("name", ["corpus/mine.txt", "recipe.yaml", "student/model.safetensors"])
+def test_a_folder_of_other_files_is_no_run(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match="is not empty and not a run; choose another --run"), open_run(tmp_path):
+        pytest.fail("opened")
+    assert (tmp_path / name).read_text() == "mine" and not (tmp_path / ".lock").exists()
+
+
+def test_vectors_of_another_run_may_be_copied_first(tmp_path: Path) -> None:
+    (tmp_path / "vectors").mkdir()
+    assert not reach(tmp_path).reused
+
+
+def test_a_run_is_not_finished_while_a_step_is_built_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(run / "manifest.json", {"finished": "now"})
+    assert reach(run).reused and (run / "manifest.json").exists()
+    old = run / "work" / "corpus-of-other-settings"
+    old.mkdir(parents=True)
+    with pytest.raises(OSError), open_run(run) as opened:
+        opened.step("corpus", {"version": "2"}, lambda _: (_ for _ in ()).throw(OSError()), together=False)
+    assert not (run / "manifest.json").exists()
+    assert not old.exists() and "corpus: checkpoints of other settings are removed" in capsys.readouterr().err

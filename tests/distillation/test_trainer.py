@@ -15,8 +15,8 @@ from xcompress.distillation.trainer import (
     Job,
     _MarkComplete,
     _optimizer,
+    check_batch,
     newest_checkpoint,
-    pairs_per_worker,
     remove_damaged_checkpoints,
     train,
 )
@@ -132,7 +132,7 @@ def test_the_learning_rate_rises_over_the_warmup_and_then_follows_the_schedule(
 def test_groups_of_similar_sentences_are_not_divided_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     objectives = {"teacher": 1, "correlation": 1}
     stage = Stage.model_validate({"train": "student", "objectives": objectives, "steps": 1, "batch_size": 8})
-    monkeypatch.setattr(distributed, "count", lambda: 2)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     with pytest.raises(InputError, match=r"stages\.a\.correlation_pairs: 2 workers cannot share 8 x 1 pairs equally"):
-        pairs_per_worker("a", stage)
-    assert pairs_per_worker("a", stage.model_copy(update={"correlation_pairs": 2})) == 4
+        check_batch("a", stage)
+    check_batch("a", stage.model_copy(update={"correlation_pairs": 2}))

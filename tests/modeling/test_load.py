@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import normalizers
 
 from tests.helpers.foreign import KINDS, TEXTS, encoder, save_encoder, save_pipeline
+from tests.helpers.limits import frugal
 from tests.helpers.student import make_tokenizer, save_student
 from xcompress.distillation.teachers.encoder import import_layers
 from xcompress.errors import InputError
@@ -220,6 +221,14 @@ def test_pickled_weights_are_refused(place: str, tmp_path: Path) -> None:
         import_encoder(tmp_path)
 
 
+@pytest.mark.parametrize("shape", [(), (20,), (2_000_000_000, 0), (2, 2, 2)])
+def test_a_dense_weight_that_is_no_matrix_is_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
+    save_pipeline(tmp_path, dense=["Tanh"])
+    save_file({"linear.weight": torch.zeros(shape)}, tmp_path / "2_Dense" / "model.safetensors")
+    with frugal(500), pytest.raises(InputError, match=r"linear\.weight .* and linear\.bias none do not fit together"):
+        import_encoder(tmp_path)
+
+
 def test_damaged_weights_are_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert")
     whole = (tmp_path / "model.safetensors").read_bytes()
@@ -235,6 +244,22 @@ def test_a_missing_weight_is_named(tmp_path: Path) -> None:
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(InputError, match=r"unit\.1\.attention\.weight is missing"):
         import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_weight_that_is_no_number_is_named(value: float, tmp_path: Path) -> None:
+    save_encoder(tmp_path / "encoder", "bert")
+    save_student(tmp_path / "student")
+    for folder, name in {
+        "encoder": "encoder.layer.1.attention.self.key.weight",
+        "student": "unit.1.attention.weight",
+    }.items():
+        file = tmp_path / folder / "model.safetensors"
+        weights = load_file(file)
+        weights[name][3, 5] = value
+        save_file(weights, file)
+        with pytest.raises(InputError, match=r"unit\.1\.attention\.weight holds NaN or infinity"):
+            import_encoder(tmp_path / folder)
 
 
 def test_a_vocabulary_alone_is_refused_with_the_way_to_a_tokenizer(tmp_path: Path) -> None:
@@ -273,6 +298,33 @@ def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:
 def test_a_text_has_room_for_a_token(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="max_tokens: 2 is too few"):
         import_encoder(encoder("bert"), pooling="mean", max_tokens=2)
+
+
+def test_a_model_whose_own_limit_leaves_no_room_for_a_token_is_refused(tmp_path: Path) -> None:
+    save_pipeline(tmp_path)
+    settings = read_json(tmp_path / "sentence_bert_config.json")
+    write_json(tmp_path / "sentence_bert_config.json", settings | {"max_seq_length": 2})
+    with pytest.raises(InputError, match="max_seq_length: 2 is too few for a text; set at least 3"):
+        import_encoder(tmp_path)
+
+
+def test_code_that_a_folder_names_is_not_run_where_the_recipe_trusts_it(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    config = read_json(tmp_path / "config.json")
+    write_json(tmp_path / "config.json", config | {"auto_map": {"AutoModel": "own.Own"}})
+    with pytest.raises(InputError, match="could run code"):
+        import_layers(EncoderSection(source=str(tmp_path)), tmp_path, "assistant")
+    trusted = EncoderSection(source=str(tmp_path), trust_remote_code=True)
+    assert import_layers(trusted, tmp_path, "assistant")[0].config.unit_layers > 0
+
+
+def test_a_student_as_a_layer_source_keeps_its_tokenizer_and_takes_a_prefix(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student")
+    student, _ = import_layers(EncoderSection(source=str(folder), prefix="passage: "), folder, "assistant")
+    assert student.config.prefix == "passage: "
+    section = EncoderSection.model_validate({"source": str(folder), "tokenizer": {"source": "a.json"}})
+    with pytest.raises(InputError, match=r"assistant\.tokenizer: .* is a student, which has its own; leave tokenizer"):
+        import_layers(section, folder, "assistant")
 
 
 @pytest.mark.parametrize("name", ["modules.json", "config.json", "sentence_bert_config.json", "1_Pooling/config.json"])
@@ -394,6 +446,14 @@ def test_a_cut_off_e5s1_file_is_refused(kept: int, tmp_path: Path) -> None:
     path = tmp_path / "cut.bin"
     write_e5s1(path, small_e5s1_weights())
     path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InputError, match="damaged E5S1 file"):
+        read_e5s1(path)
+
+
+def test_an_e5s1_file_with_a_text_beyond_64_bits_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "long.bin"
+    write_e5s1(path, small_e5s1_weights())
+    path.write_bytes(path.read_bytes().replace(struct.pack("<iQ", 3, 5), struct.pack("<iQ", 3, 2**64 - 1), 1))
     with pytest.raises(InputError, match="damaged E5S1 file"):
         read_e5s1(path)
 

@@ -110,6 +110,11 @@ def test_overrides_change_values_and_the_hash() -> None:
             "stages.contrast={train: student, objectives: {correlation: 1}, steps: 1, correlation_pairs: 2}",
             "correlation_pairs is 2, for the objective correlation beside others; leave it out, or add objectives",
         ),
+        ("stages.contrast.depth_weights=[0, 0, 0]", "depth_weights are all 0, so nothing would be trained"),
+        (
+            "labelled.graded=[{source: 'a.{language}.csv', languages: [en, de], foo: 1}]",
+            "unknown key labelled.graded.0.foo; known keys are source, languages",
+        ),
         ("stages={a/b: {train: student, objectives: {teacher: 1}, steps: 1}}", "stages.a/b"),
     ],
 )

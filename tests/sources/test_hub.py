@@ -1,3 +1,4 @@
+import json
 import threading
 import time
 from pathlib import Path
@@ -6,6 +7,8 @@ import pytest
 
 from xcompress.errors import InputError
 from xcompress.sources import hub, resolve
+
+MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, snapshot: object, info: object = lambda *_, **__: None) -> None:
@@ -39,9 +42,31 @@ def test_a_silent_network_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - start < 5
 
 
+def write_snapshot(folder: Path) -> None:
+    (folder / "1_Pooling").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"):
+        (folder / name).write_text("{}")
+    modules = [{"path": path, "type": f"models.{kind}"} for path, kind in MODULES.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+@pytest.mark.parametrize("missing", ["modules.json", "1_Pooling/config.json", "tokenizer.json"])
+def test_a_snapshot_that_another_library_fetched_in_part_is_completed_where_the_hub_is_reached(
+    missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_snapshot(tmp_path)
+    (tmp_path / missing).unlink()
+    asked: list[bool] = []
+    stand_in(monkeypatch, lambda *_, local_files_only, **__: [asked.append(local_files_only), str(tmp_path)][1])
+    assert resolve("org/name") == tmp_path
+    assert asked == [True, False]
+    stand_in(monkeypatch, lambda *_, **__: str(tmp_path), raising(ConnectionError()))
+    assert resolve("org/name") == tmp_path
+    assert "org/name: files may be missing from the local copy" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_cached_snapshot_is_used_offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / name).write_text("{}")
+    write_snapshot(tmp_path)
     stand_in(monkeypatch, lambda *_, local_files_only, **__: str(tmp_path), raising(AssertionError("went online")))
     assert resolve("org/name@main") == tmp_path
 

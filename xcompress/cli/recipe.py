@@ -1,6 +1,5 @@
 """`xcompress recipe`: list, show, copy and check recipes."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -62,7 +61,9 @@ def show(
 @app.command()
 def copy(
     name: Annotated[str, typer.Argument(help="Name of a shipped recipe.")],
-    destination: Annotated[Path | None, typer.Argument(help="File or folder; default: the current folder.")] = None,
+    destination: Annotated[
+        str | None, typer.Argument(help="File, or folder (ends in / if new); default: the current folder.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Copy a shipped recipe for editing, with its comments and the recipes that it extends.

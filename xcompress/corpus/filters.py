@@ -113,17 +113,6 @@ class Limits:
     tokens: TokenLimit | None = None
 
 
-def keep(pair: Pair, limits: Limits) -> bool:
-    """Tell whether a raw or normalised pair passes the filters."""
-    return why_dropped(pair, limits) is None
-
-
-def why_dropped(pair: Pair, limits: Limits) -> str | None:
-    """Return in a few words why a pair is dropped, or None when it is kept."""
-    kept = clean(pair, limits)
-    return kept if isinstance(kept, str) else None
-
-
 def clean(pair: Pair, limits: Limits) -> Pair | str:
     """Return a raw pair normalised, or in a few words why it is dropped."""
     if len(_words(pair.source)) < limits.min_words:  # saves work: most interface messages are labels

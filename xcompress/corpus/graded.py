@@ -7,19 +7,18 @@ its first sentence in English and its second in xx; and xx-yy, with two other la
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xcompress.corpus.lines import table_rows
 from xcompress.errors import InputError
-from xcompress.metrics import cosines, spearman
+from xcompress.metrics import Encode, cosines, spearman
 
 DATA = Path(__file__).parent.parent / "data"
 PIVOT = "en"
@@ -34,7 +33,6 @@ STSB_GENRES: Mapping[int, Mapping[str, int]] = {
 }
 """Rows of each genre of the STS benchmark in the order of its files, by the number of rows (Cer et al., 2017, table 4):
 the dev set, the test set, and the dev set without the captions that STS 2017 has, too."""
-Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,8 @@ class GradedSet:
 
     name: str
     language_pairs: Mapping[str, GradedPairs]
+    is_stsb: bool = False
+    """Whether its files are named as those of the STS benchmark, whose genres follow from the order of the rows."""
 
     def sentences(self) -> list[str]:
         """Return every distinct sentence once, in order of appearance."""
@@ -72,16 +72,18 @@ class GradedSet:
 
     def every(self, step: int) -> "GradedSet":
         """Keep every `step`-th row of every language pair."""
-        return GradedSet(self.name, {pair: rows.every(step) for pair, rows in self.language_pairs.items()})
+        return replace(self, language_pairs={pair: rows.every(step) for pair, rows in self.language_pairs.items()})
 
     def within(self, languages: Iterable[str]) -> "GradedSet":
         """Keep the language pairs with both sides in `languages`."""
         kept = set(languages)
         pairs = self.language_pairs.items()
-        return GradedSet(self.name, {pair: rows for pair, rows in pairs if kept.issuperset(pair.split("-"))})
+        return replace(self, language_pairs={pair: rows for pair, rows in pairs if kept.issuperset(pair.split("-"))})
 
     def by_genre(self) -> dict[str, "GradedSet"]:
-        """Return the rows of each genre of the STS benchmark; empty for a set with another number of rows."""
+        """Return the rows of each genre of the STS benchmark; empty for other sets, and for another number of rows."""
+        if not self.is_stsb:
+            return {}
         rows = {len(pairs) for pairs in self.language_pairs.values()}
         genres, start = {}, 0
         for genre, count in STSB_GENRES.get(rows.pop() if len(rows) == 1 else 0, {}).items():
@@ -171,7 +173,7 @@ def _matching(folder: Path, pattern: re.Pattern[str], group: str, split: str | N
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         match = pattern.fullmatch(path.name)
-        if match and (split is None or match["split"] == split):
+        if match and path.is_file() and (split is None or match["split"] == split):
             if duplicate := files.get(match[group]):
                 raise InputError(f"{path}: {duplicate.name} holds {match[group]} too; keep one of them in the folder")
             files[match[group]] = path
@@ -200,7 +202,7 @@ def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "ts
                 pairs[f"{PIVOT}-{language}"] = GradedPairs(english.first, table.second, english.scores)
     for first, second in combinations(sorted(set(tables) - {PIVOT}), 2):
         pairs[f"{first}-{second}"] = GradedPairs(tables[first].first, tables[second].second, tables[first].scores)
-    return GradedSet(name, pairs)
+    return GradedSet(name, pairs, is_stsb=kind == "csv")
 
 
 def _check_alignment(path: Path, table: GradedPairs, anchor_path: Path, anchor: GradedPairs) -> None:

@@ -39,30 +39,6 @@ class BadLine(NamedTuple):
     number: int
 
 
-def read_tsv(
-    path: Path,
-    language: str,
-    origin: str = "",
-    tally: Tally | None = None,
-    advance: Callable[[int], None] = lambda _: None,
-) -> Iterator[Pair]:
-    """Yield the pairs of `english<TAB>translation` lines, UTF-8, plain or compressed by suffix (.gz, .xz).
-
-    Blank lines are skipped. Bad lines, and what follows the damage of a compressed file, are left out with a warning.
-
-    :param origin: the name to keep with each pair; default: the name of the file.
-    :param tally: counts the lines.
-    :param advance: called now and then with the number of bytes read since the last call.
-    :raises InputError: when the file cannot be read, has no line, or, at its end, when most of its lines are bad.
-    """
-    tally = tally or Tally(path)
-    for first, lines in chunks_of_lines(path, tally, advance):
-        pairs, bad = parse_lines(lines, first, language, origin or path.name)
-        count_lines(tally, len(pairs), bad)
-        yield from pairs
-    check_read(tally)
-
-
 def chunks_of_lines(
     path: Path, tally: Tally, advance: Callable[[int], None] = lambda _: None
 ) -> Iterator[tuple[int, Sequence[bytes]]]:
@@ -152,6 +128,6 @@ def _has_only_surrogates(line: bytes) -> bool:
 
 
 def as_line(pair: Pair) -> bytes:
-    """Return a pair as a line for `read_tsv`; tabs and line breaks become spaces."""
+    """Return a pair as a line that `parse_lines` reads; tabs and line breaks become spaces."""
     source, target = (" ".join(side.split()) for side in (pair.source, pair.target))
     return f"{source}\t{target}\n".encode()

@@ -30,7 +30,7 @@ from xcompress.distillation.initialization import (
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.encoder import import_layers, locate
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
-from xcompress.distillation.teachers.vectors import vectors_of
+from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.distillation.training_data import SCORED, TrainingData
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
@@ -93,7 +93,10 @@ def _build_reference(
                 f"{embeddings.key}: its embeddings have {source.config.hidden_size} components, and the encoder whose "
                 f"layers are used is {student.config.hidden_size} wide; choose encoders of equal width"
             )
-        student = replace_token_embeddings(student, source.embeddings.word.weight.detach(), source.config.pad_token_id)
+        rows = source.embeddings.word.weight
+        if source.embeddings.projection is not None:
+            rows = source.embeddings.projection(rows)
+        student = replace_token_embeddings(student, rows.detach(), source.config.pad_token_id)
     student.save(folder, tokenizer)
     return {"sizes": student.sizes()}
 
@@ -108,14 +111,14 @@ def start_step(
     corpus: Corpus,
     encoders: Encoders,
     reference: Step | None,
-    data: Callable[[], TrainingData],
+    get_data: Callable[[], TrainingData],
 ) -> Step:
     """Give the assistant the student's vocabulary, and fit its head by least squares to the teacher's vectors.
 
     The head is fitted without the assistant's prefix: from here on no model of the run needs one.
 
     :param reference: None for a student that starts from scratch, which this step then makes.
-    :param data: called when the step is built.
+    :param get_data: called when the step is built.
     """
     key: dict[str, object] = {
         "version": __version__,
@@ -131,8 +134,8 @@ def start_step(
         key["word lists"] = words
     text = ConcatSequence([Sentences(corpus.train, side) for side in SIDES])
     if reference is None:
-        return run.step("start", key, partial(_build_scratch_student, recipe, text, data))
-    return run.step("start", key, partial(_build_assistant, recipe, text, data, reference))
+        return run.step("start", key, partial(_build_scratch_student, recipe, text, get_data))
+    return run.step("start", key, partial(_build_assistant, recipe, text, get_data, reference))
 
 
 def _local_word_lists(recipe: Recipe) -> list[str]:
@@ -144,45 +147,47 @@ def _local_word_lists(recipe: Recipe) -> list[str]:
 
 
 def _build_scratch_student(
-    recipe: Recipe, text: Sequence[str], data: Callable[[], TrainingData], folder: Path
+    recipe: Recipe, text: Sequence[str], get_data: Callable[[], TrainingData], folder: Path
 ) -> Mapping[str, object]:
     tokenizer = train_new_tokenizer(text, recipe.vocabulary.trained_size)
     set_seed(recipe.seed)
     config = scratch_config(recipe, tokenizer.get_vocab_size(), tokenizer.token_to_id(PAD))
-    if recipe.widths == "head" and (teacher := data().teacher):
+    if recipe.widths == "head" and (teacher := get_data().teacher):
         config = replace(config, head_size=teacher.sources.dimension)
     student = Student(config).eval()
     student.save(folder, tokenizer)
     return {
         "vocabulary": {"before": 0, "after": student.config.vocab_size},
-        "dev": asdict(dev_scores(vectors_of("student before training", student, tokenizer), data().dev)),
+        "dev": asdict(dev_scores(student_encoder("student before training", student, tokenizer), get_data().dev)),
     }
 
 
 def _build_assistant(
-    recipe: Recipe, text: Sequence[str], prepare: Callable[[], TrainingData], reference: Step, folder: Path
+    recipe: Recipe, text: Sequence[str], get_data: Callable[[], TrainingData], reference: Step, folder: Path
 ) -> Mapping[str, object]:
-    data = prepare()
+    data = get_data()
     original, original_tokenizer = Student.load(reference.folder)
-    original_scores = dev_scores(vectors_of("unmodified assistant", original, original_tokenizer), data.dev)
+    original_scores = dev_scores(student_encoder("unmodified assistant", original, original_tokenizer), data.dev)
     assistant, tokenizer = _change_vocabulary(recipe, original, original_tokenizer, text)
 
     # Drop the prefix, and fit a head to the teacher's vectors where the recipe has one.
     if data.teacher and recipe.widths == "head":
         assistant = without_head(assistant)
-        vectors = vectors_of("assistant", assistant, tokenizer)(data.fit_texts)
+        vectors = student_encoder("assistant", assistant, tokenizer)(data.fit_texts)
         assistant = with_head(assistant, least_squares_head(vectors, data.teacher.of_text(data.fit_texts)))
     else:
         assistant = without_normalization(assistant)
     assistant.config = replace(assistant.config, normalize=recipe.normalizes)
     assistant.save(folder, tokenizer)
-    np.save(folder / TOKEN_COUNTS, count_tokens(tokenizer, text, assistant.config.vocab_size))
+    counts = count_tokens(tokenizer, text, assistant.config.vocab_size)
+    np.add.at(counts, tokenizer.encode("").ids, len(text))  # the special tokens of each text, which are embedded, too
+    np.save(folder / TOKEN_COUNTS, counts)
 
     # Score it beside the teacher, and beside an assistant that is a Python function.
     facts: dict[str, object] = {
         "vocabulary": {"before": original.config.vocab_size, "after": assistant.config.vocab_size}
     }
-    encode = vectors_of("assistant before training", assistant, tokenizer)
+    encode = student_encoder("assistant before training", assistant, tokenizer)
     if data.teacher:
         held_out = sorted({pair.source for pair in data.dev.pairs})
         cosine = float(cosines(encode(held_out), data.teacher.of_text(held_out)).mean()) if held_out else None

@@ -8,8 +8,7 @@ import numpy as np
 
 from xcompress.corpus.graded import GradedSet, averages, score
 from xcompress.corpus.pairs import Pair
-from xcompress.distillation.teachers.vectors import VectorsOf
-from xcompress.metrics import cosine_matrix, retrieval_accuracy, spearman
+from xcompress.metrics import Encode, cosine_matrix, retrieval_accuracy, spearman
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class DevSet:
 
     pairs: Sequence[Pair]
     """Held-out pairs that neither this run nor an earlier one of its lineage trained on."""
-    teacher: VectorsOf | None
+    teacher: Encode | None
     """The teacher's vectors of their English sentences; None without a teacher."""
     graded: GradedSet | None
     """STS sets; None where the recipe names none."""
@@ -32,7 +31,8 @@ class DevScores:
     """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences; empty if no T.
     Languages with fewer than two pairs have none."""
     retrieval: Mapping[str, float]
-    """How often the nearest neighbour is the translation, mean of both directions."""
+    """How often the nearest neighbour is the translation, mean of both directions; of pairs that share a sentence the
+    first counts."""
     sts: Mapping[str, float]
     """Spearman between cosines and human scores, by language pair; empty where the recipe names no STS sets."""
 
@@ -43,13 +43,13 @@ class DevScores:
         return means | {f"sts {group}": mean for group, mean in averages(self.sts).items()}
 
 
-def dev_scores(vectors_of: VectorsOf, dev: DevSet) -> DevScores:
+def dev_scores(encode: Encode, dev: DevSet) -> DevScores:
     """Score a model on the dev set.
 
-    :param vectors_of: maps texts to the model's vectors.
+    :param encode: of the model.
     """
     texts = sorted({text for pair in dev.pairs for text in (pair.source, pair.target)})
-    vectors = dict(zip(texts, vectors_of(texts), strict=True))
+    vectors = dict(zip(texts, encode(texts), strict=True))
     by_language: dict[str, list[Pair]] = {}
     for pair in dev.pairs:
         by_language.setdefault(pair.language, []).append(pair)
@@ -62,5 +62,17 @@ def dev_scores(vectors_of: VectorsOf, dev: DevSet) -> DevScores:
             agreement[language] = spearman(
                 cosine_matrix(teacher, teacher).ravel(), cosine_matrix(sources, targets).ravel()
             )
-        retrieval[language] = retrieval_accuracy(sources, targets)
-    return DevScores(agreement, retrieval, score(vectors_of, dev.graded) if dev.graded else {})
+        rows = _distinct(pairs)
+        retrieval[language] = retrieval_accuracy(sources[rows], targets[rows])
+    return DevScores(agreement, retrieval, score(encode, dev.graded) if dev.graded else {})
+
+
+def _distinct(pairs: Sequence[Pair]) -> list[int]:
+    """Return the rows of the pairs that share no sentence with an earlier one."""
+    rows, seen = [], set[tuple[str, str]]()
+    for row, pair in enumerate(pairs):
+        sides = {("source", pair.source), ("target", pair.target)}
+        if seen.isdisjoint(sides):
+            rows.append(row)
+            seen |= sides
+    return rows

@@ -46,12 +46,12 @@ def workers() -> PartialState:
     return PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
 
 
-def count() -> int:
+def world_size() -> int:
     """Return the number of processes."""
     return int(workers().num_processes)
 
 
-def number() -> int:
+def rank() -> int:
     """Return the number of this process, from 0."""
     return int(workers().process_index)
 
@@ -64,32 +64,32 @@ def is_main() -> bool:
 @cache
 def hosts() -> list[int]:
     """Return the number of the first process of each host. All processes must call it."""
-    if count() == 1:
+    if world_size() == 1:
         return [0]
-    is_first = [False] * count()
+    is_first = [False] * world_size()
     torch.distributed.all_gather_object(is_first, bool(workers().is_local_main_process))
     return [process for process, first in enumerate(is_first) if first]
 
 
-def wait() -> None:
+def barrier() -> None:
     """Wait until every process has called this."""
     workers().wait_for_everyone()
 
 
 def broadcast(value: bool) -> bool:
     """Return the value of the main process."""
-    if count() == 1:
+    if world_size() == 1:
         return value
     values = [value]
     torch.distributed.broadcast_object_list(values, src=0, device=workers().device)
     return values[0]
 
 
-def of_all(value: Item) -> list[Item]:
+def all_gather_object(value: Item) -> list[Item]:
     """Return the values of all processes. All must call it."""
-    if count() == 1:
+    if world_size() == 1:
         return [value]
-    values = [value] * count()
+    values = [value] * world_size()
     torch.distributed.all_gather_object(values, value)
     return values
 
@@ -103,9 +103,9 @@ def own_work() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if count() == 1:
+        if world_size() == 1:
             raise
-        raise XCompressError(f"worker {number()} of {count()}: {error}") from error
+        raise XCompressError(f"worker {rank()} of {world_size()}: {error}") from error
 
 
 def in_turns(items: Iterator[Item]) -> Iterator[Item]:
@@ -138,18 +138,18 @@ def all_gather(rows: Tensor) -> Tensor:
     Gradients flow to the rows of this process only, multiplied by the number of processes: DistributedDataParallel
     takes the mean over processes, which then is the gradient of the whole batch.
     """
-    if count() == 1:
+    if world_size() == 1:
         return rows
     values = rows.detach()
-    gathered = [torch.empty_like(values) for _ in range(count())]
+    gathered = [torch.empty_like(values) for _ in range(world_size())]
     torch.distributed.all_gather(gathered, values.contiguous())
-    gathered[workers().process_index] = values + count() * (rows - values)
+    gathered[workers().process_index] = values + world_size() * (rows - values)
     return torch.cat(gathered)
 
 
-def total(value: Tensor) -> Tensor:
+def all_reduce_sum(value: Tensor) -> Tensor:
     """Sum a value over all processes, without gradient."""
-    if count() == 1:
+    if world_size() == 1:
         return value
     summed = value.detach().clone()
     torch.distributed.all_reduce(summed)

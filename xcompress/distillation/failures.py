@@ -37,9 +37,9 @@ def explain_failures(folder: Path) -> Iterator[None]:
                 f"{file or folder}: cannot be written, as the disk or quota is full ({on_one_line(error, 150)}); free "
                 f"space, then {GO_ON}"
             ) from error
-        if distributed.count() > 1 and any(map(_is_of_network, _causes(error))):
+        if distributed.world_size() > 1 and any(map(_is_of_network, _causes(error))):
             raise XCompressError(
-                f"worker {distributed.number()} of {distributed.count()}: another worker has ended or cannot be "
+                f"worker {distributed.rank()} of {distributed.world_size()}: another worker has ended or cannot be "
                 f"reached ({on_one_line(error, 150)}); see its own message, then {GO_ON}"
             ) from error
         raise

@@ -27,15 +27,15 @@ def watch_workers() -> Iterator[None]:
     `distributed.TIMEOUT`. So each worker counts up in the store of the process group, over a connection of its own,
     and looks at the numbers of the others.
     """
-    if distributed.count() == 1 or "MASTER_ADDR" not in os.environ:  # MPI does without a store
+    if distributed.world_size() == 1 or "MASTER_ADDR" not in os.environ:  # MPI does without a store
         yield
         return
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=SILENCE))
-    store.set(_key(distributed.number()), "0")
-    distributed.wait()  # now there is a number of each worker
+    store.set(_key(distributed.rank()), "0")
+    distributed.barrier()  # now there is a number of each worker
     start, done = monotonic(), threading.Event()
-    heard = {worker: start for worker in range(distributed.count()) if worker != distributed.number()}
+    heard = {worker: start for worker in range(distributed.world_size()) if worker != distributed.rank()}
     # The two have a thread each, as a call to a store whose host is gone may never return.
     beat = threading.Thread(target=_beat, args=(store, heard, done), daemon=True)
     watch = threading.Thread(target=_end_when_silent, args=(heard, done), daemon=True)
@@ -56,7 +56,7 @@ def _beat(store: TCPStore, heard: dict[int, float], done: threading.Event) -> No
     with suppress(DistError):  # the store is gone: nobody is heard any more
         while not done.wait(BEAT):
             count += 1
-            store.set(_key(distributed.number()), str(count))
+            store.set(_key(distributed.rank()), str(count))
             for worker, number in zip(heard, store.multi_get([_key(worker) for worker in heard]), strict=True):
                 if number != numbers[worker]:
                     numbers[worker], heard[worker] = number, monotonic()
@@ -72,8 +72,8 @@ def _end_when_silent(heard: dict[int, float], done: threading.Event) -> None:
         silent = [worker for worker, last in heard.items() if monotonic() - last > SILENCE]
         if silent:
             fail(
-                f"worker {distributed.number()} of {distributed.count()}: no sign of life from worker {silent[0]} for "
-                f"{SILENCE:.0f} s; see whether its host and network are up, then {GO_ON}",
+                f"worker {distributed.rank()} of {distributed.world_size()}: no sign of life from worker {silent[0]} "
+                f"for {SILENCE:.0f} s; see whether its host and network are up, then {GO_ON}",
                 by_any_worker=True,
             )
             os._exit(1)

@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from xcompress.distillation.losses.multi_stage import embedding_loss
-from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.errors import InputError
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
@@ -20,8 +19,6 @@ from xcompress.recipe.parameters import count_recurrences
 TEXTS_AT_ONCE = 256
 """Texts whose token embeddings are compared at a time."""
 
-BLOCK = 8192
-"""Vectors whose second moment is added up at a time."""
 RCOND = 1e-4
 """Directions with less than this share of the largest singular value are left out of the least-squares fit.
 
@@ -30,12 +27,10 @@ A LayerNorm leaves one direction without variance; what is there is rounding noi
 BOTTLENECK = ("embeddings.word.weight", "embeddings.projection.weight")
 
 
-def axes_of_targets(
-    vectors: NDArray[np.floating] | Vectors, width: int, key: str = "widths: pca"
-) -> NDArray[np.float32]:
-    """Return the principal axes of target vectors, (width, D), read in blocks of rows.
+def axes_of_targets(vectors: NDArray[np.floating], width: int, key: str = "widths: pca") -> NDArray[np.float32]:
+    """Return the principal axes of target vectors, (width, D).
 
-    :param vectors: (N, D), in memory or on disk.
+    :param vectors: (N, D).
     :param key: the recipe key that asks for it, for error messages.
     :raises InputError: when the vectors are narrower than `width`, or fewer.
     """
@@ -46,11 +41,7 @@ def axes_of_targets(
         raise InputError(
             f"{key} needs {width} sentences or more for {width} axes, but there are {count}; add text, or choose fewer"
         )
-    blocks = (range(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
-    return principal_axes(
-        (vectors.rows(rows) if isinstance(vectors, Vectors) else vectors[rows.start : rows.stop] for rows in blocks),
-        width,
-    )
+    return principal_axes([vectors], width)
 
 
 def least_squares_head(vectors: NDArray[np.float32], targets: NDArray[np.float32]) -> nn.Linear:

@@ -31,18 +31,19 @@ from xcompress.distillation.initialization import scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
 from xcompress.distillation.stages import StageInputs, plan_stages, plan_text_stages, stage_step
+from xcompress.distillation.teachers.disk import check_disk, count_texts
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
-from xcompress.distillation.teachers.live import check_disk, count_texts
 from xcompress.distillation.teachers.vectors import VectorStore
-from xcompress.distillation.trainer import pairs_per_worker
+from xcompress.distillation.trainer import check_batch, check_tensorboard
 from xcompress.distillation.training_data import TrainingData, prepare_training_data
 from xcompress.errors import InputError
-from xcompress.files import as_path, hash_of, read_json, read_mapping, sha256_of, whole_folder, write_json, write_text
+from xcompress.files import as_path, hash_of, read_mapping, sha256_of, whole_folder, write_json, write_text
 from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import teacher_width
 from xcompress.recipe.validation import problems
+from xcompress.sources import looks_like_path
 
 RECIPE = "recipe.yaml"
 LIBRARIES = (
@@ -62,7 +63,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
 
     :param folder: the run folder; created if it does not exist.
     :param tensorboard: write TensorBoard logs to its folder tensorboard/.
-    :param processes: that filter a large text; None for one on each core that this process may use.
+    :param processes: number of processes that filter a large text; None: one for each core that this process may use.
     :returns: the run folder, with student/, assistant/, reference/, recipe.yaml and manifest.json.
     :raises InputError: when a source is missing or cannot be fetched or read, or the folder cannot be used.
     :raises XCompressError: when the disk is full, another worker ends, or training diverges or collapses.
@@ -76,9 +77,11 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         config = _student_config(recipe, reference)
         for name, stage in recipe.stages.items():
             check_depths(name, stage, config)
-            pairs_per_worker(name, stage)
+            check_batch(name, stage)
         if recipe.compile:
             check_compiler()
+        if tensorboard:
+            check_tensorboard()
 
         # 2. Gather the text, and plan the stages that read it.
         corpus = corpus_step(recipe, run, reference, processes or available_threads())
@@ -89,14 +92,17 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         store = VectorStore(run.vectors)
 
         @cache
-        def data() -> TrainingData:
+        def get_data() -> TrainingData:
             if recipe.teacher and recipe.teacher.targets == "stored":
-                check_disk(folder, count_texts(recipe, text_stages, len(corpus.train)), teacher_width(recipe))
+                texts = count_texts(
+                    text_stages, len(corpus.train), lambda stage: [*map(len, corpus.rows_by_language(stage.text))]
+                )
+                check_disk(folder, texts, teacher_width(recipe))
             return prepare_training_data(recipe, corpus, monolingual, text_stages, encoders, store, config.hidden_size)
 
         # 4. Give the assistant the student's vocabulary and a head, read the labelled pairs, group similar sentences.
-        start = start_step(recipe, run, corpus, encoders, reference, data)
-        labelled = labelled_step(recipe, run, encoders.teacher, start)
+        start = start_step(recipe, run, corpus, encoders, reference, get_data)
+        labelled = labelled_step(recipe, run, corpus, encoders.teacher, start)
         groups = groups_step(recipe, run, corpus, encoders.correlation, store)
 
         # 5. Train the stages, each on the models that the ones before it leave.
@@ -110,7 +116,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
                 labelled=labelled,
                 monolingual=monolingual,
                 groups=groups,
-                data=data,
+                get_data=get_data,
                 encoders=encoders,
                 store=store,
                 start=start,
@@ -127,9 +133,11 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
 
         # 6. Publish the result.
         assert student is not None  # the recipe's last stage trains a student
+        if recipe.dev.sts and student.reused and not student.facts["dev"]["sts"]:
+            warn("dev.sts: the student was trained and scored without it; score it with `xcompress bench --data`")
         if distributed.is_main():
             _publish(recipe, run, encoders, assistant, student)
-        distributed.wait()
+        distributed.barrier()
     return folder
 
 
@@ -139,12 +147,14 @@ def _check_sources(recipe: Recipe, folder: Path) -> None:
     Warn of a teacher that lacks a language.
     """
     for key, encoder in recipe.encoders.items():
-        if as_path(encoder.source).resolve().is_relative_to(folder.resolve()):
+        path = as_path(encoder.source)
+        is_local = looks_like_path(encoder.source) or path.exists()
+        if is_local and path.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{key}.source: {encoder.source} is inside the run folder; choose another --run")
-    # Hours may pass before the last source is read. A finished run may have lost those that it no longer needs. Other
+    # Hours may pass before the last source is read. A finished run may have lost models that it no longer needs. Other
     # hosts follow the first one: where only they lack a file, the step that reads it says so.
     is_checked = distributed.is_main() and not _is_finished(recipe, folder)
-    found = distributed.of_all(problems(recipe) if is_checked else [])[0]
+    found = distributed.all_gather_object(problems(recipe) if is_checked else [])[0]
     if found:
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
         raise InputError(f"{found[0]}{more}")
@@ -165,7 +175,13 @@ def _is_finished(recipe: Recipe, folder: Path) -> bool:
 def _student_config(recipe: Recipe, reference: Step | None) -> StudentConfig:
     """Return the student's shape; without an assistant the size of its vocabulary is an upper bound."""
     if reference:
-        return student_config(read_config(reference.folder), recipe.student)
+        config = student_config(read_config(reference.folder), recipe.student)
+        if config.max_tokens < recipe.student.max_tokens:
+            warn(
+                f"student.max_tokens: is {recipe.student.max_tokens}, but the assistant reads {config.max_tokens} at "
+                "most, and so will the student"
+            )
+        return config
     return scratch_config(recipe, recipe.vocabulary.trained_size, 0)
 
 
@@ -174,14 +190,17 @@ def _publish(recipe: Recipe, run: Run, encoders: Encoders, assistant: Step | Non
     manifest = run.folder / MANIFEST
     published = {name: step for name, step in {"assistant": assistant, "student": student}.items() if step}
     reused = all(step.reused for step in run.steps)
-    if reused and manifest.exists() and read_json(manifest)["recipe_hash"] == recipe.hash:
+    if reused and _is_finished(recipe, run.folder) and (run.folder / RECIPE).is_file():
         damaged = {name: check_files(run.folder / name, step.files)[0] for name, step in published.items()}
         damaged = {name: damage for name, damage in damaged.items() if damage}
         if not damaged:
             return
         for name, damage in damaged.items():
             say(f"{name}: {describe(damage)}; copied again from the step {published[name].name}")
+    # Remove what an earlier recipe left.
     manifest.unlink(missing_ok=True)
+    for name in {"assistant", "reference", "work"} - {*published, *(step.name for step in run.steps)}:
+        shutil.rmtree(run.folder / name, ignore_errors=True)
     for name, step in published.items():
         with whole_folder(run.folder / name) as temporary:
             shutil.copytree(step.folder, temporary, dirs_exist_ok=True, copy_function=_link_or_copy)
@@ -212,8 +231,8 @@ def write_manifest(recipe: Recipe, run: Run, encoders: Encoders, student: Step) 
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "machine": {
             "device": torch.cuda.get_device_name() if device().type == "cuda" else platform.machine(),
-            "arithmetic": "bfloat16" if has_bf16() else "float32",
-            "workers": distributed.count(),
+            "arithmetic": "bfloat16" if has_bf16() and recipe.precision == "auto" else "float32",
+            "workers": distributed.world_size(),
             "threads": torch.get_num_threads(),
         },
         "recipe": recipe_json,

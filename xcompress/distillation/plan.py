@@ -17,9 +17,10 @@ from xcompress.corpus.store import PairFile
 from xcompress.distillation.data.targets import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, has_bf16
-from xcompress.distillation.losses.stage import pairs_in_step
-from xcompress.distillation.run_folder import STEP
-from xcompress.distillation.teachers.live import BYTES_STORED, check_disk, count_texts
+from xcompress.distillation.run_folder import STEP, flatten
+from xcompress.distillation.teachers.disk import BYTES_STORED, check_disk, count_texts
+from xcompress.errors import InputError
+from xcompress.files import read_json
 from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of, teacher_width
 from xcompress.recipe.validation import file_references
@@ -109,8 +110,10 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         fit the disk.
     """
     # Count the training pairs if the corpus step has run, and the lines of the text files that are here.
-    paths = {language: corpus_file(folder / "corpus", TRAIN, language) for language in recipe.languages}
-    pairs = {language: len(PairFile(path, language)) for language, path in paths.items() if path.is_file()}
+    pairs = dict[str, int]()
+    if _is_corpus_of(recipe, folder / "corpus"):
+        paths = {language: corpus_file(folder / "corpus", TRAIN, language) for language in recipe.languages}
+        pairs = {language: len(PairFile(path, language)) for language, path in paths.items() if path.is_file()}
     lines: Counter[str] = Counter()
     for tsv in recipe.corpus.tsv:
         if tsv.language in recipe.languages and is_here(tsv.source):
@@ -118,7 +121,8 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
                 for _ in read_lines(resolve(tsv.source)):
                     lines[tsv.language] += 1
 
-    counts, flops = count_parameters(recipe), _measure_flops()
+    dtype = torch.bfloat16 if has_bf16() and recipe.precision == "auto" else torch.float32
+    counts, flops = count_parameters(recipe), _measure_flops(dtype)
     models = [encoder.source for _, encoder in recipe.encoders.items()]
     references = dict.fromkeys([*models, *(reference for _, reference in file_references(recipe))])
     stages = [
@@ -134,7 +138,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     ]
     return Plan(
         folder=str(folder),
-        device=f"{device()}, {'bfloat16' if has_bf16() else 'float32'}",
+        device=f"{device()}, {'bfloat16' if dtype == torch.bfloat16 else 'float32'}",
         teraflops=round(flops / 1e12, 2),
         sources={source: is_here(source) for source in references if not source.startswith((PYTHON, RELEASED))},
         pairs=pairs,
@@ -142,10 +146,19 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         assistant=asdict(counts.assistant) if counts.assistant else None,
         student=asdict(counts.student) if counts.student else None,
         notes=counts.notes,
-        targets=_plan_targets(recipe, folder, sum((pairs or lines).values()), flops),
+        targets=_plan_targets(recipe, folder, list((pairs or lines).values()), flops),
         token_megabytes=_token_megabytes(recipe, sum((pairs or lines).values()), counts.student),
         stages=tuple(stages),
     )
+
+
+def _is_corpus_of(recipe: Recipe, step: Path) -> bool:
+    """Tell whether the corpus step has run with the settings of the recipe; its files may have changed since."""
+    settings = flatten({"corpus": recipe.corpus.model_dump(by_alias=True), "languages": recipe.languages})
+    with suppress(InputError, KeyError, TypeError, AttributeError):  # of a step that is missing or damaged
+        key = read_json(step / STEP)["key"]
+        return all(key.get(name) == value for name, value in settings.items())
+    return False
 
 
 def _plan_stage(
@@ -159,7 +172,7 @@ def _plan_stage(
     """
     stage = recipe.stages[name]
     # Epochs count the pairs that the stage reads; before the text is read, only those of all translations are known.
-    in_step = pairs_in_step(stage)
+    in_step = stage.pairs_in_step
     reads_all = "translations" in in_step and stage.text is None
     steps = (stage.steps_on(pairs) if reads_all else stage.steps) or None
     trained = megabytes = seconds = None
@@ -194,12 +207,12 @@ def _plan_stage(
     )
 
 
-def _plan_targets(recipe: Recipe, folder: Path, pairs: int, flops: float) -> PlannedTargets | None:
+def _plan_targets(recipe: Recipe, folder: Path, pairs: Sequence[int], flops: float) -> PlannedTargets | None:
     """Estimate what the teacher's vectors take, and check that they fit the disk.
 
-    :param pairs: training pairs in all languages, or 0.
+    :param pairs: training pairs in each language; none where they are not known.
     """
-    texts = count_texts(recipe, recipe.stages, pairs)
+    texts = count_texts(recipe.stages, sum(pairs), lambda stage: pairs if stage.text is None else ())
     if recipe.teacher is None or not texts.live:
         return None
     chosen, width = recipe.teacher.targets, teacher_width(recipe)
@@ -230,7 +243,7 @@ def _token_megabytes(recipe: Recipe, pairs: int, student: Counts | None) -> int 
         return None
     read: Counter[str] = Counter()
     for stage in recipe.stages.values():
-        for kind, in_step in pairs_in_step(stage).items():
+        for kind, in_step in stage.pairs_in_step.items():
             read[kind] += stage.steps_on(pairs) * in_step
     if pairs and read["translations"] > MOST_READ * pairs:
         read["translations"] = pairs
@@ -247,9 +260,8 @@ def _tokens_of_text(recipe: Recipe) -> int:
     return round(longest * SHARE_OF_LONGEST)
 
 
-def _measure_flops() -> float:
-    """Time a large matrix product in the arithmetic of training."""
-    dtype = torch.bfloat16 if has_bf16() else torch.float32
+def _measure_flops(dtype: torch.dtype) -> float:
+    """Time a large matrix product, and return its floating-point operations per second."""
     left, right = (torch.ones(1024, 1024, dtype=dtype, device=device()) for _ in range(2))
     done, started = 0, time.perf_counter()
     while done < 3 or time.perf_counter() - started < PROBE_SECONDS:

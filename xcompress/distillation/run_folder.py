@@ -12,6 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from xcompress.bundle.manifest import MANIFEST
 from xcompress.console import say
 from xcompress.distillation import distributed
 from xcompress.distillation.file_records import FileRecords, check_files, describe, from_json, record_files, to_json
@@ -19,6 +20,7 @@ from xcompress.errors import InputError
 from xcompress.files import check_encoding, check_target, hash_of, read_json, remove_leftovers, whole_folder, write_json
 
 STEP = "step.json"
+LOCK, VECTORS = ".lock", "vectors"
 _READABLE = ("version", "widths", "precision", "vocabulary.method", "stage.train")
 """Key entries whose values are words. Of the others, numbers are shown when they change; hashes and lists are not."""
 
@@ -52,7 +54,7 @@ class Run:
     @property
     def vectors(self) -> Path:
         """The folder of cached vectors."""
-        return self.folder / "vectors"
+        return self.folder / VECTORS
 
     def work(self, name: str, key: Key) -> Path:
         """Return the folder of a step's checkpoints; another key gives another folder."""
@@ -72,8 +74,8 @@ class Run:
         for step in self.steps:
             if (step.name, step.key) == (name, hash_of(key)):
                 return step
-        flat = _flatten(key)
-        others = distributed.of_all(flat)
+        flat = flatten(key)
+        others = distributed.all_gather_object(flat)
         differ = [entry for entry in flat if any(other.get(entry) != flat[entry] for other in others)]
         if differ:
             raise InputError(
@@ -89,7 +91,7 @@ class Run:
             elif together:
                 with TemporaryDirectory() as temporary:
                     build(Path(temporary))
-            distributed.wait()
+            distributed.barrier()
         saved = read_json(folder / STEP)
         files = from_json(saved["files"])
         self.steps.append(Step(name, folder, hash_of(key), saved["seconds"], saved["facts"], files, reused))
@@ -102,9 +104,10 @@ class Run:
             return False
         try:
             earlier = read_json(folder / STEP)
-            changes = ", ".join(_changes(earlier["key"], _flatten(key)))
+            changes = ", ".join(_changes(earlier["key"], flatten(key)))
             records = from_json(earlier["files"]) if "files" in earlier else None
-            _ = earlier["seconds"], earlier["facts"]
+            if not {"seconds", "facts"} <= earlier.keys():
+                raise KeyError
         except (InputError, AttributeError, KeyError, TypeError):
             say(f"{name}: {STEP} is missing or damaged; the step is done again")
             return False
@@ -122,34 +125,38 @@ class Run:
 
     def _build(self, name: str, key: Key, build: Build) -> None:
         """Build a step in the main process, and remove its checkpoints when it is done."""
-        self._remove_checkpoints(name, keep=self.work(name, key))
+        (self.folder / MANIFEST).unlink(missing_ok=True)  # the run is no longer finished
+        if self._remove_checkpoints(name, keep=self.work(name, key)):
+            say(f"{name}: checkpoints of other settings are removed")
         started, steps_before = time.monotonic(), len(self.steps)
         with whole_folder(self.folder / name) as temporary:
             facts: dict[str, Any] = dict(build(temporary))
             inside = sum(step.seconds for step in self.steps[steps_before:] if not step.reused)
             seconds = round(max(time.monotonic() - started - inside, 0) + facts.get("seconds_before", 0), 1)
             files = to_json(_record_step(temporary))
-            write_json(temporary / STEP, {"key": _flatten(key), "seconds": seconds, "facts": facts, "files": files})
+            write_json(temporary / STEP, {"key": flatten(key), "seconds": seconds, "facts": facts, "files": files})
         self._remove_checkpoints(name)
         say(f"{name}: done in {seconds:.0f} s")
 
-    def _remove_checkpoints(self, name: str, keep: Path | None = None) -> None:
-        for work in self.folder.glob(f"work/{name}-*"):
-            if work != keep:
-                shutil.rmtree(work, ignore_errors=True)
+    def _remove_checkpoints(self, name: str, keep: Path | None = None) -> bool:
+        """Remove the checkpoints of a step, and tell whether there were any."""
+        others = [work for work in self.folder.glob(f"work/{name}-*") if work != keep]
+        for work in others:
+            shutil.rmtree(work, ignore_errors=True)
+        return bool(others)
 
 
 def _record_step(folder: Path) -> FileRecords:
     return record_files(folder, (path for path in folder.rglob("*") if path.is_file() and path.name != STEP))
 
 
-def _flatten(value: object, name: str = "") -> dict[str, Any]:
+def flatten(value: object, name: str = "") -> dict[str, Any]:
     """Return the values inside nested mappings by dotted names, as JSON holds them."""
     if not isinstance(value, Mapping):
         return {name: json.loads(json.dumps(value, default=str))}
     prefix = f"{name}." if name else ""
     return {
-        full_name: leaf for key, inner in value.items() for full_name, leaf in _flatten(inner, f"{prefix}{key}").items()
+        full_name: leaf for key, inner in value.items() for full_name, leaf in flatten(inner, f"{prefix}{key}").items()
     }
 
 
@@ -162,20 +169,28 @@ def _changes(earlier: Mapping[str, object], now: Mapping[str, object]) -> Iterat
             yield f"{name} ({new}, was {old})" if readable else name
 
 
+def _check_is_run(folder: Path) -> None:
+    """Refuse a folder of other files, which steps would replace; vectors may be copied there from another run."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names - {VECTORS} and LOCK not in names and not any(folder.glob(f"*/{STEP}")):
+        raise InputError(f"{folder}: is not empty and not a run; choose another --run")
+
+
 @contextmanager
 def open_run(folder: Path) -> Iterator[Run]:
     """Open a run folder for writing.
 
-    :raises InputError: when another process has it open, or it cannot be written.
+    :raises InputError: when it holds anything but a run, another process has it open, or it cannot be written.
     """
     if not distributed.is_main():
         yield Run(folder)
         return
     check_encoding(folder)
     check_target(folder)
+    _check_is_run(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock")
+        lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0)
     except Timeout as error:
         raise InputError(f"{folder}: another process uses this run; wait for it or choose another --run") from error

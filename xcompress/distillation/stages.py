@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,15 @@ from torch import nn
 from transformers import set_seed
 
 from xcompress import __version__
+from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.collapse import check_weights
-from xcompress.distillation.data.batches import BatchesByKind, PairBatches, draw
+from xcompress.distillation.data.batches import BatchesByKind, PairBatches, WordLabels, draw
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.groups import Groups
 from xcompress.distillation.data.labelled import Labelled
 from xcompress.distillation.data.monolingual import Monolingual
-from xcompress.distillation.data.targets import SIDES, ScalarTargets, Sentences, VectorTable, VectorTargets
+from xcompress.distillation.data.targets import SIDES, LiveTargets, Rows, Sentences, Targets, VectorTable
 from xcompress.distillation.data.tokens import tokens_step
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.hardware import fast_inference, has_bf16
@@ -32,27 +33,22 @@ from xcompress.distillation.initialization import (
     without_head,
 )
 from xcompress.distillation.losses.stage import (
-    PairKind,
     SentenceVectors,
     TokenVectors,
     after_step,
     embedding_loss,
-    pairs_in_step,
     sentence_loss,
     word_targets,
 )
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.ensemble import Encoders
-from xcompress.distillation.teachers.live import LiveTargets
-from xcompress.distillation.teachers.vectors import VectorStore, vectors_of
+from xcompress.distillation.teachers.vectors import VectorStore, student_encoder
 from xcompress.distillation.trainer import Job, Loss, Scoring, train
 from xcompress.distillation.training_data import TrainingData
+from xcompress.metrics import Encode
 from xcompress.modeling.four_bits import keep_rounded, round_weights
 from xcompress.modeling.student import Student, encode, set_dropout, shallower
-from xcompress.recipe import GROUP, ON_LABELS, ON_SENTENCES, Recipe, Stage
-
-Targets = VectorTargets | ScalarTargets | LiveTargets
-"""What pairs regress on: vectors from the disk, numbers, or vectors that are computed in the training step."""
+from xcompress.recipe import GROUP, ON_LABELS, PairKind, Recipe, Stage
 
 
 def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -> dict[str, Stage]:
@@ -62,7 +58,7 @@ def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -
     """
     planned = {}
     for name, stage in recipe.stages.items():
-        kinds = pairs_in_step(stage)
+        kinds = stage.pairs_in_step
         if "translations" in kinds:
             planned[name] = _in_steps(stage, sum(map(len, corpus.rows_by_language(stage.text))))
         elif "monolingual" in kinds:
@@ -82,7 +78,7 @@ def plan_stages(
     if groups:
         pairs["groups"] = len(groups.rows)
     return {
-        name: planned[name] if name in planned else _in_steps(stage, max(pairs[kind] for kind in pairs_in_step(stage)))
+        name: planned[name] if name in planned else _in_steps(stage, max(pairs[kind] for kind in stage.pairs_in_step))
         for name, stage in recipe.stages.items()
     }
 
@@ -104,7 +100,7 @@ class StageInputs:
     monolingual: Monolingual
     groups: Groups | None
     """None where no stage reads groups of similar sentences."""
-    data: Callable[[], TrainingData]
+    get_data: Callable[[], TrainingData]
     """Called when the stage is built."""
     encoders: Encoders
     store: VectorStore
@@ -126,6 +122,12 @@ class StageInputs:
     def has_live_teacher(self) -> bool:
         """Whether the teacher's vectors are computed in the training steps."""
         return self.recipe.teacher is not None and self.recipe.teacher.targets == "live"
+
+    @cached_property
+    def live_teacher(self) -> Encode:
+        """The teacher, opened once for all that the stage learns from it."""
+        assert self.encoders.teacher is not None  # checked when the recipe was loaded
+        return self.encoders.teacher.load()
 
     def load_assistant(self) -> tuple[Student, Tokenizer]:
         """Load the trained assistant; the recipe's checks ensure that a stage which needs it has one."""
@@ -164,7 +166,7 @@ def _training_step(run: Run, name: str, inputs: StageInputs) -> Step:
         "assistant": inputs.assistant.key if inputs.assistant else None,
         "advice": encoders.assistant.fingerprint if encoders.assistant and inputs.frozen_assistant else None,
         "labelled": inputs.labelled.key if set(ON_LABELS) & set(stage.objectives) else None,
-        "monolingual": inputs.monolingual.key if set(ON_SENTENCES) & set(stage.objectives) else None,
+        "monolingual": inputs.monolingual.key if "monolingual" in stage.pairs_in_step else None,
         "student": student,
         "stage": stage.model_dump(exclude={"checkpoint_steps", "seed", "soup"}, by_alias=True),
         "seed": inputs.seed,
@@ -174,6 +176,8 @@ def _training_step(run: Run, name: str, inputs: StageInputs) -> Step:
     }
     if "correlation" in stage.objectives and inputs.groups:
         key["groups"] = inputs.groups.key
+    if inputs.seed != (seed := recipe.seed_of(inputs.name)):  # of a soup, whose trainings share the pairs and the start
+        key["seed of the pairs"] = seed
     return run.step(name, key, partial(_build_training, run, inputs, run.work(name, key)))
 
 
@@ -182,20 +186,23 @@ def _build_training(run: Run, inputs: StageInputs, work: Path, folder: Path) -> 
 
     :param work: folder of checkpoints.
     """
-    name, stage, data = inputs.name, inputs.stage, inputs.data()
-    set_seed(inputs.seed)
+    name, stage, data = inputs.name, inputs.stage, inputs.get_data()
     facts: dict[str, object] = {}
 
-    # Load the model, and score it where no earlier stage has.
+    # Load the model, the same for all trainings of a soup, and score it where no earlier stage has.
+    seed = inputs.recipe.seed_of(name)
+    set_seed(seed)
     model, tokenizer = _load_model(inputs, data)
-    if stage.train != "assistant" and inputs.student is None and inputs.seed == inputs.recipe.seed_of(name):
-        facts["untrained"] = asdict(dev_scores(vectors_of("untrained student", model, tokenizer), data.dev))
+    if inputs.seed != seed:
+        set_seed(inputs.seed)
+    if stage.train != "assistant" and inputs.student is None and inputs.seed == seed:
+        facts["untrained"] = asdict(dev_scores(student_encoder("untrained student", model, tokenizer), data.dev))
     if stage.train == "embeddings":
         facts["embedding_error_before"] = _embedding_errors(inputs, model, tokenizer, data)
 
     # Tokenise the pairs and open their targets. Then add what is trained beside the model, which draws random weights.
     batches = BatchesByKind(
-        {kind: _open_batches(run, inputs, kind, model, tokenizer, data) for kind in pairs_in_step(stage)}
+        {kind: _open_batches(run, inputs, kind, model, tokenizer, data) for kind in stage.pairs_in_step}
     )
     if stage.quantize:
         round_weights(model)  # before the moving teacher is copied from it
@@ -243,15 +250,15 @@ def _build_soup(inputs: StageInputs, trainings: Sequence[Path], folder: Path) ->
     states = [Student.load(training)[0].state_dict() for training in trainings]
     model.load_state_dict(mean_of_weights(states))
     model.eval().save(folder, tokenizer)
-    return _scores(inputs, model, tokenizer, inputs.data()) | {"sizes": model.sizes()}
+    return _scores(inputs, model, tokenizer, inputs.get_data()) | {"sizes": model.sizes()}
 
 
 def _scores(inputs: StageInputs, model: Student, tokenizer: Tokenizer, data: TrainingData) -> dict[str, object]:
     """Return the dev scores of a trained model, with elastic depth also after each smaller number of recurrences."""
-    scores: dict[str, object] = {"dev": asdict(dev_scores(vectors_of(inputs.name, model, tokenizer), data.dev))}
+    scores: dict[str, object] = {"dev": asdict(dev_scores(student_encoder(inputs.name, model, tokenizer), data.dev))}
     if inputs.stage.depth_weights is not None:
         scores["dev_by_depth"] = {
-            depth: asdict(dev_scores(vectors_of(f"depth {depth}", shallower(model, depth), tokenizer), data.dev))
+            depth: asdict(dev_scores(student_encoder(f"depth {depth}", shallower(model, depth), tokenizer), data.dev))
             for depth in range(1, model.config.recurrences)
         }
     return scores
@@ -273,52 +280,89 @@ def _load_model(inputs: StageInputs, data: TrainingData) -> tuple[Student, Token
         targets = np.tile(data.teacher.of_text([pair.source for pair in data.fit_pairs]), (len(SIDES), 1))
         # A small corpus is drawn several times over, and languages share English sentences: encode each text once.
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        distinct = vectors_of("student before training", without_head(student), tokenizer)(list(places))
+        distinct = student_encoder("student before training", without_head(student), tokenizer)(list(places))
         vectors = distinct[[places[text] for text in texts]]
         fitted = with_head(without_head(student), least_squares_head(vectors, targets))
         student.load_state_dict(fitted.state_dict())
     return student, tokenizer
 
 
+@dataclass(frozen=True)
+class StagePairs:
+    """The pairs of one kind that a stage reads."""
+
+    step_key: str | None
+    """Key of the step that wrote the pairs."""
+    pairs: Sequence[Pair]
+    rows: Rows
+    """The row of each pair that the stage reads, in the order of the training, (N,)."""
+    rows_of_stages: Sequence[Rows]
+    """Those of all stages, which share the tokens."""
+    labels: Mapping[str, Targets]
+    words: WordLabels | None = None
+
+
 def _open_batches(
     run: Run, inputs: StageInputs, kind: PairKind, model: Student, tokenizer: Tokenizer, data: TrainingData
 ) -> PairBatches:
-    """Open the tokens of the pairs of one kind that the stage reads, and their targets."""
-    name, stage = inputs.name, inputs.stage
-    text: str | None
-    targets: Mapping[str, Targets]
-    if kind == "translations":
-        text, pairs, rows, of_stages = inputs.corpus.step.key, data.train, data.rows[name], [*data.rows.values()]
-        targets = _vector_targets(inputs, data)
-        words = word_targets(name, stage, tokenizer, inputs.seed)
-    elif kind == "monolingual":
-        assert data.teacher is not None  # checked when the recipe was loaded
-        text, pairs, words = inputs.monolingual.key, inputs.monolingual.pairs, None
-        rows, of_stages = data.monolingual_rows[name], [*data.monolingual_rows.values()]
-        if inputs.has_live_teacher:
-            targets = {f"teacher_{side}s": _live_targets(inputs, data, Sentences(pairs, side, rows)) for side in SIDES}
-        else:
-            table = data.teacher.monolingual()
-            targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
-    elif kind == "groups":
-        assert inputs.groups is not None  # the recipe has them where a stage reads them
-        text, pairs, words, of_stages = inputs.corpus.step.key, inputs.corpus.train, None, [inputs.groups.rows]
-        rows, vectors = inputs.groups.draw(stage.steps_on(0) * pairs_in_step(stage)[kind], inputs.seed)
-        targets = {"correlation_sources": vectors}
+    """Open the tokens of the pairs of one kind that the stage reads, and their labels."""
+    count = inputs.stage.planned_steps * inputs.stage.pairs_in_step[kind]
+    match kind:
+        case "translations":
+            read = _translations(inputs, data, tokenizer)
+        case "monolingual":
+            read = _monolingual(inputs, data)
+        case "groups":
+            assert inputs.groups is not None  # the recipe has them where a stage reads them
+            rows, vectors = inputs.groups.draw(count, inputs.seed)
+            labels = {"correlation_sources": vectors}
+            read = StagePairs(inputs.corpus.step.key, inputs.corpus.train, rows, [inputs.groups.rows], labels)
+        case "entailment" | "graded":
+            labelled = inputs.labelled.kinds[kind]
+            every = [np.arange(len(labelled.pairs))]
+            rows = draw(every, count, inputs.seed)
+            read = StagePairs(inputs.labelled.key, labelled.pairs, rows, every, labelled.targets(rows))
+    folder, tokenised = tokens_step(
+        run, f"tokens_{kind}", read.step_key, read.pairs, read.rows_of_stages, tokenizer, model.config
+    )
+    return PairBatches(
+        folder,
+        read.labels,
+        model.config.pad_token_id,
+        rows=np.searchsorted(tokenised, read.rows),
+        word_labels=read.words,
+        group=GROUP if kind == "groups" else 1,
+    )
+
+
+def _translations(inputs: StageInputs, data: TrainingData, tokenizer: Tokenizer) -> StagePairs:
+    name = inputs.name
+    return StagePairs(
+        inputs.corpus.step.key,
+        data.train,
+        data.rows[name],
+        [*data.rows.values()],
+        _vector_targets(inputs, data),
+        word_targets(name, inputs.stage, tokenizer, inputs.seed),
+    )
+
+
+def _monolingual(inputs: StageInputs, data: TrainingData) -> StagePairs:
+    assert data.teacher is not None  # checked when the recipe was loaded
+    name, pairs, rows = inputs.name, inputs.monolingual.pairs, data.monolingual_rows[inputs.name]
+    targets: dict[str, Targets]
+    if inputs.has_live_teacher:
+        targets = {f"teacher_{side}s": _live_targets(inputs, data, Sentences(pairs, side, rows)) for side in SIDES}
     else:
-        labelled = inputs.labelled.kinds[kind]
-        text, pairs, words, of_stages = inputs.labelled.key, labelled.pairs, None, [np.arange(len(labelled.pairs))]
-        rows = draw(of_stages, stage.steps_on(0) * stage.batch_size, inputs.seed)
-        targets = labelled.targets(rows)
-    folder, tokenised = tokens_step(run, f"tokens_{kind}", text, pairs, of_stages, tokenizer, model.config)
-    group = GROUP if kind == "groups" else 1
-    return PairBatches(folder, targets, model.config.pad_token_id, words, np.searchsorted(tokenised, rows), group)
+        table = data.teacher.monolingual()
+        targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
+    return StagePairs(inputs.monolingual.key, pairs, rows, [*data.monolingual_rows.values()], targets)
 
 
 def _live_targets(inputs: StageInputs, data: TrainingData, texts: Sequence[str]) -> LiveTargets:
     """Return the teacher's vectors of texts, to be computed when they are read."""
-    assert inputs.encoders.teacher is not None and data.teacher is not None  # checked when the recipe was loaded
-    return LiveTargets(texts, inputs.encoders.teacher.load(), data.teacher.sources.transform)
+    assert data.teacher is not None  # checked when the recipe was loaded
+    return LiveTargets(texts, inputs.live_teacher, data.teacher.sources.transform)
 
 
 def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, Targets]:
@@ -327,10 +371,11 @@ def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, Target
     if inputs.has_live_teacher:
         for side in stage.teacher_sides:
             targets[f"teacher_{side}s"] = _live_targets(inputs, data, data.sentences(name, side))
-    elif data.teacher and "source" in stage.teacher_sides:
-        targets["teacher_sources"] = data.teacher.sources.targets(name)
-    if data.teacher and "target" in stage.teacher_sides and not inputs.has_live_teacher:
-        targets["teacher_targets"] = data.teacher.targets().targets(name)
+    elif data.teacher:
+        if "source" in stage.teacher_sides:
+            targets["teacher_sources"] = data.teacher.sources.targets(name)
+        if "target" in stage.teacher_sides:
+            targets["teacher_targets"] = data.teacher.targets().targets(name)
     if "assistant" in stage.objectives:
         if data.assistant and inputs.frozen_assistant:
             table = data.assistant()
@@ -340,7 +385,7 @@ def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, Target
                 inputs.store.vectors,
                 "assistant",
                 inputs.assistant.key,
-                open_model=lambda: vectors_of("assistant", *inputs.load_assistant()),
+                open_model=lambda: student_encoder("assistant", *inputs.load_assistant()),
             )
             groups = {f"{name} {side}": data.sentences(name, side) for side in SIDES}
             table = VectorTable.compute(groups, encode, inputs.store.folder)

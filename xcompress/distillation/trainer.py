@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -110,7 +111,7 @@ def train(
     steps = len(batches) // job.stage.batch_size
     if distributed.is_main():
         remove_damaged_checkpoints(job.name, job.work)
-    distributed.wait()
+    distributed.barrier()
     checkpoint = newest_checkpoint(job.work)
     seconds_before = _read_marker(Path(checkpoint))[0] if checkpoint else 0.0
     if job.compile:
@@ -174,23 +175,22 @@ def _read_marker(checkpoint: Path) -> tuple[float, FileRecords]:
     return float(marker["seconds"]), from_json(marker["files"])
 
 
-def pairs_per_worker(name: str, stage: Stage) -> int:
-    """Return how many pairs of a batch each worker gets.
+def check_batch(name: str, stage: Stage) -> None:
+    """Check that the workers can share the batch of a stage equally.
 
-    :raises InputError: when the batch, or its groups of similar sentences, cannot be shared equally.
+    :raises InputError: when they cannot share it, or its groups of similar sentences.
     """
-    if stage.batch_size % distributed.count():
+    workers = distributed.world_size()
+    if stage.batch_size % workers:
         raise InputError(
-            f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {distributed.count()} workers; "
-            "choose a multiple of their number"
+            f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {workers} workers; choose a "
+            "multiple of their number"
         )
-    pairs = stage.batch_size // distributed.count()
-    if "correlation" in stage.objectives and pairs * stage.correlation_pairs % GROUP:
+    if "correlation" in stage.objectives and stage.batch_size // workers * stage.correlation_pairs % GROUP:
         raise InputError(
-            f"stages.{name}.correlation_pairs: {distributed.count()} workers cannot share {stage.batch_size} x "
+            f"stages.{name}.correlation_pairs: {workers} workers cannot share {stage.batch_size} x "
             f"{stage.correlation_pairs} pairs equally in groups of {GROUP}; choose a larger number"
         )
-    return pairs
 
 
 class _PairTrainer(Trainer):
@@ -204,6 +204,15 @@ class _PairTrainer(Trainer):
         self.pairs = len(batches)
         self.losses: list[Tensor] = []
         """Of the steps since the last entry of the log."""
+
+    @property
+    def _train_batch_size(self) -> int:
+        """Pairs of a step on this worker: not those of a checkpoint that another number of workers wrote."""
+        return int(self.args.train_batch_size)
+
+    @_train_batch_size.setter
+    def _train_batch_size(self, _: int) -> None:
+        """Ignore what the Trainer reads from a checkpoint."""
 
     def compute_loss(
         self,
@@ -271,6 +280,7 @@ class _Progress(TrainerCallback):
     ) -> None:
         self.shown = state.global_step
         self.ticker.start_at(self.shown)
+        state.save_steps = int(args.save_steps)  # a checkpoint brings those that it was saved with
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         self.ticker.advance(state.global_step - self.shown, self.note)
@@ -288,7 +298,7 @@ class _MarkComplete(TrainerCallback):
         self.counted_from = time.monotonic() - seconds_before
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        distributed.wait()
+        distributed.barrier()
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             sync(folder)
@@ -319,11 +329,18 @@ class _DevScores(TrainerCallback):
             state.log_history.append({"step": state.global_step, "dev": self.scoring.score()})  # type: ignore[dict-item]
 
 
+def check_tensorboard() -> None:
+    """Check that TensorBoard logs can be written.
+
+    :raises InputError: when the package is missing.
+    """
+    if find_spec("tensorboard") is None:
+        raise InputError("--tensorboard: the package tensorboard is not installed; pip install tensorboard")
+
+
 def _tensorboard(folder: Path) -> TrainerCallback:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise InputError("--tensorboard: the package tensorboard is not installed; pip install tensorboard") from error
+    from torch.utils.tensorboard import SummaryWriter
+
     return TensorBoardCallback(SummaryWriter(str(folder)))  # type: ignore[no-untyped-call]
 
 
@@ -333,7 +350,7 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
     arguments = TrainingArguments(
         output_dir=str(job.work),
         max_steps=steps,
-        per_device_train_batch_size=pairs_per_worker(job.name, stage),
+        per_device_train_batch_size=stage.batch_size // distributed.world_size(),
         learning_rate=stage.learning_rate,
         lr_scheduler_type=SCHEDULERS[stage.schedule],
         warmup_steps=round(stage.warmup * steps),

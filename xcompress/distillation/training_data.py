@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bundle.released import RELEASED
-from xcompress.console import say
-from xcompress.corpus.graded import read_folder
+from xcompress.console import say, warn
+from xcompress.corpus.graded import GradedSet, read_folder
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
@@ -17,13 +17,12 @@ from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.targets import SIDES, Rows, Sentences, Side, VectorTable
 from xcompress.distillation.dev import DevSet
 from xcompress.distillation.initialization import axes_of_targets, least_squares_head
-from xcompress.distillation.losses.stage import pairs_in_step
-from xcompress.distillation.teachers.encoder import unit_length
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
-from xcompress.distillation.teachers.vectors import VectorsOf, VectorStore
+from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
+from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.centering import centering_map
-from xcompress.recipe import Recipe, Stage
+from xcompress.recipe import Recipe, Stage, TeacherSection
 from xcompress.recipe.lineage import runs_before, trained_on
 from xcompress.sources import resolve
 from xcompress.sources.python_code import PYTHON
@@ -46,7 +45,7 @@ class TeacherVectors:
     monolingual: Callable[[], VectorTable]
     """Both sides of the monolingual pairs of each stage that reads them, by `<stage> <side>`; computed at the first
     call."""
-    of_text: VectorsOf
+    of_text: Encode
     """Maps English sentences of held-out and fit pairs to their vectors."""
 
 
@@ -91,7 +90,7 @@ def prepare_training_data(
     # Draw the pairs.
     rows, monolingual_rows = {}, {}
     for name, stage in stages.items():
-        in_step, steps = pairs_in_step(stage), stage.steps_on(0)
+        in_step, steps = stage.pairs_in_step, stage.planned_steps
         if "translations" in in_step:
             count = steps * in_step["translations"]
             rows[name] = draw(corpus.rows_by_language(stage.text), count, recipe.seed_of(name))
@@ -101,18 +100,15 @@ def prepare_training_data(
     held_out = corpus.read_held_out()
     fit_pairs = [corpus.train[row] for row in draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed)]
     fit_texts = sorted({pair.source for pair in fit_pairs})
-    graded = None
-    if recipe.dev.sts:
-        graded = read_folder(resolve(recipe.dev.sts)).within(["en", *recipe.languages]).every(recipe.dev.every)
+    graded = _read_graded(recipe)
 
     # Compute the teacher's vectors; those that only some stages read, and the assistant's, are left for who asks.
     teacher = None
     if recipe.teacher and encoders.teacher:
-        by_side = {
+        stored = [name for name in rows if recipe.teacher.targets == "stored"]
+        by_side: dict[Side, dict[str, Sequence[str]]] = {
             side: {
-                name: Sentences(corpus.train, side, rows[name])
-                for name, stage in stages.items()
-                if name in rows and side in stage.teacher_sides and recipe.teacher.targets == "stored"
+                name: Sentences(corpus.train, side, rows[name]) for name in stored if side in stages[name].teacher_sides
             }
             for side in SIDES
         }
@@ -121,30 +117,60 @@ def prepare_training_data(
             for name, of_stage in monolingual_rows.items()
             for side in SIDES
         }
-        encode = partial(encoders.teacher.stored_vectors, store=store)
-        compute = partial(VectorTable.compute, encode=encode, folder=store.folder)
-        groups = {HELD_OUT: Sentences(held_out, "source"), FIT: fit_texts, **by_side["source"]}
-        sources = compute(groups)
-        if recipe.teacher.dimensions:
-            dimensions, normalize = recipe.teacher.dimensions, recipe.teacher.normalize
-            sources = _project(sources, fit_texts, dimensions, normalize, "teacher.dimensions")
-        else:
-            sources = _match_width(sources, fit_texts, recipe, width, recipe.teacher.normalize)
-        if recipe.teacher.center:
-            sources = _center(sources, fit_texts, recipe.teacher.normalize)
-        transform = sources.transform
-        teacher = TeacherVectors(
-            sources,
-            cache(lambda: replace(compute(by_side["target"]), transform=transform)),
-            cache(lambda: replace(compute(sentences), transform=transform)),
-            sources.by_text(HELD_OUT, FIT),
+        sources = {HELD_OUT: Sentences(held_out, "source"), FIT: fit_texts, **by_side["source"]}
+        compute = partial(
+            VectorTable.compute, encode=partial(encoders.teacher.stored_vectors, store=store), folder=store.folder
         )
+        teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, by_side["target"], sentences, width)
     dev = DevSet(_unseen(recipe, held_out), teacher.of_text if teacher else None, graded)
     data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None)
     if encoders.assistant and encoders.assistant.section.gives_only_vectors:
         compute = partial(_assistant_vectors, recipe, data, stages, encoders.assistant, store, width)
         return replace(data, assistant=cache(compute))
     return data
+
+
+def _teacher_vectors(
+    recipe: Recipe,
+    section: TeacherSection,
+    compute: Callable[[Mapping[str, Sequence[str]]], VectorTable],
+    sources: Mapping[str, Sequence[str]],
+    targets: Mapping[str, Sequence[str]],
+    monolingual: Mapping[str, Sequence[str]],
+    width: int,
+) -> TeacherVectors:
+    """Compute the vectors of the sources, and map them to the space that the student learns.
+
+    :param compute: returns the teacher's own vectors of groups of sentences.
+    :param sources: groups of sentences, with the held-out ones and those that maps are fitted on.
+    :param targets: groups that are computed when they are asked for, as those of `monolingual`.
+    :param width: H, the width of the assistant or of a student that starts from scratch.
+    """
+    fit_texts, table = sources[FIT], compute(sources)
+    if section.dimensions:
+        table = _project(table, fit_texts, section.dimensions, section.normalize, "teacher.dimensions")
+    else:
+        table = _match_width(table, fit_texts, recipe, width, section.normalize)
+    if section.center:
+        table = _center(table, fit_texts, section.normalize)
+    transform = table.transform
+    return TeacherVectors(
+        table,
+        cache(lambda: replace(compute(targets), transform=transform)),
+        cache(lambda: replace(compute(monolingual), transform=transform)),
+        table.by_text(HELD_OUT, FIT),
+    )
+
+
+def _read_graded(recipe: Recipe) -> GradedSet | None:
+    """Read the STS sets that models are scored on, in the languages of the recipe; None where it names none."""
+    if recipe.dev.sts is None:
+        return None
+    languages = ["en", *recipe.languages]
+    graded = read_folder(resolve(recipe.dev.sts)).within(languages).every(recipe.dev.every)
+    if not graded.language_pairs:
+        warn(f"dev.sts: {recipe.dev.sts} has no pairs of {', '.join(languages)}; models are not scored on STS")
+    return graded
 
 
 def _unseen(recipe: Recipe, held_out: Sequence[Pair]) -> list[Pair]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from xcompress.errors import InputError
-from xcompress.modeling.bounds import check_sizes
+from xcompress.modeling.bounds import check_finite, check_sizes
 from xcompress.modeling.student import Student, StudentConfig
 
 RELATIVE_BUCKETS = 32
@@ -250,7 +250,7 @@ def load_state(student: Student, state: Mapping[str, Tensor], file: Path) -> Non
     """Copy weights into a student, as float32.
 
     :param file: the weights' file, for error messages.
-    :raises InputError: when a weight is missing or has another shape.
+    :raises InputError: when a weight is missing, has another shape, or is NaN or infinite.
     """
     for name, expected in student.state_dict().items():
         weight = state.get(name)
@@ -260,3 +260,4 @@ def load_state(student: Student, state: Mapping[str, Tensor], file: Path) -> Non
                 f"{file}: weight {name} is {problem}, expected shape {tuple(expected.shape)}; give a complete encoder"
             )
     student.load_state_dict({name: state[name].float() for name in student.state_dict()})
+    check_finite(student.state_dict(), file)

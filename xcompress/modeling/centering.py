@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from xcompress.metrics import unit_length
+
 NEAR_ZERO = 0.1
 """Largest mean cosine of vectors without their common direction."""
 TOO_HIGH = 0.15
@@ -39,7 +41,7 @@ def centering_map(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
 
     :param vectors: of real sentences, (N, D), N at least 2.
     """
-    units = torch.from_numpy(_unit_length(vectors.astype(np.float64)).astype(np.float32))
+    units = torch.from_numpy(unit_length(vectors.astype(np.float64)).astype(np.float32))
     rows, dimension = units.shape
     zero = mean_cosine(units.numpy())
     spread = max(1 - zero, float(np.finfo(np.float32).eps))  # more than 0 where all rows are equal
@@ -91,7 +93,7 @@ def common_direction(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
 
     :param vectors: of real sentences, (N, D).
     """
-    units = _unit_length(vectors.astype(np.float64))
+    units = unit_length(vectors.astype(np.float64))
     mean = units.mean(axis=0)
     covariance = (units - mean).T @ (units - mean) / len(units)
     ridge = np.trace(covariance) / len(covariance) + np.finfo(np.float64).eps  # more than 0 where all are equal
@@ -99,7 +101,7 @@ def common_direction(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     for _ in range(MOST_DOUBLINGS):
         direction = np.linalg.solve(covariance + ridge * np.eye(len(covariance)), mean)
         direction /= np.linalg.norm(direction)
-        rest = _unit_length(units - np.outer(units @ direction, direction))
+        rest = unit_length(units - np.outer(units @ direction, direction))
         if np.square(rest.mean(axis=0)).sum() <= NEAR_ZERO:
             break
         ridge *= 2
@@ -108,7 +110,7 @@ def common_direction(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
 
 def mean_cosine(vectors: NDArray[np.floating]) -> float:
     """Return the mean cosine of two different rows of (N, D): (|sum of the unit vectors|^2 - N) / (N (N - 1))."""
-    units = _unit_length(vectors.astype(np.float64))
+    units = unit_length(vectors.astype(np.float64))
     count = len(units)
     return float((np.square(units.sum(axis=0)).sum() - count) / (count * (count - 1)))
 
@@ -118,8 +120,3 @@ def _nearest(units: Tensor, first: int, count: int) -> Tensor:
     cosines = units[first : first + COMPARED_AT_ONCE] @ units.T
     cosines[torch.arange(len(cosines)), torch.arange(first, first + len(cosines))] = -torch.inf
     return cosines.topk(count, dim=1).indices
-
-
-def _unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    lengths: NDArray[np.float64] = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(lengths, np.finfo(np.float64).tiny)

@@ -18,6 +18,8 @@ def block_size_for(width: int) -> int | None:
 class RoundToFourBits(nn.Module):
     """Round a weight (out, in) to 16 values in each block of a row, as an export in 4 bits does.
 
+    An export first multiplies the columns of a product whose inputs it smooths, so that these are rounded twice.
+
     The gradient passes as if nothing was rounded (straight-through estimator; Bengio et al., 2013, arXiv:1308.3432).
     """
 

@@ -39,6 +39,7 @@ def import_encoder(
     prefix: str = "",
     pooling: str | None = None,
     max_tokens: int | None = None,
+    trust_remote_code: bool = False,
 ) -> tuple[Student, Tokenizer]:
     """Open an encoder as a `Student` that gives the same vectors.
 
@@ -49,10 +50,11 @@ def import_encoder(
     :param prefix: text in front of every sentence; default: the model's default prompt.
     :param pooling: mean or cls, where the model does not say; default: mean.
     :param max_tokens: longer texts are truncated; default, and upper limit: the model's own.
+    :param trust_remote_code: whether the folder may name code; none is run here.
     :raises InputError: when the model is not supported, is damaged, names code, or has no tokenizer.
     """
     if path.is_dir():
-        check_model_folder(path)
+        check_model_folder(path, trust_remote_code=trust_remote_code)
     if is_student(path):
         return Student.load(path)
     if path.is_dir() and is_pipeline(path):
@@ -146,7 +148,7 @@ def _import_pipeline(
         normalizer = opened.normalizer
         if normalizer is None:
             opened.normalizer = normalizers.Lowercase()
-        elif normalizer.normalize_str("A") == "A":
+        elif normalizer.normalize_str("A") != normalizer.normalize_str("a"):
             opened.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizer])
     return student.eval(), opened
 
@@ -172,7 +174,10 @@ def _choose_max_tokens(config: StudentConfig, of_model: int | None, requested: i
     if requested is not None and requested < MIN_TEXT_TOKENS:
         raise InputError(f"max_tokens: {requested} is too few for a text; give at least {MIN_TEXT_TOKENS}")
     positions = config.max_position_embeddings - config.position_offset
-    return min(limit for limit in (positions, of_model, requested) if limit is not None)
+    chosen = min(limit for limit in (positions, of_model, requested) if limit is not None)
+    if chosen < MIN_TEXT_TOKENS:
+        raise InputError(f"max_seq_length: {chosen} is too few for a text; set at least {MIN_TEXT_TOKENS} in the model")
+    return chosen
 
 
 def _open_tokenizer(path: Path, named: Path | None, rows: int) -> Tokenizer:

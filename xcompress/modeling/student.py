@@ -22,7 +22,7 @@ from torch.nn import functional
 from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import path_inside, read_mapping
 from xcompress.modeling.attention import BatchPart, RelativeBias, attend, parts_by_length
-from xcompress.modeling.bounds import check_fits, check_ids, check_sizes
+from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
 from xcompress.modeling.packing import Packing
 from xcompress.tokenizer_file import LONGEST_TEXT, prefix_problem, read_tokenizer
 
@@ -329,6 +329,7 @@ class Student(nn.Module):
             check_fits(vars(config), sum(map(Tensor.numel, weights.values())), file)
             student = cls(config)
             student.load_state_dict(weights)
+            check_finite(student.state_dict(), file)
         except InputError:
             raise
         except Exception as error:  # safetensors' errors have no common base class below Exception

@@ -22,7 +22,18 @@ from xcompress.recipe.schema import (
     TsvFile,
     VocabularySection,
 )
-from xcompress.recipe.stage import GROUP, ON_LABELS, ON_SENTENCES, ON_TEACHER, ON_WORDS, ObjectiveName, Stage, WordTask
+from xcompress.recipe.stage import (
+    GROUP,
+    ON_LABELS,
+    ON_SENTENCES,
+    ON_TEACHER,
+    ON_WORDS,
+    ObjectiveName,
+    PairKind,
+    Stage,
+    WordTask,
+    kind_of,
+)
 
 __all__ = [
     "GROUP",
@@ -43,6 +54,7 @@ __all__ = [
     "LabelledSection",
     "MonolingualSection",
     "ObjectiveName",
+    "PairKind",
     "Recipe",
     "Stage",
     "StudentSection",
@@ -50,5 +62,6 @@ __all__ = [
     "TsvFile",
     "VocabularySection",
     "WordTask",
+    "kind_of",
     "load_recipe",
 ]

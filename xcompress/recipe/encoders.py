@@ -121,8 +121,8 @@ class TeacherSection(EnsembleSection):
 
     key = "teacher"
     dimensions: Width | None = None
-    """Reduce the vectors to this width before they are learned, by PCA fitted on the training targets; null keeps
-    them."""
+    """Reduce the vectors to this width before they are learned, by PCA without centring, fitted on at most 5,000
+    English sentences of the training text; null keeps them."""
     center: bool = False
     """Map the vectors so that sentences with nothing in common have cosines near 0; the student learns the mapped
     vectors. The map is fitted on the training text."""

@@ -12,6 +12,8 @@ from xcompress.corpus.store import PairFile
 from xcompress.files import as_path, read_json
 from xcompress.recipe import EncoderSection, Recipe, load_recipe
 
+_TRAINED = ("student", "assistant", "hf")
+
 
 def lineage(run: Path) -> list[Path]:
     """Return the runs that a run builds on, the first trained first, and the run itself."""
@@ -23,7 +25,7 @@ def runs_before(recipe: Recipe, above: frozenset[Path] = frozenset()) -> list[Pa
 
     :param above: runs that build on this recipe; a run whose folder was used again may name one of them.
     """
-    parents = [folder.parent for encoder in recipe.encoders.values() if (folder := _student_folder(encoder))]
+    parents = [folder.parent for encoder in recipe.encoders.values() if (folder := _trained_folder(encoder))]
     runs: list[Path] = []
     for parent in parents:
         if parent.resolve() not in above:
@@ -32,15 +34,18 @@ def runs_before(recipe: Recipe, above: frozenset[Path] = frozenset()) -> list[Pa
 
 
 def student_before(recipe: Recipe) -> Path | None:
-    """Return the student of another run whose layers this recipe copies, if any: its final or after-stage folder."""
-    return _student_folder(recipe.assistant.layer_source) if recipe.assistant else None
+    """Return the model of another run whose layers this recipe copies, if any: its final or after-stage folder."""
+    return _trained_folder(recipe.assistant.layer_source) if recipe.assistant else None
 
 
-def _student_folder(encoder: EncoderSection) -> Path | None:
-    """Return the encoder's folder if it is the student of a run, at its end or after a stage (`2-contrast`)."""
+def _trained_folder(encoder: EncoderSection) -> Path | None:
+    """Return the encoder's folder if a run trained it: its student or assistant, at the end or after a stage.
+
+    `hf` is the student as `export --format hf` writes it, `2-contrast` the model after the second stage.
+    """
     folder = as_path(encoder.source)
-    is_student = folder.name == "student" or re.fullmatch(r"\d+-.+", folder.name)
-    return folder if is_student and (folder.parent / MANIFEST).is_file() else None
+    is_trained = folder.name in _TRAINED or re.fullmatch(r"\d+-.+", folder.name)
+    return folder if is_trained and (folder.parent / MANIFEST).is_file() else None
 
 
 def trained_on(texts: Iterable[str], runs: Sequence[Path]) -> set[str]:

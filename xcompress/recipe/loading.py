@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -141,9 +141,13 @@ def _use_current_names(
 
 
 def _section_in(annotation: object) -> type[BaseModel] | None:
-    """Return the section that a type in the schema is, alone or beside None; None where it is no section."""
-    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    return next((option for option in options if isinstance(option, type) and issubclass(option, BaseModel)), None)
+    """Return the section that a type in the schema is, alone or beside other types; None where it is no section."""
+    if isinstance(annotation, type):
+        return annotation if issubclass(annotation, BaseModel) else None
+    if get_origin(annotation) is Annotated:
+        return _section_in(get_args(annotation)[0])
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+    return next(filter(None, map(_section_in, options)), None)
 
 
 def _type_of(annotation: object, key: int | str) -> object:
@@ -174,31 +178,32 @@ def _apply_override(raw: RawRecipe, override: str, file: Path) -> None:
         raise InputError(f"{source}: write key=value, for example stages.contrast.steps=100")
     if dotted == EXTENDS:
         raise InputError(f"{source}: write `{EXTENDS}` in a recipe file")
-    value = parse_yaml(text, source)
 
     # Nest the value under its keys, so that both get their current names.
-    keys = dotted.split(".")
+    keys, value = dotted.split("."), parse_yaml(text, source)
     for key in reversed(keys):
         value = {key: value}
-    names: dict[Location, str] = {}
-    value = _use_current_names(value, Recipe, source, names)
-
-    place = raw.values
-    location: Location = ()
-    for depth in range(len(keys)):
+    origins: dict[Location, str] = {}
+    value = _use_current_names(value, Recipe, source, origins)
+    path: list[str] = []
+    for _ in keys:
         ((name, value),) = value.items()
-        if depth == len(keys) - 1:
-            break
+        path.append(name)
+    *parents, last = path
+
+    # Go to the part that holds the key, and set or remove it there.
+    place = raw.values
+    for key, name in zip(keys, parents, strict=False):
         inner = place.get(name)
         if not isinstance(inner, dict | None):
-            raise InputError(f"{source}: {keys[depth]} is a value, not a part of the recipe")
+            raise InputError(f"{source}: {key} is a value, not a part of the recipe")
         place[name] = dict(inner or {})  # a YAML alias may share it with another part
-        place, location = place[name], (*location, name)
-    if value is None and _holds_named_entries(location):
-        _remove_entry(place, name, source, location)
+        place = place[name]
+    if value is None and _holds_named_entries(tuple(parents)):
+        _remove_entry(place, last, source, tuple(parents))
     else:
-        place[name] = value
-    raw.origins.update({location: Origin(file, key) for location, key in names.items()})
+        place[last] = value
+    raw.origins.update({location: Origin(file, key) for location, key in origins.items()})
 
 
 def _explain(error: ValidationError, raw: RawRecipe, file: Path) -> str:

@@ -60,7 +60,8 @@ class CorpusSection(Section):
     max_words: Positive = 64
     """Leave out English sentences with more words."""
     max_ratio: Annotated[float, Field(gt=1)] = 2.5
-    """Leave out pairs whose longer side has more than this many times the characters of the shorter one."""
+    """Leave out pairs whose longer side has more than this many times the characters of the shorter one, after adding
+    10 to both; a Chinese, Japanese or Korean character counts as three."""
     max_tokens: Positive | None = None
     """Leave out pairs with more tokens on either side, counted with the tokenizer of the encoder that the layers
     are copied from. Null keeps them, truncated at student.max_tokens."""
@@ -446,7 +447,7 @@ class Recipe(Section):
     def _check_needs_of_stages(self) -> "Recipe":
         for name, stage in self.stages.items():
             key = f"stages.{name}.objectives"
-            if (stage.teacher_sides or set(ON_SENTENCES) & set(stage.objectives)) and not self.teacher:
+            if (stage.teacher_sides or "monolingual" in stage.pairs_in_step) and not self.teacher:
                 raise ValueError(f"{key}: needs a teacher, but there is none; give teacher")
             if stage.needs_assistant and not self.assistant:
                 raise ValueError(f"stages.{name}: needs an assistant, but there is none; give assistant")

@@ -87,10 +87,10 @@ def bases_of(path: Path) -> list[Path]:
     return [base, *bases_of(base)] if base else []
 
 
-def copy_recipe(name: str, destination: Path | None = None, *, force: bool = False) -> list[Path]:
+def copy_recipe(name: str, destination: Path | str | None = None, *, force: bool = False) -> list[Path]:
     """Copy a shipped recipe with its comments, and the recipes that it extends beside it, so that all can be edited.
 
-    :param destination: a file or folder; default: the working folder.
+    :param destination: a file, or a folder that exists or, as text, ends in /; default: the working folder.
     :param force: overwrite existing files.
     :returns: the files written, the recipe first.
     :raises InputError: when there is no such recipe, or a file exists already.
@@ -98,9 +98,10 @@ def copy_recipe(name: str, destination: Path | None = None, *, force: bool = Fal
     source = shipped().get(name)
     if source is None:
         raise InputError(f"{name}: no shipped recipe of this name; {suggest_recipes(Path(name))}")
-    target = destination or Path(source.name)
+    target = Path(destination or source.name)
     check_target(target)
-    target = target / source.name if target.is_dir() else target
+    is_folder = target.is_dir() or str(destination or "").endswith("/")  # a path would drop the slash
+    target = target / source.name if is_folder else target
     bases = {target.parent / base.relative_to(source.parent): base for base in bases_of(source)}
     if target in bases:
         raise InputError(f"{target}: {name} extends a recipe of this name, copied beside it; choose another name")

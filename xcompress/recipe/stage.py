@@ -45,10 +45,21 @@ ON_LABELS: Mapping[str, Literal["entailment", "graded"]] = {
 """Objectives on the pairs of `labelled`, and the kind of pairs that each reads."""
 ON_SENTENCES = ("monolingual", "monolingual_contrast")
 """Objectives on the sentences of `monolingual`. All others but correlation are on translations."""
+PairKind = Literal["translations", "monolingual", "entailment", "graded", "groups"]
+"""A kind of sentence pairs. Each step has one batch of every kind that its stage reads."""
 GROUP = 8
 """Pairs in a group of similar sentences, for the objective correlation."""
 MOST_PAIRS = 10**12
 """Pairs that a stage may train on, counted once for each time."""
+
+
+def kind_of(objective: ObjectiveName) -> PairKind:
+    """Return the kind of pairs that an objective learns from."""
+    if objective in ON_SENTENCES:
+        return "monolingual"
+    if objective == "correlation":
+        return "groups"
+    return ON_LABELS.get(objective, "translations")
 
 
 class Stage(Section):
@@ -81,11 +92,12 @@ class Stage(Section):
     steps: Positive | None = None
     """Length of the stage in steps; give either steps or epochs."""
     epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Length of the stage in passes over its training pairs."""
+    """Length of the stage: this many times the number of its training pairs, divided by batch_size. As languages are
+    drawn equally often, a small one is repeated, and a large one is not finished."""
     batch_size: Positive = 64
     """Pairs per step; each pair is two sentences."""
     monolingual_pairs: Annotated[int, Field(gt=0, le=100)] = 1
-    """Two by two, monolingual sentences make pairs, too: this many pairs of them for each translation."""
+    """Sentences without translations are read in twos. For each translation of a step, so many such twos are read."""
     correlation_pairs: Literal[1, 2, 4, 8] = 1
     """For the objective correlation: this many pairs in groups of eight for each pair of the other objectives."""
     optimizer: Literal["adamw", "lars"] = "adamw"
@@ -118,6 +130,23 @@ class Stage(Section):
     def steps_on(self, pairs: int) -> int:
         """Return the number of steps for this number of training pairs."""
         return self.steps or ceil((self.epochs or 0) * pairs / self.batch_size)
+
+    @property
+    def planned_steps(self) -> int:
+        """The length in steps of a stage whose epochs were turned into steps."""
+        assert self.steps is not None
+        return self.steps
+
+    @property
+    def pairs_in_step(self) -> dict[PairKind, int]:
+        """The number of pairs of each kind that a step reads: translations first, groups last."""
+        kinds = {kind_of(objective) for objective in self.objectives}
+        times = {
+            "monolingual": self.monolingual_pairs if "translations" in kinds else 1,
+            "groups": self.correlation_pairs,
+        }
+        in_order = sorted(kinds, key=lambda kind: (kind != "translations", kind == "groups", kind))
+        return {kind: self.batch_size * times.get(kind, 1) for kind in in_order}
 
     @property
     def teacher_sides(self) -> list[Literal["source", "target"]]:
@@ -159,6 +188,12 @@ class Stage(Section):
             )
         if self.train == "assistant" and "assistant" in self.objectives:
             raise ValueError("the assistant cannot be its own teacher; use the objective teacher")
+        return self
+
+    @model_validator(mode="after")
+    def _check_depth_weights(self) -> "Stage":
+        if self.depth_weights and not any(self.depth_weights):
+            raise ValueError("depth_weights are all 0, so nothing would be trained; give one above 0, or leave it out")
         return self
 
     @model_validator(mode="after")

@@ -12,26 +12,33 @@ from xcompress.sources.python_code import PYTHON, PYTHON_REFERENCE
 
 
 def file_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield the references to files and folders other than the encoders themselves, with their keys."""
+    """Yield the keys of files and folders that a run reads, other than the encoders themselves, and the references."""
     for key, encoder in recipe.encoders.items():
         if encoder.tokenizer:
             yield f"{key}.tokenizer.source", encoder.tokenizer.source
         if encoder.sentences_source:
             yield f"{key}.sentences", encoder.sentences_source
+    yield from _text_references(recipe)
+    cross_encoder = recipe.labelled.augment.cross_encoder if recipe.labelled.augment else ""
+    if cross_encoder and (cross_encoder.startswith("wheel:") or looks_like_path(cross_encoder)):  # else a hub id
+        yield "labelled.augment.cross_encoder", cross_encoder
+    if recipe.vocabulary.method == "trim" or (recipe.monolingual and recipe.monolingual.word_sequences):
+        yield from (("vocabulary.words", reference) for reference in recipe.vocabulary.word_lists(recipe.languages))
+    if recipe.dev.sts:
+        yield "dev.sts", recipe.dev.sts
+
+
+def _text_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield from ((f"corpus.catalogues.{row}", reference) for row, reference in enumerate(recipe.corpus.catalogues))
-    yield from ((f"corpus.tsv.{row}.source", tsv.source) for row, tsv in enumerate(recipe.corpus.tsv))
+    for row, tsv in enumerate(recipe.corpus.tsv):
+        if tsv.language in recipe.languages:
+            yield f"corpus.tsv.{row}.source", tsv.source
     for row, file in enumerate(recipe.monolingual.text if recipe.monolingual else ()):
         yield f"monolingual.text.{row}.source", file.source
     for kind in ("entailment", "graded"):
         for row, entry in enumerate(getattr(recipe.labelled, kind)):
             references = [entry] if isinstance(entry, str) else entry.sources.values()
             yield from ((f"labelled.{kind}.{row}", reference) for reference in references)
-    cross_encoder = recipe.labelled.augment.cross_encoder if recipe.labelled.augment else ""
-    if cross_encoder and (cross_encoder.startswith("wheel:") or looks_like_path(cross_encoder)):  # else a hub id
-        yield "labelled.augment.cross_encoder", cross_encoder
-    yield from (("vocabulary.words", reference) for reference in recipe.vocabulary.word_lists(recipe.languages))
-    if recipe.dev.sts:
-        yield "dev.sts", recipe.dev.sts
 
 
 def problems(recipe: Recipe) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from xcompress import console
 from xcompress.errors import InputError
+from xcompress.files import read_json
 
 OFFLINE_RECIPE = "recipes/minilm_ru3.yaml"
 SECONDS = 15.0
@@ -18,12 +19,14 @@ SKIPPED = [*_GRAPHS, "*.bin", "*.msgpack", "*.h5"]
 
 
 def from_hub(reference: str) -> Path:
-    """Return the snapshot of a hub id: the local copy if it has weights, or a download.
+    """Return the snapshot of a hub id: the local copy if it is complete, or a download.
+
+    Other libraries fetch parts of a model. Such a copy is completed, or taken as it is where the hub cannot be reached.
 
     :raises InputError: when it cannot be fetched, or has no safetensors.
     """
     advice = f"check the network, give a local folder, or use {OFFLINE_RECIPE}, which needs no hub"
-    path = hub_snapshot(reference, FILES, _has_weights, advice, skipped=SKIPPED)
+    path = hub_snapshot(reference, FILES, _is_complete, advice, skipped=SKIPPED, is_usable=_has_weights)
     if not _has_weights(path):
         raise InputError(f"{reference}: has no config.json with *.safetensors weights (pickled weights are not read)")
     return path
@@ -36,6 +39,7 @@ def hub_snapshot(
     advice: str,
     *,
     skipped: Sequence[str] = (),
+    is_usable: Callable[[Path], bool] = lambda _: False,
 ) -> Path:
     """Return the snapshot of a hub id: the local copy when it is complete, else a download, which may lack files.
 
@@ -43,6 +47,7 @@ def hub_snapshot(
     :param is_complete: tells whether a snapshot has all that is needed.
     :param advice: what to do when the hub cannot be reached.
     :param skipped: patterns of files to leave out.
+    :param is_usable: tells whether an incomplete local copy is taken where the hub cannot be reached.
     :raises InputError: when there is no complete local copy and the hub cannot be reached.
     """
     import huggingface_hub
@@ -61,20 +66,35 @@ def hub_snapshot(
             )
         )
 
+    path: Path | None = None
     with suppress(Exception):  # not in the local cache, whatever the library raises for that
         path = snapshot(local=True)
-        if is_complete(path):
-            return path
+    if path is not None and is_complete(path):
+        return path
     try:
         _run_within(SECONDS, lambda: huggingface_hub.HfApi().repo_info(name, revision=revision or None, timeout=10))
         console.say(f"fetching {reference} from the hub")
         return snapshot(local=False)
     except Exception as error:
+        if path is not None and is_usable(path):
+            console.warn(f"{reference}: files may be missing from the local copy, and the hub could not be reached")
+            return path
         raise InputError(_hub_reason(reference, error, advice)) from error
 
 
 def _has_weights(path: Path) -> bool:
     return (path / "config.json").is_file() and any(path.rglob("*.safetensors"))
+
+
+def _is_complete(path: Path) -> bool:
+    """Tell whether a snapshot has all that a sentence-transformers model has: the rest may be in the hub alone."""
+    with suppress(InputError, TypeError, KeyError):  # of a damaged modules.json
+        parts = [
+            str(module["path"]) for module in read_json(path / "modules.json") if "Normalize" not in module["type"]
+        ]
+        files = [path / "tokenizer.json", *(path / part / "config.json" for part in parts)]
+        return _has_weights(path) and all(file.is_file() for file in files)
+    return False
 
 
 def _run_within(seconds: float, action: Callable[[], object]) -> None:

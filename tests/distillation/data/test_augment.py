@@ -183,7 +183,7 @@ def test_grades_outside_0_to_1_are_refused(ready: Path, bias: float) -> None:
 def test_several_workers_cannot_train_a_cross_encoder(
     ready: Path, graded: list[GradedPair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "count", lambda: 2)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     with pytest.raises(InputError, match=r"labelled\.augment\.epochs: is 1, .* not by 2; start the run without a lau"):
         cross_encoder(ready, graded, 1, seed=1)
     assert len(grade(cross_encoder(ready, graded, 0, seed=1), PAIRS)) == len(PAIRS)

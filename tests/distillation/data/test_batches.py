@@ -15,7 +15,7 @@ from xcompress.distillation.data.batches import (
 )
 from xcompress.distillation.data.targets import ScalarTargets, VectorTargets
 from xcompress.distillation.data.tokens import write_tokens
-from xcompress.distillation.teachers.vectors import Vectors, vectors_of
+from xcompress.distillation.teachers.vectors import Vectors, student_encoder
 from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
 from xcompress.modeling.student import encode, pad, token_ids
 
@@ -32,7 +32,7 @@ def batches(folder: Path, rows: list[int]) -> PairBatches:
     write_tokens(folder / "tokens", PAIRS, np.array(rows), make_tokenizer(), CONFIG)
     vectors = Vectors(np.arange(6, dtype=np.float16).reshape(2, 3))
     goals = {"teacher_sources": VectorTargets(vectors, np.array([1, 0, 1]))}
-    return PairBatches(folder / "tokens", goals, pad_token_id=1)
+    return PairBatches(folder / "tokens", goals, pad_token_id=1, rows=np.arange(len(rows)))
 
 
 class Numbers:
@@ -109,7 +109,7 @@ def test_an_order_holds_every_pair_once_and_depends_on_the_seed_alone(monkeypatc
 def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:
     student, tokenizer = make_student(), make_tokenizer()
     texts = ["the boat is late", "rain"]
-    found = vectors_of("student", student, tokenizer)(texts)
+    found = student_encoder("student", student, tokenizer)(texts)
     np.testing.assert_allclose(found, encode(student, tokenizer, texts), atol=0.03)
 
 

@@ -8,7 +8,9 @@ from tempfile import mkdtemp
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from tests.helpers.foreign import KINDS, encoder
 from tests.helpers.recipe import SHAPE
 from tests.helpers.student import CONFIG, make_tokenizer, save_student
 from tests.modeling.test_load import small_e5s1_weights, write_e5s1
@@ -18,11 +20,10 @@ from xcompress.distillation.teachers.encoder import (
     check_shape,
     encoder_fingerprint,
     open_encoder,
-    unit_length,
 )
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
-from xcompress.metrics import cosines
+from xcompress.metrics import cosines, unit_length
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.st_folder import pooling_of
 from xcompress.modeling.student import encode
@@ -436,6 +437,30 @@ def test_a_snapshot_of_the_hubs_cache_opens(tmp_path: Path) -> None:
     vectors = open_encoder(TeacherSection(source=str(snapshot), normalize=False), "teacher")(TEXTS)
     assert close(vectors, by_hand(TEXTS, "mean"))
     assert import_encoder(snapshot)[0].config.pooling == "mean"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_model_that_lacks_a_weight_is_refused(whole: bool, tmp_path: Path) -> None:
+    folder = (
+        sentence_transformer(tmp_path / "model", "mean") if whole else Path(shutil.copytree(bert(), tmp_path / "m"))
+    )
+    weights = load_file(folder / "model.safetensors")
+    del weights["encoder.layer.1.attention.self.key.weight"], weights["embeddings.LayerNorm.bias"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    section = TeacherSection(source=str(folder), pooling=None if whole else "mean")
+    with pytest.raises(InputError, match=r"lacks 2 weights of its model, such as embeddings\.LayerNorm\.bias, which"):
+        open_encoder(section, "teacher")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_of_any_kind_opens_without_its_pooler(kind: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(encoder(kind), tmp_path / "model"))
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if "pooler" not in name}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    vectors = open_encoder(TeacherSection(source=str(folder), pooling="mean"), "teacher")(TEXTS)
+    expected = open_encoder(TeacherSection(source=str(encoder(kind)), pooling="mean"), "teacher")(TEXTS)
+    np.testing.assert_array_equal(vectors, expected)
 
 
 DAMAGED = {

@@ -12,12 +12,12 @@ from xcompress.distillation.initialization import axes_of_targets
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.stages import plan_text_stages
-from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder, unit_length
+from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.ensemble import ConcatVectors, TeacherEnsemble, find_encoders
 from xcompress.distillation.teachers.vectors import Vectors, VectorStore
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.files import read_json
-from xcompress.metrics import cosine_matrix
+from xcompress.metrics import cosine_matrix, unit_length
 from xcompress.modeling.centering import centering_map, mean_cosine
 from xcompress.modeling.student import Student, encode
 from xcompress.recipe import Recipe, load_recipe

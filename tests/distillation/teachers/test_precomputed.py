@@ -1,3 +1,4 @@
+import os
 import struct
 from pathlib import Path
 
@@ -46,11 +47,11 @@ def test_unit_length_applies(tmp_path: Path) -> None:
 
 
 def test_missing_sentences_are_counted_and_written_to_a_file(tmp_path: Path) -> None:
-    missing = tmp_path / "todo" / "missing.txt"
     source = write(tmp_path)
-    encoder = open_encoder(EncoderSection(source=source), "teacher", missing)
+    missing = Path(source).with_suffix(".missing.txt")
+    encoder = open_encoder(EncoderSection(source=source), "teacher")
     asked = ["der Zug kommt", "new & old", "a\ttab", "new & old", "the boat is late"]
-    with pytest.raises(InputError, match=r"has no vectors for 2 of 4 sentences, such as 'new & old'.*todo"):
+    with pytest.raises(InputError, match=r"has no vectors for 2 of 4 sentences, such as 'new & old'.*missing.txt"):
         encoder(asked)
     lines = missing.read_text(encoding="utf-8").splitlines()
     assert lines == ["new & old", "a tab"]
@@ -132,6 +133,10 @@ CLAIMS = {
     "an unknown version": b"\x93NUMPY\x09\x00" + bytes(100),
     "half a header": b"\x93NUMPY\x01\x00\xff\xff{",
     "a header that is no mapping": b"\x93NUMPY\x01\x00\x03\x001+1",
+    "a header that does not end": b"\x93NUMPY\x01\x00\x40\x1f" + b"(" * 8000,
+    "a number of 9,000 signs": b"\x93NUMPY\x01\x00\x28\x23" + b"-" * 8999 + b"1",
+    "a shape that is no number": npy("'<f4'", "(1, True)", bytes(4)),
+    "another kind of file": b"PK\x05\x06" + bytes(18),
     "nothing": b"",
 }
 
@@ -144,6 +149,12 @@ def test_an_npy_that_claims_more_than_it_has_is_refused_in_one_line(name: str, t
         open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.npy")
+    with frugal(), pytest.raises(InputError, match="it is not a file"):
+        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")
 
 
 def test_a_sentence_of_a_gigabyte_is_refused(tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ from xcompress.distillation.teachers.vectors import (
     Lookup,
     Mapped,
     Vectors,
-    VectorsOf,
     VectorStore,
     in_batches,
-    vectors_of,
+    student_encoder,
 )
 from xcompress.errors import InputError
 from xcompress.files import read_json
+from xcompress.metrics import Encode
 from xcompress.modeling.student import encode
 
 CHUNK = 40
@@ -37,6 +37,7 @@ import sys, time
 from pathlib import Path
 from tests.distillation.teachers.test_vectors import CHUNK, TEXTS, slow_model
 from xcompress.distillation.teachers.vectors import VectorStore
+from xcompress.metrics import Encode
 
 vectors = VectorStore(Path(sys.argv[1]), CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(float(sys.argv[2])))
 print(vectors.shape)
@@ -49,7 +50,7 @@ def sensitive(texts: Sequence[str]) -> NDArray[np.float32]:
     return np.array([[len(text), longest, total % 1000, 0.1] for text in texts], dtype=np.float32)
 
 
-def slow_model(seconds: float) -> VectorsOf:
+def slow_model(seconds: float) -> Encode:
     def encoder(texts: Sequence[str]) -> NDArray[np.float32]:
         time.sleep(seconds)
         return in_batches("teacher", sensitive, texts)
@@ -64,7 +65,7 @@ class RecordingModel:
         self.encoded: list[str] = []
         self.opened = 0
 
-    def open(self) -> VectorsOf:
+    def open(self) -> Encode:
         self.opened += 1
         return self
 
@@ -379,5 +380,5 @@ def test_vectors_without_files_have_no_rows() -> None:
 def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:
     student, tokenizer = make_student(), make_tokenizer()
     texts = ["the boat is late", "rain"]
-    vectors = vectors_of("student", student, tokenizer)(texts)
+    vectors = student_encoder("student", student, tokenizer)(texts)
     np.testing.assert_allclose(vectors, encode(student, tokenizer, texts), atol=0.03)

@@ -90,10 +90,10 @@ def cross_encoder(
     :raises InputError: when it cannot be opened with one output, names code that may not run, is not trained and has no
         output layer, or is to be trained by several workers.
     """
-    if epochs and distributed.count() > 1:
+    if epochs and distributed.world_size() > 1:
         raise InputError(
             f"labelled.augment.epochs: is {epochs:g}, and a cross-encoder is trained by one process, not by "
-            f"{distributed.count()}; start the run without a launcher first, or give a trained one, with epochs 0"
+            f"{distributed.world_size()}; start the run without a launcher first, or give a trained one, with epochs 0"
         )
     if source.is_dir():
         check_model_folder(source, "labelled.augment", trust_remote_code=trust_remote_code)

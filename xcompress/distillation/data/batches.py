@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from xcompress.distillation.data.masking import MaskingConfig, choose_words, label_distributions, mask_words
-from xcompress.distillation.data.targets import Rows, ScalarTargets, VectorTargets
+from xcompress.distillation.data.targets import Rows, Targets
 from xcompress.distillation.data.tokens import Ids, TokenFile
-from xcompress.distillation.teachers.live import LiveTargets
 from xcompress.modeling.packing import token_positions
 from xcompress.modeling.student import pad_joined
 from xcompress.recipe import WordTask
@@ -73,22 +72,22 @@ class PairBatches:
     def __init__(
         self,
         folder: Path,
-        labels: Mapping[str, VectorTargets | ScalarTargets | LiveTargets],
+        labels: Mapping[str, Targets],
         pad_token_id: int,
+        rows: Rows,
         word_labels: WordLabels | None = None,
-        rows: Rows | None = None,
         group: int = 1,
     ) -> None:
         """Open the tokens that `write_tokens` wrote.
 
-        :param labels: vectors or numbers that pairs regress on, by name.
+        :param labels: what pairs regress on, by name.
+        :param rows: the row of each pair in the files, (N,).
         :param word_labels: the word prediction tasks, if any.
-        :param rows: the row of each pair in the files, (N,); None for all pairs in their order.
         :param group: number of consecutive pairs that belong together in a step.
         """
         self.sources = TokenFile(folder, "sources")
         self.targets = TokenFile(folder, "targets")
-        self.rows = np.arange(len(self.sources)) if rows is None else rows
+        self.rows = rows
         self.labels = labels
         self.pad_token_id = pad_token_id
         self.word_labels = word_labels
@@ -148,7 +147,11 @@ class BatchesByKind:
         return len(self._first)
 
     def __call__(self, rows: Sequence[int]) -> dict[str, dict[str, Tensor]]:
-        """Return the batch of each kind for some pairs of the first kind, by its name."""
+        """Return the batch of each kind for some pairs of the first kind, by its name.
+
+        A group is chosen by the number of a pair of the first kind. Where a group is made for several such pairs, some
+        groups are trained on several times, and others never.
+        """
         pairs = {}
         for kind, count in self._counts.items():
             group = self.by_kind[kind].group

@@ -22,7 +22,7 @@ from xcompress.distillation import distributed
 from xcompress.distillation.data.targets import Rows
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.errors import InputError
-from xcompress.recipe import Recipe
+from xcompress.recipe import Recipe, TsvFile
 from xcompress.sources import fingerprint, resolve
 
 _MOST_NAMED = 3
@@ -69,12 +69,12 @@ def corpus_step(recipe: Recipe, run: Run, reference: Step | None, processes: int
     :param processes: that filter text on each host; they change no byte.
     :raises InputError: when a source cannot be fetched or read, a language has no pairs, or hosts have other text.
     """
-    section = recipe.corpus
+    section, tsv_files = recipe.corpus, _files_of_languages(recipe)
     tokenizer_step = reference if section.max_tokens else None
     key = {
         "version": __version__,
         "corpus": section.model_dump(by_alias=True),
-        "files": [fingerprint(source) for source in (*section.catalogues, *(tsv.source for tsv in section.tsv))],
+        "files": [fingerprint(source) for source in (*section.catalogues, *(tsv.source for tsv in tsv_files))],
         "languages": recipe.languages,
         "seed": recipe.seed,
         "tokenizer": tokenizer_step.key if tokenizer_step else None,
@@ -98,6 +98,11 @@ def _counts_text(report: Mapping[str, Any], language: str) -> str:
     return f"{language}: {train:,} pairs to train on, {held_out:,} held out, {dropped.total():,} left out{why}"
 
 
+def _files_of_languages(recipe: Recipe) -> list[TsvFile]:
+    """Return the files in the languages of the recipe; the others are not read, and need not exist."""
+    return [tsv for tsv in recipe.corpus.tsv if tsv.language in recipe.languages]
+
+
 def _warn_of_other_languages(recipe: Recipe) -> None:
     """Name the files that are not read as the recipe has not their language, in one line for each language."""
     names: dict[str, list[str]] = {}
@@ -119,7 +124,7 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
     """
     section, hosts = recipe.corpus, distributed.hosts()
     _warn_of_other_languages(recipe)
-    if distributed.number() not in hosts:
+    if distributed.rank() not in hosts:
         return {}
     tokens = None
     if section.max_tokens and tokenizer_step:
@@ -128,9 +133,9 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
         tokens = TokenLimit(section.max_tokens, partial(count_tokens, tokenizer))
     limits = Limits(section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens)
     catalogues = [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")]
-    tsv_files = [(resolve(tsv.source), tsv.language, tsv.origin) for tsv in section.tsv]
+    tsv_files = [(resolve(tsv.source), tsv.language, tsv.origin) for tsv in _files_of_languages(recipe)]
     if not distributed.is_main():
-        host = hosts.index(distributed.number())
+        host = hosts.index(distributed.rank())
         sources = (catalogues, tsv_files, recipe.languages)
         with distributed.own_work():
             distributed.send(clean_sources(*sources, limits, recipe.seed, processes, host, len(hosts)))

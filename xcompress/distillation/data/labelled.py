@@ -12,13 +12,15 @@ from xcompress.corpus.graded import PIVOT
 from xcompress.corpus.labelled import GradedPair, read_aligned_graded, read_entailment, read_graded
 from xcompress.corpus.normalise import one_sign
 from xcompress.corpus.pairs import Pair
+from xcompress.corpus.split import sentence_key
 from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
+from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.targets import ScalarTargets
 from xcompress.distillation.hardware import has_bf16
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.encoder import locate
 from xcompress.distillation.teachers.ensemble import TeacherEnsemble
-from xcompress.distillation.teachers.vectors import vectors_of
+from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student
 from xcompress.recipe import AlignedGradedFiles, AugmentSection, EncoderSection, Recipe
@@ -49,8 +51,8 @@ class Labelled:
     kinds: Mapping[str, LabelledPairs] = field(default_factory=dict)
 
 
-def labelled_step(recipe: Recipe, run: Run, teacher: TeacherEnsemble | None, start: Step) -> Labelled:
-    """Read the labelled pairs of a recipe, and add graded pairs where it asks for that.
+def labelled_step(recipe: Recipe, run: Run, corpus: Corpus, teacher: TeacherEnsemble | None, start: Step) -> Labelled:
+    """Read the labelled pairs of a recipe without held-out sentences, and add graded pairs where it asks for that.
 
     :param teacher: encodes sentences to find those that are near each other; without one, the model of `start` does.
     """
@@ -67,8 +69,11 @@ def labelled_step(recipe: Recipe, run: Run, teacher: TeacherEnsemble | None, sta
         "cross_encoder": fingerprint(augment.cross_encoder) if augment else None,
         "vectors": (teacher.fingerprint if teacher else start.key) if augment else None,
         "seed": recipe.seed if draws else None,
+        "corpus": corpus.step.key,
     }
-    step = run.step("labelled", key, partial(_build, recipe, teacher, start), together=False)
+    if augment and augment.epochs and recipe.precision != "auto":  # absent otherwise, as in keys of earlier versions
+        key["precision"] = recipe.precision
+    step = run.step("labelled", key, partial(_build, recipe, corpus, teacher, start), together=False)
     return Labelled(step.key, {kind: _read(step.folder / f"{kind}.json", kind) for kind in kinds})
 
 
@@ -87,22 +92,32 @@ def _read(path: Path, kind: str) -> LabelledPairs:
     return LabelledPairs(pairs, np.array(values, dtype=np.float32))
 
 
-def _build(recipe: Recipe, teacher: TeacherEnsemble | None, start: Step, folder: Path) -> Mapping[str, object]:
+def _build(
+    recipe: Recipe, corpus: Corpus, teacher: TeacherEnsemble | None, start: Step, folder: Path
+) -> Mapping[str, object]:
     section = recipe.labelled
+    held_out = {sentence_key(text) for pair in corpus.read_held_out() for text in (pair.source, pair.target)}
+
+    def is_free(first: str, second: str) -> bool:
+        return held_out.isdisjoint((sentence_key(first), sentence_key(second)))
+
     normalise = one_sign if recipe.corpus.unicode_form == "nfkc" else str
     entailment = [
         replace(pair, premise=normalise(pair.premise), hypothesis=normalise(pair.hypothesis))
         for source in section.entailment
         for pair in read_entailment(resolve(source))
+        if is_free(pair.premise, pair.hypothesis)
     ]
 
     # Graded pairs; a cross-encoder reads those in English alone.
-    english = [pair for entry in section.graded if isinstance(entry, str) for pair in read_graded(resolve(entry))]
-    aligned = {
-        entry.source: read_aligned_graded({code: resolve(name) for code, name in entry.sources.items()}, recipe.seed)
-        for entry in section.graded
-        if isinstance(entry, AlignedGradedFiles)
-    }
+    english, aligned = list[GradedPair](), dict[str, list[GradedPair]]()
+    for entry in section.graded:
+        if isinstance(entry, AlignedGradedFiles):
+            files = {code: resolve(name) for code, name in entry.sources.items()}
+            pairs = read_aligned_graded(files, recipe.seed)
+            aligned[entry.source] = [pair for pair in pairs if is_free(pair.first, pair.second)]
+        else:
+            english += [pair for pair in read_graded(resolve(entry)) if is_free(pair.first, pair.second)]
     graded = [
         replace(pair, first=normalise(pair.first), second=normalise(pair.second))
         for pair in (*english, *(pair for pairs in aligned.values() for pair in pairs))
@@ -122,7 +137,7 @@ def _augment(
     section: AugmentSection, recipe: Recipe, graded: Sequence[GradedPair], teacher: TeacherEnsemble | None, start: Step
 ) -> Sequence[GradedPair]:
     """Pair each sentence with its nearest neighbours, and have a cross-encoder grade the pairs."""
-    encode = teacher.load() if teacher else vectors_of("encoder before training", *Student.load(start.folder))
+    encode = teacher.load() if teacher else student_encoder("encoder before training", *Student.load(start.folder))
     sentences = sorted({text for pair in graded for text in (pair.first, pair.second)})
     known = [(pair.first, pair.second) for pair in graded]
     pairs = neighbour_pairs(sentences, encode(sentences), known, section.neighbours)

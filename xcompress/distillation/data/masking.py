@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from xcompress.recipe import WordTask
 
-Sentences = Sequence[NDArray[np.int32]]
+TokenRows = Sequence[NDArray[np.int32]]
+"""Token ids of sentences."""
 Integers = NDArray[np.int64]
 
 ID_BITS = 32
@@ -50,7 +51,7 @@ class MaskedWord:
 
 
 def choose_words(
-    sources: Sentences, targets: Sentences, numbers: Sequence[int], config: MaskingConfig
+    sources: TokenRows, targets: TokenRows, numbers: Sequence[int], config: MaskingConfig
 ) -> list[MaskedWord | None]:
     """Choose one word of each pair: either side with equal probability, then any of its words with equal probability.
 
@@ -78,7 +79,7 @@ def choose_words(
 
 
 def mask_words(
-    sources: Sentences, targets: Sentences, chosen: Sequence[MaskedWord | None], config: MaskingConfig
+    sources: TokenRows, targets: TokenRows, chosen: Sequence[MaskedWord | None], config: MaskingConfig
 ) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]]:
     """Return both sides with the mask in place of each chosen word; the given arrays stay unchanged."""
     sides = list(sources), list(targets)
@@ -91,7 +92,7 @@ def mask_words(
 
 
 def label_distributions(
-    task: WordTask, sources: Sentences, targets: Sentences, chosen: Sequence[MaskedWord | None], config: MaskingConfig
+    task: WordTask, sources: TokenRows, targets: TokenRows, chosen: Sequence[MaskedWord | None], config: MaskingConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the label distribution q of each sentence, as its words and their shares.
 
@@ -148,7 +149,7 @@ class _Shares:
     values: NDArray[np.float64]
 
 
-def _find_words(sentences: Sentences, special: frozenset[int]) -> _Words:
+def _find_words(sentences: TokenRows, special: frozenset[int]) -> _Words:
     lengths = np.array([len(sentence) for sentence in sentences])
     ids = np.concatenate(sentences).astype(np.int64)
     rows = np.repeat(np.arange(len(sentences)), lengths)
@@ -175,7 +176,7 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return bits ^ (bits >> np.uint64(31))
 
 
-def _share_words_of_translation(sentences: Sentences, special: frozenset[int]) -> _Shares:
+def _share_words_of_translation(sentences: TokenRows, special: frozenset[int]) -> _Shares:
     """Eq. 3: for each sentence, 1 / n on each of the n distinct words of its translation."""
     words = _find_words(sentences, special)
     rows, ids = _unpack(np.unique(_pack(words.rows, words.ids)))

@@ -9,16 +9,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.console import say
+from xcompress.console import say, without_bars
 from xcompress.corpus.columns import ColumnFile, in_row_order, part_bits, partition, write_npy
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence, as_lazy
 from xcompress.corpus.store import PairFile, text_hash
 from xcompress.distillation.distributed import workers
 from xcompress.distillation.file_records import check_files, describe, from_json, record_files, to_json
-from xcompress.distillation.teachers.vectors import Vectors, VectorsOf
+from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.errors import InputError
 from xcompress.files import drop_pages, read_json, whole_folder, write_json
+from xcompress.metrics import Encode
 
 ROWS, FIRST, INFO = "rows.npy", "first.npy", "info.json"
 """Files of `distinct`: int64 (texts,), int64 (distinct texts,), and the digest and the records of both."""
@@ -61,6 +62,28 @@ class VectorTargets:
 
 
 @dataclass(frozen=True)
+class LiveTargets:
+    """A target vector for each of N sentences, computed whenever it is read, on the device of the training."""
+
+    texts: Sequence[str]
+    encode: Encode
+    transform: Transform
+    """Applied to the vectors."""
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.texts)
+
+    def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
+        """Return the targets (n, D') of n pairs, by index."""
+        with without_bars():
+            return self.transform(self.encode([self.texts[pair] for pair in pairs]))
+
+    def release(self) -> None:
+        """Do nothing: no vector is kept."""
+
+
+@dataclass(frozen=True)
 class ScalarTargets:
     """A label or a score for each of N pairs."""
 
@@ -72,6 +95,10 @@ class ScalarTargets:
 
     def release(self) -> None:
         """Do nothing: the values are in memory."""
+
+
+Targets = VectorTargets | LiveTargets | ScalarTargets
+"""What pairs regress on: vectors from the disk, vectors that are computed in the training step, or numbers."""
 
 
 class Sentences(LazySequence[str]):
@@ -228,7 +255,7 @@ class VectorTable:
         """Return the vectors of a group, one for each sentence in its order."""
         return VectorTargets(self.vectors, self.rows[group], self.transform)
 
-    def by_text(self, *groups: str) -> VectorsOf:
+    def by_text(self, *groups: str) -> Encode:
         """Return a function from sentences of small groups to their vectors (N, D')."""
         row_of = {
             text: row

@@ -115,13 +115,13 @@ def _build(
     """
     hosts = distributed.hosts()
     shares = dict(zip(hosts, np.array_split(rows, len(hosts)), strict=True))
-    own = shares.get(distributed.number())
+    own = shares.get(distributed.rank())
     if own is not None:
-        place = folder if len(hosts) == 1 else common / f"host-{distributed.number()}"
+        place = folder if len(hosts) == 1 else common / f"host-{distributed.rank()}"
         with distributed.own_work():
             write_tokens(place, pairs, own, tokenizer, config)
     if len(hosts) > 1:
-        distributed.wait()
+        distributed.barrier()
         if distributed.is_main():
             join_tokens([common / f"host-{host}" for host, share in shares.items() if len(share)], folder)
     return {"pairs": len(rows)}

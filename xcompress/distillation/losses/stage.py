@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -12,17 +12,16 @@ from xcompress.corpus.labelled import RELATIONS
 from xcompress.distillation.collapse import Collapse
 from xcompress.distillation.data.batches import WordLabels
 from xcompress.distillation.data.masking import MaskingConfig
-from xcompress.distillation.distributed import all_gather, count, total
+from xcompress.distillation.distributed import all_gather, all_reduce_sum, world_size
 from xcompress.distillation.losses import calibrated, dual, multi_stage
 from xcompress.distillation.losses.correlation import correlation_loss
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
 from xcompress.distillation.trainer import AfterStep, Batch, Loss
 from xcompress.errors import InputError
 from xcompress.modeling.student import Embeddings, Student, StudentConfig
-from xcompress.recipe import GROUP, ON_LABELS, ON_SENTENCES, ON_WORDS, ObjectiveName, Stage
+from xcompress.recipe import GROUP, ON_WORDS, ObjectiveName, Stage, kind_of
+from xcompress.tokenizer_file import MASK_TOKENS
 
-PairKind = Literal["translations", "monolingual", "entailment", "graded", "groups"]
-"""A kind of sentence pairs. Each step has one batch of every kind that its stage reads."""
 GATHERED = (
     "teacher_sources",
     "teacher_targets",
@@ -34,30 +33,9 @@ GATHERED = (
     "scores",
 )
 """Targets of a batch that are gathered from all workers."""
-MASK_TOKENS = ("<mask>", "[MASK]")
 
 
 # What a stage reads, and what it must have.
-
-
-def kind_of(objective: ObjectiveName) -> PairKind:
-    """Return the kind of pairs that an objective learns from."""
-    if objective in ON_SENTENCES:
-        return "monolingual"
-    if objective == "correlation":
-        return "groups"
-    return ON_LABELS.get(objective, "translations")
-
-
-def pairs_in_step(stage: Stage) -> dict[PairKind, int]:
-    """Return how many pairs of each kind a step of a stage reads: translations first, groups last."""
-    kinds = {kind_of(objective) for objective in stage.objectives}
-    times = {
-        "monolingual": stage.monolingual_pairs if "translations" in kinds else 1,
-        "groups": stage.correlation_pairs,
-    }
-    in_order = sorted(kinds, key=lambda kind: (kind != "translations", kind == "groups", kind))
-    return {kind: stage.batch_size * times.get(kind, 1) for kind in in_order}
 
 
 def word_targets(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordLabels | None:
@@ -240,7 +218,7 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
     """
     weights_by_kind = {
         kind: {name: weight for name, weight in stage.objectives.items() if kind_of(name) == kind}
-        for kind in pairs_in_step(stage)
+        for kind in stage.pairs_in_step
     }
     depth_weights = stage.depth_weights or (1.0,)
     collapse = Collapse(where)
@@ -318,6 +296,6 @@ def embedding_loss(assistant: Embeddings) -> Loss:
             target = assistant.to(batch["input_ids"].device)(batch["input_ids"])
         error = multi_stage.embedding_loss(target, model(batch["input_ids"]).float(), batch["attention_mask"])
         tokens = batch["attention_mask"].sum()
-        return error * tokens * count() / total(tokens)
+        return error * tokens * world_size() / all_reduce_sum(tokens)
 
     return loss

@@ -2,8 +2,8 @@
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,17 +14,19 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tokenizers import Tokenizer
+from transformers import PreTrainedModel
 
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import MANIFEST
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.precomputed import open_precomputed
-from xcompress.distillation.teachers.vectors import Mapped, VectorsOf, in_batches, vectors_of
+from xcompress.distillation.teachers.vectors import Mapped, in_batches, student_encoder
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import hash_of, read_mapping, sha256_of
+from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.e5s1 import is_e5s1
-from xcompress.modeling.load import import_encoder
+from xcompress.modeling.load import import_encoder, is_student
 from xcompress.modeling.st_folder import pooling_of
 from xcompress.modeling.student import MODEL_TYPE, Student, StudentConfig
 from xcompress.recipe import EncoderSection, EnsembleMember
@@ -35,11 +37,10 @@ from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_impor
 from xcompress.tokenizer_file import check_tokenizers
 
 
-def open_encoder(section: EncoderSection, key: str, missing: Path | None = None) -> VectorsOf:
+def open_encoder(section: EncoderSection, key: str) -> Encode:
     """Open the encoder of a recipe's section.
 
     :param key: the section's key in the recipe, for error messages.
-    :param missing: file for sentences that precomputed vectors lack; default: beside their sentences.
     :returns: a function from N texts to vectors (N, D), of unit length with a teacher's `normalize`.
     :raises InputError: when there is no such encoder, it is damaged, or the recipe does not fit it.
     """
@@ -50,14 +51,14 @@ def open_encoder(section: EncoderSection, key: str, missing: Path | None = None)
                 raise InputError(
                     f"{key}.{name}: {section.source} gives only vectors, so this key does not apply; remove it"
                 )
-        encoder: VectorsOf
+        encoder: Encode
         if is_function:
             encoder = _open_function(section, key)
         elif section.source.startswith(RELEASED):
             model = Encoder(released_folder(section.source.removeprefix(RELEASED)))
             encoder = partial(in_batches, key, lambda texts: model.encode([section.prefix + text for text in texts]))
         else:
-            encoder = open_precomputed(section, key, locate(section, key), missing)
+            encoder = open_precomputed(section, key, locate(section, key))
     else:
         encoder = _open_model(section, key)
     return Mapped(encoder, unit_length) if isinstance(section, EnsembleMember) and section.normalize else encoder
@@ -133,13 +134,22 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     if path.is_file() and section.tokenizer is None:
         raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
     if path.is_dir():
-        check_model_folder(path)
+        check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
+    if is_student(path) and section.tokenizer:
+        raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
     check_mean_pooling(section, path, key)
     tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
     student, tokenizer = import_encoder(
-        path, tokenizer_file, prefix=section.prefix, pooling=section.pooling, max_tokens=max_tokens
+        path,
+        tokenizer_file,
+        prefix=section.prefix,
+        pooling=section.pooling,
+        max_tokens=max_tokens,
+        trust_remote_code=section.trust_remote_code,
     )
     config, is_foreign = student.config, _model_type(path) != MODEL_TYPE
+    if section.prefix and not is_foreign:
+        student.config = config = replace(config, prefix=section.prefix)
     # a student may have a linear head, as trained students have one
     unsupported = {
         "relative attention biases": config.relative_buckets,
@@ -158,13 +168,7 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     return student, tokenizer
 
 
-def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale each row of (N, D) to length 1; rows of zeros stay as they are."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-
-
-def _open_function(section: EncoderSection, key: str) -> VectorsOf:
+def _open_function(section: EncoderSection, key: str) -> Encode:
     """Import the code that `python:package.module:name` names, and check that all its vectors have the same width."""
     where = f"{key}.source: {section.source}"
     code = open_code(section.source, where)
@@ -202,19 +206,17 @@ def _function_fingerprint(source: str) -> list[str | None]:
     return [source, " ".join(versions) or None, digest]
 
 
-def _open_model(section: EncoderSection, key: str) -> VectorsOf:
+def _open_model(section: EncoderSection, key: str) -> Encode:
     """Open a model as a `Student` where xcompress alone can read it, else with sentence-transformers."""
     path = locate(section, key)
     if path.is_dir():
         check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
-    is_student = _model_type(path) == MODEL_TYPE
-    if path.is_file() or section.tokenizer or is_student:
+    of_student = _model_type(path) == MODEL_TYPE
+    if path.is_file() or section.tokenizer or of_student:
         student, tokenizer = import_layers(section, path, key)
-        if is_student:
-            student.config = replace(student.config, prefix=section.prefix or student.config.prefix)
-        elif isinstance(section, EnsembleMember):
+        if not of_student and isinstance(section, EnsembleMember):
             student.config = replace(student.config, normalize=section.normalize)
-        return vectors_of(key, student, tokenizer)
+        return student_encoder(key, student, tokenizer)
     has_modules = (path / "modules.json").is_file()
     if not has_modules and not (path / "config.json").is_file():
         raise InputError(
@@ -229,7 +231,7 @@ def _open_model(section: EncoderSection, key: str) -> VectorsOf:
     return _open_sentence_transformer(section, path, key)
 
 
-def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) -> VectorsOf:
+def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) -> Encode:
     """Open a folder with sentence-transformers; the recipe's prefix replaces the model's default prompt."""
     check_tokenizers(path)
     trust = {"trust_remote_code": section.trust_remote_code}
@@ -238,19 +240,25 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
     model_kwargs = {"use_safetensors": True, **trust}
     model: SentenceTransformer
     try:
-        if (path / "modules.json").is_file():
-            model = SentenceTransformer(str(path), model_kwargs=model_kwargs, **trust, **options)
-        else:
-            transformer = Transformer(
-                str(path), model_kwargs=model_kwargs, processor_kwargs=dict(trust), config_kwargs=dict(trust)
-            )
-            pooling = Pooling(transformer.get_embedding_dimension(), section.pooling or "mean")
-            model = SentenceTransformer(None, modules=[transformer, pooling], **options)
+        with _absent_weights() as absent:
+            if (path / "modules.json").is_file():
+                model = SentenceTransformer(str(path), model_kwargs=model_kwargs, **trust, **options)
+            else:
+                transformer = Transformer(
+                    str(path), model_kwargs=model_kwargs, processor_kwargs=dict(trust), config_kwargs=dict(trust)
+                )
+                pooling = Pooling(transformer.get_embedding_dimension(), section.pooling or "mean")
+                model = SentenceTransformer(None, modules=[transformer, pooling], **options)
     except Exception as error:
         raise InputError(
             f"{key}.source: {section.source} cannot be opened by sentence-transformers ({on_one_line(error)}); "
             "give a complete folder, with safetensors weights and a tokenizer"
         ) from error
+    if absent:
+        raise InputError(
+            f"{key}.source: {section.source} lacks {len(absent)} weights of its model, such as {absent[0]}, which "
+            "would be random numbers; fetch the folder again"
+        )
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     _compare_shape(section, config.to_dict() if config else {}, key)
     batch_size = 256 if device().type == "cuda" else 64
@@ -265,6 +273,30 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
             return in_batches(key, encode_batch, texts)
 
     return encode_texts
+
+
+@contextmanager
+def _absent_weights() -> Iterator[list[str]]:
+    """Collect the names of the weights that transformers does not find in the files of models opened in the block.
+
+    It gives them random numbers, and reports them only to callers of `from_pretrained` that ask, which
+    sentence-transformers does not. A pooler does not count: many models are published without, and pooling skips it.
+    """
+    absent: list[str] = []
+    original = PreTrainedModel.__dict__["from_pretrained"]
+
+    def from_pretrained(cls: type[PreTrainedModel], *values: Any, **options: Any) -> Any:  # noqa: ANN401 - as original
+        is_report_wanted = options.pop("output_loading_info", False)
+        model, report = original.__func__(cls, *values, output_loading_info=True, **options)
+        names = sorted(report["missing_keys"])
+        absent.extend(name for name in names if "pooler" not in name and not name.endswith("position_ids"))
+        return (model, report) if is_report_wanted else model
+
+    PreTrainedModel.from_pretrained = classmethod(from_pretrained)  # type: ignore[method-assign]
+    try:
+        yield absent
+    finally:
+        PreTrainedModel.from_pretrained = original  # type: ignore[method-assign]
 
 
 def _model_type(path: Path) -> str | None:

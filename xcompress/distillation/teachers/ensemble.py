@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
-from xcompress.distillation.teachers.vectors import Vectors, VectorsOf, VectorStore
+from xcompress.distillation.teachers.vectors import Vectors, VectorStore
 from xcompress.files import hash_of
+from xcompress.metrics import Encode
 from xcompress.recipe import EncoderSection, EnsembleSection, Recipe, TeacherSection
 
 
@@ -28,7 +29,7 @@ class FrozenEncoder:
         """Hash the encoder of a recipe section."""
         return cls(key, section, encoder_fingerprint(section))
 
-    def load(self) -> VectorsOf:
+    def load(self) -> Encode:
         """Load the encoder.
 
         :raises InputError: when it cannot be loaded.
@@ -110,7 +111,7 @@ class TeacherEnsemble:
             content["center"] = "cosines of groups"
         return cls(encoders, scales, hash_of(content))
 
-    def load(self) -> VectorsOf:
+    def load(self) -> Encode:
         """Load all encoders as one function from N texts to vectors (N, D1 + D2 + ...), not reduced to `dimensions`.
 
         :raises InputError: when one cannot be loaded.

@@ -6,17 +6,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.bundle.stored_vectors import FLOATS, open_npy
 from xcompress.corpus.lines import LONGEST
 from xcompress.corpus.normalise import normalise
-from xcompress.errors import InputError, on_one_line
+from xcompress.errors import InputError
 from xcompress.files import write_text
 from xcompress.recipe import EncoderSection
 from xcompress.sources import resolve
 
 _ABSENT = -1
-_LONGEST_HEADER = 10_000
-"""Bytes of an .npy's header, as in NumPy, which reads all of it before it checks."""
-_DTYPES = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"))
 
 
 class PrecomputedVectors:
@@ -68,28 +66,16 @@ class PrecomputedVectors:
         return self._row_of.get(normalise(text), _ABSENT) if row == _ABSENT else row
 
 
-def open_precomputed(section: EncoderSection, key: str, path: Path, missing: Path | None = None) -> PrecomputedVectors:
+def open_precomputed(section: EncoderSection, key: str, path: Path) -> PrecomputedVectors:
     """Open an .npy of (N, D) numbers, which stays on disk, and its text file of N sentences.
 
     :param section: the recipe's section, with the source of the sentences.
     :param key: the section's key in the recipe, for error messages.
     :param path: path of the .npy.
-    :param missing: file for requested sentences without a vector; default: beside the text file.
     :raises InputError: when a file cannot be used, or the two do not belong together.
     """
     where = f"{key}.source: {section.source}"
-    try:
-        _check_header(path)
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError, OverflowError, TypeError, SyntaxError) as error:
-        problem = on_one_line(error)
-        raise InputError(
-            f"{where}: not a readable .npy of plain numbers ({problem}); save it with numpy.save"
-        ) from error
-    if vectors.ndim != 2 or vectors.dtype.newbyteorder("=") not in _DTYPES:
-        raise InputError(
-            f"{where}: holds {vectors.dtype} of shape {vectors.shape}; it must be float16, float32 or float64 of (N, D)"
-        )
+    vectors = open_npy(path, FLOATS, where, "save it with numpy.save")
     reference = str(section.sentences_source)
     file = resolve(reference)
     try:
@@ -112,15 +98,4 @@ def open_precomputed(section: EncoderSection, key: str, path: Path, missing: Pat
             f"{where}: has {len(vectors)} rows, but {reference} has {len(sentences)} lines; "
             "there must be a line for every row, in the same order"
         )
-    return PrecomputedVectors(vectors, sentences, where, missing or file.with_suffix(".missing.txt"))
-
-
-def _check_header(path: Path) -> None:
-    """Refuse a header that claims to be long: NumPy would take memory for it.
-
-    :raises ValueError: when it does.
-    """
-    with path.open("rb") as stream:
-        start = stream.read(12)
-    if start[6:7] > b"\x01" and int.from_bytes(start[8:12], "little") > _LONGEST_HEADER:
-        raise ValueError(f"its header is longer than {_LONGEST_HEADER:,} bytes")
+    return PrecomputedVectors(vectors, sentences, where, file.with_suffix(".missing.txt"))

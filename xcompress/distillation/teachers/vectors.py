@@ -19,6 +19,7 @@ from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.vector_file import VectorFile
 from xcompress.errors import InputError
 from xcompress.files import drop_pages, remove_leftovers
+from xcompress.metrics import Encode
 from xcompress.modeling.student import Student, encode
 
 CHUNK = 16_384
@@ -26,9 +27,6 @@ CHUNK = 16_384
 BATCH = 256
 """Texts that a model gets at a time."""
 LARGEST = float(np.finfo(np.float16).max)
-
-VectorsOf = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Maps N texts to their vectors, (N, D)."""
 
 
 @runtime_checkable
@@ -46,7 +44,7 @@ class Lookup(Protocol):
 class Mapped:
     """An encoder whose vectors (N, D) are changed by a function."""
 
-    encoder: VectorsOf
+    encoder: Encode
     change: Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -100,9 +98,7 @@ class VectorStore:
         self.folder = folder
         self.chunk = chunk
 
-    def vectors(
-        self, model: str, fingerprint: str, texts: Sequence[str], open_model: Callable[[], VectorsOf]
-    ) -> Vectors:
+    def vectors(self, model: str, fingerprint: str, texts: Sequence[str], open_model: Callable[[], Encode]) -> Vectors:
         """Return the vectors of texts, computing those that are missing. All workers must call it.
 
         :param model: name of the model in messages and in the table's record.
@@ -175,7 +171,7 @@ def _as_float16(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float16]
     return vectors.astype(np.float16)
 
 
-def in_batches(what: str, encoder: VectorsOf, texts: Sequence[str]) -> NDArray[np.float32]:
+def in_batches(what: str, encoder: Encode, texts: Sequence[str]) -> NDArray[np.float32]:
     """Call an encoder with batches of texts of similar length, and show a progress bar.
 
     :param what: name of the model on the progress bar.
@@ -194,7 +190,7 @@ def in_batches(what: str, encoder: VectorsOf, texts: Sequence[str]) -> NDArray[n
     return vectors
 
 
-def vectors_of(what: str, student: Student, tokenizer: Tokenizer) -> VectorsOf:
+def student_encoder(what: str, student: Student, tokenizer: Tokenizer) -> Encode:
     """Wrap a student (or assistant) as a function from texts to vectors.
 
     :param what: name of the model on the progress bar.
