@@ -22,6 +22,7 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, token_ids
 from xcompress.recipe import TeacherSection
 from xcompress.tokenizer_file import LONGEST_TEXT, as_value_error, ids_around, read_tokenizer
+from xcompress.vocab.student import encode_ids
 from xcompress.vocab.trim import trim_model
 
 DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
@@ -190,6 +191,15 @@ def test_an_interrupt_stays_one_and_a_panic_becomes_a_value_error() -> None:
             raise error
     with pytest.raises(ValueError, match=r"^first line$"), as_value_error():
         raise type("PanicException", (BaseException,), {})("first line\nsecond line")
+
+
+def test_training_and_trimming_refuse_a_text_on_which_a_regular_expression_gives_up() -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.normalizer = normalizers.Replace(Regex("(x+x+)+y"), "z")
+    texts = ["rain", "x" * 26 + "😀"]
+    for encode in (lambda: token_ids(tokenizer, texts, CONFIG), lambda: encode_ids(tokenizer, texts)):
+        with pytest.raises(InputError, match=r"tokenizer: cannot tokenize one of the texts \(.+\); leave it out"):
+            encode()
 
 
 def test_the_ids_around_a_text_are_those_of_post_processor_and_padding() -> None:

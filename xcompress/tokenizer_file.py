@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,7 @@ from xcompress.errors import InputError, first_line
 from xcompress.printable import UNPRINTABLE
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 MOST_GROWTH = 100
 """How many characters a normalizer and a pre-tokenizer may make of one. SentencePiece's make 18 of a ligature."""
@@ -73,6 +73,24 @@ def as_value_error() -> Iterator[None]:
         raise
     except BaseException as error:
         raise ValueError(first_line(error)) from error
+
+
+def encode_batch(
+    tokenizer: "Tokenizer", texts: Sequence[str], name: object = "tokenizer", *, add_special_tokens: bool = True
+) -> "list[Encoding]":
+    """Tokenize texts; the encodings have no offsets.
+
+    :param name: the tokenizer's file, for error messages.
+    :raises InputError: when the tokenizer fails on a text, as its regular expressions may give up on one.
+    """
+    try:
+        with as_value_error():
+            encodings: list[Encoding] = tokenizer.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+    except ValueError as error:
+        raise InputError(
+            f"{name}: cannot tokenize one of the texts ({first_line(error)}); leave it out, or use another tokenizer"
+        ) from error
+    return encodings
 
 
 def ids_around(tokenizer: "Tokenizer") -> set[int]:

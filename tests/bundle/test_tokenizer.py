@@ -155,9 +155,9 @@ class Recorder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.characters = tokenizer, 0
 
-    def encode_batch_fast(self, texts: Sequence[str]) -> list[Encoding]:
+    def encode_batch_fast(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[Encoding]:
         self.characters += sum(map(len, texts))
-        return self.tokenizer.encode_batch_fast(texts)
+        return self.tokenizer.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
 
 
 @pytest.mark.parametrize(

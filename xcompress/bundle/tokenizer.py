@@ -10,10 +10,10 @@ from xcompress.bundle.manifest import inside
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError, first_line
 from xcompress.files import sha256_of
-from xcompress.tokenizer_file import LONGEST_TEXT, as_value_error, ids_around, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, encode_batch, ids_around, read_tokenizer
 
 if TYPE_CHECKING:
-    from tokenizers import Encoding, Tokenizer
+    from tokenizers import Tokenizer
 
 _BATCH_TOKENS = 1024
 """Maximum number of tokens of a batch, padding included. Memory grows with it. With 4,096, onnxruntime took a fifth
@@ -78,7 +78,7 @@ class BundleTokenizer:
                 sequences[row] = ids
         if not all(is_simple):  # else the tokenizer is not even loaded
             others = [row for row in range(len(texts)) if not is_simple[row]]
-            encodings = self._encodings([texts[row] for row in others])
+            encodings = encode_batch(self.tokenizer, [texts[row] for row in others], self._file)
             for row, encoding in zip(others, encodings, strict=True):
                 sequences[row] = encoding.ids
         return sequences
@@ -88,24 +88,13 @@ class BundleTokenizer:
 
         The prefix stands in the first window. Of each text the first `LONGEST_TEXT` characters are read.
         """
-        encodings = self._encodings([self._prefix + clean(text[:LONGEST_TEXT]) for text in texts])
+        encodings = encode_batch(
+            self.tokenizer, [self._prefix + clean(text[:LONGEST_TEXT]) for text in texts], self._file
+        )
         return [
             [window.ids or [self.pad_token_id] for window in (encoding, *encoding.overflowing)]
             for encoding in encodings
         ]
-
-    def _encodings(self, texts: Sequence[str]) -> "list[Encoding]":
-        """Tokenize with tokenizer.json, whose regular expressions may give up on a text."""
-        tokenizer = self.tokenizer
-        try:
-            with as_value_error():
-                encodings: list[Encoding] = tokenizer.encode_batch_fast(texts)
-        except ValueError as error:
-            raise InputError(
-                f"{self._file}: cannot tokenize one of the texts ({first_line(error)}); leave it out, or export the "
-                "bundle again with another tokenizer"
-            ) from error
-        return encodings
 
     def _open_sentencepiece(self) -> SentencePieceTokenizer | None:
         """Open the SentencePiece model in the cache, and make it if there is none; None where its ids would differ."""

@@ -24,7 +24,7 @@ from xcompress.files import path_inside, read_mapping
 from xcompress.modeling.attention import BatchPart, RelativeBias, attend, parts_by_length
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
 from xcompress.modeling.packing import Packing
-from xcompress.tokenizer_file import LONGEST_TEXT, prefix_problem, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, encode_batch, prefix_problem, read_tokenizer
 
 MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
@@ -413,7 +413,7 @@ def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig)
     """
     tokenizer.no_padding()
     tokenizer.enable_truncation(config.max_tokens)
-    encodings = tokenizer.encode_batch([config.prefix + text[:LONGEST_TEXT] for text in texts])
+    encodings = encode_batch(tokenizer, [config.prefix + text[:LONGEST_TEXT] for text in texts])
     return [encoding.ids or [config.pad_token_id] for encoding in encodings]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from xcompress.console import tracked
 from xcompress.modeling.student import Student
+from xcompress.tokenizer_file import encode_batch
 from xcompress.vocab.tokenizer_json import (
     SurfaceForms,
     add_merge_steps,
@@ -68,7 +69,7 @@ def encode_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[NDArray[np.i
     """
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    encodings = encode_batch(tokenizer, list(texts), add_special_tokens=False)
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
     ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, int(lengths.sum()))
     return ids, lengths
