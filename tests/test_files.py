@@ -139,6 +139,15 @@ def test_the_current_folder_is_not_replaced(path: str, working_folder: Path, mon
     files.prepare_target(Path("../inner2"))
 
 
+def test_a_link_to_a_folder_is_kept_and_the_folder_is_written(working_folder: Path) -> None:
+    Path("disk").mkdir()
+    Path("link").symlink_to("disk")
+    target = files.prepare_target(Path("link"))
+    write_folder(target)
+    assert Path("link").is_symlink() and list(Path("disk").iterdir())
+    assert files.prepare_target(Path("plain")) == Path("plain")
+
+
 def test_files_may_be_added_to_the_current_folder(working_folder: Path) -> None:
     files.check_target(Path())
     write_folder(Path() / "folder")

@@ -167,9 +167,10 @@ def check_encoding(path: Path) -> None:
         raise InputError(f"{shown}: this path is not UTF-8, so no model opens there; rename the folder") from error
 
 
-def prepare_target(path: Path) -> None:
+def prepare_target(path: Path) -> Path:
     """Check the path of a folder, remove what killed writers of it left, and put back a folder that was moved away.
 
+    :returns: the folder to write: the path, or what it leads to where it is a link, which is kept.
     :raises InputError: when it has no name, holds the current folder, nothing can be written there, or another process
         is writing it.
     """
@@ -180,11 +181,13 @@ def prepare_target(path: Path) -> None:
         holds_current = Path.cwd().is_relative_to(os.path.realpath(path))
     if holds_current:  # a relative path would lead elsewhere when the folder has been moved away
         raise InputError(f"{path}: is or holds the current folder, so it cannot be replaced; name a folder inside it")
-    label = _label(path.name)
-    if _leftovers(path.parent).get(label):
-        with explain_write_error(path), _lock(path, 0) as is_ours:
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    label = _label(target.name)
+    if _leftovers(target.parent).get(label):
+        with explain_write_error(target), _lock(target, 0) as is_ours:
             if is_ours:
-                _discard_leftovers(path.parent, label)
+                _discard_leftovers(target.parent, label)
+    return target
 
 
 def remove_leftovers(folder: Path) -> None:

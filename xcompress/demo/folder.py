@@ -74,7 +74,7 @@ def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Pa
         package = find_package(package)
     except LookupError as error:
         raise InputError(f"demo: missing {error.args[0]}") from error
-    prepare_target(folder)
+    folder = prepare_target(folder)
     _check_replaceable(folder)
     encoder = Encoder(bundle)
     check_tokenizer(bundle / "tokenizer.json", read_json(bundle / "tokenizer.json"))

@@ -99,8 +99,7 @@ def export(
     if config.settings().coreml and not has_coremltools():
         raise InputError(f"target: {config.target} needs coremltools; pip install 'xcompress[coreml]'")
     target = model.bundle_folder(recurrences) if output is None else output
-    prepare_target(target)
-    target = target.resolve() if target.is_symlink() else target  # fill the folder, and keep the link to it
+    target = prepare_target(target)
     texts = [sha256_of(path) for path in config.text if path.is_file()]
     made_from = hash_of([model.fingerprint(), model.run, config.to_dict(), texts, xcompress.__version__])
     if not force and is_current(target, made_from):

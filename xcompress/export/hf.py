@@ -78,7 +78,7 @@ def export_hf(
     if target is None:
         name = f"{model.bundle.name.removesuffix('bundle')}hf"
         target = model.bundle.with_name(name if recurrences is None else f"{name}-r{recurrences}")
-    prepare_target(target)
+    target = prepare_target(target)
     made_from = hash_of(["hf", model.fingerprint(), model.run, recurrences, xcompress.__version__])
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")

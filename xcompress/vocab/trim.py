@@ -126,7 +126,7 @@ def trim_model(
     source = resolve(model)
     name = model.rstrip("/").split("/")[-1].partition("@")[0] or "model"
     target = output or Path("-".join([name, *(languages or ["trimmed"])]))
-    prepare_target(target)
+    target = prepare_target(target)
     _check_target(target, source)
     if languages:
         check_languages(languages)
