@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
-from xcompress.errors import InputError, short_repr
+from xcompress.errors import InputError, first_mistake, short_repr
 
 if TYPE_CHECKING:
     from xcompress.bench.results import Report
@@ -275,9 +275,7 @@ def _validate(kind: type[T], command: str, values: Mapping[str, object]) -> T:
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise InputError(f"{command}: {name}: {first['msg']}, got {short_repr(first['input'])}; correct it") from error
+        raise InputError(f"{command}: {first_mistake(error)}; correct it") from error
 
 
 def _to_path(value: object, name: str) -> Path:

@@ -1,8 +1,13 @@
 """Errors for users: one line of text each, and an exit code."""
 
 import reprlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from xcompress.printable import one_line
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
@@ -42,12 +47,26 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def on_one_line(error: BaseException, limit: int = 300) -> str:
+def on_one_line(error: object, limit: int = 300) -> str:
     """Return an error's whole text on one line of at most `limit` characters, or the name of its class if it has none.
 
     For errors whose first line does not say the cause.
     """
     return " ".join(str(error).split())[:limit] or type(error).__name__
+
+
+def with_class(error: BaseException) -> str:
+    """Return the name of an error's class and its text on one line, for errors of code that is not ours."""
+    name, text = type(error).__name__, on_one_line(error)
+    return name if text == name else f"{name}: {text}"
+
+
+def first_mistake(error: "ValidationError") -> str:
+    """Return where the first mistake that pydantic found is, what it is, and what is there."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"])) or "text"
+    got = "" if isinstance(first["input"], Mapping) else f", got {short_repr(first['input'])}"
+    return f"{place}: {first['msg']}{got}"
 
 
 def short_repr(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from xcompress.bench.machine import Machine
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_mistake
 
 SCHEMA = 2
 UNKNOWN = "-"
@@ -243,6 +243,4 @@ class Report:
         try:
             return TypeAdapter(cls).validate_json(text)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "text"
-            raise InputError(f"bench report: {where}: {first['msg']}; run `xcompress bench` again") from error
+            raise InputError(f"bench report: {first_mistake(error)}; run `xcompress bench` again") from error

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, with_class
 from xcompress.machine import available_threads
 from xcompress.sources.paths import suggest
 
@@ -46,7 +46,7 @@ class Code:
         except FAILURES as error:
             raise InputError(
                 f"{self.where}: failed on {len(texts)} sentences, starting with {texts[0]!r} "
-                f"({_describe(error)}); correct it"
+                f"({with_class(error)}); correct it"
             ) from error
         if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind not in "fiu":
             raise InputError(
@@ -81,7 +81,7 @@ def open_code(reference: str, where: str) -> Code:
                 thing = thing(**_threads_for(thing))
             except FAILURES as error:
                 raise InputError(
-                    f"{where}: could not be created without arguments ({_describe(error)}); name a function"
+                    f"{where}: could not be created without arguments ({with_class(error)}); name a function"
                 ) from error
     function = getattr(thing, "encode", thing)
     if not callable(function):
@@ -109,7 +109,7 @@ def _import(module_name: str, name: str, where: str) -> object:
             f"{where}: no module {error.name!r}; install its package, or run in the folder that holds it"
         ) from error
     except FAILURES as error:
-        raise InputError(f"{where}: importing {module_name} failed ({_describe(error)}); correct it") from error
+        raise InputError(f"{where}: importing {module_name} failed ({with_class(error)}); correct it") from error
     try:
         return getattr(module, name)
     except AttributeError as error:
@@ -131,9 +131,3 @@ def _threads_for(kind: type) -> dict[str, int]:
         return {}
     threads, limit = available_threads(), os.environ.get("OMP_NUM_THREADS", "")
     return {"threads": min(threads, int(limit)) if limit.isdecimal() and int(limit) else threads}
-
-
-def _describe(error: BaseException) -> str:
-    """Return an error's type and message in one line of at most 300 characters of message."""
-    text = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

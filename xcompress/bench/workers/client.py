@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bench.workers.replies import find_mistake
-from xcompress.errors import XCompressError
+from xcompress.errors import XCompressError, on_one_line
 from xcompress.python_process import module_command
 
 TIMEOUT = 300.0
@@ -107,7 +107,7 @@ class Worker(WorkerClient):
         if reply is None:
             raise WorkerFailed(self._explain_death())
         if "error" in reply:
-            raise WorkerFailed(" ".join(str(reply["error"]).split())[:_LONGEST_ERROR])
+            raise WorkerFailed(on_one_line(reply["error"], _LONGEST_ERROR))
         if mistake := find_mistake(do, reply):
             raise WorkerFailed(f"its reply to {do!r} is wrong ({mistake})")
         return reply

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from xcompress.errors import first_mistake
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Difference = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
-_MAX_PLACE = 60
 
 
 class _Reply(BaseModel):
@@ -98,6 +99,5 @@ def find_mistake(do: str, reply: Mapping[str, Any]) -> str:
         if form is not None:
             form.model_validate(reply)
     except ValidationError as error:
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))[:_MAX_PLACE]}: {first['msg']}"
+        return first_mistake(error)
     return ""

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from xcompress.bench import memory
-from xcompress.errors import InputError, XCompressError
+from xcompress.errors import InputError, XCompressError, with_class
 
 Reply = dict[str, Any]
 MODELS = {
@@ -28,7 +28,6 @@ MODELS = {
 }
 SINGLE = 16
 """Texts of a throughput that are also encoded one by one."""
-_MAX_ERROR = 300
 
 
 class Model(Protocol):
@@ -187,7 +186,7 @@ def main() -> None:
         except XCompressError as error:
             reply = {"error": str(error)}
         except BaseException as error:  # whatever it is, the parent has to receive it in one line
-            reply = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR]}
+            reply = {"error": with_class(error)}
         print(json.dumps(reply), file=replies, flush=True)
 
 

@@ -83,7 +83,7 @@ class Page:
             crashed = "the page crashed, most likely out of memory"
             raise WorkerFailed(crashed if "crashed" in message else f"the browser failed: {message}") from error
         if "error" in reply:
-            raise WorkerFailed(" ".join(str(reply["error"]).split())[:300])
+            raise WorkerFailed(on_one_line(reply["error"]))
         return reply
 
     def slow_down(self, rate: float) -> None:

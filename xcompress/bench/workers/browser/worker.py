@@ -21,7 +21,7 @@ from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.corpus.graded import builtin
-from xcompress.errors import InputError, XCompressError
+from xcompress.errors import InputError, XCompressError, with_class
 from xcompress.metrics import cosines
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.server import Server
@@ -33,7 +33,6 @@ _HERE = Path(__file__).parent
 _BATCH = 32
 _CLOSE_SECONDS = 5.0
 """Seconds that a browser may take to close before it is killed."""
-_MAX_ERROR = 300
 _PARITY_SENTENCES = 32
 _PAGE = {f"/{name}": _HERE / name for name in ("page.html", "page.js")} | {"/graph.js": GRAPH_SCRIPT}
 LEAST_PARITY = {"fp32": 0.9999, "fp16": 0.999, "int8": 0.98, "int4": 0.98}
@@ -149,7 +148,7 @@ class BrowserWorker(WorkerClient):
             late = f"no answer within {self.timeout:g} s"
             raise WorkerFailed(late if self._timed_out else str(error)) from error
         except Exception as error:  # whatever it is, only this subject fails
-            raise WorkerFailed(" ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR]) from error
+            raise WorkerFailed(with_class(error)) from error
         finally:
             timer.cancel()
 
