@@ -71,6 +71,8 @@ def test_an_error_that_is_not_about_writing_is_passed_on(tmp_path: Path) -> None
         OSError(errno.EFBIG, "File too large"),
         RuntimeError("[enforce fail at inline_container.cc:664] . PytorchStreamWriter failed: file write failed"),
         RuntimeError("I/O error: Disk quota exceeded (os error 122)"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
+        Exception('Error while serializing: I/O error: Os { code: 28, message: "No space left on device" }'),
     ],
 )
 def test_every_librarys_words_for_a_full_disk_are_one_line(error: Exception, tmp_path: Path) -> None:

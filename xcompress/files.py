@@ -17,12 +17,16 @@ from typing import Any
 
 from xcompress.errors import InputError, first_line, short_repr
 
-_NOT_WRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_WRITABLE = {*_DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM}
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 """Answers of file systems that cannot sync a folder, or anything."""
-_RUST_ERROR = re.compile(r"\(os error (\d+)\)")
-"""How safetensors and tokenizers end the text of a system error; they raise no OSError."""
-_SHORT_WRITE = re.compile(r"\d+ requested and \d+ written|No space left|file write failed")
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+)")
+"""How safetensors and tokenizers write a system error; they raise no OSError."""
+_SHORT_WRITE = re.compile(
+    r"\d+ requested and \d+ written|No space left|file write failed|PytorchStreamWriter failed|"
+    r"inline_container\.cc:\d+\] \. unexpected pos"
+)
 """What numpy, onnx and torch say when less was written than they asked for; they give no error number."""
 _SCRATCH = re.compile(r"\.(?P<label>.+)\.(?:[a-z0-9_]{8}|\d+)\.(?:tmp|old)")
 """Names of scratch folders. Earlier versions had a process id in the middle, and moved old folders to `.old`."""
@@ -361,24 +365,29 @@ def explain_write_error(path: Path, every: bool = False) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        why = _why_not_written(error)
-        if why is None and every and isinstance(error, OSError):
+        if (number := _error_number(error)) in _NOT_WRITABLE:
+            why = os.strerror(number)
+        elif every and isinstance(error, OSError):
             why = error.strerror or first_line(error)
-        if why is None:
+        else:
             raise
         raise InputError(
             f"{path}: cannot be written ({why}); free space or choose another folder, then run again"
         ) from error
 
 
-def _why_not_written(error: Exception) -> str | None:
-    """Return what the system says about a failed write; None for other errors. Many libraries raise no OSError."""
-    number = error.errno if isinstance(error, OSError) else None
-    if number is None and (match := _RUST_ERROR.search(str(error))):
-        number = int(match[1])
-    if number is None and _SHORT_WRITE.search(str(error)):
-        number = errno.ENOSPC
-    return os.strerror(number) if number in _NOT_WRITABLE else None
+def is_disk_full(error: BaseException) -> bool:
+    """Tell whether a write failed because a disk, a quota or the size of a file is at its limit."""
+    return _error_number(error) in _DISK_FULL
+
+
+def _error_number(error: BaseException) -> int | None:
+    """Return the system's number of an error, which many libraries only write into its text; None without one."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    if match := _RUST_ERROR.search(str(error)):
+        return int(match[1] or match[2])
+    return errno.ENOSPC if _SHORT_WRITE.search(str(error)) else None
 
 
 def drop_pages(mapped: object) -> None:

@@ -1,6 +1,5 @@
 """The program `xcompress`: all commands, and one line for every error."""
 
-import errno
 import os
 import sys
 import warnings
@@ -21,6 +20,7 @@ from xcompress.cli.trim import trim
 from xcompress.cli.usage import CommandGroup
 from xcompress.console import cannot_write, escape_unprintable, fail, flush_output
 from xcompress.errors import InputError, XCompressError, first_line
+from xcompress.files import is_disk_full
 
 EXAMPLES = """
 Three commands make a small encoder and show what was lost:
@@ -99,7 +99,7 @@ def _explain(error: BaseException) -> int:
     message = (
         f"unexpected {type(error).__name__}: {first_line(error)}; add --debug in front of the command for the traceback"
     )
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+    if isinstance(error, OSError) and is_disk_full(error) and error.filename is None:
         message = cannot_write(error)
     fail(message, by_any_worker=True)
     return XCompressError.exit_code

@@ -1,6 +1,5 @@
 """Failures of the machine during a run, each as one line that says how to go on: a full disk, a lost worker."""
 
-import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +9,8 @@ import torch
 
 from xcompress.distillation import distributed
 from xcompress.errors import XCompressError, on_one_line
+from xcompress.files import is_disk_full
 
-_DISK_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DISK_TEXTS = re.compile(r"No space left|quota exceeded|File too large|PytorchStreamWriter failed|inline_container")
-"""What safetensors and torch.save say of a full disk: their errors are no OSError."""
 _NETWORK_TEXTS = re.compile(r"gloo|NCCL|TCPStore|Connection (closed|reset|refused)", re.IGNORECASE)
 """What torch.distributed says where another process has ended, and its error has no class of its own."""
 GO_ON = "run the same command again: it goes on at the last checkpoint"
@@ -31,7 +28,7 @@ def explain_failures(folder: Path) -> Iterator[None]:
     except XCompressError:
         raise
     except Exception as error:
-        if any(map(_is_of_disk, _causes(error))):
+        if any(map(is_disk_full, _causes(error))):
             file = getattr(error, "filename", None)
             raise XCompressError(
                 f"{file or folder}: cannot be written, as the disk or quota is full ({on_one_line(error, 150)}); free "
@@ -50,10 +47,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _is_of_disk(error: BaseException) -> bool:
-    return (isinstance(error, OSError) and error.errno in _DISK_CODES) or bool(_DISK_TEXTS.search(str(error)))
 
 
 def _is_of_network(error: BaseException) -> bool:
