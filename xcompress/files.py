@@ -455,6 +455,12 @@ def as_path(reference: str) -> Path:
     return path
 
 
+def leaves_folder(name: str) -> bool:
+    """Tell whether a path relative to a folder leads out of it on any system: upwards, to a root, or to a drive."""
+    path = PureWindowsPath(name)  # it has the separators of all systems
+    return ".." in path.parts or bool(path.anchor) or "\0" in name
+
+
 def path_inside(folder: Path, name: str) -> Path:
     """Return the path of a file or folder that may exist inside a folder, for names and links that others wrote.
 
@@ -464,8 +470,7 @@ def path_inside(folder: Path, name: str) -> Path:
     :param name: path relative to the folder, with / between its parts; empty for the folder itself.
     :raises InputError: when the name or a link leads out of the folder, or the path cannot be read.
     """
-    windows = PureWindowsPath(name)
-    if ".." in windows.parts or windows.anchor or "\0" in name:
+    if leaves_folder(name):
         raise InputError(f"{folder}: names {name!r}, which is not a path inside the folder; do not use it")
     path = folder / name
     try:

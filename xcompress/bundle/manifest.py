@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from hashlib import sha256
 from json import dumps, loads
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xcompress.errors import InputError, first_line
-from xcompress.files import check_encoding, read_json, sha256_of, write_json
+from xcompress.files import check_encoding, leaves_folder, read_json, sha256_of, write_json
 from xcompress.tokenizer_file import prefix_problem
 
 MANIFEST = "manifest.json"
@@ -223,7 +223,6 @@ def inside(folder: Path, name: str) -> Path:
 
 def is_plain(name: str) -> bool:
     """Tell whether a name can only mean a path below the folder, on any operating system."""
-    posix, windows = PurePosixPath(name), PureWindowsPath(name)
-    climbs = ".." in windows.parts or posix.is_absolute() or bool(windows.anchor)
-    is_text = name.isprintable() and all(len(part.encode()) <= _LONGEST_NAME for part in posix.parts)
-    return is_text and not climbs and posix.as_posix() == name and name not in ("", ".")
+    path = PurePosixPath(name)
+    is_text = name.isprintable() and all(len(part.encode()) <= _LONGEST_NAME for part in path.parts)
+    return is_text and not leaves_folder(name) and path.as_posix() == name and name not in ("", ".")

