@@ -44,7 +44,7 @@ from xcompress.console import emit, markdown_table, say
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import options_for, write_graph
 from xcompress.export.hf import export_hf
-from xcompress.export.litert import has_litert_torch, write_litert
+from xcompress.export.litert import write_litert
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import Source, find_source
 from xcompress.export.text import calibration_text, verification_text
@@ -173,7 +173,7 @@ def write_forms(source: Source, folder: Path, texts: Sequence[str]) -> Iterator[
         yield STANDARD, Form("openvino", files["standard"])
         yield "float32, OpenVINO", Form("openvino-float32", files["float32"], is_int8=False)
         yield "bfloat16 by OpenVINO's choice", Form("openvino", files["float32"], is_int8=False)
-    if has_litert_torch():
+    if find_spec("litert_torch"):
         write_litert(student, folder / "model.tflite", quantize=True, fold=False)
         yield LITERT, Form("litert", str(folder / "model.tflite"))
     if find_spec("nncf"):

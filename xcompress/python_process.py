@@ -1,7 +1,6 @@
-"""Commands of Python child processes, which never import modules of the current folder; what is installed here."""
+"""Commands of Python child processes, which never import modules of the current folder."""
 
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 _RUN_MODULE = """
@@ -36,11 +35,3 @@ def module_command(module: str) -> list[str]:
 def module_arguments(module: str) -> list[str]:
     """Return the arguments with which any Python runs a module of this package; add -P before them."""
     return ["-c", _RUN_MODULE, str(Path(__file__).parent.parent), module]
-
-
-def is_installed(package: str) -> bool:
-    """Tell whether a top-level package can be imported, without importing it."""
-    try:
-        return find_spec(package) is not None
-    except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules
-        return False

@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
-from xcompress.bundle.engines import has_openvino, open_session
+from xcompress.bundle.engines import open_session
 from xcompress.errors import InputError
+from xcompress.packages import is_installed
 
 ENGINES = [
     "onnxruntime",
-    pytest.param("openvino", marks=pytest.mark.skipif(not has_openvino(), reason="OpenVINO is not installed")),
+    pytest.param(
+        "openvino", marks=pytest.mark.skipif(not is_installed("openvino"), reason="OpenVINO is not installed")
+    ),
 ]
 
 
@@ -61,7 +64,7 @@ def test_a_graph_with_a_vector_for_each_token_is_refused(engine: str, tmp_path: 
         open_session(tmp_path / "model.onnx", {"dimension": 8}, "fp32", engine, 1)
 
 
-@pytest.mark.skipif(not has_openvino(), reason="OpenVINO is not installed")
+@pytest.mark.skipif(not is_installed("openvino"), reason="OpenVINO is not installed")
 def test_what_openvino_cannot_open_is_explained(tmp_path: Path) -> None:
     save(encoder(vectors=TensorProto.STRING), tmp_path / "model.onnx")
     with pytest.raises(

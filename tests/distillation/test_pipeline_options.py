@@ -326,8 +326,8 @@ def test_sts_sets_that_no_model_is_scored_on_are_said(
 def test_tensorboard_is_missed_before_the_first_step(
     recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xcompress.distillation.trainer.find_spec", lambda _: None)
-    with pytest.raises(InputError, match="--tensorboard: the package tensorboard is not installed"):
+    monkeypatch.setattr("xcompress.packages.is_installed", lambda _: False)
+    with pytest.raises(InputError, match=r"^--tensorboard needs tensorboard; pip install 'xcompress\[tensorboard\]'$"):
         distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run" / "corpus").exists()
 

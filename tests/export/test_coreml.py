@@ -17,13 +17,14 @@ from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import COREML, read_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.config import ExportConfig
-from xcompress.export.coreml import has_coremltools, write_coreml
+from xcompress.export.coreml import write_coreml
 from xcompress.export.exporter import export
 from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
 from xcompress.export.verify import Bounds, make_reference, verify_sample
+from xcompress.packages import is_installed
 
-NEEDED = pytest.mark.skipif(not has_coremltools(), reason="coremltools is not installed")
+NEEDED = pytest.mark.skipif(not is_installed("coremltools"), reason="coremltools is not installed")
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "unit_layers": 1, "recurrences": 2}
 NOT_RUN = "not run: Core ML needs macOS or iOS"
 
@@ -151,7 +152,7 @@ def test_without_the_package_the_export_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     student = save_student(tmp_path / "student")
-    monkeypatch.setattr("xcompress.export.exporter.has_coremltools", lambda: False)
+    monkeypatch.setattr("xcompress.packages.is_installed", lambda _: False)
     with pytest.raises(InputError, match=r"^target: coreml needs coremltools; pip install 'xcompress\[coreml\]'$"):
         export(student, options=ExportConfig(target="coreml"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["student"]

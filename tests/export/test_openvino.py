@@ -14,7 +14,7 @@ from xcompress.bench.devices.local import LocalDevice
 from xcompress.bench.subjects import find_subjects
 from xcompress.bench.workers.client import Worker
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.engines import OpenVinoSession, has_openvino
+from xcompress.bundle.engines import OpenVinoSession
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import GateError, InputError
@@ -22,8 +22,9 @@ from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.verify import Bounds
 from xcompress.metrics import cosines
+from xcompress.packages import is_installed
 
-NEEDED = pytest.mark.skipif(not has_openvino(), reason="openvino is not installed")
+NEEDED = pytest.mark.skipif(not is_installed("openvino"), reason="openvino is not installed")
 XML, GRAPH = "openvino/openvino_model.xml", "onnx/model_quantized.onnx"
 
 
@@ -74,7 +75,7 @@ def test_threads_share_an_encoder(made: Path) -> None:
 
 
 def test_without_openvino_onnxruntime_opens_the_bundle(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.bundle.engines.has_openvino", lambda: False)
+    monkeypatch.setattr("xcompress.bundle.engines.is_installed", lambda _: False)
     encoder = Encoder(made)
     assert encoder.engine == "onnxruntime"
     assert encoder.engine_reason.endswith("which is not installed; pip install 'xcompress[openvino]'")
@@ -86,8 +87,8 @@ def test_without_openvino_the_export_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     student = save_student(tmp_path / "student")
-    monkeypatch.setattr("xcompress.export.exporter.has_openvino", lambda: False)
-    with pytest.raises(InputError, match=r"^target: openvino needs OpenVINO .* pip install 'xcompress\[openvino\]'$"):
+    monkeypatch.setattr("xcompress.packages.is_installed", lambda _: False)
+    with pytest.raises(InputError, match=r"^target: openvino needs openvino; pip install 'xcompress\[openvino\]'$"):
         export(student, options=ExportConfig(target="openvino"))
 
 

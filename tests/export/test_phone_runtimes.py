@@ -15,14 +15,14 @@ from xcompress.bench.workers.client import Worker
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import PHONE_FILES, PHONE_NAMES, list_files, read_manifest
-from xcompress.bundle.phone_runtimes import has_runtime
 from xcompress.errors import GateError, InputError
 from xcompress.export.config import ExportConfig
-from xcompress.export.exporter import export
-from xcompress.export.litert import has_litert_torch, signature_lengths
+from xcompress.export.exporter import NEEDED, export
+from xcompress.export.litert import signature_lengths
 from xcompress.metrics import cosines
+from xcompress.packages import is_installed
 
-INSTALLED = {"executorch": has_runtime("executorch"), "litert": has_runtime("litert") and has_litert_torch()}
+INSTALLED = {runtime: all(map(is_installed, NEEDED[runtime])) for runtime in PHONE_FILES}
 EACH = pytest.mark.parametrize("runtime", PHONE_FILES)
 WRITERS = {"executorch": "write_executorch", "litert": "write_litert"}
 
@@ -134,17 +134,16 @@ def test_without_the_package_the_export_is_refused_before_any_work(
     runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     student = save_student(tmp_path / "student")
-    monkeypatch.setattr("xcompress.export.exporter.has_runtime", lambda _: False)
-    expected = rf"^target: {runtime} needs {PHONE_NAMES[runtime]}; pip install 'xcompress\[{runtime}\]'$"
+    monkeypatch.setattr("xcompress.packages.is_installed", lambda _: False)
+    expected = rf"^target: {runtime} needs {NEEDED[runtime][0]}; pip install 'xcompress\[{runtime}\]'$"
     with pytest.raises(InputError, match=expected):
         export(student, options=ExportConfig(target=runtime))  # type: ignore[arg-type]
 
 
 def test_litert_without_its_exporter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     student = save_student(tmp_path / "student")
-    monkeypatch.setattr("xcompress.export.exporter.has_runtime", lambda _: True)
-    monkeypatch.setattr("xcompress.export.exporter.has_litert_torch", lambda: False)
-    with pytest.raises(InputError, match=r"^target: litert needs LiteRT; pip install 'xcompress\[litert\]'$"):
+    monkeypatch.setattr("xcompress.packages.is_installed", lambda package: package != "litert_torch")
+    with pytest.raises(InputError, match=r"^target: litert needs litert_torch; pip install 'xcompress\[litert\]'$"):
         export(student, options=ExportConfig(target="litert"))
 
 
@@ -188,7 +187,7 @@ def test_encoder_says_what_is_missing(runtime: str, bundle_copy: Path, monkeypat
     expected = f"its file for {PHONE_NAMES[runtime]} is in int8, not fp32; leave the precision out"
     with pytest.raises(InputError, match=expected):
         Encoder(bundle_copy, precision="fp32", engine=runtime)  # type: ignore[arg-type]
-    monkeypatch.setattr("xcompress.bundle.engines.has_runtime", lambda _: False)
+    monkeypatch.setattr("xcompress.bundle.engines.is_installed", lambda _: False)
     with pytest.raises(InputError, match=rf"^engine: {runtime} is not installed; pip install 'xcompress\[{runtime}\]'"):
         Encoder(bundle_copy, engine=runtime)  # type: ignore[arg-type]
 
@@ -198,11 +197,11 @@ def test_a_bench_has_no_row_for_a_package_that_is_missing(
     runtime: str, bundle_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_file(bundle_copy, runtime)
-    monkeypatch.setattr("xcompress.bench.devices.mobile.has_runtime", lambda _: True)
+    monkeypatch.setattr("xcompress.bench.devices.mobile.is_installed", lambda _: True)
     subjects = find_subjects([bundle_copy]).subjects
     found = [phone.name for subject in subjects for phone in phone_subjects(subject)]
     assert found == [f"small, {PHONE_NAMES[runtime]} int8"], "the file is in the precision of one graph"
-    monkeypatch.setattr("xcompress.bench.devices.mobile.has_runtime", lambda _: False)
+    monkeypatch.setattr("xcompress.bench.devices.mobile.is_installed", lambda _: False)
     assert not [phone for subject in subjects for phone in phone_subjects(subject)]
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import WorkerClient, WorkerFailed
 from xcompress.bundle.manifest import FLOAT
+from xcompress.packages import install_command
 
 SIDE = 1024
 """Rows, columns and depth of the product."""
@@ -44,7 +45,7 @@ def measure_peaks(worker: WorkerClient | None, thread_counts: Sequence[int]) -> 
     with worker:
         graphs = {kind: graph for kind in ("int8", "fp32") if (graph := peak_graph(kind))}
         if not graphs:
-            note = "the share of the machine's peak was not measured: needs onnx; pip install 'xcompress[bench]'"
+            note = f"the share of the machine's peak was not measured: needs onnx; {install_command('bench')}"
             return Peaks(left_out=note)
         try:
             for _, (kind, graph), threads in product(range(PASSES), graphs.items(), thread_counts):

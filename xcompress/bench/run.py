@@ -6,7 +6,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -47,6 +46,7 @@ from xcompress.console import Ticker
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
 from xcompress.files import check_writable, sha256_of, write_text
+from xcompress.packages import install_command, is_installed
 
 CHUNK = 256
 """Sentences sent to a worker at once."""
@@ -351,8 +351,8 @@ class _Bench:
         # Say what was left out because a package of the extra `bench` is missing.
         left_out = [peaks.left_out] if peaks.left_out else []
         is_remote = self.device.info.name.startswith("ssh:")
-        if not (STAT.exists() or find_spec("psutil") or is_remote):
-            left_out.append("the load of other programs was not measured: needs psutil; pip install 'xcompress[bench]'")
+        if not (STAT.exists() or is_installed("psutil") or is_remote):
+            left_out.append(f"the load of other programs was not measured: needs psutil; {install_command('bench')}")
         return Report(
             schema=SCHEMA,
             date=datetime.now(UTC).isoformat(timespec="seconds"),

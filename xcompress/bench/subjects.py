@@ -13,6 +13,7 @@ from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, newest_bundle
 from xcompress.bundle.released import find_bundle, released_names
 from xcompress.errors import InputError
 from xcompress.files import as_path
+from xcompress.packages import install_command
 from xcompress.recipe import load_recipe
 from xcompress.sources.python_code import PYTHON
 
@@ -237,7 +238,7 @@ def _encoder_subject(reference: str) -> Subject:
         from xcompress.modeling.st_folder import folders_of
     except ImportError as error:
         raise InputError(
-            f"{reference}: needs PyTorch ({error}); pip install 'xcompress[export]', or name a bundle"
+            f"{reference}: needs PyTorch ({error}); {install_command('export')}, or name a bundle"
         ) from error
     source = find_source(reference)
     folder = source.student

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from xcompress.bundle.manifest import COREML, COREML_NOT_RUN, FLOAT, PHONE_FILES, PHONE_NAMES
 from xcompress.bundle.phone_runtimes import (
+    PACKAGES,
     PhoneSession,
     Port,
-    has_runtime,
-    install_command,
     open_phone_session,
 )
 from xcompress.errors import InputError, on_one_line
 from xcompress.metrics import Vectors
-from xcompress.python_process import is_installed
+from xcompress.packages import install_command, is_installed
 
 Engine = Literal["auto", "onnxruntime", "openvino", "executorch", "litert"]
 
@@ -27,7 +26,6 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Inputs that a sentence encoder may have, int64 (N, L)."""
 OUTPUT = "sentence_embedding"
 """The output with the vectors, float32 (N, D)."""
-INSTALL_OPENVINO = "pip install 'xcompress[openvino]'"
 _CPU = "CPUExecutionProvider"
 _SINGLE_THREADED = ("mobile", "wasm", "coreml", *PHONE_FILES)
 """Targets on which an encoder should leave the other cores alone."""
@@ -76,11 +74,6 @@ class OpenVinoSession:
 Session: TypeAlias = onnxruntime.InferenceSession | OpenVinoSession | PhoneSession
 
 
-def has_openvino() -> bool:
-    """Tell whether OpenVINO is installed."""
-    return is_installed("openvino")
-
-
 def choose_engine(
     folder: Path, manifest: Mapping[str, Any], precision: str, graph: str, engine: str
 ) -> tuple[str, str]:
@@ -92,8 +85,11 @@ def choose_engine(
     if engine == "auto":
         if manifest.get("target") != "openvino":
             return "onnxruntime", "the bundle was not exported for OpenVINO"
-        if not has_openvino():
-            return "onnxruntime", f"the bundle was exported for OpenVINO, which is not installed; {INSTALL_OPENVINO}"
+        if not is_installed("openvino"):
+            return (
+                "onnxruntime",
+                f"the bundle was exported for OpenVINO, which is not installed; {install_command('openvino')}",
+            )
         return "openvino", "the bundle was exported for OpenVINO, and it is installed"
     if engine == "coreml":
         raise InputError(
@@ -104,8 +100,8 @@ def choose_engine(
         raise InputError(f"engine: {str(engine)[:40]!r} is unknown; choose {', '.join(names)} or {last}")
     if engine in PHONE_FILES:
         _check_phone_runtime(folder, precision, engine, manifest)
-    if engine == "openvino" and not has_openvino():
-        raise InputError(f"engine: openvino is not installed; {INSTALL_OPENVINO}, or choose onnxruntime")
+    if engine == "openvino" and not is_installed("openvino"):
+        raise InputError(f"engine: openvino is not installed; {install_command(engine)}, or choose onnxruntime")
     if engine == "openvino" and not openvino_reads(manifest, precision, graph):
         raise InputError(
             f"{folder / graph}: only onnxruntime reads it; export it with --target openvino, or choose the engine "
@@ -123,7 +119,7 @@ def _check_phone_runtime(folder: Path, precision: str, runtime: str, manifest: M
             f"{folder}: its file for {PHONE_NAMES[runtime]} is in {manifest.get('precision')}, not {precision}; leave "
             "the precision out"
         )
-    if not has_runtime(runtime):
+    if not is_installed(PACKAGES[runtime]):
         raise InputError(f"engine: {runtime} is not installed; {install_command(runtime)}, or choose onnxruntime")
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.metrics import Vectors
-from xcompress.python_process import is_installed
 
 LEAST_TOKENS = 2
 """Shorter inputs are padded: exporters take a length of 1 for a constant."""
@@ -175,16 +174,6 @@ def native_stderr_hidden() -> Iterator[None]:
 
 PACKAGES = {"executorch": "executorch", "litert": "ai_edge_litert"}
 """By runtime, the package that runs its files here."""
-
-
-def has_runtime(runtime: str) -> bool:
-    """Tell whether the package that runs the files of a runtime is installed."""
-    return is_installed(PACKAGES[runtime])
-
-
-def install_command(runtime: str) -> str:
-    """Return the command that installs a runtime."""
-    return f"pip install 'xcompress[{runtime}]'"
 
 
 def open_phone_session(runtime: str, file: Path, threads: int) -> PhoneSession:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires
 
-from xcompress.python_process import is_installed
+from xcompress.packages import install_command, is_installed
 
 COMMAND_EXTRAS = {"distill": "train", "trim": "train", "export": "export", "bench": "bench"}
 """The extra that a command needs; other commands work with the base install."""
@@ -31,7 +31,7 @@ def missing_extra(arguments: Sequence[str], error: ModuleNotFoundError) -> str |
     command = next((argument for argument in arguments if not argument.startswith("-")), "xcompress")
     preferred = COMMAND_EXTRAS.get(command)
     extra = preferred if preferred in extras else extras[0]
-    return f"{command}: needs {package}, which is not installed; run pip install 'xcompress[{extra}]'"
+    return f"{command}: needs {package}, which is not installed; run {install_command(extra)}"
 
 
 def _extras_of(distribution: str) -> list[str]:

@@ -34,12 +34,13 @@ from xcompress.distillation.stages import StageInputs, plan_stages, plan_text_st
 from xcompress.distillation.teachers.disk import check_disk, count_texts
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.teachers.vectors import VectorStore
-from xcompress.distillation.trainer import check_batch, check_tensorboard
+from xcompress.distillation.trainer import check_batch
 from xcompress.distillation.training_data import TrainingData, prepare_training_data
 from xcompress.errors import InputError
 from xcompress.files import as_path, hash_of, read_mapping, sha256_of, whole_folder, write_json, write_text
 from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
+from xcompress.packages import require_package
 from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import teacher_width
 from xcompress.recipe.validation import problems
@@ -81,7 +82,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         if recipe.compile:
             check_compiler()
         if tensorboard:
-            check_tensorboard()
+            require_package("tensorboard", "tensorboard", "--tensorboard")
 
         # 2. Gather the text, and plan the stages that read it.
         corpus = corpus_step(recipe, run, reference, processes or available_threads())

@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -327,15 +326,6 @@ class _DevScores(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         if state.global_step % self.scoring.steps == 0:
             state.log_history.append({"step": state.global_step, "dev": self.scoring.score()})  # type: ignore[dict-item]
-
-
-def check_tensorboard() -> None:
-    """Check that TensorBoard logs can be written.
-
-    :raises InputError: when the package is missing.
-    """
-    if find_spec("tensorboard") is None:
-        raise InputError("--tensorboard: the package tensorboard is not installed; pip install tensorboard")
 
 
 def _tensorboard(folder: Path) -> TrainerCallback:

@@ -12,15 +12,9 @@ import torch
 
 from xcompress.bundle.phone_runtimes import LEAST_TOKENS
 from xcompress.export.phone import PhoneModel, example_inputs
-from xcompress.python_process import is_installed
 
 SMALL = 2048
 """Matrices of at most this many weights stay in float16; this is coremltools' default, too."""
-
-
-def has_coremltools() -> bool:
-    """Tell whether coremltools is installed."""
-    return is_installed("coremltools")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.engines import INSTALL_OPENVINO, OpenVinoSession, Session, has_openvino
+from xcompress.bundle.engines import OpenVinoSession, Session
 from xcompress.bundle.manifest import (
     COREML,
     COREML_NOT_RUN,
@@ -19,17 +19,17 @@ from xcompress.bundle.manifest import (
     PHONE_FILES,
     PHONE_NAMES,
 )
-from xcompress.bundle.phone_runtimes import has_runtime, install_command, open_phone_session
+from xcompress.bundle.phone_runtimes import open_phone_session
 from xcompress.bundle.sentencepiece_model import count_equal, write_sentencepiece
 from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, Cost, GraphEncoder, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
-from xcompress.export.coreml import has_coremltools, write_coreml
+from xcompress.export.coreml import write_coreml
 from xcompress.export.executorch import write_executorch
 from xcompress.export.folder import check_replaceable, is_current, write_bundle
 from xcompress.export.graph import check_size, decide_folding, options_for, write_graph, write_openvino, write_ort
-from xcompress.export.litert import has_litert_torch, write_litert
+from xcompress.export.litert import write_litert
 from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
 from xcompress.export.prepare import Prepared, prepare
@@ -55,7 +55,15 @@ from xcompress.files import (
 )
 from xcompress.machine import installed_versions
 from xcompress.modeling.student import encode, token_ids
+from xcompress.packages import require_package
 
+NEEDED = {
+    "openvino": ("openvino",),
+    "executorch": ("executorch",),
+    "litert": ("ai_edge_litert", "litert_torch"),
+    "coreml": ("coremltools",),
+}
+"""By target, the packages that write and verify its file; the extra that installs them has the name of the target."""
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
 
@@ -91,13 +99,8 @@ def export(
             f"recurrences: {recurrences} requested, but the student has {model.recurrences}; choose 1 to "
             f"{model.recurrences}"
         )
-    if config.settings().openvino and not has_openvino():
-        raise InputError(f"target: {config.target} needs OpenVINO to verify the graph in it; {INSTALL_OPENVINO}")
-    phone = config.settings().phone
-    if phone and not (has_runtime(phone) and (phone != "litert" or has_litert_torch())):
-        raise InputError(f"target: {config.target} needs {PHONE_NAMES[phone]}; {install_command(phone)}")
-    if config.settings().coreml and not has_coremltools():
-        raise InputError(f"target: {config.target} needs coremltools; pip install 'xcompress[coreml]'")
+    for package in NEEDED.get(config.target, ()):
+        require_package(package, config.target, f"target: {config.target}")
     target = model.bundle_folder(recurrences) if output is None else output
     target = prepare_target(target)
     texts = [sha256_of(path) for path in config.text if path.is_file()]

@@ -24,6 +24,7 @@ from xcompress.files import hash_of, prepare_target, whole_folder, write_json, w
 from xcompress.metrics import unit_length
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
+from xcompress.packages import install_command
 from xcompress.printable import code_span, markdown_text
 
 BOUND = 1e-5
@@ -213,8 +214,7 @@ def measure_difference(folder: Path, student: Student, tokenizer: Tokenizer) -> 
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise InputError(
-            "export: sentence-transformers, which checks the checkpoint, is not installed; "
-            "pip install 'xcompress[train]'"
+            f"export: sentence-transformers, which checks the checkpoint, is not installed; {install_command('train')}"
         ) from error
     sentences = real_sentences()[:24]
     texts = [*sentences, " ".join(sentences)]

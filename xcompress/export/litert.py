@@ -15,15 +15,9 @@ from torch import Tensor, nn
 from xcompress.bundle.phone_runtimes import LITERT_SIGNATURE, native_stderr_hidden
 from xcompress.export.phone import PhoneModel
 from xcompress.modeling.student import Student
-from xcompress.python_process import is_installed
 
 SHORTEST = 16
 """Tokens of the shortest signature."""
-
-
-def has_litert_torch() -> bool:
-    """Tell whether LiteRT's exporter is installed."""
-    return is_installed("litert_torch")
 
 
 def signature_lengths(max_tokens: int) -> Iterator[int]:

@@ -235,7 +235,7 @@ def test_the_margin_ranks_every_retrieval(data: Path) -> None:
 
 
 def test_without_scikit_learn_classification_is_left_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.bench.eval.data.sklearn_installed", lambda: False)
+    monkeypatch.setattr("xcompress.bench.eval.data.is_installed", lambda _: False)
     suite = collect(data)
     assert "Classification" not in [kind for kind, _ in names(suite.tasks)]
     assert any(

@@ -319,7 +319,7 @@ def test_an_unknown_picture_is_named_with_those_there_are() -> None:
 
 
 def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.bench.report.figures.drawing.find_spec", lambda _: None)
+    monkeypatch.setattr("xcompress.packages.is_installed", lambda _: False)
     with pytest.raises(InputError, match=r"pip install 'xcompress\[bench\]'"):
         svg(small_report(), "memory", False)
 

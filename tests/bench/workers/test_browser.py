@@ -343,7 +343,7 @@ def make_program(file: Path) -> Path:
 
 def test_everything_missing_is_listed_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hide_everything(monkeypatch, tmp_path)
-    monkeypatch.setattr(tools_module, "find_spec", lambda _: None)
+    monkeypatch.setattr(tools_module, "is_installed", lambda _: False)
     with pytest.raises(InputError) as caught:
         check_browser()
     for part in (
@@ -357,7 +357,7 @@ def test_everything_missing_is_listed_in_one_line(monkeypatch: pytest.MonkeyPatc
 
 def test_installed_tools_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hide_everything(monkeypatch, tmp_path)
-    monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
+    monkeypatch.setattr(tools_module, "is_installed", lambda _: True)
     program = make_program(tmp_path / "google-chrome")
     package = make_package(tmp_path / "node_modules/onnxruntime-web")
     (tmp_path / "deep/er").mkdir(parents=True)
@@ -374,7 +374,7 @@ def test_installed_tools_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_named_tools_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hide_everything(monkeypatch, tmp_path)
-    monkeypatch.setattr(tools_module, "find_spec", lambda _: True)
+    monkeypatch.setattr(tools_module, "is_installed", lambda _: True)
     old = make_package(tmp_path / "old", lacking="ort.wasm.min.mjs")
     with pytest.raises(InputError, match=r"no/such is not a program.*old has no dist/ort\.wasm\.min\.mjs"):
         check_browser("no/such", old)

@@ -11,10 +11,11 @@ from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.engines import choose_engine, has_openvino, openvino_reads
+from xcompress.bundle.engines import choose_engine, openvino_reads
 from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.machine import available_threads
 from xcompress.metrics import cosines
+from xcompress.packages import is_installed
 
 
 class LocalDevice(Device):
@@ -31,7 +32,7 @@ class LocalDevice(Device):
         prepared = []
         for subject in subjects:
             prepared.append(subject)
-            if self.info.name == "cpu" and subject.kind == "onnx" and not subject.broken and has_openvino():
+            if self.info.name == "cpu" and subject.kind == "onnx" and not subject.broken and is_installed("openvino"):
                 folder = Path(subject.source)
                 manifest = read_manifest(folder)
                 graph = graphs_of(folder, manifest)[subject.precision]

@@ -30,9 +30,10 @@ from xcompress.bundle.manifest import (
     read_manifest,
     write_manifest,
 )
-from xcompress.bundle.phone_runtimes import has_runtime
+from xcompress.bundle.phone_runtimes import PACKAGES
 from xcompress.errors import InputError, XCompressError, first_line
 from xcompress.files import whole_folder
+from xcompress.packages import install_command, is_installed
 
 ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
@@ -153,7 +154,9 @@ def phone_subjects(subject: Subject) -> list[Subject]:
     manifest = read_manifest(folder)
     if subject.precision != manifest.get("precision"):
         return []
-    runtimes = [name for name, file in PHONE_FILES.items() if (folder / file).is_file() and has_runtime(name)]
+    runtimes = [
+        name for name, file in PHONE_FILES.items() if (folder / file).is_file() and is_installed(PACKAGES[name])
+    ]
     onnx = f", ONNX {subject.precision}"
     return [
         replace(
@@ -230,7 +233,7 @@ def _convert_to_ort(folder: Path, graph: str) -> str:
         from xcompress.export.graph import write_ort
     except ImportError as error:
         raise InputError(
-            f"--device mobile: writing the ORT format needs {error.name or error}; pip install 'xcompress[export]'"
+            f"--device mobile: writing the ORT format needs {error.name or error}; {install_command('export')}"
         ) from None
     try:
         converted = write_ort(folder / graph)

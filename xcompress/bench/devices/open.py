@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from xcompress.bench.devices.device import Device
 from xcompress.errors import InputError
+from xcompress.packages import install_command
 
 DEVICES = ("cpu", "mobile", "wasm", "webgpu", "cuda", "ssh:HOST")
 MAX_SLOW_DOWN = 100
@@ -40,7 +41,7 @@ def check_device(device: str, options: DeviceOptions) -> None:
         try:
             import torch
         except ImportError as error:
-            raise InputError("--device cuda: needs PyTorch; pip install 'xcompress[export]'") from error
+            raise InputError(f"--device cuda: needs PyTorch; {install_command('export')}") from error
         if not torch.cuda.is_available():
             raise InputError(f"--device cuda: PyTorch {torch.__version__} finds no CUDA device; use --device cpu")
 

@@ -37,6 +37,7 @@ RUNNER = (
     "files.py",
     "machine.py",
     "metrics.py",
+    "packages.py",
     "printable.py",
     "python_process.py",
     "tokenizer_file.py",

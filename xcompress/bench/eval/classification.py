@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import count
 from typing import Any, Self
 
@@ -27,11 +26,6 @@ MIN_LABELS = 2
 
 LabelledRows = tuple[tuple[str, str], ...]
 """Rows of (label, text)."""
-
-
-def sklearn_installed() -> bool:
-    """Tell whether scikit-learn is installed."""
-    return find_spec("sklearn") is not None
 
 
 class Probe:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from xcompress.bench.eval.classification import Classification, sklearn_installed
+from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.readers import LABELLED, PLAIN, TATOEBA, matching, read_labelled, read_plain, read_tatoeba
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Agreement, SentencePairs, Similarity
@@ -16,6 +16,7 @@ from xcompress.bench.eval.task import EvalTask
 from xcompress.corpus.graded import ALIGNED_CSV, ALIGNED_TSV, PAIR_FILE, read_folder
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
+from xcompress.packages import install_command, is_installed
 
 TEXT = re.compile(r".+\.(tsv|csv|txt|jsonl?)(\.xz|\.gz)?")
 """Files that look like data; those left out are worth a note."""
@@ -181,8 +182,8 @@ def _read_translations(folder: Path, name: str, data: DataFolder) -> re.Pattern[
 def _read_classification(folder: Path, name: str, split: str, data: DataFolder) -> re.Pattern[str] | None:
     if not matching(folder, LABELLED):
         return None
-    if not sklearn_installed():
-        data.notes.append(f"{name}: classification is left out; it needs: pip install 'xcompress[bench]'")
+    if not is_installed("sklearn"):
+        data.notes.append(f"{name}: classification is left out; it needs: {install_command('bench')}")
         return LABELLED
     task = Classification(name, read_labelled(folder, "train"), read_labelled(folder, split))
     if task.rows:

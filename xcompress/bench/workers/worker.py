@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from xcompress.bench import memory
 from xcompress.errors import InputError, XCompressError, with_class
+from xcompress.packages import install_command
 
 Reply = dict[str, Any]
 MODELS = {
@@ -92,7 +93,7 @@ class RequestHandler:
         except ModuleNotFoundError as error:
             if kind != "pytorch":
                 raise
-            raise InputError(f"needs {error.name}; pip install 'xcompress[export]'") from error
+            raise InputError(f"needs {error.name}; {install_command('export')}") from error
         imported = perf_counter()
         self.model = build(source, precision, device)
         self.model.use_threads(1)

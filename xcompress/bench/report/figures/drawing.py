@@ -5,7 +5,6 @@ matplotlib is imported when a picture is drawn, not before.
 
 import re
 import warnings
-from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from xcompress.bench.report.headlines import Headline
 from xcompress.bench.results import Report
 from xcompress.errors import InputError
 from xcompress.files import whole_file
+from xcompress.packages import require_package
 
 DPI = 180
 NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
@@ -26,7 +26,7 @@ def check_pictures(folder: Path) -> None:
 
     :raises InputError: when matplotlib is missing, or the folder is a file.
     """
-    _check_matplotlib()
+    require_package("matplotlib", "bench", "a picture")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the pictures")
 
@@ -60,13 +60,8 @@ def svg(report: Report, name: str, dark: bool) -> str:
     return re.sub(r"\s*\n\s*", " ", re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL))
 
 
-def _check_matplotlib() -> None:
-    if find_spec("matplotlib") is None:
-        raise InputError("pictures: matplotlib is not installed; run `pip install 'xcompress[bench]'`")
-
-
 def _render(report: Report, picture: Picture, dark: bool, **options: Any) -> bytes:  # noqa: ANN401 - of savefig
-    _check_matplotlib()
+    require_package("matplotlib", "bench", "a picture")
     from xcompress.bench.report.figures.dots import draw_accuracy
     from xcompress.bench.report.figures.latency import draw_latency
     from xcompress.bench.report.figures.memory import draw_memory

@@ -3,10 +3,10 @@
 import os
 import shutil
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from xcompress.errors import InputError
+from xcompress.packages import install_command, is_installed
 from xcompress.web.onnxruntime_web import BUILDS, Build, find_package, runtime_files, version_of
 
 CHROME_PATH = "CHROME_PATH"
@@ -67,7 +67,7 @@ def check_browser(
     :param device: wasm or webgpu.
     :raises InputError: with all that is missing, and how to install it, in one line.
     """
-    missing = [] if find_spec("playwright") else ["the Python package playwright: pip install 'xcompress[browser]'"]
+    missing = [] if is_installed("playwright") else [f"the Python package playwright: {install_command('browser')}"]
     program = package = None
     try:
         program = find_browser(browser)
