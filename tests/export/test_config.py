@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from xcompress.errors import InputError
-from xcompress.export.config import TARGETS, ExportConfig, TargetSettings
+from xcompress.export.config import SETTINGS, ExportConfig, TargetSettings
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_targets_settings_and_what_replaces_them() -> None:
 
 
 def test_settings_are_printed() -> None:
-    assert TARGETS["cpu"].summary() == "unit unrolled, float32 graph kept"
-    assert TARGETS["mobile"].summary() == "unit in a loop, ORT format, float32 graph left out"
-    assert TARGETS["wasm"].summary() == "unit in a loop, float32 graph left out"
+    assert SETTINGS["cpu"].summary() == "unit unrolled, float32 graph kept"
+    assert SETTINGS["mobile"].summary() == "unit in a loop, ORT format, float32 graph left out"
+    assert SETTINGS["wasm"].summary() == "unit in a loop, float32 graph left out"
 
 
 def test_every_option_is_described_as_json_knows_it() -> None:

@@ -14,7 +14,7 @@ from xcompress.bench.devices.mobile import MobileDevice
 from xcompress.bench.subjects import find_subjects
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
-from xcompress.bundle.manifest import COREML, read_manifest
+from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.coreml import write_coreml
@@ -23,6 +23,7 @@ from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
 from xcompress.export.verify import Bounds, make_reference, verify_sample
 from xcompress.packages import is_installed
+from xcompress.runtimes import COREML
 
 NEEDED = pytest.mark.skipif(not is_installed("coremltools"), reason="coremltools is not installed")
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "unit_layers": 1, "recurrences": 2}

@@ -14,15 +14,18 @@ from xcompress.bench.subjects import find_subjects
 from xcompress.bench.workers.client import Worker
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
-from xcompress.bundle.manifest import PHONE_FILES, PHONE_NAMES, list_files, read_manifest
+from xcompress.bundle.manifest import list_files, read_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.config import ExportConfig
-from xcompress.export.exporter import NEEDED, export
+from xcompress.export.exporter import export
 from xcompress.export.litert import signature_lengths
 from xcompress.metrics import cosines
 from xcompress.packages import is_installed
+from xcompress.runtimes import PHONE_FILES, RUNTIMES
 
-INSTALLED = {runtime: all(map(is_installed, NEEDED[runtime])) for runtime in PHONE_FILES}
+INSTALLED = {
+    name: is_installed(RUNTIMES[name].run_by) and is_installed(RUNTIMES[name].written_by) for name in PHONE_FILES
+}
 EACH = pytest.mark.parametrize("runtime", PHONE_FILES)
 WRITERS = {"executorch": "write_executorch", "litert": "write_litert"}
 
@@ -89,7 +92,7 @@ def test_opening_and_encoding_print_nothing(runtime: str, made: Path, capfd: pyt
 def test_a_mobile_bench_has_a_row_for_it(runtime: str, made: Path) -> None:
     (subject,) = find_subjects([made]).subjects
     (phone,) = phone_subjects(subject)
-    assert (phone.kind, phone.name) == (runtime, f"student, {PHONE_NAMES[runtime]} int8")
+    assert (phone.kind, phone.name) == (runtime, f"student, {RUNTIMES[runtime].label} int8")
     assert phone.weights == (made / PHONE_FILES[runtime],)
     with Worker() as worker:
         worker.ask("import", modules=list(BINDINGS[runtime]))
@@ -124,7 +127,7 @@ def test_another_vector_is_refused(runtime: str, made: Path, tmp_path: Path, mon
         file.write_bytes((made / PHONE_FILES[runtime]).read_bytes())
 
     monkeypatch.setattr(f"xcompress.export.exporter.{WRITERS[runtime]}", write)
-    with pytest.raises(GateError, match=rf"^export: the file in {PHONE_NAMES[runtime]}: mean cosine to PyTorch in"):
+    with pytest.raises(GateError, match=rf"^export: the file in {RUNTIMES[runtime].label}: mean cosine to PyTorch in"):
         export(other, tmp_path / "bundle", options=ExportConfig(target=runtime))  # type: ignore[arg-type]
     assert not (tmp_path / "bundle").exists()
 
@@ -135,7 +138,7 @@ def test_without_the_package_the_export_is_refused_before_any_work(
 ) -> None:
     student = save_student(tmp_path / "student")
     monkeypatch.setattr("xcompress.packages.is_installed", lambda _: False)
-    expected = rf"^target: {runtime} needs {NEEDED[runtime][0]}; pip install 'xcompress\[{runtime}\]'$"
+    expected = rf"^target: {runtime} needs {RUNTIMES[runtime].run_by}; pip install 'xcompress\[{runtime}\]'$"
     with pytest.raises(InputError, match=expected):
         export(student, options=ExportConfig(target=runtime))  # type: ignore[arg-type]
 
@@ -181,10 +184,10 @@ def with_file(bundle: Path, runtime: str) -> Path:
 
 @EACH
 def test_encoder_says_what_is_missing(runtime: str, bundle_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=f"no file for {PHONE_NAMES[runtime]}; export it with --target {runtime}"):
+    with pytest.raises(InputError, match=f"no file for {RUNTIMES[runtime].label}; export it with --target {runtime}"):
         Encoder(bundle_copy, engine=runtime)  # type: ignore[arg-type]
     with_file(bundle_copy, runtime)
-    expected = f"its file for {PHONE_NAMES[runtime]} is in int8, not fp32; leave the precision out"
+    expected = f"its file for {RUNTIMES[runtime].label} is in int8, not fp32; leave the precision out"
     with pytest.raises(InputError, match=expected):
         Encoder(bundle_copy, precision="fp32", engine=runtime)  # type: ignore[arg-type]
     monkeypatch.setattr("xcompress.bundle.engines.is_installed", lambda _: False)
@@ -200,7 +203,7 @@ def test_a_bench_has_no_row_for_a_package_that_is_missing(
     monkeypatch.setattr("xcompress.bench.devices.mobile.is_installed", lambda _: True)
     subjects = find_subjects([bundle_copy]).subjects
     found = [phone.name for subject in subjects for phone in phone_subjects(subject)]
-    assert found == [f"small, {PHONE_NAMES[runtime]} int8"], "the file is in the precision of one graph"
+    assert found == [f"small, {RUNTIMES[runtime].label} int8"], "the file is in the precision of one graph"
     monkeypatch.setattr("xcompress.bench.devices.mobile.is_installed", lambda _: False)
     assert not [phone for subject in subjects for phone in phone_subjects(subject)]
 

@@ -15,15 +15,14 @@ from xcompress.errors import InputError
 from xcompress.files import as_path
 from xcompress.packages import install_command
 from xcompress.recipe import load_recipe
+from xcompress.runtimes import ENGINES
 from xcompress.sources.python_code import PYTHON
 
 RUN_REFERENCE = "unmodified assistant, PyTorch"
 LABELLED = re.compile(r"(?P<label>[^/:=]+)=(?P<model>[^=].*)")
-RUNTIMES = {
+KIND_LABELS = {
     "onnx": "ONNX",
-    "openvino": "OpenVINO",
-    "executorch": "ExecuTorch",
-    "litert": "LiteRT",
+    **{name: runtime.label for name, runtime in ENGINES.items()},
     "pytorch": "PyTorch",
     "python": "Python",
 }
@@ -130,7 +129,7 @@ def _make_names_unique(subjects: Sequence[Subject]) -> list[Subject]:
     """
     counts = Counter(subject.name for subject in subjects)
     renamed = [
-        replace(subject, name=f"{subject.source}, {RUNTIMES[subject.kind]} {subject.precision}")
+        replace(subject, name=f"{subject.source}, {KIND_LABELS[subject.kind]} {subject.precision}")
         if counts[subject.name] > 1
         else subject
         for subject in subjects
@@ -151,7 +150,7 @@ def _split_label(name: str) -> tuple[str, str]:
 def _labelled(label: str, subjects: Sequence[Subject]) -> list[Subject]:
     """Name the subjects of a model by its label, if it has one; of several, add the runtime and precision of each."""
     if len(subjects) > 1:
-        names = [f"{label}, {RUNTIMES[subject.kind]} {subject.precision}" for subject in subjects]
+        names = [f"{label}, {KIND_LABELS[subject.kind]} {subject.precision}" for subject in subjects]
     else:
         names = [label]
     return [replace(subject, name=name) if label else subject for subject, name in zip(subjects, names, strict=True)]

@@ -27,7 +27,7 @@ from xcompress.bundle.engines import (
     takes_several_calls,
 )
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import PHONE_FILES, graphs_of, read_manifest
+from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.bundle.unpacked import unpacked_copy
@@ -36,6 +36,7 @@ from xcompress.errors import InputError, on_one_line
 from xcompress.files import as_path
 from xcompress.machine import available_threads
 from xcompress.metrics import Vectors
+from xcompress.runtimes import PHONE_FILES
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
 VectorPrecision = Literal["float32", "int8", "ubinary"]

@@ -9,9 +9,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from xcompress.bundle.manifest import COREML, COREML_NOT_RUN, FLOAT, PHONE_FILES, PHONE_NAMES
+from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT
 from xcompress.bundle.phone_runtimes import (
-    PACKAGES,
     PhoneSession,
     Port,
     open_phone_session,
@@ -19,6 +18,7 @@ from xcompress.bundle.phone_runtimes import (
 from xcompress.errors import InputError, on_one_line
 from xcompress.metrics import Vectors
 from xcompress.packages import install_command, is_installed
+from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
 
 Engine = Literal["auto", "onnxruntime", "openvino", "executorch", "litert"]
 
@@ -86,10 +86,8 @@ def choose_engine(
         if manifest.get("target") != "openvino":
             return "onnxruntime", "the bundle was not exported for OpenVINO"
         if not is_installed("openvino"):
-            return (
-                "onnxruntime",
-                f"the bundle was exported for OpenVINO, which is not installed; {install_command('openvino')}",
-            )
+            install = install_command("openvino")
+            return "onnxruntime", f"the bundle was exported for OpenVINO, which is not installed; {install}"
         return "openvino", "the bundle was exported for OpenVINO, and it is installed"
     if engine == "coreml":
         raise InputError(
@@ -99,9 +97,9 @@ def choose_engine(
         *names, last = get_args(Engine)
         raise InputError(f"engine: {str(engine)[:40]!r} is unknown; choose {', '.join(names)} or {last}")
     if engine in PHONE_FILES:
-        _check_phone_runtime(folder, precision, engine, manifest)
-    if engine == "openvino" and not is_installed("openvino"):
-        raise InputError(f"engine: openvino is not installed; {install_command(engine)}, or choose onnxruntime")
+        _check_phone_file(folder, precision, engine, manifest)
+    if engine in RUNTIMES and not is_installed(RUNTIMES[engine].run_by):
+        raise InputError(f"engine: {engine} is not installed; {install_command(engine)}, or choose onnxruntime")
     if engine == "openvino" and not openvino_reads(manifest, precision, graph):
         raise InputError(
             f"{folder / graph}: only onnxruntime reads it; export it with --target openvino, or choose the engine "
@@ -110,17 +108,16 @@ def choose_engine(
     return engine, "asked for"
 
 
-def _check_phone_runtime(folder: Path, precision: str, runtime: str, manifest: Mapping[str, Any]) -> None:
-    """Check that a runtime of phones is installed, and that the bundle has its file in this precision."""
-    if PHONE_FILES[runtime] not in manifest.get("files", {}):
-        raise InputError(f"{folder}: has no file for {PHONE_NAMES[runtime]}; export it with --target {runtime}")
+def _check_phone_file(folder: Path, precision: str, engine: str, manifest: Mapping[str, Any]) -> None:
+    """Check that the bundle has the file of a runtime of phones, in this precision."""
+    label = RUNTIMES[engine].label
+    if PHONE_FILES[engine] not in manifest.get("files", {}):
+        raise InputError(f"{folder}: has no file for {label}; export it with --target {engine}")
     if precision != manifest.get("precision"):
         raise InputError(
-            f"{folder}: its file for {PHONE_NAMES[runtime]} is in {manifest.get('precision')}, not {precision}; leave "
+            f"{folder}: its file for {label} is in {manifest.get('precision')}, not {precision}; leave "
             "the precision out"
         )
-    if not is_installed(PACKAGES[runtime]):
-        raise InputError(f"engine: {runtime} is not installed; {install_command(runtime)}, or choose onnxruntime")
 
 
 def openvino_reads(manifest: Mapping[str, Any], precision: str, graph: str) -> bool:

@@ -8,13 +8,10 @@ from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import EXPORT_AGAIN, HASH, MANIFEST, inside, is_plain
 from xcompress.errors import InputError
 from xcompress.files import read_json, sha256_of
+from xcompress.runtimes import GRAPH_FOLDERS
 
 _READ_BY_LOADERS = (
-    "onnx/**/*",
-    "openvino/**/*",
-    "executorch/**/*",
-    "litert/**/*",
-    "coreml/**/*",
+    *(f"{folder}/**/*" for folder in GRAPH_FOLDERS),
     "openvino_model*",
     "tokenizer*.json",
     "*.onnx",
@@ -26,7 +23,7 @@ _READ_BY_LOADERS = (
     "*.py",
 )
 """Files that a loader may open by their names: each must be listed in the manifest."""
-_GRAPH_FOLDERS = ("onnx/", "openvino/", "executorch/", "litert/", "coreml/")
+_GRAPH_FOLDERS = tuple(f"{folder}/" for folder in GRAPH_FOLDERS)
 _CARD = "README.md"
 """The model card: no code reads it, and its owner may edit it."""
 

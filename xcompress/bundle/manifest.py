@@ -8,6 +8,7 @@ from typing import Any
 
 from xcompress.errors import InputError, first_line
 from xcompress.files import check_encoding, leaves_folder, read_json, sha256_of, write_json
+from xcompress.runtimes import RUNTIMES
 from xcompress.tokenizer_file import prefix_problem
 
 MANIFEST = "manifest.json"
@@ -27,7 +28,7 @@ GRAPH_SUFFIXES = (".onnx", ".ort")
 """How the files of graphs end: ONNX, and onnxruntime's own format."""
 FLOAT = ("fp32", "fp16")
 """Precisions whose products are in float32. Their graphs have standard operators in every bundle."""
-TARGETS = ("cpu", "mobile", "wasm", "openvino", "executorch", "litert", "coreml")
+TARGETS = ("cpu", "mobile", "wasm", *RUNTIMES)
 """What a bundle may be exported for."""
 HASH = "sha256"
 """Key of the hash of the manifest's own content; bundles of earlier versions lack it."""
@@ -38,18 +39,8 @@ PUBLISHED = {
 """By `made_from`, the hash of the content of manifests that were released before manifests held it themselves."""
 EXPORT_AGAIN = "export the bundle again, or copy it again"
 
-OPENVINO = "openvino/openvino_model.xml"
-"""The graph in OpenVINO's format, named as sentence-transformers and optimum-intel look for it; weights are in .bin."""
-
-PHONE_FILES = {"executorch": "executorch/model.pte", "litert": "litert/model.tflite"}
-"""By runtime of phones, the file that it opens."""
-PHONE_NAMES = {"executorch": "ExecuTorch", "litert": "LiteRT"}
-"""By runtime of phones, its name in messages and tables."""
-
-COREML = "coreml/model.mlpackage"
-"""The ML program for Core ML, a folder."""
 COREML_NOT_RUN = "not run: Core ML needs macOS or iOS"
-"""What reports say of it."""
+"""What reports say of the ML program for Core ML."""
 
 _UNNAMED_GRAPHS = ("int8", "fp32")
 """Precisions that a manifest without `graphs` may have."""

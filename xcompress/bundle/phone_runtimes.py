@@ -172,10 +172,6 @@ def native_stderr_hidden() -> Iterator[None]:
             os.close(stream)
 
 
-PACKAGES = {"executorch": "executorch", "litert": "ai_edge_litert"}
-"""By runtime, the package that runs its files here."""
-
-
 def open_phone_session(runtime: str, file: Path, threads: int) -> PhoneSession:
     """Open a file in its runtime.
 

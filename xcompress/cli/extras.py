@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires
 
 from xcompress.packages import install_command, is_installed
+from xcompress.runtimes import RUNTIMES
 
 COMMAND_EXTRAS = {"distill": "train", "trim": "train", "export": "export", "bench": "bench"}
 """The extra that a command needs; other commands work with the base install."""
 _EXTRAS = (
     *("train", "export", "bench", "browser", "optimum"),
-    *("openvino", "executorch", "litert", "coreml", "tensorboard", "mteb"),
+    *(*RUNTIMES, "tensorboard", "mteb"),
 )
 """Extras for users, in the order in which they are suggested."""
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}

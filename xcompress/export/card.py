@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
-from xcompress.bundle.manifest import COREML, FLOAT, OPENVINO, PHONE_FILES
+from xcompress.bundle.manifest import FLOAT
 from xcompress.files import megabytes
 from xcompress.printable import code_span, markdown_text, printable, table_cell
+from xcompress.runtimes import COREML, OPENVINO, PHONE_FILES
 
 CARD = "README.md"
 """The card's file in a bundle."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from xcompress.bundle.manifest import FLOAT, PHONE_NAMES
+from xcompress.bundle.manifest import FLOAT
 from xcompress.errors import InputError
+from xcompress.runtimes import RUNTIMES
 
 Precision = Literal["fp32", "fp16", "int8", "int4", "auto"]
 Table = Literal["auto", "int8", "int4"]
@@ -30,12 +31,8 @@ class TargetSettings:
     """Keep the float32 graph in the bundle beside the smaller one."""
     operators: Operators = "onnxruntime"
     """Write int8 with fused operators of onnxruntime, or with those of the ONNX standard alone, for other engines."""
-    openvino: bool = False
-    """Also write OpenVINO's own format."""
-    phone: str | None = None
-    """Also write the file of this runtime of phones."""
-    coreml: bool = False
-    """Also write an ML program for Core ML."""
+    runtime: str | None = None
+    """Also write the file of this runtime."""
     precisions: tuple[str, ...] = ()
     """The only precisions that the target's own format has here; empty: all that ONNX has."""
 
@@ -44,21 +41,19 @@ class TargetSettings:
         settings = ["unit unrolled" if self.recurrence == "unroll" else "unit in a loop"]
         settings += ["ORT format"] if self.ort else []
         settings += ["standard operators"] if self.operators == "standard" else []
-        settings += ["OpenVINO's format"] if self.openvino else []
-        settings += [f"{PHONE_NAMES[self.phone]}'s format"] if self.phone else []
-        settings += ["ML program for Core ML"] if self.coreml else []
+        settings += [f"{RUNTIMES[self.runtime].label}'s format"] if self.runtime else []
         settings.append("float32 graph kept" if self.float32 else "float32 graph left out")
         return ", ".join(settings)
 
 
-TARGETS: dict[Target, TargetSettings] = {
+SETTINGS: dict[Target, TargetSettings] = {
     "cpu": TargetSettings(),
     "mobile": TargetSettings(recurrence="loop", ort=True, float32=False),
     "wasm": TargetSettings(recurrence="loop", float32=False),
-    "openvino": TargetSettings(float32=False, operators="standard", openvino=True),
-    "executorch": TargetSettings(recurrence="loop", float32=False, phone="executorch", precisions=("int8", "fp32")),
-    "litert": TargetSettings(recurrence="loop", float32=False, phone="litert", precisions=("int8", "fp32")),
-    "coreml": TargetSettings(recurrence="loop", float32=False, coreml=True, precisions=("int8", "fp16")),
+    "openvino": TargetSettings(float32=False, operators="standard", runtime="openvino"),
+    "executorch": TargetSettings(recurrence="loop", float32=False, runtime="executorch", precisions=("int8", "fp32")),
+    "litert": TargetSettings(recurrence="loop", float32=False, runtime="litert", precisions=("int8", "fp32")),
+    "coreml": TargetSettings(recurrence="loop", float32=False, runtime="coreml", precisions=("int8", "fp16")),
 }
 
 
@@ -147,7 +142,7 @@ class ExportConfig:
         if settings.operators == "standard" and self.precision == "int4":
             cause = "operators: standard" if self.operators else f"target: {self.target}"
             raise InputError(f"{cause} needs precision int8, not int4; for a smaller file add --table int4")
-        if settings.openvino and settings.operators != "standard":
+        if settings.runtime == "openvino" and settings.operators != "standard":
             raise InputError(
                 "operators: OpenVINO does not read those of onnxruntime; leave out operators or the target"
             )
@@ -161,7 +156,7 @@ class ExportConfig:
 
     def settings(self) -> TargetSettings:
         """Return the target's settings, with the options that are set in their place."""
-        defaults = TARGETS[self.target]
+        defaults = SETTINGS[self.target]
         ort = defaults.ort and self.precision != "int4" if self.ort is None else self.ort
         recurrence, operators = self.recurrence or defaults.recurrence, self.operators or defaults.operators
         return replace(defaults, recurrence=recurrence, ort=ort, operators=operators)

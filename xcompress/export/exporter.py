@@ -10,15 +10,7 @@ from typing import Any
 import xcompress
 from xcompress import console
 from xcompress.bundle.engines import OpenVinoSession, Session
-from xcompress.bundle.manifest import (
-    COREML,
-    COREML_NOT_RUN,
-    FLOAT,
-    GRAPHS,
-    OPENVINO,
-    PHONE_FILES,
-    PHONE_NAMES,
-)
+from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT, GRAPHS
 from xcompress.bundle.phone_runtimes import open_phone_session
 from xcompress.bundle.sentencepiece_model import count_equal, write_sentencepiece
 from xcompress.errors import InputError
@@ -56,14 +48,8 @@ from xcompress.files import (
 from xcompress.machine import installed_versions
 from xcompress.modeling.student import encode, token_ids
 from xcompress.packages import require_package
+from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
 
-NEEDED = {
-    "openvino": ("openvino",),
-    "executorch": ("executorch",),
-    "litert": ("ai_edge_litert", "litert_torch"),
-    "coreml": ("coremltools",),
-}
-"""By target, the packages that write and verify its file; the extra that installs them has the name of the target."""
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
 
@@ -99,8 +85,9 @@ def export(
             f"recurrences: {recurrences} requested, but the student has {model.recurrences}; choose 1 to "
             f"{model.recurrences}"
         )
-    for package in NEEDED.get(config.target, ()):
-        require_package(package, config.target, f"target: {config.target}")
+    if runtime := config.settings().runtime:
+        for package in filter(None, (RUNTIMES[runtime].run_by, RUNTIMES[runtime].written_by)):
+            require_package(package, runtime, f"target: {config.target}")
     target = model.bundle_folder(recurrences) if output is None else output
     target = prepare_target(target)
     texts = [sha256_of(path) for path in config.text if path.is_file()]
@@ -185,13 +172,13 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
     after = graded_scores(candidate.open(), languages) if after is None else after
     job.check_gate(after, tuple if job.precision in FLOAT else candidate.costs)
     manifest["graded"] = {"before": before, "after": after}
-    if config.settings().openvino:
-        parity["openvino"], manifest["graded"]["openvino"] = job.write_and_verify_openvino()
-    if phone := config.settings().phone:
-        parity[phone], manifest["graded"][phone] = job.write_and_verify_phone(phone)
-        manifest["phone_tokenizer"] = write_phone_tokenizer(folder / PHONE_FILES[phone], prepared, text)
-    if config.settings().coreml:
+    runtime = config.settings().runtime
+    if runtime == "coreml":
         manifest["coreml"] = job.write_and_check_coreml()
+    elif runtime:
+        parity[runtime], manifest["graded"][runtime] = job.write_and_verify_for(runtime)
+    if runtime in PHONE_FILES:
+        manifest["phone_tokenizer"] = write_phone_tokenizer(folder / PHONE_FILES[runtime], prepared, text)
     manifest |= {"graphs": job.graphs_to_open(), "parity": parity, "precision": job.precision}
     write_bundle(folder, student, prepared.tokenizer, source, made_from, manifest)
 
@@ -292,35 +279,22 @@ class _Job:
             measured = self._verify(write_ort(file), precision, f"{precision} checked in ORT format")
         return measured
 
-    def write_and_verify_openvino(self) -> tuple[dict[str, Any], dict[str, float]]:
-        """Write the default graph in OpenVINO's format, and compare it there with PyTorch.
+    def write_and_verify_for(self, runtime: str) -> tuple[dict[str, Any], dict[str, float]]:
+        """Write the file of a runtime, and compare it there with PyTorch.
 
         :returns: the measurements, and scores on the graded pairs.
         :raises GateError: when the file is too far from PyTorch, or loses more than the gate allows.
         """
-        file = write_openvino(self.folder / GRAPHS[self.precision], self.folder / OPENVINO)
-        session = OpenVinoSession(file, 0, exact=self.precision in FLOAT)
-        return self._verify_and_score(session, "OpenVINO")
-
-    def write_and_verify_phone(self, runtime: str) -> tuple[dict[str, Any], dict[str, float]]:
-        """Write the file of a runtime of phones, and compare it there with PyTorch.
-
-        :returns: the measurements, and scores on the graded pairs.
-        :raises GateError: when the file is too far from PyTorch, or loses more than the gate allows.
-        """
-        file = self.folder / PHONE_FILES[runtime]
-        console.say(f"writing {PHONE_FILES[runtime]}")
-        write = write_litert if runtime == "litert" else write_executorch
-        write(self.prepared.student, file, quantize=self.precision == "int8", fold=self.fold)
-        session = open_phone_session(runtime, file, 0)
-        return self._verify_and_score(session, PHONE_NAMES[runtime])
-
-    def _verify_and_score(self, session: Session, engine: str) -> tuple[dict[str, Any], dict[str, float]]:
-        """Compare a file of another engine with PyTorch, and check the gate there.
-
-        :param engine: its name, for the progress bar.
-        """
-        measured = self._verify(session, self.precision, f"checked in {engine}")
+        file = self.folder / RUNTIMES[runtime].file
+        if runtime == "openvino":
+            write_openvino(self.folder / GRAPHS[self.precision], file)
+            session: Session = OpenVinoSession(file, 0, exact=self.precision in FLOAT)
+        else:
+            console.say(f"writing {RUNTIMES[runtime].file}")
+            write = write_litert if runtime == "litert" else write_executorch
+            write(self.prepared.student, file, quantize=self.precision == "int8", fold=self.fold)
+            session = open_phone_session(runtime, file, 0)
+        measured = self._verify(session, self.precision, f"checked in {RUNTIMES[runtime].label}")
         scores = graded_scores(GraphEncoder(self.prepared, session), self.languages)
         self.check_gate(scores)
         return measured, scores

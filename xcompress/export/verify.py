@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.bundle.engines import OpenVinoSession, Session
-from xcompress.bundle.manifest import PHONE_NAMES
 from xcompress.bundle.phone_runtimes import PhoneSession
 from xcompress.errors import GateError, InputError
 from xcompress.export.text import interleave, packaged_text, take_evenly
 from xcompress.metrics import Vectors, cosine_matrix, cosines, unit_length
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
+from xcompress.runtimes import RUNTIMES
 
 SHAPES = ((1, 1), (1, 7), (8, 33), (32, 128))
 """(batch, tokens) of test batches; their first row is full, the last half full."""
@@ -362,7 +362,7 @@ def _name(graph: Graph) -> str:
     if isinstance(graph, Path):
         return f"{graph.parent.name}/{graph.name}"
     if isinstance(graph, PhoneSession):
-        return f"the file in {PHONE_NAMES[graph.runtime]}"
+        return f"the file in {RUNTIMES[graph.runtime].label}"
     return "the graph in OpenVINO" if isinstance(graph, OpenVinoSession) else "the graph"
 
 

@@ -22,10 +22,11 @@ from mteb.models.model_meta import ScoringFunction
 
 from xcompress.bundle.encoder import Encoder, choose_graph
 from xcompress.bundle.integrity import external_files
-from xcompress.bundle.manifest import HASH, PHONE_FILES
+from xcompress.bundle.manifest import HASH
 from xcompress.bundle.released import DEFAULT
 from xcompress.errors import InputError, first_line
 from xcompress.metrics import Vectors, cosine_matrix, cosines
+from xcompress.runtimes import PHONE_FILES
 
 ORGANISATION = "xcompress"
 """In front of the names of released models and folders, as mteb names models `organisation/model`."""

@@ -8,14 +8,14 @@ from pathlib import Path
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import read_json
+from xcompress.runtimes import GRAPH_FOLDERS
 
 OFFLINE_RECIPE = "recipes/minilm_ru3.yaml"
 SECONDS = 15.0
 """How long the hub may take to answer."""
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py", "1_Pooling/*"]
 """Python files are only read where a recipe sets `trust_remote_code`."""
-_GRAPHS = ["*.onnx", "onnx/*", "openvino/*", "executorch/*", "litert/*", "coreml/*"]
-SKIPPED = [*_GRAPHS, "*.bin", "*.msgpack", "*.h5"]
+SKIPPED = ["*.onnx", *(f"{folder}/*" for folder in GRAPH_FOLDERS), "*.bin", "*.msgpack", "*.h5"]
 
 
 def from_hub(reference: str) -> Path:

@@ -20,6 +20,7 @@ from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import is_student
 from xcompress.modeling.st_folder import is_lowercased
 from xcompress.modeling.student import Student
+from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts
 from xcompress.tokenizer_file import prefix_problem, read_tokenizer
@@ -39,7 +40,6 @@ _OTHER_VOCABULARIES = {
 }
 """Other formats of the vocabulary, which would contradict tokenizer.json."""
 _OTHER_WEIGHTS = {".bin", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".safetensors", ".gguf", ".tflite"}
-_OTHER_FORMATS = {"onnx", "openvino", "coreml", "executorch", "litert"}
 _MAX_ID = 2**32
 _MAX_FIXED_PADDING = 1000
 """Padding keeps its id up to this one, as that keeps the tokens in front of it, too."""
@@ -384,7 +384,7 @@ def _outdated_name(file: Path, model: _ModelFolder) -> str | None:
     place = model.encoder if file.is_relative_to(model.encoder) else model.folder
     first, *rest = file.relative_to(place).parts
     if rest:
-        is_outdated = first in _OTHER_FORMATS
+        is_outdated = first in GRAPH_FOLDERS
     else:
         is_weights = file.suffix in _OTHER_WEIGHTS or first.endswith(".safetensors.index.json")
         is_second_tokenizer = first == "tokenizer.json" and place != model.encoder

@@ -20,20 +20,17 @@ from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
 from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import (
-    COREML,
     COREML_NOT_RUN,
-    PHONE_FILES,
-    PHONE_NAMES,
     graphs_of,
     inside,
     list_files,
     read_manifest,
     write_manifest,
 )
-from xcompress.bundle.phone_runtimes import PACKAGES
 from xcompress.errors import InputError, XCompressError, first_line
 from xcompress.files import whole_folder
 from xcompress.packages import install_command, is_installed
+from xcompress.runtimes import COREML, ENGINES
 
 ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
@@ -154,18 +151,16 @@ def phone_subjects(subject: Subject) -> list[Subject]:
     manifest = read_manifest(folder)
     if subject.precision != manifest.get("precision"):
         return []
-    runtimes = [
-        name for name, file in PHONE_FILES.items() if (folder / file).is_file() and is_installed(PACKAGES[name])
-    ]
     onnx = f", ONNX {subject.precision}"
     return [
         replace(
             subject,
-            name=f"{subject.name.removesuffix(onnx)}, {PHONE_NAMES[name]} {subject.precision}",
-            kind=name,  # type: ignore[arg-type]
-            weights=(folder / PHONE_FILES[name],),
+            name=f"{subject.name.removesuffix(onnx)}, {runtime.label} {subject.precision}",
+            kind=runtime.name,  # type: ignore[arg-type]
+            weights=(folder / runtime.file,),
         )
-        for name in runtimes
+        for runtime in ENGINES.values()
+        if runtime.of_phones and (folder / runtime.file).is_file() and is_installed(runtime.run_by)
     ]
 
 

@@ -40,6 +40,7 @@ RUNNER = (
     "packages.py",
     "printable.py",
     "python_process.py",
+    "runtimes.py",
     "tokenizer_file.py",
     "bundle/__init__.py",
     "bundle/cached.py",
