@@ -44,7 +44,8 @@ from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.split import split
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import draw
-from xcompress.distillation.data.targets import SIDES, Sentences, VectorTable
+from xcompress.distillation.data.labels import VectorTable
+from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import Vectors, VectorStore
 from xcompress.files import size_of
@@ -141,10 +142,10 @@ def find_vectors(folder: Path, count: int) -> VectorTable:
 def read_vectors(folder: Path, count: int) -> None:
     """Find the vectors, and read those of random pairs."""
     table = find_vectors(folder, count)
-    targets, generator = [table.targets(side) for side in SIDES], np.random.default_rng(1)
+    labels, generator = [table.labels(side) for side in SIDES], np.random.default_rng(1)
     for _ in range(BATCHES):
-        rows = generator.integers(0, len(targets[0]), BATCH).tolist()
-        for side in targets:
+        rows = generator.integers(0, len(labels[0]), BATCH).tolist()
+        for side in labels:
             side.take(rows)
 
 

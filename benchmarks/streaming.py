@@ -2,7 +2,7 @@
 
     python benchmarks/streaming.py [--pairs 5000000] [--batches 20000] [--folder FOLDER]
 
-Writes synthetic pairs, their tokens and random float16 targets to files in a temporary folder (about 6 GB), then draws
+Writes synthetic pairs, their tokens and random float16 labels to files in a temporary folder (about 6 GB), then draws
 batches from all of them as a training stage does. Prints the growth of resident memory after each step: in total, and
 without pages of mapped files, which the system takes back when memory is short.
 """
@@ -24,7 +24,8 @@ from xcompress.console import bar, table
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import PairBatches, SeededRandomSampler, draw
-from xcompress.distillation.data.targets import Sentences, VectorTargets, distinct
+from xcompress.distillation.data.labels import VectorLabels
+from xcompress.distillation.data.sentences import Sentences, distinct
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vector_file import VectorFile
 from xcompress.distillation.teachers.vectors import Vectors
@@ -54,7 +55,7 @@ def tokenizer() -> Tokenizer:
     return word_tokenizer
 
 
-def write_targets(folder: Path, count: int) -> Vectors:
+def write_labels(folder: Path, count: int) -> Vectors:
     """Write random vectors in the format of the teacher's."""
     generator = np.random.default_rng(1)
     block = generator.normal(size=(min(CHUNK, count), WIDTH)).astype(np.float16)
@@ -119,9 +120,9 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     done(f"{len(texts):,} distinct sentences found")
     write_tokens(folder / "tokens", pairs, rows, tokenizer(), config)
     done("both sides tokenised")
-    goal = VectorTargets(write_targets(folder / "goals", len(texts)), places)
-    loader = PairBatches(folder / "tokens", {"teacher_sources": goal}, pad_token_id=0, rows=np.arange(len(rows)))
-    done("targets written")
+    labels = VectorLabels(write_labels(folder / "labels", len(texts)), places)
+    loader = PairBatches(folder / "tokens", {"teacher_sources": labels}, pad_token_id=0, rows=np.arange(len(rows)))
+    done("labels written")
     order = iter(SeededRandomSampler(len(loader), seed=1))
     with bar("batches", batches) as ticker:
         for _ in range(batches):

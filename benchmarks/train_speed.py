@@ -4,7 +4,7 @@
     python benchmarks/train_speed.py RUN --profile [--steps 60] [--batch-size PAIRS]
 
 RUN is a run folder of `xcompress distill` whose recipe has a stage with the objective `teacher`. Both start from the
-untrained student of that run; the targets of both sides are the teacher's vectors of the English sentences (eq. 6).
+untrained student of that run; the labels of both sides are the teacher's vectors of the English sentences (eq. 6).
 sentence-transformers trains as its documentation on multilingual models says: SentenceTransformerTrainer, MSELoss on
 (English, translation, label), AdamW, its own collator. It is also timed with `bf16=True`, which that documentation does
 not set on a CPU. Each training has a fresh process. Speeds are those of the steps after the first quarter: what
@@ -42,8 +42,8 @@ from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches
 from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.labels import VectorLabels
 from xcompress.distillation.data.monolingual import Monolingual
-from xcompress.distillation.data.targets import VectorTargets
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.hardware import has_bf16
 from xcompress.distillation.initialization import initial_student
@@ -84,15 +84,15 @@ AfterStep = Callable[[], None]
 
 @dataclass(frozen=True)
 class Task:
-    """The student, the pairs and the targets that both libraries train on."""
+    """The student, the pairs and the labels that both libraries train on."""
 
     start: Path
     """Folder of the untrained student."""
     pairs: Sequence[Pair]
-    targets: VectorTargets
+    labels: VectorLabels
     """The teacher's vectors of the English sides."""
     held_out: Sequence[Pair]
-    held_out_targets: np.ndarray
+    held_out_labels: np.ndarray
     stage: Stage
 
 
@@ -106,7 +106,7 @@ class Result:
 
 
 def prepare(run_folder: Path, steps: int, batch_size: int | None, folder: Path) -> Task:
-    """Draw the pairs, compute the targets, and save the untrained student.
+    """Draw the pairs, compute the labels, and save the untrained student.
 
     :param batch_size: pairs of a batch; by default those of the recipe.
     """
@@ -133,14 +133,14 @@ def prepare(run_folder: Path, steps: int, batch_size: int | None, folder: Path) 
         )
     assert data.teacher is not None  # the stage learns from one
     pairs = [data.train[int(row)] for row in data.rows[name]]
-    targets = data.teacher.sources.targets(name)
+    labels = data.teacher.sources.labels(name)
     held_out = data.held_out
-    held_out_targets = data.teacher.of_text([pair.source for pair in held_out])
+    held_out_labels = data.teacher.of_text([pair.source for pair in held_out])
     assistant, tokenizer = Student.load(run_folder / "start")
     student = initial_student(assistant, recipe.student, np.load(run_folder / "start" / TOKEN_COUNTS))
     (folder / "start").mkdir()
     student.save(folder / "start", tokenizer)
-    return Task(folder / "start", pairs, targets, held_out, held_out_targets, stage)
+    return Task(folder / "start", pairs, labels, held_out, held_out_labels, stage)
 
 
 def train_ours(task: Task, work: Path, after_step: AfterStep) -> Student:
@@ -152,7 +152,7 @@ def train_ours(task: Task, work: Path, after_step: AfterStep) -> Student:
     student, tokenizer = Student.load(task.start)
     rows = np.arange(len(task.pairs))
     write_tokens(work / "tokens", task.pairs, rows, tokenizer, student.config)
-    batches = PairBatches(work / "tokens", {"teacher_sources": task.targets}, student.config.pad_token_id, rows)
+    batches = PairBatches(work / "tokens", {"teacher_sources": task.labels}, student.config.pad_token_id, rows)
     model = SentenceVectors(student, task.stage)
     feeds = BatchesByKind({"translations": batches})
     job = Job("ours", task.stage, work, SEED, has_bf16())
@@ -198,7 +198,7 @@ def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = Fal
     columns = {
         "english": [pair.source for pair in task.pairs],
         "non_english": [pair.target for pair in task.pairs],
-        "label": list(task.targets.take(range(len(task.pairs)))),
+        "label": list(task.labels.take(range(len(task.pairs)))),
     }
     trainer = SentenceTransformerTrainer(
         model=model,
@@ -228,7 +228,7 @@ def held_out_loss(task: Task, student: Student) -> float:
         encode(student, tokenizer, [getattr(pair, side) for pair in task.held_out]) for side in ("source", "target")
     )
     vectors = [torch.from_numpy(side) for side in sides]
-    return teacher_loss(torch.from_numpy(task.held_out_targets), *vectors).item()
+    return teacher_loss(torch.from_numpy(task.held_out_labels), *vectors).item()
 
 
 def train_once(name: str, task: Task) -> tuple[float, float]:

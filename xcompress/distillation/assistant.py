@@ -17,7 +17,7 @@ from xcompress.bundle.released import RELEASED
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.distillation.data.corpus import Corpus
-from xcompress.distillation.data.targets import SIDES, Sentences
+from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.initialization import (
     least_squares_head,

@@ -1,4 +1,4 @@
-"""Initial weights: principal axes of targets, a least-squares head, the student's layers, and an SVD of embeddings."""
+"""Initial weights: principal axes of vectors, a least-squares head, the student's layers, and an SVD of embeddings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,8 +27,8 @@ A LayerNorm leaves one direction without variance; what is there is rounding noi
 BOTTLENECK = ("embeddings.word.weight", "embeddings.projection.weight")
 
 
-def axes_of_targets(vectors: NDArray[np.floating], width: int, key: str = "widths: pca") -> NDArray[np.float32]:
-    """Return the principal axes of target vectors, (width, D).
+def axes_of_vectors(vectors: NDArray[np.floating], width: int, key: str = "widths: pca") -> NDArray[np.float32]:
+    """Return the principal axes of a teacher's vectors, (width, D).
 
     :param vectors: (N, D).
     :param key: the recipe key that asks for it, for error messages.
@@ -44,15 +44,15 @@ def axes_of_targets(vectors: NDArray[np.floating], width: int, key: str = "width
     return principal_axes([vectors], width)
 
 
-def least_squares_head(vectors: NDArray[np.float32], targets: NDArray[np.float32]) -> nn.Linear:
+def least_squares_head(vectors: NDArray[np.float32], labels: NDArray[np.float32]) -> nn.Linear:
     """Fit W, b that minimise the sum over i of |W x_i + b - y_i|^2.
 
     :param vectors: pooled vectors x of the assistant, (N, H), not normalised.
-    :param targets: teacher vectors y of the same sentences, (N, D).
+    :param labels: teacher vectors y of the same sentences, (N, D).
     """
     design = np.hstack([vectors, np.ones((len(vectors), 1), dtype=np.float32)]).astype(np.float64)
-    solution = np.linalg.lstsq(design, targets.astype(np.float64), rcond=RCOND)[0]
-    head = nn.Linear(vectors.shape[1], targets.shape[1])
+    solution = np.linalg.lstsq(design, labels.astype(np.float64), rcond=RCOND)[0]
+    head = nn.Linear(vectors.shape[1], labels.shape[1])
     head.load_state_dict({"weight": torch.tensor(solution[:-1].T), "bias": torch.tensor(solution[-1])})
     return head
 
@@ -183,8 +183,8 @@ def embedding_errors(
     ids = token_ids(tokenizer, texts, student.config)
     for start in range(0, len(ids), TEXTS_AT_ONCE):
         input_ids, mask = pad(ids[start : start + TEXTS_AT_ONCE], student.config.pad_token_id)
-        target = assistant.embeddings(input_ids)
+        of_assistant = assistant.embeddings(input_ids)
         for name, embeddings in (("start", student.embeddings), ("random", random)):
-            sums[name] += float(embedding_loss(target, embeddings(input_ids), mask)) * int(mask.sum())
+            sums[name] += float(embedding_loss(of_assistant, embeddings(input_ids), mask)) * int(mask.sum())
         tokens += int(mask.sum())
     return {name: of_tokens / tokens for name, of_tokens in sums.items()}

@@ -14,7 +14,7 @@ from xcompress.console import say, table
 from xcompress.corpus.build import TRAIN, corpus_file
 from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
-from xcompress.distillation.data.targets import SIDES
+from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, has_bf16
 from xcompress.distillation.run_folder import STEP, flatten

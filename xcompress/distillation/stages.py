@@ -12,6 +12,7 @@ from torch import nn
 from transformers import set_seed
 
 from xcompress import __version__
+from xcompress.corpus.columns import Rows
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.collapse import check_weights
@@ -19,8 +20,9 @@ from xcompress.distillation.data.batches import BatchesByKind, PairBatches, Word
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.groups import Groups
 from xcompress.distillation.data.labelled import Labelled
+from xcompress.distillation.data.labels import Labels, LiveLabels, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
-from xcompress.distillation.data.targets import SIDES, LiveTargets, Rows, Sentences, Targets, VectorTable
+from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import tokens_step
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.hardware import fast_inference, has_bf16
@@ -38,7 +40,7 @@ from xcompress.distillation.losses.stage import (
     after_step,
     embedding_loss,
     sentence_loss,
-    word_targets,
+    word_labels,
 )
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.ensemble import Encoders
@@ -200,7 +202,7 @@ def _build_training(run: Run, inputs: StageInputs, work: Path, folder: Path) -> 
     if stage.train == "embeddings":
         facts["embedding_error_before"] = _embedding_errors(inputs, model, tokenizer, data)
 
-    # Tokenise the pairs and open their targets. Then add what is trained beside the model, which draws random weights.
+    # Tokenise the pairs and open their labels. Then add what is trained beside the model, which draws random weights.
     batches = BatchesByKind(
         {kind: _open_batches(run, inputs, kind, model, tokenizer, data) for kind in stage.pairs_in_step}
     )
@@ -277,12 +279,12 @@ def _load_model(inputs: StageInputs, data: TrainingData) -> tuple[Student, Token
     if student.head and stack != tuple(range(1, assistant.config.depth + 1)) and data.teacher:
         # The assistant's head is fitted to the output of its own layers, one after the other.
         texts = [getattr(pair, side) for side in SIDES for pair in data.fit_pairs]
-        targets = np.tile(data.teacher.of_text([pair.source for pair in data.fit_pairs]), (len(SIDES), 1))
+        labels = np.tile(data.teacher.of_text([pair.source for pair in data.fit_pairs]), (len(SIDES), 1))
         # A small corpus is drawn several times over, and languages share English sentences: encode each text once.
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         distinct = student_encoder("student before training", without_head(student), tokenizer)(list(places))
         vectors = distinct[[places[text] for text in texts]]
-        fitted = with_head(without_head(student), least_squares_head(vectors, targets))
+        fitted = with_head(without_head(student), least_squares_head(vectors, labels))
         student.load_state_dict(fitted.state_dict())
     return student, tokenizer
 
@@ -298,7 +300,7 @@ class StagePairs:
     """The row of each pair that the stage reads, in the order of the training, (N,)."""
     rows_of_stages: Sequence[Rows]
     """Those of all stages, which share the tokens."""
-    labels: Mapping[str, Targets]
+    labels: Mapping[str, Labels]
     words: WordLabels | None = None
 
 
@@ -321,7 +323,7 @@ def _open_batches(
             labelled = inputs.labelled.kinds[kind]
             every = [np.arange(len(labelled.pairs))]
             rows = draw(every, count, inputs.seed)
-            read = StagePairs(inputs.labelled.key, labelled.pairs, rows, every, labelled.targets(rows))
+            read = StagePairs(inputs.labelled.key, labelled.pairs, rows, every, labelled.labels(rows))
     folder, tokenised = tokens_step(
         run, f"tokens_{kind}", read.step_key, read.pairs, read.rows_of_stages, tokenizer, model.config
     )
@@ -342,40 +344,40 @@ def _translations(inputs: StageInputs, data: TrainingData, tokenizer: Tokenizer)
         data.train,
         data.rows[name],
         [*data.rows.values()],
-        _vector_targets(inputs, data),
-        word_targets(name, inputs.stage, tokenizer, inputs.seed),
+        _vector_labels(inputs, data),
+        word_labels(name, inputs.stage, tokenizer, inputs.seed),
     )
 
 
 def _monolingual(inputs: StageInputs, data: TrainingData) -> StagePairs:
     assert data.teacher is not None  # checked when the recipe was loaded
     name, pairs, rows = inputs.name, inputs.monolingual.pairs, data.monolingual_rows[inputs.name]
-    targets: dict[str, Targets]
+    labels: dict[str, Labels]
     if inputs.has_live_teacher:
-        targets = {f"teacher_{side}s": _live_targets(inputs, data, Sentences(pairs, side, rows)) for side in SIDES}
+        labels = {f"teacher_{side}s": _live_labels(inputs, data, Sentences(pairs, side, rows)) for side in SIDES}
     else:
         table = data.teacher.monolingual()
-        targets = {f"teacher_{side}s": table.targets(f"{name} {side}") for side in SIDES}
-    return StagePairs(inputs.monolingual.key, pairs, rows, [*data.monolingual_rows.values()], targets)
+        labels = {f"teacher_{side}s": table.labels(f"{name} {side}") for side in SIDES}
+    return StagePairs(inputs.monolingual.key, pairs, rows, [*data.monolingual_rows.values()], labels)
 
 
-def _live_targets(inputs: StageInputs, data: TrainingData, texts: Sequence[str]) -> LiveTargets:
+def _live_labels(inputs: StageInputs, data: TrainingData, texts: Sequence[str]) -> LiveLabels:
     """Return the teacher's vectors of texts, to be computed when they are read."""
     assert data.teacher is not None  # checked when the recipe was loaded
-    return LiveTargets(texts, inputs.live_teacher, data.teacher.sources.transform)
+    return LiveLabels(texts, inputs.live_teacher, data.teacher.sources.transform)
 
 
-def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, Targets]:
+def _vector_labels(inputs: StageInputs, data: TrainingData) -> dict[str, Labels]:
     """Return the vectors that the translations of the stage learn, by name."""
-    name, stage, targets = inputs.name, inputs.stage, dict[str, Targets]()
+    name, stage, labels = inputs.name, inputs.stage, dict[str, Labels]()
     if inputs.has_live_teacher:
         for side in stage.teacher_sides:
-            targets[f"teacher_{side}s"] = _live_targets(inputs, data, data.sentences(name, side))
+            labels[f"teacher_{side}s"] = _live_labels(inputs, data, data.sentences(name, side))
     elif data.teacher:
         if "source" in stage.teacher_sides:
-            targets["teacher_sources"] = data.teacher.sources.targets(name)
+            labels["teacher_sources"] = data.teacher.sources.labels(name)
         if "target" in stage.teacher_sides:
-            targets["teacher_targets"] = data.teacher.targets().targets(name)
+            labels["teacher_targets"] = data.teacher.targets().labels(name)
     if "assistant" in stage.objectives:
         if data.assistant and inputs.frozen_assistant:
             table = data.assistant()
@@ -389,9 +391,9 @@ def _vector_targets(inputs: StageInputs, data: TrainingData) -> dict[str, Target
             )
             groups = {f"{name} {side}": data.sentences(name, side) for side in SIDES}
             table = VectorTable.compute(groups, encode, inputs.store.folder)
-        targets["assistant_sources"] = table.targets(f"{name} source")
-        targets["assistant_targets"] = table.targets(f"{name} target")
-    return targets
+        labels["assistant_sources"] = table.labels(f"{name} source")
+        labels["assistant_targets"] = table.labels(f"{name} target")
+    return labels
 
 
 def _scoring(inputs: StageInputs, model: Student, tokenizer: Tokenizer, data: TrainingData) -> Scoring | None:

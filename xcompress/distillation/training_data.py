@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 
 from xcompress.bundle.released import RELEASED
 from xcompress.console import say, warn
+from xcompress.corpus.columns import Rows
 from xcompress.corpus.graded import GradedSet, read_folder
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
+from xcompress.distillation.data.labels import VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
-from xcompress.distillation.data.targets import SIDES, Rows, Sentences, Side, VectorTable
+from xcompress.distillation.data.sentences import SIDES, Sentences, Side
 from xcompress.distillation.dev import DevSet
-from xcompress.distillation.initialization import axes_of_targets, least_squares_head
+from xcompress.distillation.initialization import axes_of_vectors, least_squares_head
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
@@ -232,7 +234,7 @@ def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize
     """Project vectors that are wider than `width` on their principal axes."""
     if table.vectors.shape[1] == width:
         return table
-    return _mapped(table, axes_of_targets(table.by_text(FIT)(fit_texts), width, key), normalize)
+    return _mapped(table, axes_of_vectors(table.by_text(FIT)(fit_texts), width, key), normalize)
 
 
 def _center(table: VectorTable, fit_texts: Sequence[str], normalize: bool) -> VectorTable:

@@ -13,7 +13,7 @@ from xcompress.distillation.data.batches import (
     SeededRandomSampler,
     draw,
 )
-from xcompress.distillation.data.targets import ScalarTargets, VectorTargets
+from xcompress.distillation.data.labels import ScalarLabels, VectorLabels
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import Vectors, student_encoder
 from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
@@ -31,8 +31,8 @@ LANGUAGES = [np.arange(20), np.array([20])]
 def batches(folder: Path, rows: list[int]) -> PairBatches:
     write_tokens(folder / "tokens", PAIRS, np.array(rows), make_tokenizer(), CONFIG)
     vectors = Vectors(np.arange(6, dtype=np.float16).reshape(2, 3))
-    goals = {"teacher_sources": VectorTargets(vectors, np.array([1, 0, 1]))}
-    return PairBatches(folder / "tokens", goals, pad_token_id=1, rows=np.arange(len(rows)))
+    labels = {"teacher_sources": VectorLabels(vectors, np.array([1, 0, 1]))}
+    return PairBatches(folder / "tokens", labels, pad_token_id=1, rows=np.arange(len(rows)))
 
 
 class Numbers:
@@ -79,7 +79,7 @@ def test_a_draw_depends_on_the_seed_alone() -> None:
     assert first == again != other
 
 
-def test_a_batch_holds_sources_first_then_targets_with_their_goals(tmp_path: Path) -> None:
+def test_a_batch_holds_sources_first_then_targets_with_their_labels(tmp_path: Path) -> None:
     made = batches(tmp_path, [0, 1, 2])
     batch = made([0, 1])
     assert batch["input_ids"].shape == batch["attention_mask"].shape == (4, 8)
@@ -89,7 +89,7 @@ def test_a_batch_holds_sources_first_then_targets_with_their_goals(tmp_path: Pat
 
 
 def test_a_batch_has_the_tokens_of_its_pairs_wherever_these_are_in_the_files(tmp_path: Path) -> None:
-    folder, labels = tmp_path / "tokens", {"teacher_sources": ScalarTargets(np.arange(4, dtype=np.float32))}
+    folder, labels = tmp_path / "tokens", {"teacher_sources": ScalarLabels(np.arange(4, dtype=np.float32))}
     write_tokens(folder, PAIRS, np.arange(3), make_tokenizer(), CONFIG)
     made = PairBatches(folder, labels, pad_token_id=1, rows=np.array([2, 0, 0, 1]))
     batch, texts = made([3, 0]), [PAIRS[1].source, PAIRS[2].source, PAIRS[1].target, PAIRS[2].target]

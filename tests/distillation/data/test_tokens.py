@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.student import CONFIG, make_tokenizer
+from xcompress.corpus.columns import Rows
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data import tokens
-from xcompress.distillation.data.targets import Rows
 from xcompress.distillation.data.tokens import TokenFile, join_tokens, tokens_step, write_tokens
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.modeling.student import StudentConfig, token_ids

@@ -6,9 +6,9 @@ import pytest
 
 from tests.helpers.recipe import small_recipe
 from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.labels import VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
-from xcompress.distillation.data.targets import VectorTable
-from xcompress.distillation.initialization import axes_of_targets
+from xcompress.distillation.initialization import axes_of_vectors
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.stages import plan_text_stages
@@ -124,11 +124,11 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: R
         data = prepare_training_data(again, corpus, Monolingual(), stages, encoders, store, width=32)
         targets = list(data.sentences("contrast", "target"))
         assert data.teacher and encoders.teacher
-        goals = data.teacher.targets().targets("contrast").take(range(len(targets)))
+        labels = data.teacher.targets().labels("contrast").take(range(len(targets)))
         expected = data.teacher.sources.transform(encoders.teacher.load()(targets))
-        np.testing.assert_allclose(goals, expected, atol=3e-3)
+        np.testing.assert_allclose(labels, expected, atol=3e-3)
     before, after = (
-        np.square(encode(*Student.load(folder / name), targets) - goals).sum(1).mean()
+        np.square(encode(*Student.load(folder / name), targets) - labels).sum(1).mean()
         for name in ("3-imitation", "student")
     )
     assert after < before
@@ -139,6 +139,6 @@ def test_the_dimension_of_a_table_is_that_of_its_transformed_vectors(tmp_path: P
     groups = {"all": [str(row) for row in range(30)]}
     table = VectorTable.compute(groups, lambda texts: Vectors(vectors.astype(np.float16)), tmp_path)
     assert table.dimension == 8
-    axes = axes_of_targets(vectors, 5)
+    axes = axes_of_vectors(vectors, 5)
     table = replace(table, transform=lambda rows: rows @ axes.T)
-    assert table.dimension == table.targets("all").take([0]).shape[1] == 5
+    assert table.dimension == table.labels("all").take([0]).shape[1] == 5

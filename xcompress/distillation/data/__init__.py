@@ -1,1 +1,1 @@
-"""What a training step reads: batches of token ids with their targets."""
+"""What a training step reads: batches of token ids with their labels."""

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from xcompress.corpus.columns import Rows
+from xcompress.distillation.data.labels import Labels
 from xcompress.distillation.data.masking import MaskingConfig, choose_words, label_distributions, mask_words
-from xcompress.distillation.data.targets import Rows, Targets
 from xcompress.distillation.data.tokens import Ids, TokenFile
 from xcompress.modeling.packing import token_positions
 from xcompress.modeling.student import pad_joined
@@ -72,7 +73,7 @@ class PairBatches:
     def __init__(
         self,
         folder: Path,
-        labels: Mapping[str, Targets],
+        labels: Mapping[str, Labels],
         pad_token_id: int,
         rows: Rows,
         word_labels: WordLabels | None = None,
@@ -80,7 +81,7 @@ class PairBatches:
     ) -> None:
         """Open the tokens that `write_tokens` wrote.
 
-        :param labels: what pairs regress on, by name.
+        :param labels: what pairs learn, by name.
         :param rows: the row of each pair in the files, (N,).
         :param word_labels: the word prediction tasks, if any.
         :param group: number of consecutive pairs that belong together in a step.

@@ -14,12 +14,12 @@ from tokenizers import Tokenizer
 from xcompress import __version__
 from xcompress.console import say, tracked, warn
 from xcompress.corpus.build import HOLDOUT, TRAIN, build, clean_sources, corpus_file, origins_file
+from xcompress.corpus.columns import Rows
 from xcompress.corpus.filters import Limits, TokenLimit, count_tokens
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.store import PairFile
 from xcompress.distillation import distributed
-from xcompress.distillation.data.targets import Rows
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.errors import InputError
 from xcompress.recipe import Recipe, TsvFile

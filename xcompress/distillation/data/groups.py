@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from xcompress import __version__
 from xcompress.console import bar
+from xcompress.corpus.columns import Rows
 from xcompress.distillation import distributed
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
-from xcompress.distillation.data.targets import Rows, Sentences, VectorTable, VectorTargets
+from xcompress.distillation.data.labels import VectorLabels, VectorTable
+from xcompress.distillation.data.sentences import Sentences
 from xcompress.distillation.hardware import device
 from xcompress.distillation.run_folder import Run
 from xcompress.distillation.teachers.ensemble import TeacherEnsemble
@@ -42,7 +44,7 @@ class Groups:
     table: Callable[[], VectorTable]
     """The teacher's vectors of the sentences, and the number of each pair's sentence; read at the first call."""
 
-    def draw(self, count: int, seed: int) -> tuple[Rows, VectorTargets]:
+    def draw(self, count: int, seed: int) -> tuple[Rows, VectorLabels]:
         """Draw groups at random, until each sentence has been the first of one, and then again.
 
         :param count: number of pairs, a multiple of GROUP.
@@ -63,7 +65,7 @@ class Groups:
         counts = np.bincount(sentence_of_pair, minlength=sentences)
         starts = np.cumsum(counts) - counts
         pairs = by_sentence[starts[chosen] + generator.integers(counts[chosen])]
-        return self.rows[pairs], VectorTargets(table.vectors, chosen)
+        return self.rows[pairs], VectorLabels(table.vectors, chosen)
 
 
 def groups_step(

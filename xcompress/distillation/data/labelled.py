@@ -15,7 +15,7 @@ from xcompress.corpus.pairs import Pair
 from xcompress.corpus.split import sentence_key
 from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
 from xcompress.distillation.data.corpus import Corpus
-from xcompress.distillation.data.targets import ScalarTargets
+from xcompress.distillation.data.labels import ScalarLabels
 from xcompress.distillation.hardware import has_bf16
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.encoder import locate
@@ -36,10 +36,10 @@ class LabelledPairs:
     pairs: Sequence[Pair]
     values: NDArray[np.float32] | NDArray[np.int64]
 
-    def targets(self, rows: NDArray[np.int64]) -> dict[str, ScalarTargets]:
-        """Return the targets of some pairs by name: `labels` or `scores`."""
-        name = "labels" if self.values.dtype == np.int64 else "scores"
-        return {name: ScalarTargets(self.values[rows])}
+    def labels(self, rows: NDArray[np.int64]) -> dict[str, ScalarLabels]:
+        """Return the labels of some pairs by name: `relations` or `scores`."""
+        name = "relations" if self.values.dtype == np.int64 else "scores"
+        return {name: ScalarLabels(self.values[rows])}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from xcompress import __version__
+from xcompress.corpus.columns import Rows
 from xcompress.corpus.graded import PIVOT
 from xcompress.corpus.lines import text_lines
 from xcompress.corpus.normalise import is_visible, normalise, one_sign
@@ -18,7 +19,6 @@ from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.corpus.word_lists import read_words, word_sequences
 from xcompress.distillation.data.corpus import Corpus
-from xcompress.distillation.data.targets import Rows
 from xcompress.distillation.run_folder import Run
 from xcompress.errors import InputError
 from xcompress.recipe import MonolingualSection, Recipe

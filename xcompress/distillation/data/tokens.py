@@ -18,10 +18,10 @@ from tokenizers import Tokenizer
 
 from xcompress import __version__
 from xcompress.console import bar
-from xcompress.corpus.columns import BLOCK, growing_npy
+from xcompress.corpus.columns import BLOCK, Rows, growing_npy
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation import distributed
-from xcompress.distillation.data.targets import SIDES, Rows, Sentences
+from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.run_folder import Run
 from xcompress.files import drop_pages
 from xcompress.modeling.student import StudentConfig, token_ids

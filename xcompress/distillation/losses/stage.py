@@ -29,16 +29,16 @@ GATHERED = (
     "assistant_targets",
     "moving_sources",
     "correlation_sources",
-    "labels",
+    "relations",
     "scores",
 )
-"""Targets of a batch that are gathered from all workers."""
+"""Labels of a batch that are gathered from all workers."""
 
 
 # What a stage reads, and what it must have.
 
 
-def word_targets(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordLabels | None:
+def word_labels(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordLabels | None:
     """Return the masking of a stage that predicts words; None for other stages.
 
     :raises InputError: when the vocabulary has no mask token.
@@ -130,13 +130,13 @@ def unwrap(model: nn.Module) -> SentenceVectors:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What objectives read in a training step: the vectors of one kind of pairs, and their targets."""
+    """What objectives read in a training step: the vectors of one kind of pairs, and their labels."""
 
     model: SentenceVectors
     batch: Batch
     """Of this worker."""
-    targets: Batch
-    """Targets of the pairs of all workers, by name."""
+    labels: Batch
+    """Labels of the pairs of all workers, by name."""
     sentences: Tensor
     """Sentence vectors of this worker, (2n, D)."""
     source_vectors: Tensor
@@ -149,13 +149,13 @@ Objective = Callable[[StepOutput], Tensor]
 
 
 def _teacher_objective(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Objective:
-    return lambda step: loss(step.targets["teacher_sources"], step.source_vectors, step.target_vectors)
+    return lambda step: loss(step.labels["teacher_sources"], step.source_vectors, step.target_vectors)
 
 
 def _monolingual_objective(loss: Callable[[Tensor, Tensor], Tensor]) -> Objective:
     """Return an objective on both sides of the pairs, each sentence with the teacher's vector of it."""
     return lambda step: loss(
-        torch.cat([step.targets["teacher_sources"], step.targets["teacher_targets"]]),
+        torch.cat([step.labels["teacher_sources"], step.labels["teacher_targets"]]),
         torch.cat([step.source_vectors, step.target_vectors]),
     )
 
@@ -173,24 +173,24 @@ def _word_objective(task: str) -> Objective:
 def _entailment_objective(step: StepOutput) -> Tensor:
     assert step.model.relations is not None  # a stage with the objective has the classifier
     logits = step.model.relations(calibrated.entailment_features(step.source_vectors, step.target_vectors))
-    return calibrated.entailment_loss(logits, step.targets["labels"])
+    return calibrated.entailment_loss(logits, step.labels["relations"])
 
 
 OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "teacher": _teacher_objective(multi_stage.teacher_loss),
     "teacher_targets": lambda step: multi_stage.teacher_targets_loss(
-        step.targets["teacher_targets"], step.target_vectors
+        step.labels["teacher_targets"], step.target_vectors
     ),
     "contrast": _teacher_objective(multi_stage.contrast_loss),
     "contrast_bool": _teacher_objective(multi_stage.contrast_bool_loss),
     "contrast_ce": _teacher_objective(multi_stage.contrast_ce_loss),
     "assistant": lambda step: multi_stage.assistant_loss(
-        step.targets["assistant_sources"], step.targets["assistant_targets"], step.source_vectors, step.target_vectors
+        step.labels["assistant_sources"], step.labels["assistant_targets"], step.source_vectors, step.target_vectors
     ),
-    "moving_teacher": lambda step: calibrated.moving_loss(step.targets["moving_sources"], step.target_vectors),
+    "moving_teacher": lambda step: calibrated.moving_loss(step.labels["moving_sources"], step.target_vectors),
     "entailment": _entailment_objective,
-    "graded": lambda step: calibrated.graded_loss(step.source_vectors, step.target_vectors, step.targets["scores"]),
-    "cosent": lambda step: calibrated.cosent_loss(step.source_vectors, step.target_vectors, step.targets["scores"]),
+    "graded": lambda step: calibrated.graded_loss(step.source_vectors, step.target_vectors, step.labels["scores"]),
+    "cosent": lambda step: calibrated.cosent_loss(step.source_vectors, step.target_vectors, step.labels["scores"]),
     "masked_word": _word_objective("masked_word"),
     "reconstruction": _word_objective("reconstruction"),
     "unified": _word_objective("unified"),
@@ -198,7 +198,7 @@ OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "monolingual": _monolingual_objective(multi_stage.monolingual_loss),
     "monolingual_contrast": _monolingual_objective(multi_stage.monolingual_contrast_loss),
     "correlation": lambda step: correlation_loss(
-        step.targets["correlation_sources"], step.source_vectors, step.target_vectors, GROUP
+        step.labels["correlation_sources"], step.source_vectors, step.target_vectors, GROUP
     ),
     "similarity": lambda step: dual.similarity_loss(step.source_vectors, step.target_vectors),
 }
@@ -228,12 +228,12 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
         positions = batch.get("token_positions")
         student = unwrap(model)
 
-        # Gather the targets; those of the moving teacher are computed now.
-        targets = {name: batch[name] for name in GATHERED if name in batch}
+        # Gather the labels; those of the moving teacher are computed now.
+        labels = {name: batch[name] for name in GATHERED if name in batch}
         if "moving_teacher" in weights and student.moving is not None:
             sources = input_ids.chunk(2)[0], attention_mask.chunk(2)[0], batch.get("source_positions")
-            targets["moving_sources"] = student.moving(*sources).float()
-        targets = {name: all_gather(rows) for name, rows in targets.items()}
+            labels["moving_sources"] = student.moving(*sources).float()
+        labels = {name: all_gather(rows) for name, rows in labels.items()}
 
         # Encode both sides; with a moving teacher alone, only the target sentences.
         targets_only = set(weights) == {"moving_teacher"}
@@ -244,7 +244,7 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
         for vectors in model(input_ids, attention_mask, positions):
             sentences = vectors.float()
             sides = (sentences[:0], sentences) if targets_only else sentences.chunk(2)
-            outputs.append(StepOutput(student, batch, targets, sentences, *map(all_gather, sides)))
+            outputs.append(StepOutput(student, batch, labels, sentences, *map(all_gather, sides)))
         collapse.check(outputs[-1].target_vectors.detach())
 
         losses = [
@@ -285,7 +285,7 @@ class TokenVectors(nn.Module):
 
 
 def embedding_loss(assistant: Embeddings) -> Loss:
-    """Return eq. 3 for `TokenVectors`, with the assistant's embedding layer as the target.
+    """Return eq. 3 for `TokenVectors`, with the output of the assistant's embedding layer as the label.
 
     Its mean over workers is the mean over all tokens of the batch.
     """
@@ -293,8 +293,8 @@ def embedding_loss(assistant: Embeddings) -> Loss:
     def loss(model: nn.Module, batches: Mapping[str, Batch]) -> Tensor:
         batch = batches["translations"]
         with torch.no_grad():
-            target = assistant.to(batch["input_ids"].device)(batch["input_ids"])
-        error = multi_stage.embedding_loss(target, model(batch["input_ids"]).float(), batch["attention_mask"])
+            label = assistant.to(batch["input_ids"].device)(batch["input_ids"])
+        error = multi_stage.embedding_loss(label, model(batch["input_ids"]).float(), batch["attention_mask"])
         tokens = batch["attention_mask"].sum()
         return error * tokens * world_size() / all_reduce_sum(tokens)
 

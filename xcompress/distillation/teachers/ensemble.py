@@ -93,7 +93,7 @@ class TeacherEnsemble:
     encoders: tuple[FrozenEncoder, ...]
     scales: tuple[float, ...]
     fingerprint: str
-    """Hash of everything that the targets depend on, with the width that they are reduced to."""
+    """Hash of everything that its vectors depend on, with the width that they are reduced to."""
 
     @classmethod
     def find(cls, section: EnsembleSection) -> "TeacherEnsemble":

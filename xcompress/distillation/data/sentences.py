@@ -1,104 +1,30 @@
-"""Training targets: vectors of frozen models and labels, looked up by pair. Equal sentences share one vector."""
+"""The sentences of pairs, and which of them are equal."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.console import say, without_bars
-from xcompress.corpus.columns import ColumnFile, in_row_order, part_bits, partition, write_npy
+from xcompress.console import say
+from xcompress.corpus.columns import ColumnFile, Rows, in_row_order, part_bits, partition, write_npy
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence, as_lazy
 from xcompress.corpus.store import PairFile, text_hash
 from xcompress.distillation.distributed import workers
 from xcompress.distillation.file_records import check_files, describe, from_json, record_files, to_json
-from xcompress.distillation.teachers.vectors import Vectors
 from xcompress.errors import InputError
-from xcompress.files import drop_pages, read_json, whole_folder, write_json
-from xcompress.metrics import Encode
+from xcompress.files import read_json, whole_folder, write_json
 
 ROWS, FIRST, INFO = "rows.npy", "first.npy", "info.json"
 """Files of `distinct`: int64 (texts,), int64 (distinct texts,), and the digest and the records of both."""
 BLOCK = 1 << 17
 """Texts whose hashes are read at a time."""
 
-Rows = NDArray[np.int64]
-Transform = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-"""Maps vectors (N, D) to others (N, D')."""
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
-
-
-def identity(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the vectors unchanged."""
-    return vectors
-
-
-@dataclass(frozen=True)
-class VectorTargets:
-    """A target vector for each of N pairs: row `rows[i]` of `vectors` belongs to pair i."""
-
-    vectors: Vectors
-    rows: Rows
-    transform: Transform = identity
-    """Applied to the vectors when they are read."""
-
-    def __len__(self) -> int:
-        """Return N."""
-        return len(self.rows)
-
-    def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
-        """Return the targets (n, D') of n pairs, by index."""
-        return self.transform(self.vectors.rows(self.rows[list(pairs)]))
-
-    def release(self) -> None:
-        """Release the memory of the vectors that were read."""
-        self.vectors.release()
-        drop_pages(self.rows)
-
-
-@dataclass(frozen=True)
-class LiveTargets:
-    """A target vector for each of N sentences, computed whenever it is read, on the device of the training."""
-
-    texts: Sequence[str]
-    encode: Encode
-    transform: Transform
-    """Applied to the vectors."""
-
-    def __len__(self) -> int:
-        """Return N."""
-        return len(self.texts)
-
-    def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
-        """Return the targets (n, D') of n pairs, by index."""
-        with without_bars():
-            return self.transform(self.encode([self.texts[pair] for pair in pairs]))
-
-    def release(self) -> None:
-        """Do nothing: no vector is kept."""
-
-
-@dataclass(frozen=True)
-class ScalarTargets:
-    """A label or a score for each of N pairs."""
-
-    values: NDArray[np.float32] | NDArray[np.int64]
-
-    def take(self, pairs: Sequence[int]) -> NDArray[np.float32] | NDArray[np.int64]:
-        """Return the values (n,) of n pairs, by index."""
-        return self.values[list(pairs)]
-
-    def release(self) -> None:
-        """Do nothing: the values are in memory."""
-
-
-Targets = VectorTargets | LiveTargets | ScalarTargets
-"""What pairs regress on: vectors from the disk, vectors that are computed in the training step, or numbers."""
 
 
 class Sentences(LazySequence[str]):
@@ -220,46 +146,3 @@ def _write_distinct(texts: Sequence[str], folder: Path) -> None:
     first.path.unlink()
     files = to_json(record_files(folder, [folder / ROWS, folder / FIRST]))
     write_json(folder / INFO, {"digest": digest.hexdigest(), "files": files})
-
-
-@dataclass(frozen=True)
-class VectorTable:
-    """Vectors of one model for named groups of sentences; each distinct sentence is encoded once."""
-
-    groups: Mapping[str, Sequence[str]]
-    vectors: Vectors
-    """Of the distinct sentences, as the model computes them, (N, D)."""
-    rows: Mapping[str, Rows]
-    """For each group, the row of each of its sentences."""
-    transform: Transform = identity
-    """Applied to the vectors when they are read."""
-
-    @classmethod
-    def compute(
-        cls, groups: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], Vectors], folder: Path
-    ) -> "VectorTable":
-        """Encode the distinct sentences of all groups. All workers must call it.
-
-        :param folder: where the rows of the sentences are kept.
-        """
-        texts, rows = distinct(ConcatSequence(list(groups.values())), folder)
-        ends = np.cumsum([len(group) for group in groups.values()])
-        return cls(groups, encode(texts), dict(zip(groups, np.split(rows, ends[:-1]), strict=True)))
-
-    @property
-    def dimension(self) -> int:
-        """D', the width after the transform."""
-        return int(self.transform(self.vectors.rows([0])).shape[1])
-
-    def targets(self, group: str) -> VectorTargets:
-        """Return the vectors of a group, one for each sentence in its order."""
-        return VectorTargets(self.vectors, self.rows[group], self.transform)
-
-    def by_text(self, *groups: str) -> Encode:
-        """Return a function from sentences of small groups to their vectors (N, D')."""
-        row_of = {
-            text: row
-            for group in groups
-            for text, row in zip(self.groups[group], self.rows[group].tolist(), strict=True)
-        }
-        return lambda texts: self.transform(self.vectors.rows([row_of[text] for text in texts]))

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,16 +9,11 @@ from xcompress.corpus import columns, sequences
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.sequences import ConcatSequence, SubsetSequence
 from xcompress.corpus.store import PairFile, text_hash, write_lines
-from xcompress.distillation.data import targets
-from xcompress.distillation.data.targets import Sentences, VectorTable, distinct
-from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.distillation.data import sentences
+from xcompress.distillation.data.sentences import Sentences, distinct
 from xcompress.errors import InputError
 
 PAIRS = [Pair("aa", "b", "de", ""), Pair("a", "bbb", "de", ""), Pair("aa", "bb", "fr", "")]
-
-
-def lengths(texts: list[str]) -> Vectors:
-    return Vectors(np.array([[len(text)] for text in texts], dtype=np.float16))
 
 
 def test_a_side_is_read_pair_by_pair() -> None:
@@ -52,7 +46,7 @@ def in_files(folder: Path) -> Sequence[Pair]:
 
 
 def test_rows_of_a_corpus_are_found_without_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in ((targets, "BLOCK", 7), (columns, "PART", 16), (columns, "BLOCK", 9)):
+    for module, name, value in ((sentences, "BLOCK", 7), (columns, "PART", 16), (columns, "BLOCK", 9)):
         monkeypatch.setattr(module, name, value)
     pairs, order = in_files(tmp_path), np.random.default_rng(1).permutation(180)
     texts = ConcatSequence(
@@ -112,7 +106,7 @@ def test_damaged_rows_are_named_and_found_again(
     texts = ["x", "y", "x", "z", "y"]
     _, rows = distinct(texts, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(targets, "_write_distinct", lambda *_: pytest.fail("rows were found twice"))
+        patch.setattr(sentences, "_write_distinct", lambda *_: pytest.fail("rows were found twice"))
         assert distinct(texts, tmp_path)[1].tolist() == rows.tolist()
     (file,) = tmp_path.glob(f"rows-*/{name}")
     file.write_bytes(file.read_bytes()[:-5])
@@ -129,29 +123,6 @@ def test_a_worker_without_the_rows_says_what_to_do(tmp_path: Path, monkeypatch: 
         def wait_for_everyone(self) -> None:
             pass
 
-    monkeypatch.setattr(targets, "workers", Worker)
+    monkeypatch.setattr(sentences, "workers", Worker)
     with pytest.raises(InputError, match="missing after the main worker wrote it; use one run folder for all workers"):
         distinct(["x"], tmp_path)
-
-
-def test_targets_are_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice(tmp_path: Path) -> None:
-    encoded: list[str] = []
-
-    def encode(texts: list[str]) -> Vectors:
-        encoded.extend(texts)
-        return lengths(texts)
-
-    groups = {side: Sentences(PAIRS, side) for side in ("source", "target")}
-    table = VectorTable.compute(groups, encode, tmp_path)
-    assert sorted(encoded) == ["a", "aa", "b", "bb", "bbb"]
-    assert table.targets("source").take([0, 1, 2]).ravel().tolist() == [2, 1, 2]
-    assert table.targets("target").take([2, 1]).ravel().tolist() == [2, 3]
-    assert table.by_text("source")(["a", "aa"]).ravel().tolist() == [1, 2]
-
-
-def test_a_transform_applies_to_targets_and_to_lookups_by_text(tmp_path: Path) -> None:
-    table = replace(
-        VectorTable.compute({"all": ["a", "bb"]}, lengths, tmp_path), transform=lambda vectors: 10 * vectors
-    )
-    assert table.targets("all").take([1]).tolist() == [[20]]
-    assert table.by_text("all")(["a"]).tolist() == [[10]]

@@ -1,0 +1,133 @@
+"""What pairs learn: vectors of frozen models and numbers, looked up by pair. Equal sentences share one vector.
+
+In sentence-transformers, too, they are labels; a target is the second side of a pair.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompress.console import without_bars
+from xcompress.corpus.columns import Rows
+from xcompress.corpus.sequences import ConcatSequence
+from xcompress.distillation.data.sentences import distinct
+from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.files import drop_pages
+from xcompress.metrics import Encode
+
+Transform = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""Maps vectors (N, D) to others (N, D')."""
+
+
+def identity(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vectors unchanged."""
+    return vectors
+
+
+@dataclass(frozen=True)
+class VectorLabels:
+    """A vector for each of N pairs: row `rows[i]` of `vectors` belongs to pair i."""
+
+    vectors: Vectors
+    rows: Rows
+    transform: Transform = identity
+    """Applied to the vectors when they are read."""
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.rows)
+
+    def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
+        """Return the vectors (n, D') of n pairs, by index."""
+        return self.transform(self.vectors.rows(self.rows[list(pairs)]))
+
+    def release(self) -> None:
+        """Release the memory of the vectors that were read."""
+        self.vectors.release()
+        drop_pages(self.rows)
+
+
+@dataclass(frozen=True)
+class LiveLabels:
+    """A vector for each of N sentences, computed whenever it is read, on the device of the training."""
+
+    texts: Sequence[str]
+    encode: Encode
+    transform: Transform
+    """Applied to the vectors."""
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.texts)
+
+    def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
+        """Return the vectors (n, D') of n pairs, by index."""
+        with without_bars():
+            return self.transform(self.encode([self.texts[pair] for pair in pairs]))
+
+    def release(self) -> None:
+        """Do nothing: no vector is kept."""
+
+
+@dataclass(frozen=True)
+class ScalarLabels:
+    """A number for each of N pairs: the class of its entailment, or a score."""
+
+    values: NDArray[np.float32] | NDArray[np.int64]
+
+    def take(self, pairs: Sequence[int]) -> NDArray[np.float32] | NDArray[np.int64]:
+        """Return the values (n,) of n pairs, by index."""
+        return self.values[list(pairs)]
+
+    def release(self) -> None:
+        """Do nothing: the values are in memory."""
+
+
+Labels = VectorLabels | LiveLabels | ScalarLabels
+"""What pairs learn: vectors from the disk, vectors that are computed in the training step, or numbers."""
+
+
+@dataclass(frozen=True)
+class VectorTable:
+    """Vectors of one model for named groups of sentences; each distinct sentence is encoded once."""
+
+    groups: Mapping[str, Sequence[str]]
+    vectors: Vectors
+    """Of the distinct sentences, as the model computes them, (N, D)."""
+    rows: Mapping[str, Rows]
+    """For each group, the row of each of its sentences."""
+    transform: Transform = identity
+    """Applied to the vectors when they are read."""
+
+    @classmethod
+    def compute(
+        cls, groups: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], Vectors], folder: Path
+    ) -> "VectorTable":
+        """Encode the distinct sentences of all groups. All workers must call it.
+
+        :param folder: where the rows of the sentences are kept.
+        """
+        texts, rows = distinct(ConcatSequence(list(groups.values())), folder)
+        ends = np.cumsum([len(group) for group in groups.values()])
+        return cls(groups, encode(texts), dict(zip(groups, np.split(rows, ends[:-1]), strict=True)))
+
+    @property
+    def dimension(self) -> int:
+        """D', the width after the transform."""
+        return int(self.transform(self.vectors.rows([0])).shape[1])
+
+    def labels(self, group: str) -> VectorLabels:
+        """Return the vectors of a group, one for each sentence in its order."""
+        return VectorLabels(self.vectors, self.rows[group], self.transform)
+
+    def by_text(self, *groups: str) -> Encode:
+        """Return a function from sentences of small groups to their vectors (N, D')."""
+        row_of = {
+            text: row
+            for group in groups
+            for text, row in zip(self.groups[group], self.rows[group].tolist(), strict=True)
+        }
+        return lambda texts: self.transform(self.vectors.rows([row_of[text] for text in texts]))
