@@ -135,8 +135,8 @@ def find_vectors(folder: Path, count: int) -> VectorTable:
     def encode(texts: Sequence[str]) -> Vectors:
         return store.vectors("stand-in", "stand-in", texts, stand_in)
 
-    groups: dict[str, Sequence[str]] = {side: Sentences(pairs, side, rows) for side in SIDES}
-    return VectorTable.compute(groups, encode, store.folder)
+    texts: dict[str, Sequence[str]] = {side: Sentences(pairs, side, rows) for side in SIDES}
+    return VectorTable.compute(texts, encode, store.folder)
 
 
 def read_vectors(folder: Path, count: int) -> None:

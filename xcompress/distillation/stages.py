@@ -333,7 +333,7 @@ def _open_batches(
         model.config.pad_token_id,
         rows=np.searchsorted(tokenised, read.rows),
         word_labels=read.words,
-        group=GROUP if kind == "groups" else 1,
+        group_size=GROUP if kind == "groups" else 1,
     )
 
 
@@ -389,8 +389,8 @@ def _vector_labels(inputs: StageInputs, data: TrainingData) -> dict[str, Labels]
                 inputs.assistant.key,
                 open_model=lambda: student_encoder("assistant", *inputs.load_assistant()),
             )
-            groups = {f"{name} {side}": data.sentences(name, side) for side in SIDES}
-            table = VectorTable.compute(groups, encode, inputs.store.folder)
+            texts = {f"{name} {side}": data.sentences(name, side) for side in SIDES}
+            table = VectorTable.compute(texts, encode, inputs.store.folder)
         labels["assistant_sources"] = table.labels(f"{name} source")
         labels["assistant_targets"] = table.labels(f"{name} target")
     return labels

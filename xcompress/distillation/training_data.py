@@ -33,7 +33,7 @@ FIT_PAIRS = 5000
 """Pairs whose English sentences heads and principal axes are fitted on; the same pairs whatever the stages are."""
 
 HELD_OUT, FIT, SCORED = "held-out pairs", "fit pairs", "scored text"
-"""Names of groups of sentences that no stage can have, as they hold a space."""
+"""Names of texts that no stage can have, as they hold a space."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,9 @@ def _teacher_vectors(
 ) -> TeacherVectors:
     """Compute the vectors of the sources, and map them to the space that the student learns.
 
-    :param compute: returns the teacher's own vectors of groups of sentences.
-    :param sources: groups of sentences, with the held-out ones and those that maps are fitted on.
-    :param targets: groups that are computed when they are asked for, as those of `monolingual`.
+    :param compute: returns the teacher's own vectors of texts, by their names.
+    :param sources: English sentences by name, with the held-out ones and those that maps are fitted on.
+    :param targets: sentences whose vectors are computed when they are asked for, as those of `monolingual`.
     :param width: H, the width of the assistant or of a student that starts from scratch.
     """
     fit_texts, table = sources[FIT], compute(sources)
@@ -200,14 +200,14 @@ def _assistant_vectors(
 
     With `widths: head` a linear map, fitted by least squares on the fit pairs, takes them to the teacher's space.
     """
-    groups: dict[str, Sequence[str]] = {FIT: data.fit_texts}
+    texts: dict[str, Sequence[str]] = {FIT: data.fit_texts}
     if assistant.section.source.startswith((PYTHON, RELEASED)):  # a table has no vectors of text that no stage learns
-        texts = [text for pair in data.held_out for text in (pair.source, pair.target)]
-        groups[SCORED] = [*texts, *(data.dev.graded.sentences() if data.dev.graded else [])]
+        held_out = [text for pair in data.held_out for text in (pair.source, pair.target)]
+        texts[SCORED] = [*held_out, *(data.dev.graded.sentences() if data.dev.graded else [])]
     for name, stage in stages.items():
         if "assistant" in stage.objectives:
-            groups |= {f"{name} {side}": data.sentences(name, side) for side in SIDES}
-    table = VectorTable.compute(groups, partial(assistant.stored_vectors, store=store), store.folder)
+            texts |= {f"{name} {side}": data.sentences(name, side) for side in SIDES}
+    table = VectorTable.compute(texts, partial(assistant.stored_vectors, store=store), store.folder)
     if recipe.widths == "head" and data.teacher:
         head = least_squares_head(table.by_text(FIT)(data.fit_texts), data.teacher.of_text(data.fit_texts))
         weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()

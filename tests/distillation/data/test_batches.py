@@ -38,9 +38,9 @@ def batches(folder: Path, rows: list[int]) -> PairBatches:
 class Numbers:
     """Batches that return their pair numbers."""
 
-    def __init__(self, count: int, group: int = 1) -> None:
+    def __init__(self, count: int, group_size: int = 1) -> None:
         self.count = count
-        self.group = group
+        self.group_size = group_size
 
     def __len__(self) -> int:
         return self.count
@@ -59,7 +59,7 @@ def test_every_pair_comes_with_its_own_of_the_other_kinds() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_groups_stay_whole_and_are_the_same_for_any_number_of_workers(workers: int) -> None:
-    both = BatchesByKind({"translations": Numbers(16), "groups": Numbers(32, group=8)})
+    both = BatchesByKind({"translations": Numbers(16), "groups": Numbers(32, group_size=8)})
     rows = [9, 15, 2, 0, 4, 11, 7, 12]
     shares = [rows[start : start + 8 // workers] for start in range(0, 8, 8 // workers)]
     pairs = [pair for share in shares for pair in both(share)["groups"]]

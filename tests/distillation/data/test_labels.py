@@ -22,8 +22,8 @@ def test_labels_are_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice(t
         encoded.extend(texts)
         return lengths(texts)
 
-    groups = {side: Sentences(PAIRS, side) for side in ("source", "target")}
-    table = VectorTable.compute(groups, encode, tmp_path)
+    texts = {side: Sentences(PAIRS, side) for side in ("source", "target")}
+    table = VectorTable.compute(texts, encode, tmp_path)
     assert sorted(encoded) == ["a", "aa", "b", "bb", "bbb"]
     assert table.labels("source").take([0, 1, 2]).ravel().tolist() == [2, 1, 2]
     assert table.labels("target").take([2, 1]).ravel().tolist() == [2, 3]

@@ -136,8 +136,8 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: R
 
 def test_the_dimension_of_a_table_is_that_of_its_transformed_vectors(tmp_path: Path) -> None:
     vectors = unit(30, 8, seed=3)
-    groups = {"all": [str(row) for row in range(30)]}
-    table = VectorTable.compute(groups, lambda texts: Vectors(vectors.astype(np.float16)), tmp_path)
+    texts = {"all": [str(row) for row in range(30)]}
+    table = VectorTable.compute(texts, lambda _: Vectors(vectors.astype(np.float16)), tmp_path)
     assert table.dimension == 8
     axes = axes_of_vectors(vectors, 5)
     table = replace(table, transform=lambda rows: rows @ axes.T)

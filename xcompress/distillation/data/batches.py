@@ -77,14 +77,14 @@ class PairBatches:
         pad_token_id: int,
         rows: Rows,
         word_labels: WordLabels | None = None,
-        group: int = 1,
+        group_size: int = 1,
     ) -> None:
         """Open the tokens that `write_tokens` wrote.
 
         :param labels: what pairs learn, by name.
         :param rows: the row of each pair in the files, (N,).
         :param word_labels: the word prediction tasks, if any.
-        :param group: number of consecutive pairs that belong together in a step.
+        :param group_size: number of consecutive pairs that belong together in a step.
         """
         self.sources = TokenFile(folder, "sources")
         self.targets = TokenFile(folder, "targets")
@@ -92,7 +92,7 @@ class PairBatches:
         self.labels = labels
         self.pad_token_id = pad_token_id
         self.word_labels = word_labels
-        self.group = group
+        self.group_size = group_size
         self._batches = 0
 
     def __len__(self) -> int:
@@ -155,12 +155,12 @@ class BatchesByKind:
         """
         pairs = {}
         for kind, count in self._counts.items():
-            group = self.by_kind[kind].group
-            if group == 1:
+            size = self.by_kind[kind].group_size
+            if size == 1:
                 pairs[kind] = [row * count + number for row in rows for number in range(count)]
             else:
-                groups = [row * count // group for row in rows[:: group // count]]
-                pairs[kind] = [number * group + place for number in groups for place in range(group)]
+                groups = [row * count // size for row in rows[:: size // count]]
+                pairs[kind] = [number * size + place for number in groups for place in range(size)]
         return {kind: batches(pairs[kind]) for kind, batches in self.by_kind.items()}
 
 

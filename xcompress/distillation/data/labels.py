@@ -92,42 +92,40 @@ Labels = VectorLabels | LiveLabels | ScalarLabels
 
 @dataclass(frozen=True)
 class VectorTable:
-    """Vectors of one model for named groups of sentences; each distinct sentence is encoded once."""
+    """Vectors of one model for lists of texts, by name; each distinct text is encoded once."""
 
-    groups: Mapping[str, Sequence[str]]
+    texts: Mapping[str, Sequence[str]]
     vectors: Vectors
-    """Of the distinct sentences, as the model computes them, (N, D)."""
+    """Of the distinct texts, as the model computes them, (N, D)."""
     rows: Mapping[str, Rows]
-    """For each group, the row of each of its sentences."""
+    """For each list, the row of each of its texts."""
     transform: Transform = identity
     """Applied to the vectors when they are read."""
 
     @classmethod
     def compute(
-        cls, groups: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], Vectors], folder: Path
+        cls, texts: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], Vectors], folder: Path
     ) -> "VectorTable":
-        """Encode the distinct sentences of all groups. All workers must call it.
+        """Encode the distinct texts of all lists. All workers must call it.
 
-        :param folder: where the rows of the sentences are kept.
+        :param folder: where the rows of the texts are kept.
         """
-        texts, rows = distinct(ConcatSequence(list(groups.values())), folder)
-        ends = np.cumsum([len(group) for group in groups.values()])
-        return cls(groups, encode(texts), dict(zip(groups, np.split(rows, ends[:-1]), strict=True)))
+        different, rows = distinct(ConcatSequence(list(texts.values())), folder)
+        ends = np.cumsum([len(of_name) for of_name in texts.values()])
+        return cls(texts, encode(different), dict(zip(texts, np.split(rows, ends[:-1]), strict=True)))
 
     @property
     def dimension(self) -> int:
         """D', the width after the transform."""
         return int(self.transform(self.vectors.rows([0])).shape[1])
 
-    def labels(self, group: str) -> VectorLabels:
-        """Return the vectors of a group, one for each sentence in its order."""
-        return VectorLabels(self.vectors, self.rows[group], self.transform)
+    def labels(self, name: str) -> VectorLabels:
+        """Return the vectors of a list of texts, one for each in its order."""
+        return VectorLabels(self.vectors, self.rows[name], self.transform)
 
-    def by_text(self, *groups: str) -> Encode:
-        """Return a function from sentences of small groups to their vectors (N, D')."""
+    def by_text(self, *names: str) -> Encode:
+        """Return a function from the texts of short lists to their vectors (N, D')."""
         row_of = {
-            text: row
-            for group in groups
-            for text, row in zip(self.groups[group], self.rows[group].tolist(), strict=True)
+            text: row for name in names for text, row in zip(self.texts[name], self.rows[name].tolist(), strict=True)
         }
         return lambda texts: self.transform(self.vectors.rows([row_of[text] for text in texts]))

@@ -14,7 +14,7 @@ GROUPS_COMPARED = 2
 """Each sentence is compared with one of each of so many other groups."""
 
 
-def correlation_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor, group: int) -> Tensor:
+def correlation_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor, group_size: int) -> Tensor:
     """Sum of 1 - r(cos(T(s_i), T(s_j)), cos(X(a_i), X(b_j))) over the sides (a, b): (s, s), (s, t) and (t, t).
 
     s and t are sentences and their translations. r is Pearson's correlation over the compared i and j: two of one
@@ -23,12 +23,13 @@ def correlation_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor, 
     :param teacher_sources: vectors of the sentences, (N, D'), of any width.
     :param sources: vectors of the sentences, (N, D).
     :param targets: vectors of their translations, (N, D).
-    :param group: number of sentences in a group; it divides N, which is more than 1.
+    :param group_size: number of sentences in a group; it divides N, which is more than 1.
     """
     rows = torch.arange(len(sources), device=sources.device)
-    start, place = rows - rows % group, rows % group
-    within = [start + (place + step) % group for step in range(1, group)]
-    across = [(rows + step * group) % len(rows) for step in range(1, min(GROUPS_COMPARED, len(rows) // group - 1) + 1)]
+    start, place = rows - rows % group_size, rows % group_size
+    within = [start + (place + step) % group_size for step in range(1, group_size)]
+    others = min(GROUPS_COMPARED, len(rows) // group_size - 1)
+    across = [(rows + step * group_size) % len(rows) for step in range(1, others + 1)]
     columns = torch.stack([*within, *across], dim=1)
     # In float32: cosines of some teachers differ by less than bfloat16 can tell apart.
     with torch.autocast(sources.device.type, enabled=False):
