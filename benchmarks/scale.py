@@ -47,7 +47,7 @@ from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.labels import VectorTable
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import write_tokens
-from xcompress.distillation.teachers.vectors import Vectors, VectorStore
+from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
 from xcompress.files import size_of
 from xcompress.metrics import Encode
 from xcompress.modeling.student import StudentConfig
@@ -132,7 +132,7 @@ def find_vectors(folder: Path, count: int) -> VectorTable:
     pairs, rows = open_pairs(folder)
     store = VectorStore(folder / "vectors")
 
-    def encode(texts: Sequence[str]) -> Vectors:
+    def encode(texts: Sequence[str]) -> StoredVectors:
         return store.vectors("stand-in", "stand-in", texts, stand_in)
 
     texts: dict[str, Sequence[str]] = {side: Sentences(pairs, side, rows) for side in SIDES}

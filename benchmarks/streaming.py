@@ -28,7 +28,7 @@ from xcompress.distillation.data.labels import VectorLabels
 from xcompress.distillation.data.sentences import Sentences, distinct
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vector_file import VectorFile
-from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.distillation.teachers.vectors import StoredVectors
 from xcompress.modeling.student import StudentConfig
 
 WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
@@ -55,7 +55,7 @@ def tokenizer() -> Tokenizer:
     return word_tokenizer
 
 
-def write_labels(folder: Path, count: int) -> Vectors:
+def write_labels(folder: Path, count: int) -> StoredVectors:
     """Write random vectors in the format of the teacher's."""
     generator = np.random.default_rng(1)
     block = generator.normal(size=(min(CHUNK, count), WIDTH)).astype(np.float16)
@@ -64,7 +64,7 @@ def write_labels(folder: Path, count: int) -> Vectors:
     for number in file.blocks:
         file.write(number, block[: len(file.rows(number))], 0)
     file.settle("random", "random")
-    return Vectors(file.open())
+    return StoredVectors(file.open())
 
 
 class Memory:

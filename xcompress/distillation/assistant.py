@@ -193,7 +193,7 @@ def _build_assistant(
         cosine = float(cosines(encode(held_out), data.teacher.of_text(held_out)).mean()) if held_out else None
         facts["widths"] = {
             "by": recipe.widths,
-            "teacher": data.teacher.sources.vectors.shape[1],
+            "teacher": data.teacher.sources.vectors.dimension,
             "encoder": assistant.config.hidden_size,
             "student": assistant.config.dimension,
         }

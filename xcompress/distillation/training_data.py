@@ -222,7 +222,7 @@ def _match_width(
 
     :raises InputError: when the widths differ and the recipe says that they are equal.
     """
-    dimension = table.vectors.shape[1]
+    dimension = table.vectors.dimension
     if recipe.widths == "equal" and dimension != width:
         raise InputError(
             f"widths: equal, but the targets have {dimension} dimensions and the encoder {width}; use head or pca"
@@ -232,7 +232,7 @@ def _match_width(
 
 def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize: bool, key: str) -> VectorTable:
     """Project vectors that are wider than `width` on their principal axes."""
-    if table.vectors.shape[1] == width:
+    if table.vectors.dimension == width:
         return table
     return _mapped(table, axes_of_vectors(table.by_text(FIT)(fit_texts), width, key), normalize)
 

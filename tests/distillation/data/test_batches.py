@@ -15,7 +15,7 @@ from xcompress.distillation.data.batches import (
 )
 from xcompress.distillation.data.labels import ScalarLabels, VectorLabels
 from xcompress.distillation.data.tokens import write_tokens
-from xcompress.distillation.teachers.vectors import Vectors, student_encoder
+from xcompress.distillation.teachers.vectors import StoredVectors, student_encoder
 from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
 from xcompress.modeling.student import encode, pad, token_ids
 
@@ -30,7 +30,7 @@ LANGUAGES = [np.arange(20), np.array([20])]
 
 def batches(folder: Path, rows: list[int]) -> PairBatches:
     write_tokens(folder / "tokens", PAIRS, np.array(rows), make_tokenizer(), CONFIG)
-    vectors = Vectors(np.arange(6, dtype=np.float16).reshape(2, 3))
+    vectors = StoredVectors(np.arange(6, dtype=np.float16).reshape(2, 3))
     labels = {"teacher_sources": VectorLabels(vectors, np.array([1, 0, 1]))}
     return PairBatches(folder / "tokens", labels, pad_token_id=1, rows=np.arange(len(rows)))
 

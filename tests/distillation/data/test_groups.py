@@ -40,7 +40,7 @@ def test_a_group_is_a_sentence_and_others_near_it_each_with_a_translation(
     english = np.array([corpus.train[row].source for row in rows]).reshape(-1, 8)
     of_group = vectors.take(range(len(rows))).reshape(len(english), 8, -1)
     table = groups.table()
-    cosines = cosine_matrix(of_group[:, 0], table.vectors.rows(np.arange(len(table.vectors))))
+    cosines = cosine_matrix(of_group[:, 0], table.vectors[np.arange(len(table.vectors))])
     tenth = np.sort(cosines, axis=1)[:, -11]  # the sentence itself is nearest
     for sentences, group, least in zip(english, of_group, tenth, strict=True):
         assert len(set(sentences)) == 8

@@ -6,19 +6,19 @@ import numpy as np
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.labels import VectorTable
 from xcompress.distillation.data.sentences import Sentences
-from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.distillation.teachers.vectors import StoredVectors
 
 PAIRS = [Pair("aa", "b", "de", ""), Pair("a", "bbb", "de", ""), Pair("aa", "bb", "fr", "")]
 
 
-def lengths(texts: list[str]) -> Vectors:
-    return Vectors(np.array([[len(text)] for text in texts], dtype=np.float16))
+def lengths(texts: list[str]) -> StoredVectors:
+    return StoredVectors(np.array([[len(text)] for text in texts], dtype=np.float16))
 
 
 def test_labels_are_in_the_order_of_the_pairs_and_no_sentence_is_encoded_twice(tmp_path: Path) -> None:
     encoded: list[str] = []
 
-    def encode(texts: list[str]) -> Vectors:
+    def encode(texts: list[str]) -> StoredVectors:
         encoded.extend(texts)
         return lengths(texts)
 

@@ -14,7 +14,7 @@ from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.stages import plan_text_stages
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.ensemble import ConcatVectors, TeacherEnsemble, find_encoders
-from xcompress.distillation.teachers.vectors import Vectors, VectorStore
+from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.files import read_json
 from xcompress.metrics import cosine_matrix, unit_length
@@ -39,14 +39,14 @@ def unit(count: int, dimension: int, seed: int) -> np.ndarray:
 
 def test_the_cosine_of_concatenated_vectors_is_the_weighted_mean_of_the_cosines() -> None:
     first, second = unit(10, 4, seed=1), unit(10, 6, seed=2)
-    tables = [Vectors(vectors.astype(np.float16)) for vectors in (first, second)]
+    tables = [StoredVectors(vectors.astype(np.float16)) for vectors in (first, second)]
     both = ConcatVectors(tables, [0.25**0.5, 0.75**0.5])
-    assert both.shape == (10, 10) and len(both) == 10
-    rows = both.rows(range(10))
+    assert len(both) == both.dimension == 10
+    rows = both[range(10)]
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-3)
     expected = 0.25 * cosine_matrix(first, first) + 0.75 * cosine_matrix(second, second)
     np.testing.assert_allclose(cosine_matrix(rows, rows), expected, atol=2e-3)
-    np.testing.assert_array_equal(both.rows([7, 2]), rows[[7, 2]])
+    np.testing.assert_array_equal(both[[7, 2]], rows[[7, 2]])
 
 
 def test_stored_vectors_are_those_of_the_teachers(recipe: Recipe, tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_stored_vectors_are_those_of_the_teachers(recipe: Recipe, tmp_path: Path
     ensemble = TeacherEnsemble.find(teacher)
     np.testing.assert_allclose(ensemble.load()(TEXTS), expected, atol=1e-6)
     stored = ensemble.stored_vectors(TEXTS, VectorStore(tmp_path))
-    np.testing.assert_allclose(stored.rows(range(3)), expected, atol=1e-3)
+    np.testing.assert_allclose(stored[range(3)], expected, atol=1e-3)
     alone = TeacherEnsemble.find(teacher.model_copy(update={"ensemble": (), "dimensions": None}))
-    rows = alone.stored_vectors(TEXTS, VectorStore(tmp_path)).rows([1])
+    rows = alone.stored_vectors(TEXTS, VectorStore(tmp_path))[[1]]
     np.testing.assert_allclose(rows, first[[1]], atol=1e-3)
     assert len(list(tmp_path.iterdir())) == 2, "each teacher's vectors are stored once, alone or in an ensemble"
 
@@ -137,7 +137,7 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: R
 def test_the_dimension_of_a_table_is_that_of_its_transformed_vectors(tmp_path: Path) -> None:
     vectors = unit(30, 8, seed=3)
     texts = {"all": [str(row) for row in range(30)]}
-    table = VectorTable.compute(texts, lambda _: Vectors(vectors.astype(np.float16)), tmp_path)
+    table = VectorTable.compute(texts, lambda _: StoredVectors(vectors.astype(np.float16)), tmp_path)
     assert table.dimension == 8
     axes = axes_of_vectors(vectors, 5)
     table = replace(table, transform=lambda rows: rows @ axes.T)

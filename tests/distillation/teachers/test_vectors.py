@@ -20,7 +20,7 @@ from xcompress.distillation.teachers.vector_file import HEADER
 from xcompress.distillation.teachers.vectors import (
     Lookup,
     Mapped,
-    Vectors,
+    StoredVectors,
     VectorStore,
     in_batches,
     student_encoder,
@@ -40,7 +40,7 @@ from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.metrics import Encode
 
 vectors = VectorStore(Path(sys.argv[1]), CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(float(sys.argv[2])))
-print(vectors.shape)
+print((len(vectors), vectors.dimension))
 """
 
 
@@ -102,15 +102,15 @@ def uninterrupted(folder: Path) -> dict[str, bytes]:
 
 def test_rows_are_the_vectors_of_the_model_in_any_order(tmp_path: Path) -> None:
     vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(0))
-    assert len(vectors) == len(TEXTS) and vectors.shape == (len(TEXTS), 4)
+    assert len(vectors) == len(TEXTS) and vectors.dimension == 4
     rows = [len(TEXTS) - 1, 0, CHUNK, CHUNK - 1, 0, 5 * CHUNK + 3]
-    assert vectors.rows(rows)[:, 0].tolist() == [len(TEXTS[row]) for row in rows]
-    assert vectors.rows(np.arange(len(TEXTS)))[:, 0].tolist() == [len(text) for text in TEXTS]
-    assert vectors.rows([0]).dtype == np.float32 and vectors.rows([]).shape == (0, 4)
-    assert vectors.rows([0])[0, 3] == np.float16(0.1)
+    assert vectors[rows][:, 0].tolist() == [len(TEXTS[row]) for row in rows]
+    assert vectors[np.arange(len(TEXTS))][:, 0].tolist() == [len(text) for text in TEXTS]
+    assert vectors[[0]].dtype == np.float32 and vectors[[]].shape == (0, 4)
+    assert vectors[[0]][0, 3] == np.float16(0.1)
     for wrong in (-1, len(TEXTS)):
         with pytest.raises(IndexError):
-            vectors.rows([0, wrong])
+            vectors[[0, wrong]]
 
 
 def test_vectors_stay_on_disk_as_float16_in_one_file_with_a_hash_for_each_block(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_more_blocks_than_descriptors_can_be_written_and_read(tmp_path: Path) ->
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert opened < 100
     for table in tables:
-        assert table.rows([399, 0])[:, 0].tolist() == [8, 6]
+        assert table[[399, 0]][:, 0].tolist() == [8, 6]
 
 
 def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
         ("g", ["a", "b"]),
         ("f", ["b", "a"]),
     ):
-        assert store.vectors("teacher", fingerprint, texts, model.open).rows([0])[0, 0] == len(texts[0])
+        assert store.vectors("teacher", fingerprint, texts, model.open)[[0]][0, 0] == len(texts[0])
     assert model.opened == 4
     assert model.encoded == ["a", "b", "ab", "", "a", "b", "b", "a"]
 
@@ -171,13 +171,14 @@ def test_texts_may_be_a_lazy_sequence(tmp_path: Path) -> None:
 
     model = RecordingModel()
     VectorStore(tmp_path, CHUNK).vectors("teacher", "f", LazySequence(), model.open)
-    assert VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open).shape == (len(TEXTS), 4)
+    vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    assert len(vectors) == len(TEXTS) and vectors.dimension == 4
     assert model.opened == 1 and model.encoded == TEXTS
 
 
 def test_no_texts_have_no_vectors(tmp_path: Path) -> None:
     vectors = VectorStore(tmp_path).vectors("teacher", "f", [], RecordingModel().open)
-    assert len(vectors) == 0 and vectors.shape == (0, 0)
+    assert len(vectors) == vectors.dimension == 0
 
 
 def test_texts_may_hold_any_characters(tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_values_beyond_float16_are_refused(value: float, tmp_path: Path) -> None
         return np.array([[1.0, value if text == "b" else 65504.0] for text in texts], dtype=np.float32)
 
     store = VectorStore(tmp_path, chunk=1)
-    assert store.vectors("teacher", "f", ["a"], lambda: encoder).rows([0])[0, 1] == 65504
+    assert store.vectors("teacher", "f", ["a"], lambda: encoder)[[0]][0, 1] == 65504
     with pytest.raises(InputError, match=r"^teacher: its vectors reach .* ends at 65504; .*normalize"):
         store.vectors("teacher", "f", ["a", "b"], lambda: encoder)
     assert len(contents(tmp_path)) == 2  # one of them with the vector of "a" alone
@@ -374,7 +375,7 @@ def test_a_mapped_encoder_changes_vectors_and_checks_its_texts() -> None:
 
 
 def test_vectors_without_files_have_no_rows() -> None:
-    assert Vectors(np.empty((0, 0), np.float16)).rows([]).shape == (0, 0)
+    assert StoredVectors(np.empty((0, 0), np.float16))[[]].shape == (0, 0)
 
 
 def test_vectors_of_a_model_are_those_of_encode_up_to_its_arithmetic() -> None:

@@ -108,7 +108,7 @@ def _build(table: Callable[[], VectorTable], folder: Path) -> Mapping[str, objec
     if distributed.is_main():
         nearest = np.empty((len(vectors), min(NEAREST, len(vectors) - 1)), np.int32)
         with bar("groups: sentences", len(vectors)) as ticker:
-            found = nearest_rows(vectors.rows(np.arange(len(vectors))), NEAREST, device())
+            found = nearest_rows(vectors[np.arange(len(vectors))], NEAREST, device())
             for row, numbers in enumerate(found):
                 nearest[row] = numbers
                 ticker.advance()

@@ -14,7 +14,7 @@ from xcompress.console import without_bars
 from xcompress.corpus.columns import Rows
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.distillation.data.sentences import distinct
-from xcompress.distillation.teachers.vectors import Vectors
+from xcompress.distillation.teachers.vectors import LazyVectors
 from xcompress.files import drop_pages
 from xcompress.metrics import Encode
 
@@ -31,7 +31,7 @@ def identity(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 class VectorLabels:
     """A vector for each of N pairs: row `rows[i]` of `vectors` belongs to pair i."""
 
-    vectors: Vectors
+    vectors: LazyVectors
     rows: Rows
     transform: Transform = identity
     """Applied to the vectors when they are read."""
@@ -42,7 +42,7 @@ class VectorLabels:
 
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
         """Return the vectors (n, D') of n pairs, by index."""
-        return self.transform(self.vectors.rows(self.rows[list(pairs)]))
+        return self.transform(self.vectors[self.rows[list(pairs)]])
 
     def release(self) -> None:
         """Release the memory of the vectors that were read."""
@@ -95,7 +95,7 @@ class VectorTable:
     """Vectors of one model for lists of texts, by name; each distinct text is encoded once."""
 
     texts: Mapping[str, Sequence[str]]
-    vectors: Vectors
+    vectors: LazyVectors
     """Of the distinct texts, as the model computes them, (N, D)."""
     rows: Mapping[str, Rows]
     """For each list, the row of each of its texts."""
@@ -104,7 +104,7 @@ class VectorTable:
 
     @classmethod
     def compute(
-        cls, texts: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], Vectors], folder: Path
+        cls, texts: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], LazyVectors], folder: Path
     ) -> "VectorTable":
         """Encode the distinct texts of all lists. All workers must call it.
 
@@ -117,7 +117,7 @@ class VectorTable:
     @property
     def dimension(self) -> int:
         """D', the width after the transform."""
-        return int(self.transform(self.vectors.rows([0])).shape[1])
+        return int(self.transform(self.vectors[[0]]).shape[1])
 
     def labels(self, name: str) -> VectorLabels:
         """Return the vectors of a list of texts, one for each in its order."""
@@ -128,4 +128,4 @@ class VectorTable:
         row_of = {
             text: row for name in names for text, row in zip(self.texts[name], self.rows[name].tolist(), strict=True)
         }
-        return lambda texts: self.transform(self.vectors.rows([row_of[text] for text in texts]))
+        return lambda texts: self.transform(self.vectors[[row_of[text] for text in texts]])

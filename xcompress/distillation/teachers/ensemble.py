@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
-from xcompress.distillation.teachers.vectors import Vectors, VectorStore
+from xcompress.distillation.teachers.vectors import LazyVectors, StoredVectors, VectorStore
 from xcompress.files import hash_of
 from xcompress.metrics import Encode
 from xcompress.recipe import EncoderSection, EnsembleSection, Recipe, TeacherSection
@@ -36,7 +36,7 @@ class FrozenEncoder:
         """
         return open_encoder(self.section, self.key)
 
-    def stored_vectors(self, texts: Sequence[str], store: VectorStore) -> Vectors:
+    def stored_vectors(self, texts: Sequence[str], store: VectorStore) -> StoredVectors:
         """Return the vectors of texts from the store; those that are missing are computed first.
 
         :raises InputError: when the encoder cannot be loaded, or has no vectors for a text.
@@ -44,36 +44,32 @@ class FrozenEncoder:
         return store.vectors(self.key, self.fingerprint, texts, self.load)
 
 
-class ConcatVectors(Vectors):
-    """Vectors of several models for the same N texts as one table, (N, D1 + D2 + ...).
+@dataclass(frozen=True)
+class ConcatVectors:
+    """Vectors of several models for the same N texts as one table, (N, D1 + D2 + ...); `LazyVectors`.
 
     Unit vectors u_i with weights w_i are concatenated as u_i sqrt(w_i / sum of w). The result has unit length, and the
     cosine of two rows is the weighted mean of the models' cosines, sum of w_i cos_i / sum of w.
     """
 
-    def __init__(self, tables: Sequence[Vectors], scales: Sequence[float]) -> None:
-        self._tables = tables
-        self._scales = scales
+    tables: Sequence[LazyVectors]
+    scales: Sequence[float]
 
     def __len__(self) -> int:
-        return len(self._tables[0])
+        return len(self.tables[0])
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """N and the sum of the widths."""
-        return len(self), sum(table.shape[1] for table in self._tables)
+    def dimension(self) -> int:
+        """The sum of the widths."""
+        return sum(table.dimension for table in self.tables)
+
+    def __getitem__(self, rows: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
+        return concatenate([table[rows] for table in self.tables], self.scales)
 
     def release(self) -> None:
-        """Release the memory of the rows that were read."""
-        for table in self._tables:
+        """Release the memory of the vectors that were read."""
+        for table in self.tables:
             table.release()
-
-    def rows(self, indices: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
-        """Return the vectors of n texts by index, (n, D1 + D2 + ...).
-
-        :raises IndexError: when an index is not in 0 ... N - 1.
-        """
-        return concatenate([table.rows(indices) for table in self._tables], self._scales)
 
 
 def concatenate(vectors: Sequence[NDArray[np.float32]], scales: Sequence[float]) -> NDArray[np.float32]:
@@ -119,7 +115,7 @@ class TeacherEnsemble:
         models = [encoder.load() for encoder in self.encoders]
         return lambda texts: concatenate([encode(texts) for encode in models], self.scales)
 
-    def stored_vectors(self, texts: Sequence[str], store: VectorStore) -> Vectors:
+    def stored_vectors(self, texts: Sequence[str], store: VectorStore) -> ConcatVectors:
         """Return the concatenated vectors of N texts, (N, D1 + D2 + ...); the store keeps those of each encoder.
 
         :raises InputError: when an encoder cannot be loaded, or has no vectors for a text.

@@ -57,8 +57,28 @@ class Mapped:
             self.encoder.require(texts)
 
 
-class Vectors:
-    """Vectors (N, D) in a memory-mapped file; rows are read when they are indexed."""
+class LazyVectors(Protocol):
+    """Vectors (N, D) that are read when they are indexed."""
+
+    def __len__(self) -> int:
+        """Return N."""
+
+    @property
+    def dimension(self) -> int:
+        """D."""
+
+    def __getitem__(self, rows: Sequence[int] | NDArray[np.integer], /) -> NDArray[np.float32]:
+        """Return the vectors of n texts, (n, D).
+
+        :raises IndexError: when a row is not in 0 ... N - 1.
+        """
+
+    def release(self) -> None:
+        """Release the memory of the vectors that were read."""
+
+
+class StoredVectors:
+    """The vectors of one model, in a memory-mapped file; `LazyVectors`."""
 
     def __init__(self, table: NDArray[np.float16]) -> None:
         self._table = table
@@ -67,23 +87,19 @@ class Vectors:
         return len(self._table)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """N and D."""
-        return len(self), self._table.shape[1]
+    def dimension(self) -> int:
+        """D."""
+        return int(self._table.shape[1])
+
+    def __getitem__(self, rows: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
+        chosen = np.asarray(rows, dtype=np.int64)
+        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(self):
+            raise IndexError(f"row {chosen.min()} or {chosen.max()} is not one of {len(self)} rows")
+        return np.asarray(self._table[chosen], dtype=np.float32)
 
     def release(self) -> None:
-        """Release the memory of the rows that were read."""
+        """Release the memory of the vectors that were read."""
         drop_pages(self._table)
-
-    def rows(self, indices: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
-        """Return the vectors of n texts by index, (n, D).
-
-        :raises IndexError: when an index is not in 0 ... N - 1.
-        """
-        rows = np.asarray(indices, dtype=np.int64)
-        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
-            raise IndexError(f"row {rows.min()} or {rows.max()} is not one of {len(self)} rows")
-        return np.asarray(self._table[rows], dtype=np.float32)
 
 
 class VectorStore:
@@ -98,7 +114,9 @@ class VectorStore:
         self.folder = folder
         self.chunk = chunk
 
-    def vectors(self, model: str, fingerprint: str, texts: Sequence[str], open_model: Callable[[], Encode]) -> Vectors:
+    def vectors(
+        self, model: str, fingerprint: str, texts: Sequence[str], open_model: Callable[[], Encode]
+    ) -> StoredVectors:
         """Return the vectors of texts, computing those that are missing. All workers must call it.
 
         :param model: name of the model in messages and in the table's record.
@@ -131,7 +149,7 @@ class VectorStore:
         if group.is_main_process:
             file.settle(model, fingerprint)
         group.wait_for_everyone()
-        return Vectors(file.open())
+        return StoredVectors(file.open())
 
 
 def _read(texts: Sequence[str], blocks: Sequence[range], scratch: Path) -> Generator[list[str]]:
