@@ -44,7 +44,7 @@ from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.split import split
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import draw
-from xcompress.distillation.data.labels import VectorTable
+from xcompress.distillation.data.labels import TextName, VectorTable
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
@@ -135,7 +135,7 @@ def find_vectors(folder: Path, count: int) -> VectorTable:
     def encode(texts: Sequence[str]) -> StoredVectors:
         return store.vectors("stand-in", "stand-in", texts, stand_in)
 
-    texts: dict[str, Sequence[str]] = {side: Sentences(pairs, side, rows) for side in SIDES}
+    texts: dict[TextName, Sequence[str]] = {side: Sentences(pairs, side, rows) for side in SIDES}
     return VectorTable.compute(texts, encode, store.folder)
 
 

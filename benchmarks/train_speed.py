@@ -42,7 +42,7 @@ from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches
 from xcompress.distillation.data.corpus import corpus_step
-from xcompress.distillation.data.labels import VectorLabels
+from xcompress.distillation.data.labels import StageSide, VectorLabels
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.hardware import has_bf16
@@ -52,7 +52,6 @@ from xcompress.distillation.losses.stage import SentenceVectors, sentence_loss
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.stages import plan_text_stages
 from xcompress.distillation.teachers.ensemble import find_encoders
-from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import Job, train
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.modeling.student import Student, encode, read_config
@@ -124,16 +123,16 @@ def prepare(run_folder: Path, steps: int, batch_size: int | None, folder: Path) 
         corpus = corpus_step(recipe, run, None)
         data = prepare_training_data(
             recipe,
+            run,
             corpus,
             Monolingual(),
             plan_text_stages(recipe, corpus, Monolingual()),
             find_encoders(recipe),
-            VectorStore(run.vectors),
             read_config(run_folder / "reference").hidden_size,
         )
     assert data.teacher is not None  # the stage learns from one
     pairs = [data.train[int(row)] for row in data.rows[name]]
-    labels = data.teacher.sources.labels(name)
+    labels = data.teacher.sources.labels(StageSide(name, "source"))
     held_out = data.held_out
     held_out_labels = data.teacher.of_text([pair.source for pair in held_out])
     assistant, tokenizer = Student.load(run_folder / "start")

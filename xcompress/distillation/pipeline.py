@@ -6,7 +6,7 @@ import platform
 import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -30,19 +30,17 @@ from xcompress.distillation.heartbeat import watch_workers
 from xcompress.distillation.initialization import scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
-from xcompress.distillation.stages import StageInputs, plan_stages, plan_text_stages, stage_step
-from xcompress.distillation.teachers.disk import check_disk, count_texts
+from xcompress.distillation.stage_inputs import StageModels, StageSettings, StageText
+from xcompress.distillation.stages import plan_stages, plan_text_stages, stage_step
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
-from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.distillation.trainer import check_batch
-from xcompress.distillation.training_data import TrainingData, prepare_training_data
+from xcompress.distillation.training_data import prepare_training_data
 from xcompress.errors import InputError
 from xcompress.files import as_path, hash_of, read_mapping, sha256_of, whole_folder, write_json, write_text
 from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.packages import require_package
 from xcompress.recipe import Recipe
-from xcompress.recipe.parameters import teacher_width
 from xcompress.recipe.validation import problems
 from xcompress.sources import looks_like_path
 
@@ -89,44 +87,24 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         monolingual = monolingual_step(recipe, run, corpus)
         text_stages = plan_text_stages(recipe, corpus, monolingual)
 
-        # 3. Pairs and teacher vectors, prepared when the first step is built: a finished run reads and loads nothing.
-        store = VectorStore(run.vectors)
-
-        @cache
-        def get_data() -> TrainingData:
-            if recipe.teacher and recipe.teacher.targets == "stored":
-                texts = count_texts(
-                    text_stages, len(corpus.train), lambda stage: [*map(len, corpus.rows_by_language(stage.text))]
-                )
-                check_disk(folder, texts, teacher_width(recipe))
-            return prepare_training_data(recipe, corpus, monolingual, text_stages, encoders, store, config.hidden_size)
+        # 3. Draw pairs and compute the teacher's vectors when the first step is built, and what only some stages learn
+        # when such a stage is built: a finished run reads and loads nothing.
+        get_data = cache(
+            partial(prepare_training_data, recipe, run, corpus, monolingual, text_stages, encoders, config.hidden_size)
+        )
 
         # 4. Give the assistant the student's vocabulary and a head, read the labelled pairs, group similar sentences.
         start = start_step(recipe, run, corpus, encoders, reference, get_data)
         labelled = labelled_step(recipe, run, corpus, encoders.teacher, start)
-        groups = groups_step(recipe, run, corpus, encoders.correlation, store)
+        groups = groups_step(recipe, run, corpus, encoders.correlation)
 
         # 5. Train the stages, each on the models that the ones before it leave.
+        text = StageText(corpus, monolingual, labelled, groups, get_data)
+        logs = folder / "tensorboard" if tensorboard else None
         assistant, student = (start, None) if recipe.assistant else (None, start)
         for number, (name, stage) in enumerate(plan_stages(recipe, text_stages, labelled, groups).items(), 1):
-            inputs = StageInputs(
-                recipe=recipe,
-                name=name,
-                stage=stage,
-                corpus=corpus,
-                labelled=labelled,
-                monolingual=monolingual,
-                groups=groups,
-                get_data=get_data,
-                encoders=encoders,
-                store=store,
-                start=start,
-                assistant=assistant,
-                student=student,
-                seed=recipe.seed_of(name),
-                tensorboard=folder / "tensorboard" if tensorboard else None,
-            )
-            step = stage_step(run, number, inputs)
+            settings = StageSettings(recipe, name, stage, recipe.seed_of(name), logs)
+            step = stage_step(run, number, settings, StageModels(encoders, start, assistant, student), text)
             if stage.train == "assistant":
                 assistant = step
             else:

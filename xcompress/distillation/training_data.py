@@ -14,11 +14,13 @@ from xcompress.corpus.graded import GradedSet, read_folder
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
-from xcompress.distillation.data.labels import VectorTable
+from xcompress.distillation.data.labels import StageSide, TextName, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES, Sentences, Side
 from xcompress.distillation.dev import DevSet
 from xcompress.distillation.initialization import axes_of_vectors, least_squares_head
+from xcompress.distillation.run_folder import Run
+from xcompress.distillation.teachers.disk import check_disk, count_texts
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
@@ -26,6 +28,7 @@ from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.centering import centering_map
 from xcompress.recipe import Recipe, Stage, TeacherSection
 from xcompress.recipe.lineage import runs_before, trained_on
+from xcompress.recipe.parameters import teacher_width
 from xcompress.sources import resolve
 from xcompress.sources.python_code import PYTHON
 
@@ -33,7 +36,8 @@ FIT_PAIRS = 5000
 """Pairs whose English sentences heads and principal axes are fitted on; the same pairs whatever the stages are."""
 
 HELD_OUT, FIT, SCORED = "held-out pairs", "fit pairs", "scored text"
-"""Names of texts that no stage can have, as they hold a space."""
+"""Names of texts beside those of the stages, which are of the type `StageSide`."""
+Texts = Mapping[TextName, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,9 @@ class TeacherVectors:
     sources: VectorTable
     """English sentences of the held-out pairs, the fit pairs and each stage that learns them."""
     targets: Callable[[], VectorTable]
-    """Target sentences of each stage that learns them; computed at the first call."""
+    """Target sentences of each stage that learns them; computed at the first call, which no reused stage makes."""
     monolingual: Callable[[], VectorTable]
-    """Both sides of the monolingual pairs of each stage that reads them, by `<stage> <side>`; computed at the first
-    call."""
+    """Both sides of the monolingual pairs of each stage that reads them; computed at the first call."""
     of_text: Encode
     """Maps English sentences of held-out and fit pairs to their vectors."""
 
@@ -69,6 +72,8 @@ class TrainingData:
     teacher: TeacherVectors | None
     assistant: Callable[[], VectorTable] | None
     """Vectors of an assistant that gives only vectors; computed at the first call."""
+    store: VectorStore
+    """Of the vectors of frozen models."""
 
     def sentences(self, stage: str, side: Side) -> Sentences:
         """Return one side of the pairs that a stage reads."""
@@ -77,20 +82,25 @@ class TrainingData:
 
 def prepare_training_data(
     recipe: Recipe,
+    run: Run,
     corpus: Corpus,
     monolingual: Monolingual,
     stages: Mapping[str, Stage],
     encoders: Encoders,
-    store: VectorStore,
     width: int,
 ) -> TrainingData:
     """Draw the pairs of each stage, and compute the teacher's vectors of them.
 
     :param stages: the stages that read translations or monolingual sentences, with their length in steps.
     :param width: H, the width of the assistant or of a student that starts from scratch.
+    :raises InputError: when the teacher's vectors do not fit the disk.
     """
+    if recipe.teacher and recipe.teacher.targets == "stored":
+        texts = count_texts(stages, len(corpus.train), lambda stage: [*map(len, corpus.rows_by_language(stage.text))])
+        check_disk(run.folder, texts, teacher_width(recipe))
+
     # Draw the pairs.
-    rows, monolingual_rows = {}, {}
+    rows, monolingual_rows, store = {}, {}, VectorStore(run.vectors)
     for name, stage in stages.items():
         in_step, steps = stage.pairs_in_step, stage.planned_steps
         if "translations" in in_step:
@@ -108,37 +118,36 @@ def prepare_training_data(
     teacher = None
     if recipe.teacher and encoders.teacher:
         stored = [name for name in rows if recipe.teacher.targets == "stored"]
-        by_side: dict[Side, dict[str, Sequence[str]]] = {
-            side: {
-                name: Sentences(corpus.train, side, rows[name]) for name in stored if side in stages[name].teacher_sides
-            }
-            for side in SIDES
-        }
-        sentences = {
-            f"{name} {side}": Sentences(monolingual.pairs, side, of_stage)
+
+        def translations(side: Side) -> Texts:
+            learned = [name for name in stored if side in stages[name].teacher_sides]
+            return {StageSide(name, side): Sentences(corpus.train, side, rows[name]) for name in learned}
+
+        sentences: Texts = {
+            StageSide(name, side): Sentences(monolingual.pairs, side, of_stage)
             for name, of_stage in monolingual_rows.items()
             for side in SIDES
         }
-        sources = {HELD_OUT: Sentences(held_out, "source"), FIT: fit_texts, **by_side["source"]}
+        sources: Texts = {HELD_OUT: Sentences(held_out, "source"), FIT: fit_texts, **translations("source")}
         compute = partial(
             VectorTable.compute, encode=partial(encoders.teacher.stored_vectors, store=store), folder=store.folder
         )
-        teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, by_side["target"], sentences, width)
+        teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, translations("target"), sentences, width)
     dev = DevSet(_unseen(recipe, held_out), teacher.of_text if teacher else None, graded)
-    data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None)
+    data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None, store)
     if encoders.assistant and encoders.assistant.section.gives_only_vectors:
-        compute = partial(_assistant_vectors, recipe, data, stages, encoders.assistant, store, width)
-        return replace(data, assistant=cache(compute))
+        of_assistant = partial(_assistant_vectors, recipe, data, stages, encoders.assistant, width)
+        return replace(data, assistant=cache(of_assistant))
     return data
 
 
 def _teacher_vectors(
     recipe: Recipe,
     section: TeacherSection,
-    compute: Callable[[Mapping[str, Sequence[str]]], VectorTable],
-    sources: Mapping[str, Sequence[str]],
-    targets: Mapping[str, Sequence[str]],
-    monolingual: Mapping[str, Sequence[str]],
+    compute: Callable[[Texts], VectorTable],
+    sources: Texts,
+    targets: Texts,
+    monolingual: Texts,
     width: int,
 ) -> TeacherVectors:
     """Compute the vectors of the sources, and map them to the space that the student learns.
@@ -193,21 +202,20 @@ def _assistant_vectors(
     data: TrainingData,
     stages: Mapping[str, Stage],
     assistant: FrozenEncoder,
-    store: VectorStore,
     width: int,
 ) -> VectorTable:
     """Compute the vectors of an assistant that gives only vectors, for both sides of the stages that learn them.
 
     With `widths: head` a linear map, fitted by least squares on the fit pairs, takes them to the teacher's space.
     """
-    texts: dict[str, Sequence[str]] = {FIT: data.fit_texts}
+    texts: dict[TextName, Sequence[str]] = {FIT: data.fit_texts}
     if assistant.section.source.startswith((PYTHON, RELEASED)):  # a table has no vectors of text that no stage learns
         held_out = [text for pair in data.held_out for text in (pair.source, pair.target)]
         texts[SCORED] = [*held_out, *(data.dev.graded.sentences() if data.dev.graded else [])]
     for name, stage in stages.items():
         if "assistant" in stage.objectives:
-            texts |= {f"{name} {side}": data.sentences(name, side) for side in SIDES}
-    table = VectorTable.compute(texts, partial(assistant.stored_vectors, store=store), store.folder)
+            texts |= {StageSide(name, side): data.sentences(name, side) for side in SIDES}
+    table = VectorTable.compute(texts, partial(assistant.stored_vectors, store=data.store), data.store.folder)
     if recipe.widths == "head" and data.teacher:
         head = least_squares_head(table.by_text(FIT)(data.fit_texts), data.teacher.of_text(data.fit_texts))
         weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()

@@ -10,7 +10,6 @@ from xcompress.distillation.data.corpus import Corpus, corpus_step
 from xcompress.distillation.data.groups import Groups, groups_step
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.teachers.ensemble import find_encoders
-from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
 from xcompress.metrics import cosine_matrix
 
@@ -22,7 +21,7 @@ def make(folder: Path, *overrides: str, section: str = "") -> tuple[Corpus, Grou
     recipe = small_recipe(folder, own, STAGE, *overrides)
     with open_run(folder / "run") as run:
         corpus = corpus_step(recipe, run, None)
-        return corpus, groups_step(recipe, run, corpus, find_encoders(recipe).correlation, VectorStore(run.vectors))
+        return corpus, groups_step(recipe, run, corpus, find_encoders(recipe).correlation)
 
 
 def test_a_recipe_whose_stages_read_no_groups_has_no_step(tmp_path: Path) -> None:

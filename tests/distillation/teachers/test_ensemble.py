@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.recipe import small_recipe
 from xcompress.distillation.data.corpus import corpus_step
-from xcompress.distillation.data.labels import VectorTable
+from xcompress.distillation.data.labels import StageSide, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.initialization import axes_of_vectors
 from xcompress.distillation.pipeline import distill
@@ -102,9 +102,9 @@ def test_a_run_learns_centred_vectors(recipe: Recipe, tmp_path: Path) -> None:
     for section in (recipe.teacher, teacher):
         with open_run(tmp_path / f"center={section.center}") as run:
             changed = recipe.model_copy(update={"teacher": section})
-            encoders, corpus, store = find_encoders(changed), corpus_step(changed, run, None), VectorStore(run.vectors)
+            encoders, corpus = find_encoders(changed), corpus_step(changed, run, None)
             stages = plan_text_stages(changed, corpus, Monolingual())
-            data = prepare_training_data(changed, corpus, Monolingual(), stages, encoders, store, width=32)
+            data = prepare_training_data(changed, run, corpus, Monolingual(), stages, encoders, width=32)
             assert data.teacher
             tables.append(data.teacher.of_text(data.fit_texts))
     plain, centred = tables
@@ -119,12 +119,12 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: R
     folder = distill(recipe.model_copy(update={"stages": {**recipe.stages, "contrast": contrast}}), tmp_path / "run")
     with open_run(folder) as run:
         again = load_recipe(folder / "recipe.yaml")
-        encoders, corpus, store = find_encoders(again), corpus_step(again, run, None), VectorStore(run.vectors)
+        encoders, corpus = find_encoders(again), corpus_step(again, run, None)
         stages = plan_text_stages(again, corpus, Monolingual())
-        data = prepare_training_data(again, corpus, Monolingual(), stages, encoders, store, width=32)
+        data = prepare_training_data(again, run, corpus, Monolingual(), stages, encoders, width=32)
         targets = list(data.sentences("contrast", "target"))
         assert data.teacher and encoders.teacher
-        labels = data.teacher.targets().labels("contrast").take(range(len(targets)))
+        labels = data.teacher.targets().labels(StageSide("contrast", "target")).take(range(len(targets)))
         expected = data.teacher.sources.transform(encoders.teacher.load()(targets))
         np.testing.assert_allclose(labels, expected, atol=3e-3)
     before, after = (

@@ -68,9 +68,7 @@ class Groups:
         return self.rows[pairs], VectorLabels(table.vectors, chosen)
 
 
-def groups_step(
-    recipe: Recipe, run: Run, corpus: Corpus, teacher: TeacherEnsemble | None, store: VectorStore
-) -> Groups | None:
+def groups_step(recipe: Recipe, run: Run, corpus: Corpus, teacher: TeacherEnsemble | None) -> Groups | None:
     """Find the nearest of each English sentence of a recipe's groups, or reuse them. All workers must call it.
 
     :returns: None where no stage reads groups.
@@ -80,6 +78,7 @@ def groups_step(
     if section is None or teacher is None or not any("correlation" in one.objectives for one in recipe.stages.values()):
         return None
     rows = np.unique(draw(corpus.rows_by_language(section.text), section.pairs, recipe.seed))
+    store = VectorStore(run.vectors)
     encode = partial(teacher.stored_vectors, store=store)
 
     @cache

@@ -6,6 +6,7 @@ In sentence-transformers, too, they are labels; a target is the second side of a
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from xcompress.console import without_bars
 from xcompress.corpus.columns import Rows
 from xcompress.corpus.sequences import ConcatSequence
-from xcompress.distillation.data.sentences import distinct
+from xcompress.distillation.data.sentences import Side, distinct
 from xcompress.distillation.teachers.vectors import LazyVectors
 from xcompress.files import drop_pages
 from xcompress.metrics import Encode
@@ -90,21 +91,31 @@ Labels = VectorLabels | LiveLabels | ScalarLabels
 """What pairs learn: vectors from the disk, vectors that are computed in the training step, or numbers."""
 
 
+class StageSide(NamedTuple):
+    """Names one side of the pairs that a stage reads."""
+
+    stage: str
+    side: Side
+
+
+TextName = str | StageSide
+
+
 @dataclass(frozen=True)
 class VectorTable:
     """Vectors of one model for lists of texts, by name; each distinct text is encoded once."""
 
-    texts: Mapping[str, Sequence[str]]
+    texts: Mapping[TextName, Sequence[str]]
     vectors: LazyVectors
     """Of the distinct texts, as the model computes them, (N, D)."""
-    rows: Mapping[str, Rows]
+    rows: Mapping[TextName, Rows]
     """For each list, the row of each of its texts."""
     transform: Transform = identity
     """Applied to the vectors when they are read."""
 
     @classmethod
     def compute(
-        cls, texts: Mapping[str, Sequence[str]], encode: Callable[[Sequence[str]], LazyVectors], folder: Path
+        cls, texts: Mapping[TextName, Sequence[str]], encode: Callable[[Sequence[str]], LazyVectors], folder: Path
     ) -> "VectorTable":
         """Encode the distinct texts of all lists. All workers must call it.
 
@@ -119,11 +130,11 @@ class VectorTable:
         """D', the width after the transform."""
         return int(self.transform(self.vectors[[0]]).shape[1])
 
-    def labels(self, name: str) -> VectorLabels:
+    def labels(self, name: TextName) -> VectorLabels:
         """Return the vectors of a list of texts, one for each in its order."""
         return VectorLabels(self.vectors, self.rows[name], self.transform)
 
-    def by_text(self, *names: str) -> Encode:
+    def by_text(self, *names: TextName) -> Encode:
         """Return a function from the texts of short lists to their vectors (N, D')."""
         row_of = {
             text: row for name in names for text, row in zip(self.texts[name], self.rows[name].tolist(), strict=True)
