@@ -1,7 +1,6 @@
 """Train a model on batches of pairs with transformers' Trainer: loss, optimizer, checkpoints, progress, dev scores."""
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,9 @@ from torch.optim import AdamW, Optimizer
 from torch.utils.data import Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import TensorBoardCallback
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback
 
-from xcompress.console import Ticker, bar, say
+from xcompress.console import bar, say
 from xcompress.distillation import distributed
 from xcompress.distillation.data.batches import SeededRandomSampler
 from xcompress.distillation.file_records import (
@@ -30,6 +29,7 @@ from xcompress.distillation.file_records import (
 )
 from xcompress.distillation.hardware import COMPILER, loader_processes
 from xcompress.distillation.optim.lars import Lars
+from xcompress.distillation.transformers_trainer import ProgressBar, training_arguments
 from xcompress.errors import InputError
 from xcompress.files import sync, write_json
 from xcompress.recipe import GROUP, Stage
@@ -117,7 +117,7 @@ def train(
         model.compile(backend=COMPILER, dynamic=True)  # in place: its class stays
     with bar(job.name, steps) as ticker:
         callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
-        callbacks.append(_Progress(ticker))
+        callbacks.append(ProgressBar(ticker))
         if job.scoring:
             callbacks.append(_DevScores(job.scoring))
         callbacks.append(_MarkComplete(seconds_before))
@@ -127,7 +127,6 @@ def train(
             loss, job.stage, model=model, args=_arguments(job, steps), batches=batches, callbacks=callbacks
         )
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
-        trainer.remove_callback(ProgressCallback)  # type: ignore[no-untyped-call]
         trainer.train(resume_from_checkpoint=checkpoint)
     log = trainer.state.log_history
     return TrainingHistory(
@@ -266,35 +265,16 @@ def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:
     return AdamW(groups, fused=True)
 
 
-class _Progress(TrainerCallback):
-    """Advance the progress bar, with the loss beside it."""
-
-    def __init__(self, ticker: Ticker) -> None:
-        self.ticker = ticker
-        self.shown = 0
-        self.note = ""
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
-    ) -> None:
-        self.shown = state.global_step
-        self.ticker.start_at(self.shown)
-        state.save_steps = int(args.save_steps)  # a checkpoint brings those that it was saved with
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        self.ticker.advance(state.global_step - self.shown, self.note)
-        self.shown = state.global_step
-
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        if state.log_history and "loss" in state.log_history[-1]:
-            self.note = f"loss {state.log_history[-1]['loss']:.4f}"
-
-
 class _MarkComplete(TrainerCallback):
     """Mark each checkpoint as complete, with the seconds of training up to it."""
 
     def __init__(self, seconds_before: float) -> None:
         self.counted_from = time.monotonic() - seconds_before
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        state.save_steps = int(args.save_steps)  # a checkpoint brings those that it was saved with
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         distributed.barrier()
@@ -336,9 +316,8 @@ def _tensorboard(folder: Path) -> TrainerCallback:
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:
     stage, on_gpu, processes = job.stage, torch.cuda.is_available(), 0 if job.collates_itself else loader_processes()
-    os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # a value left by an earlier training in bfloat16 would win
-    arguments = TrainingArguments(
-        output_dir=str(job.work),
+    return training_arguments(
+        job.work,
         max_steps=steps,
         per_device_train_batch_size=stage.batch_size // distributed.world_size(),
         learning_rate=stage.learning_rate,
@@ -346,7 +325,6 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
         warmup_steps=round(stage.warmup * steps),
         max_grad_norm=1.0,
         bf16=job.bf16,
-        use_cpu=not on_gpu,
         seed=job.seed,
         dataloader_num_workers=processes,
         dataloader_prefetch_factor=4 if processes else None,
@@ -356,12 +334,5 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
         logging_nan_inf_filter=False,  # it waits for the GPU at each step; `Collapse` sees what is not finite
         save_steps=stage.checkpoint_steps,
         save_total_limit=CHECKPOINTS_KEPT,
-        remove_unused_columns=False,
-        label_names=[],
-        report_to="none",
-        disable_tqdm=True,
-        log_level="error",
         ddp_find_unused_parameters=False,
     )
-    arguments._n_gpu = min(1, arguments.n_gpu)  # for several GPUs use torchrun, which keeps a batch one batch
-    return arguments

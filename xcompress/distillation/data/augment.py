@@ -5,7 +5,6 @@ without the pairs that people have graded.
 """
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
@@ -18,13 +17,14 @@ import torch
 from sentence_transformers.cross_encoder import CrossEncoder
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback
 
-from xcompress.console import Ticker, bar
+from xcompress.console import bar
 from xcompress.corpus.labelled import GradedPair
 from xcompress.distillation import distributed
 from xcompress.distillation.hardware import device, fast_inference
+from xcompress.distillation.transformers_trainer import ProgressBar, training_arguments
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import read_mapping
 from xcompress.metrics import Vectors, nearest_rows
@@ -171,47 +171,29 @@ class _GradeTrainer(Trainer):
         return loss
 
 
-class _ProgressBar(TrainerCallback):
-    """Advance a progress bar."""
-
-    def __init__(self, ticker: Ticker) -> None:
-        self.ticker = ticker
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        self.ticker.advance()
-
-
 def _train(
     model: CrossEncoder, graded: Sequence[GradedPair], epochs: float, learning_rate: float, seed: int, bf16: bool
 ) -> None:
     steps = ceil(epochs * len(graded) / BATCH_SIZE)
     with bar("cross-encoder: steps", steps) as ticker, TemporaryDirectory() as folder:
-        os.environ["ACCELERATE_MIXED_PRECISION"] = "no"  # earlier training in bfloat16 may have set it
-        arguments = TrainingArguments(
-            output_dir=folder,
+        arguments = training_arguments(
+            Path(folder),
             max_steps=steps,
             per_device_train_batch_size=BATCH_SIZE,
             learning_rate=learning_rate,
             warmup_steps=round(WARMUP * steps),
             bf16=bf16,
-            use_cpu=not torch.cuda.is_available(),
             seed=seed,
             save_strategy="no",
             logging_strategy="no",
-            remove_unused_columns=False,
-            label_names=[],
-            report_to="none",
-            disable_tqdm=True,
-            log_level="error",
         )
-        arguments._n_gpu = min(1, arguments.n_gpu)
         pairs: Any = graded
         trainer = _GradeTrainer(
             model=BinaryCrossEntropyLoss(model),
             args=arguments,
             train_dataset=pairs,
             data_collator=_collate,
-            callbacks=[_ProgressBar(ticker)],
+            callbacks=[ProgressBar(ticker)],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
