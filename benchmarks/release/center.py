@@ -30,7 +30,7 @@ from xcompress.export.matmul import Range, int4_weights, matmuls
 from xcompress.export.prepare import Prepared, center
 from xcompress.export.source import Source, find_source
 from xcompress.export.text import FITTED, calibration_text, verification_text
-from xcompress.export.verify import make_reference, open_session, verify_quantized
+from xcompress.export.verify import Bounds, make_reference, open_session, verify_quantized
 from xcompress.export.writer import Writer
 from xcompress.files import whole_folder
 from xcompress.modeling.student import Student
@@ -97,7 +97,7 @@ def center_bundle(bundle: Path, source: Source, files: Sequence[Path], target: P
         replace_head(graph, centered, inputs)
         onnx.save(graph, file)
         with bar("compared with PyTorch", len(reference.all_sentences)) as ticker:
-            figures = verify_quantized(file, reference, None, "int4", ticker.advance)
+            figures = verify_quantized(file, reference, Bounds.of("int4"), ticker.advance)
         after = graded_scores(GraphEncoder(Prepared(centered, tokenizer), open_session(file)), languages)
         manifest |= {
             "centered": cosines,

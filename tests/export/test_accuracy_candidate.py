@@ -16,7 +16,7 @@ from xcompress.modeling.student import encode, token_ids
 
 pytestmark = pytest.mark.usefixtures("little_text")
 LANGUAGES = ["en", "de"]
-LAX = Bounds(mean_cosine=0, worst_cosine=0, similarity_correlation=0, invariance_cosine=0)
+STRICT, LAX = Bounds(), Bounds(mean_cosine=0, worst_cosine=0, similarity_correlation=0, invariance_cosine=0)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def spoiled(name: str) -> Candidate:
     return Candidate(Prepared(make_student(), make_tokenizer()), form)
 
 
-def searched(trial: Candidate, points: float, bounds: Bounds | None = None) -> SearchResult:
+def searched(trial: Candidate, points: float, bounds: Bounds = STRICT) -> SearchResult:
     reference = make_reference(make_student(), make_tokenizer(), TEXT)
     return trial.search(graded_scores(expected, LANGUAGES), points, LANGUAGES, reference, bounds)
 

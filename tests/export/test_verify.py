@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, student_of_bundle
-from xcompress.errors import GateError, InputError
+from xcompress.errors import GateError
 from xcompress.export.verify import (
     MIXED_ROWS,
     Bounds,
@@ -127,7 +127,7 @@ def test_a_graph_encodes_as_the_student_does(reference: Reference) -> None:
 
 def test_figures_of_float32_are_for_the_manifest(reference: Reference) -> None:
     done: list[int] = []
-    found = verify_fp32(bundle() / FP32, reference, advance=done.append)
+    found = verify_fp32(bundle() / FP32, reference, Bounds(), done.append)
     assert sum(done) == 7
     assert 0 < found["max_abs_difference"] < found["bound"] == 1e-4
     assert found["bounds"] == {"worst_cosine": 0.99999}
@@ -155,16 +155,16 @@ def test_figures_of_int8_come_with_their_bounds(reference: Reference) -> None:
 
 
 def test_the_float32_graph_passes_every_precisions_bounds(reference: Reference) -> None:
-    for precision in ("int8", "int4", "fp16"):
-        assert verify_quantized(bundle() / FP32, reference, precision=precision)["invariance_cosine"] > 0.99999
+    for bounds in map(Bounds.of, ("int8", "int4", "fp16")):
+        assert verify_quantized(bundle() / FP32, reference, bounds)["invariance_cosine"] > 0.99999
 
 
 def test_bounds_of_precisions() -> None:
     int8, int4, fp16 = map(Bounds.of, ("int8", "int4", "fp16"))
     assert (int8.mean_cosine, int8.worst_cosine, int8.invariance_cosine) == (0.995, 0.98, 0.995)
     assert int4.worst_cosine < int8.worst_cosine < fp16.worst_cosine
-    with pytest.raises(InputError, match="'int2' has no bounds; choose one of int8, int4, fp16"):
-        Bounds.of("int2")
+    assert int8 == Bounds.of("fp32") == Bounds.of("auto")
+    assert int8.fp32_cosine == int4.fp32_cosine == fp16.fp32_cosine
 
 
 @pytest.mark.parametrize(
@@ -190,19 +190,19 @@ def test_each_figure_below_its_bound_is_refused(reference: Reference, name: str,
 def test_one_bad_language_is_named(reference: Reference) -> None:
     vectors = reference.vectors | {"de": -reference.vectors["de"]}
     with pytest.raises(GateError, match="mean cosine to PyTorch in de is -"):
-        verify_quantized(bundle() / FP32, replace(reference, vectors=vectors))
+        verify_quantized(bundle() / FP32, replace(reference, vectors=vectors), Bounds())
 
 
 def test_one_bad_shape_is_named(reference: Reference) -> None:
     vectors = reference.batch_vectors | {"1x7": -reference.batch_vectors["1x7"]}
     with pytest.raises(GateError, match="worst cosine to PyTorch at shape 1x7 is -"):
-        verify_quantized(bundle() / FP32, replace(reference, batch_vectors=vectors))
+        verify_quantized(bundle() / FP32, replace(reference, batch_vectors=vectors), Bounds())
 
 
 def test_a_wrong_float32_graph_is_refused(reference: Reference) -> None:
     # the int8 graph stands for a float32 graph that went wrong
     with pytest.raises(GateError, match=r"onnx/model_quantized.onnx differs from PyTorch by .* bound 1e-04"):
-        verify_fp32(bundle() / INT8, reference)
+        verify_fp32(bundle() / INT8, reference, Bounds())
     with pytest.raises(GateError, match=r"worst cosine to PyTorch in en is 0\.9\d+, bound 0\.99999; install"):
         verify_fp32(bundle() / INT8, reference, Bounds(fp32_difference=2))
 
@@ -210,7 +210,7 @@ def test_a_wrong_float32_graph_is_refused(reference: Reference) -> None:
 def test_vectors_of_another_length_are_refused(reference: Reference) -> None:
     longer = replace(reference, vectors={code: 1.01 * vectors for code, vectors in reference.vectors.items()})
     with pytest.raises(GateError, match="differs from PyTorch by"):
-        verify_fp32(bundle() / FP32, longer)
+        verify_fp32(bundle() / FP32, longer, Bounds())
 
 
 def test_a_long_vectors_difference_is_taken_in_its_units() -> None:
@@ -236,6 +236,6 @@ def test_a_graph_that_gives_no_numbers_is_refused(reference: Reference, tmp_path
     scale.raw_data = b"\x00\x00\xc0\x7f" * 32  # not a number
     onnx.save(model, tmp_path / "broken.onnx")
     with pytest.raises(GateError, match="nan"):
-        verify_fp32(tmp_path / "broken.onnx", reference)
+        verify_fp32(tmp_path / "broken.onnx", reference, Bounds())
     with pytest.raises(GateError, match="nan"):
-        verify_quantized(tmp_path / "broken.onnx", reference)
+        verify_quantized(tmp_path / "broken.onnx", reference, Bounds())

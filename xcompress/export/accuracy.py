@@ -7,7 +7,7 @@ search raises the level of single products (see `matmul`) until the gate and the
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from xcompress.export.verify import Bounds, Reference, encode_with, find_violati
 from xcompress.metrics import Encode, Vectors, cosines
 from xcompress.modeling.student import encode, token_ids
 
-STATIC, TOKEN, FP32 = LEVELS = ("static", "token", "fp32")
-"""The levels of a product, each more precise than the one before."""
+LEVELS: tuple[Level, ...] = get_args(Level)
+STATIC, TOKEN, FP32 = LEVELS
 MAX_STEPS = 28
 """Most steps of a search. A step raises one product, or several where one at a time could not raise all to float32."""
 FP32_BYTES = 3
@@ -34,9 +34,10 @@ SAMPLE = 96
 _NAMED = 4
 """Most language pairs and products that an error names."""
 
-Build = Callable[[Mapping[str, str]], Encode]
+Encoder = TypeVar("Encoder", bound=Encode)
+Build: TypeAlias = Callable[[Mapping[str, Level]], Encoder]
 """Makes an encoder from the level of each product."""
-FindRegressions = Callable[[Encode], "list[Regression]"]
+FindRegressions: TypeAlias = Callable[[Encoder], "list[Regression]"]
 """Lists what an encoder loses beyond the gate."""
 
 
@@ -131,11 +132,11 @@ def mean_loss(vectors: Vectors, reference: Vectors) -> float:
 
 
 def matmul_costs(
-    build: Build,
+    build: Build[Encode],
     names: Sequence[str],
     texts: Sequence[str],
     reference: Vectors,
-    levels: Mapping[str, str] | None = None,
+    levels: Mapping[str, Level] | None = None,
 ) -> list[Cost]:
     """Measure the cost of each product: the gain from computing it alone in float32.
 
@@ -162,7 +163,7 @@ class Step:
     """One change of a product's level."""
 
     matmul: str
-    level: str
+    level: Level
     """The new level."""
     worst_loss: float
     """Points that the worst language pair had lost after the step; 0 where the gate held."""
@@ -174,16 +175,16 @@ class Step:
 class SearchResult:
     """The levels that a search chose, and its steps."""
 
-    start: Mapping[str, str]
+    start: Mapping[str, Level]
     """The level of each product before."""
-    levels: Mapping[str, str]
+    levels: Mapping[str, Level]
     """The level of each product after."""
     steps: tuple[Step, ...]
     before: float
     """Points that the worst language pair had lost at the start; 0 where the gate held at once."""
 
     @property
-    def raised(self) -> dict[str, str]:
+    def raised(self) -> dict[str, Level]:
         """The products above their level at the start."""
         return {name: level for name, level in self.levels.items() if level != self.start[name]}
 
@@ -218,9 +219,9 @@ class SearchResult:
 
 
 def search(
-    build: Build,
-    start: Mapping[str, str],
-    find: FindRegressions,
+    build: Build[Encoder],
+    start: Mapping[str, Level],
+    find: FindRegressions[Encoder],
     bytes_of: Mapping[str, int],
     texts: Sequence[str],
     reference: Vectors,
@@ -243,21 +244,25 @@ def search(
     return SearchResult(dict(start), progress.levels, tuple(progress.steps), _worst_loss(regressions))
 
 
-class _Search:
+class _Search(Generic[Encoder]):
     """The levels and steps of one search."""
 
     def __init__(
-        self, build: Build, start: Mapping[str, str], find: FindRegressions, bytes_of: Mapping[str, int]
+        self,
+        build: Build[Encoder],
+        start: Mapping[str, Level],
+        find: FindRegressions[Encoder],
+        bytes_of: Mapping[str, int],
     ) -> None:
         self.build, self.find, self.bytes_of = build, find, bytes_of
         self.start, self.levels = dict(start), dict(start)
         self.steps: list[Step] = []
 
-    def try_levels(self, changes: Mapping[str, str]) -> list[Regression]:
+    def try_levels(self, changes: Mapping[str, Level]) -> list[Regression]:
         """List what is lost beyond the gate with some levels changed."""
         return self.find(self.build(self.levels | dict(changes)))
 
-    def apply(self, changes: Mapping[str, str], regressions: Sequence[Regression]) -> None:
+    def apply(self, changes: Mapping[str, Level], regressions: Sequence[Regression]) -> None:
         """Keep a change and record it."""
         for name, level in changes.items():
             added = self._extra_bytes(name, level) - self._extra_bytes(name, self.levels[name])
@@ -300,7 +305,7 @@ class _Search:
         they still do, and the rest keep their old costs.
         """
 
-        def loss(changes: Mapping[str, str]) -> float:
+        def loss(changes: Mapping[str, Level]) -> float:
             return mean_loss(self.build(self.levels | dict(changes))(texts), reference)
 
         old = [cost for cost in costs if self.levels[cost.matmul] != FP32]
@@ -312,7 +317,7 @@ class _Search:
             fresh.sort(key=lambda cost: -cost.gain)
         return [cost.matmul for cost in fresh[:count]], sorted([*fresh, *old], key=lambda cost: -cost.gain)
 
-    def _extra_bytes(self, name: str, level: str) -> int:
+    def _extra_bytes(self, name: str, level: Level) -> int:
         """Return the bytes of a product at a level, in addition to those in int8."""
         return FP32_BYTES * self.bytes_of[name] if level == FP32 else 0
 
@@ -342,9 +347,9 @@ class Candidate:
     prepared: Prepared
     options: GraphOptions
 
-    def with_levels(self, levels: Mapping[str, str]) -> "Candidate":
+    def with_levels(self, levels: Mapping[str, Level]) -> "Candidate":
         """Return the candidate with these levels of the products."""
-        return Candidate(self.prepared, self.options.with_levels(levels))  # type: ignore[arg-type]
+        return Candidate(self.prepared, self.options.with_levels(levels))
 
     def levels(self) -> dict[str, Level]:
         """Return the level of each product."""
@@ -366,7 +371,7 @@ class Candidate:
         points: float,
         languages: Sequence[str],
         reference: Reference,
-        bounds: Bounds | None = None,
+        bounds: Bounds,
     ) -> SearchResult:
         """Raise products until no language pair loses more than some points, and all figures are within their bounds.
 
@@ -376,10 +381,9 @@ class Candidate:
         :raises GateError: when that is impossible.
         """
 
-        def find(encoder: Encode) -> list[Regression]:
-            assert isinstance(encoder, GraphEncoder)
+        def find(encoder: GraphEncoder) -> list[Regression]:
             regressions = find_regressions(before, graded_scores(encoder, languages), points)
-            violations = [] if regressions else find_violations(encoder.session, reference, bounds or Bounds())
+            violations = [] if regressions else find_violations(encoder.session, reference, bounds)
             return regressions or [
                 Regression(what, 100 * bound, 100 * figure, measure="figures x 100 with bounds")
                 for what, figure, bound in violations
@@ -391,7 +395,7 @@ class Candidate:
             console.say(line)
         return result
 
-    def _build(self, levels: Mapping[str, str]) -> Encode:
+    def _build(self, levels: Mapping[str, Level]) -> GraphEncoder:
         return self.with_levels(levels).open()
 
     def _sample(self) -> tuple[list[str], Vectors]:

@@ -72,7 +72,7 @@ def export(
     :param options: the options of the export.
     :param source_options: how to read an encoder, where its own files do not say.
     :param force: export even if the bundle is up to date.
-    :param bounds: how far the graphs may be from PyTorch.
+    :param bounds: how far the graphs may be from PyTorch; by default those of the precision.
     :returns: the bundle's folder.
     :raises InputError: when there is nothing to export, or the bundle cannot be written.
     :raises GateError: when a graph is too far from PyTorch, or loses more than the gate allows.
@@ -102,7 +102,7 @@ def export(
     console.say(f"exporting {model.name} ({model.student}){depth} to {target}")
     console.say(f"target {config.target}: {config.settings().summary()}")
     with whole_folder(target) as folder:
-        make_bundle(folder, model, config, bounds, made_from)
+        make_bundle(folder, model, config, bounds or Bounds.of(config.precision), made_from)
     return target
 
 
@@ -115,7 +115,7 @@ def _bytes_of_graphs(student: Path) -> int:
     return int(1.6 * weights)
 
 
-def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Bounds | None, made_from: str) -> None:
+def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Bounds, made_from: str) -> None:
     """Write a bundle into an empty folder.
 
     :param made_from: hash of everything that the bundle depends on.
@@ -209,7 +209,7 @@ class _Job:
 
     folder: Path
     config: ExportConfig
-    bounds: Bounds | None
+    bounds: Bounds
     prepared: Prepared
     fold: bool
     """Whether the bottleneck is folded."""
@@ -313,9 +313,8 @@ class _Job:
         weights = program.check_weights(model, quantized=quantized)
         # coremltools' numpy operators show that the network is right; only Core ML can show that it runs
         with console.bar("evaluated in numpy", min(SLOW_SAMPLE, len(self.reference.all_sentences)) + 1) as ticker:
-            bounds = self.bounds or Bounds.of(self.precision)
             evaluated = verify_sample(
-                program.encode, f"{COREML} in numpy", self.reference, bounds, ticker.advance, self.advice
+                program.encode, f"{COREML} in numpy", self.reference, self.bounds, ticker.advance, self.advice
             )
         console.say(
             f"{COREML}: {COREML_NOT_RUN}. In numpy: cosine to PyTorch {evaluated['mean_cosine']:.4f} on average, "
@@ -335,7 +334,7 @@ class _Job:
         with console.bar(label, len(self.reference.all_sentences)) as ticker:
             if precision == "fp32":
                 return verify_fp32(graph, self.reference, self.bounds, ticker.advance)
-            return verify_quantized(graph, self.reference, self.bounds, precision, ticker.advance, self.advice)
+            return verify_quantized(graph, self.reference, self.bounds, ticker.advance, self.advice)
 
     def quantize(self, read_text: Callable[[], Sequence[str]]) -> tuple[Candidate, dict[str, Any]]:
         """Calibrate, and choose the level of each product.

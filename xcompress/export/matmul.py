@@ -22,6 +22,7 @@ from xcompress.modeling.four_bits import block_size_for
 from xcompress.modeling.student import Student
 
 Level = Literal["static", "token", "fp32"]
+"""Each is more precise than the one before."""
 
 PAIR_STEPS = 127
 """Limit of the sum of the magnitudes of two int8 weights in neighbouring rows, before rounding. x86 CPUs without int8

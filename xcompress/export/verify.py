@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 
 from xcompress.bundle.engines import OpenVinoSession, Session
 from xcompress.bundle.phone_runtimes import PhoneSession
-from xcompress.errors import GateError, InputError
+from xcompress.errors import GateError
+from xcompress.export.config import Precision
 from xcompress.export.text import interleave, packaged_text, take_evenly
 from xcompress.metrics import Vectors, cosine_matrix, cosines, unit_length
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
@@ -64,18 +65,12 @@ class Bounds:
     """Quantized: lowest cosine between the graph's own vectors of a sentence alone and in a batch."""
 
     @classmethod
-    def of(cls, precision: str) -> "Bounds":
-        """Return the bounds of a precision: int8, int4 or fp16.
-
-        :raises InputError: when the precision is none of these.
-        """
-        if precision not in _BOUNDS:
-            raise InputError(f"precision {precision!r} has no bounds; choose one of {', '.join(_BOUNDS)}")
-        return cls(**_BOUNDS[precision])
+    def of(cls, precision: Precision) -> "Bounds":
+        """Return the bounds of a precision; those of float32 are the same for all."""
+        return cls(**_BOUNDS.get(precision, {}))
 
 
-_BOUNDS: dict[str, dict[str, float]] = {
-    "int8": {},
+_BOUNDS: dict[Precision, dict[str, float]] = {
     "int4": {"mean_cosine": 0.98, "worst_cosine": 0.9, "similarity_correlation": 0.95},
     "fp16": {
         "mean_cosine": 0.9999,
@@ -185,15 +180,13 @@ def _make_row(tokenizer: Tokenizer, config: StudentConfig, sentences: Sequence[s
     return [*repeated[: tokens - 1], ids[-1]]
 
 
-def verify_fp32(
-    graph: Graph, reference: Reference, bounds: Bounds | None = None, advance: Advance | None = None
-) -> dict[str, Any]:
+def verify_fp32(graph: Graph, reference: Reference, bounds: Bounds, advance: Advance | None = None) -> dict[str, Any]:
     """Compare a float32 graph with PyTorch, on every sentence and shape.
 
     :returns: measurements and bounds for the manifest.
     :raises GateError: when a vector differs too much.
     """
-    bounds, name = bounds or Bounds(), _name(graph)
+    name = _name(graph)
     vectors, batch_vectors = _encode_reference(_session(graph), reference, advance)
     found = np.concatenate([vectors, *batch_vectors.values()])
     expected = np.concatenate([reference.all_vectors, *reference.batch_vectors.values()])
@@ -213,19 +206,17 @@ def verify_fp32(
 def verify_quantized(
     graph: Graph,
     reference: Reference,
-    bounds: Bounds | None = None,
-    precision: str = "int8",
+    bounds: Bounds,
     advance: Advance | None = None,
     advice: str = ADVICE,
 ) -> dict[str, Any]:
     """Compare a graph of lower precision with PyTorch, and with itself at another batch size.
 
-    :param bounds: by default those of the precision.
     :param advice: what to do about a figure beyond its bound.
     :returns: measurements and bounds for the manifest.
     :raises GateError: when one is beyond its bound.
     """
-    bounds, name = bounds or Bounds.of(precision), _name(graph)
+    name = _name(graph)
     measured = _measure(_session(graph), reference, advance)
     for what, figure, bound in _bounded_figures(measured, bounds):
         _check(f"{name}: {what}", figure, bound, advice)
