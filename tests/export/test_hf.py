@@ -13,7 +13,7 @@ from tests.helpers.export import manifest_of
 from tests.helpers.student import SENTENCES, make_student, save_student
 from xcompress.errors import GateError, InputError
 from xcompress.export import hf
-from xcompress.export.hf import checkpoint_weights, count_parameters, export_hf
+from xcompress.export.hf import checkpoint_weights, count_checkpoint_weights, export_hf
 from xcompress.modeling.student import Student, encode
 
 pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
@@ -139,7 +139,7 @@ def test_the_size_is_known_before_the_weights() -> None:
         made = make_student(**changes)
         offset = 0 if made.config.position_offset == 2 else made.config.position_offset
         counted = sum(weight.numel() for weight in checkpoint_weights(made).values())
-        assert counted == count_parameters(made.config) - offset * made.config.hidden_size
+        assert counted == count_checkpoint_weights(made.config) - offset * made.config.hidden_size
 
 
 def test_the_checkpoint_may_have_fewer_recurrences(student: Path) -> None:

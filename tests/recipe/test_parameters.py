@@ -11,7 +11,7 @@ from xcompress.errors import InputError
 from xcompress.modeling.student import Student, StudentConfig
 from xcompress.recipe import load_recipe
 from xcompress.recipe.encoders import EncoderSection, EncoderShape
-from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of, teacher_width
+from xcompress.recipe.parameters import Counts, count_encoder, count_parameters, shape_of, teacher_width
 from xcompress.recipe.text import counts_json, recipe_text
 
 XLMR = "paper/xlmr_b128_ru3"
@@ -72,9 +72,10 @@ def test_counts_are_those_of_the_student_itself(bottleneck: int | None, head: in
     )
     with torch.device("meta"):
         sizes = Student(config).sizes()
-    counts = count(SHAPE, layers=2, recurrences=3, around=3, bottleneck=bottleneck, head=head)
-    how_often = ("recurrences", "depth", "applied")
-    assert {name: number for name, number in asdict(counts).items() if name not in how_often and number} == sizes
+    counts = count_encoder(SHAPE, layers=2, recurrences=3, around=3, bottleneck=bottleneck, head=head)
+    others = ("hidden", "vocabulary", "recurrences", "depth", "applied")
+    assert {name: number for name, number in asdict(counts).items() if name not in others and number} == sizes
+    assert (counts.hidden, counts.vocabulary) == (config.hidden_size, config.vocab_size)
     assert (counts.depth, counts.applied) == (config.depth, config.depth * sizes["encoder"] // 5)
     assert counts.total == sum(sizes.values())
 

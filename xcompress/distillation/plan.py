@@ -22,7 +22,7 @@ from xcompress.distillation.teachers.disk import BYTES_STORED, check_disk, count
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.recipe import Recipe
-from xcompress.recipe.parameters import Counts, count, count_parameters, shape_of, teacher_width
+from xcompress.recipe.parameters import Counts, count_encoder, count_parameters, shape_of, teacher_width
 from xcompress.recipe.validation import file_references
 from xcompress.sources import can_be_fetched, is_here, resolve
 from xcompress.sources.python_code import PYTHON
@@ -182,7 +182,7 @@ def _plan_stage(
         tokens = len(SIDES) * sum(in_step.values()) * _tokens_of_text(recipe)
         activations = 0
         if not embeddings_only:
-            components = model.depth * (model.norm // 2)
+            components = model.depth * model.hidden
             activations = tokens * components * BYTES_ACTIVATION
         megabytes = round((BYTES_PROCESS + trained * BYTES_TRAINED + activations) / 1e6)
 
@@ -225,7 +225,7 @@ def _plan_targets(recipe: Recipe, folder: Path, pairs: Sequence[int], flops: flo
     known = [shape for shape in shapes if shape]
     if len(known) < len(shapes):  # such as a released model, which says the width of its vectors alone
         return PlannedTargets(chosen, megabytes, None, None)
-    seconds_each = OVERHEAD * 2 * _tokens_of_text(recipe) * sum(count(shape).encoder for shape in known) / flops
+    seconds_each = OVERHEAD * 2 * _tokens_of_text(recipe) * sum(count_encoder(shape).encoder for shape in known) / flops
     return PlannedTargets(
         chosen=chosen,
         megabytes=megabytes,
@@ -249,8 +249,7 @@ def _token_megabytes(recipe: Recipe, pairs: int, student: Counts | None) -> int 
         read["translations"] = pairs
     if recipe.correlation and read["groups"]:
         read["groups"] = recipe.correlation.pairs  # all that groups are made of
-    vocabulary = student.word // (recipe.student.bottleneck or student.norm // 2)
-    of_pair = len(SIDES) * _tokens_of_text(recipe) * id_type(vocabulary).itemsize + BYTES_OF_OFFSETS
+    of_pair = len(SIDES) * _tokens_of_text(recipe) * id_type(student.vocabulary).itemsize + BYTES_OF_OFFSETS
     return round((read["translations"] + read["monolingual"] + read["groups"]) * of_pair / 1e6)
 
 

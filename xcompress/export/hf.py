@@ -88,7 +88,9 @@ def export_hf(
     if recurrences is not None:
         student = shallower(student, recurrences)
     check_supported(student.config)
-    check_replaceable(target, "model.safetensors", 4 * count_parameters(student.config) + 50_000_000, force=force)
+    check_replaceable(
+        target, "model.safetensors", 4 * count_checkpoint_weights(student.config) + 50_000_000, force=force
+    )
     if model.run and not model.run.get("finished"):
         console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
     console.say(f"exporting {model.name} ({model.student}) with {student.config.depth} layers to {target}")
@@ -197,7 +199,7 @@ def _has_roberta_positions(config: StudentConfig) -> bool:
     return config.position_offset == config.pad_token_id + 1
 
 
-def count_parameters(config: StudentConfig) -> int:
+def count_checkpoint_weights(config: StudentConfig) -> int:
     """Count the numbers in `checkpoint_weights` from the sizes alone."""
     width, inner = config.hidden_size, config.intermediate_size
     rows = config.vocab_size + config.max_position_embeddings + max(1, config.type_vocab_size) + 2

@@ -68,12 +68,12 @@ def check_sizes(config: Mapping[str, object], names: Mapping[str, str] | None = 
             f"pad_token_id is {sizes['pad_token_id']}, but {shown.get('vocab_size', 'vocab_size')} is "
             f"{sizes['vocab_size']}; correct one of them"
         )
-    parameters = count(sizes)
+    parameters = count_matrix_entries(sizes)
     if parameters > MOST_PARAMETERS:
         raise InputError(f"the sizes make {parameters:,} parameters, over {MOST_PARAMETERS:,}; correct them")
 
 
-def count(sizes: Mapping[str, int | None]) -> int:
+def count_matrix_entries(sizes: Mapping[str, int | None]) -> int:
     """Count the entries of an encoder's matrices; biases, norms and relative biases are left out."""
     size = {name: sizes.get(name) or 0 for name in LARGEST}
     hidden, bottleneck = size["hidden_size"], size["bottleneck"]
@@ -93,7 +93,7 @@ def check_fits(sizes: Mapping[str, int | None], weights: int, file: Path) -> Non
     :param file: for error messages.
     :raises InputError: when there are far fewer.
     """
-    parameters = count(sizes)
+    parameters = count_matrix_entries(sizes)
     if parameters > 2 * weights + _SLACK:
         raise InputError(
             f"{file}: {weights:,} weights, but the configuration describes {parameters:,} or more; give a complete "

@@ -22,8 +22,12 @@ _NPY_START = 10_012
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Parameters of one encoder by component, named as in `Student.sizes`."""
+    """Sizes of one encoder, and its parameters by component, named as in `Student.sizes`."""
 
+    hidden: int
+    """H, the width of the layers."""
+    vocabulary: int
+    """V, rows of the token embeddings."""
     word: int
     projection: int
     position: int
@@ -73,23 +77,25 @@ def count_parameters(recipe: Recipe) -> Parameters:
     assistant, student = recipe.assistant, recipe.student
     head, notes = _head_width(recipe)
     if assistant is None:
-        hidden, heads = student.hidden or 1, student.heads or 1
-        if hidden % heads:
-            raise InputError(f"student.heads: {heads} do not divide the width, student.hidden: {hidden}; correct one")
-        if student.bottleneck and student.bottleneck >= hidden:
+        assert student.hidden and student.heads and student.intermediate  # checked when the recipe was loaded
+        if student.hidden % student.heads:
             raise InputError(
-                f"student.bottleneck: {student.bottleneck} is not smaller than student.hidden, {hidden}; choose a "
-                "smaller one, or null for none"
+                f"student.heads: {student.heads} do not divide the width, student.hidden: {student.hidden}; correct one"
+            )
+        if student.bottleneck and student.bottleneck >= student.hidden:
+            raise InputError(
+                f"student.bottleneck: {student.bottleneck} is not smaller than student.hidden, {student.hidden}; "
+                "choose a smaller one, or null for none"
             )
         shape = EncoderShape(
             vocabulary=recipe.vocabulary.trained_size,
-            hidden=hidden,
+            hidden=student.hidden,
             layers=student.unit_layers,
-            heads=heads,
-            intermediate=student.intermediate or 1,
+            heads=student.heads,
+            intermediate=student.intermediate,
             positions=student.max_tokens,
         )
-        counts = count(shape, recurrences=student.recurrences or 1, bottleneck=student.bottleneck, head=head)
+        counts = count_encoder(shape, recurrences=student.recurrences or 1, bottleneck=student.bottleneck, head=head)
         return Parameters(None, replace(counts, token_type=0), ())
 
     if assistant.gives_only_vectors:
@@ -97,7 +103,7 @@ def count_parameters(recipe: Recipe) -> Parameters:
         notes.append("assistant: it gives only vectors, whose parameters cannot be counted")
     else:
         own_shape = shape_of(assistant)
-        assistant_counts = count(own_shape, head=head) if own_shape else None
+        assistant_counts = count_encoder(own_shape, head=head) if own_shape else None
     shapes = {"assistant.layers_from" if assistant.layers_from else "assistant": shape_of(assistant.layer_source)}
     if assistant.embeddings_from:
         shapes["assistant.embeddings_from"] = shape_of(assistant.embeddings_from)
@@ -115,7 +121,7 @@ def count_parameters(recipe: Recipe) -> Parameters:
             "choose a smaller one, or null for none"
         )
     vocabulary = _vocabulary_size(recipe, embedding_shape.vocabulary, notes)
-    counts = count(
+    counts = count_encoder(
         layer_shape.model_copy(update={"vocabulary": vocabulary}),
         layers=student.unit_layers,
         recurrences=recurrences,
@@ -126,7 +132,7 @@ def count_parameters(recipe: Recipe) -> Parameters:
     return Parameters(assistant_counts, counts, tuple(notes))
 
 
-def count(
+def count_encoder(
     shape: EncoderShape,
     *,
     layers: int | None = None,
@@ -135,7 +141,7 @@ def count(
     bottleneck: int | None = None,
     head: int | None = 0,
 ) -> Counts:
-    """Count the parameters of an encoder.
+    """Count the parameters of an encoder by component.
 
     :param layers: M, distinct layers of the unit; default: those of the shape.
     :param around: layers of prelude and coda.
@@ -150,6 +156,8 @@ def count(
     layer, unit_layers = attention + feed_forward + two_norms, layers or shape.layers
     depth = unit_layers * recurrences + around
     counts = Counts(
+        hidden=hidden,
+        vocabulary=shape.vocabulary,
         word=shape.vocabulary * (bottleneck or hidden),
         projection=(bottleneck or 0) * hidden,
         position=shape.positions * hidden,
