@@ -12,6 +12,7 @@ import argparse
 import shutil
 from pathlib import Path
 
+from xcompress.bench.report.compare import read_report
 from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.tables import NONE, grids, measured_on
 from xcompress.bench.results import Accuracy, Report, Result
@@ -59,7 +60,7 @@ def main() -> None:
     elif options.folder is None:
         parser.error(f"{options.tables} needs a folder with bench.json")
     else:
-        report = Report.from_json((options.folder / "bench.json").read_text(encoding="utf-8"))
+        report = read_report(options.folder / "bench.json")
         text = (_demo_text if options.tables == "demo" else _peers_text)(options.folder, report)
     page = DEMO if options.tables == "demo" else README
     begin, end = f"<!-- {options.tables}: begin, written by benchmarks/readme.py -->", f"<!-- {options.tables}: end -->"

@@ -1,8 +1,9 @@
 """The results of a bench: one report of all subjects, read and written as JSON."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -235,12 +236,12 @@ class Report:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Report":
-        """Read the output of `to_json`.
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Report":
+        """Return the report whose `to_json` holds these fields.
 
-        :raises InputError: when the text is not a report.
+        :raises InputError: when they are not those of a report.
         """
         try:
-            return TypeAdapter(cls).validate_json(text)
+            return TypeAdapter(cls).validate_python(fields)
         except ValidationError as error:
             raise InputError(f"bench report: {first_mistake(error)}; run `xcompress bench` again") from error

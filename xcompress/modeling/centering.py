@@ -3,10 +3,9 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn.functional import normalize
 
-from xcompress.metrics import unit_length
+from xcompress.metrics import nearest_rows, unit_length
 
 NEAR_ZERO = 0.1
 """Largest mean cosine of vectors without their common direction."""
@@ -27,7 +26,6 @@ NEAR_WEIGHT = 100.0
 """Weight of the cosines within groups, against that of all cosines."""
 STIFFNESS = 100.0
 """Weight of the squared distance from the start for one sentence; N have a weight of 1 / N of it."""
-COMPARED_AT_ONCE = 1024
 
 
 def centering_map(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -50,7 +48,7 @@ def centering_map(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
 
     # Find the sentences that are nearest to each.
     near, size = min(NEAREST, rows - 1), min(GROUP, rows)
-    nearest = torch.cat([_nearest(units, first, near) for first in range(0, rows, COMPARED_AT_ONCE)])
+    nearest = torch.tensor(list(nearest_rows(units.numpy(), near, units.device)))
     different = ~torch.eye(GROUPS * size, dtype=torch.bool)
     within = torch.eye(GROUPS).repeat_interleave(size, 0).repeat_interleave(size, 1).bool() & different
 
@@ -113,10 +111,3 @@ def mean_cosine(vectors: NDArray[np.floating]) -> float:
     units = unit_length(vectors.astype(np.float64))
     count = len(units)
     return float((np.square(units.sum(axis=0)).sum() - count) / (count * (count - 1)))
-
-
-def _nearest(units: Tensor, first: int, count: int) -> Tensor:
-    """Return the `count` rows nearest to each of some rows, but not the row itself, (n, count)."""
-    cosines = units[first : first + COMPARED_AT_ONCE] @ units.T
-    cosines[torch.arange(len(cosines)), torch.arange(first, first + len(cosines))] = -torch.inf
-    return cosines.topk(count, dim=1).indices

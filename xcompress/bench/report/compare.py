@@ -19,7 +19,8 @@ from xcompress.bench.noise import (
 )
 from xcompress.bench.report.format import call_text, in_megabytes, milliseconds, threads_text
 from xcompress.bench.results import SCHEMA, Accuracy, Figure, Latency, Report, Result
-from xcompress.errors import InputError, first_line
+from xcompress.errors import InputError
+from xcompress.files import read_mapping
 from xcompress.printable import markdown_text
 
 Unit = Literal["bytes", "seconds", "times", "per second", "points", "cosine"]
@@ -129,23 +130,16 @@ def read_report(path: Path) -> Report:
 
     :raises InputError: when the file cannot be read, is not a report, or has another schema.
     """
-    advice = "give the bench.json of this version of xcompress"
-    try:
-        text = path.read_text(encoding="utf-8")
-        fields = json.loads(text)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); {advice}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({first_line(error)}); {advice}") from error
-    if not isinstance(fields, dict) or not {"schema", "results", "machine"} <= set(fields):
-        raise InputError(f"{path}: not a report of `xcompress bench`; {advice}")
+    fields = read_mapping(path)
+    if not {"schema", "results", "machine"} <= set(fields):
+        raise InputError(f"{path}: not a report of `xcompress bench`; give the bench.json of this version of xcompress")
     if fields["schema"] != SCHEMA:
         raise InputError(
             f"{path}: schema {fields['schema']}, this xcompress reads {SCHEMA}; run `xcompress bench` again to get a "
             "report to compare with"
         )
     try:
-        return Report.from_json(text)
+        return Report.from_dict(fields)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
