@@ -132,8 +132,10 @@ def test_overrides_of_a_loaded_recipe_are_refused(tmp_path: Path) -> None:
         xcompress.distill(load_recipe("minilm_ru3"), seed=2)
 
 
-def test_every_option_of_an_export_can_be_given() -> None:
+def test_every_option_of_an_export_and_of_a_bench_can_be_given() -> None:
     assert ExportOptions.__annotations__.keys() == {field.name for field in fields(ExportConfig)}
+    of_bench = {field.name for field in (*fields(BenchConfig), *fields(DeviceOptions))}
+    assert BenchOptions.__annotations__.keys() == {"device", *of_bench}
 
 
 def test_a_bundle_opens_by_folder_and_by_released_name(tmp_path: Path) -> None:

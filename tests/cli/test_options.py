@@ -8,7 +8,8 @@ import pytest
 import typer
 
 from tests.helpers.student import bundle
-from xcompress.bench.latency import parse_grid
+from xcompress.bench.latency import SHAPES, parse_grid
+from xcompress.bench.run import BenchConfig
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.bench import _thread_counts
 from xcompress.cli.main import app
@@ -87,6 +88,11 @@ def test_defaults_are_within_the_bounds() -> None:
     for names, command in COMMANDS.items():
         arguments = ["x" for parameter in command.params if parameter.param_type_name == "argument"]
         command.make_context(" ".join(names), arguments)
+
+
+def test_the_default_grid_of_the_command_is_that_of_python() -> None:
+    grid = next(option.default for option in COMMANDS["bench",].params if option.name == "grid")
+    assert parse_grid(grid) == SHAPES == BenchConfig().grid
 
 
 def test_bounds_are_part_of_the_range() -> None:

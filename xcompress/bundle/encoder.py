@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, SupportsIndex, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.bundle import MOST_THREADS
 from xcompress.bundle.engines import (
     INPUTS,
     OUTPUT,
@@ -44,7 +45,6 @@ LongTexts = Literal["cut", "mean"]
 
 _PREFERRED = ("int8", "int4", "fp16", "fp32")
 """Order in which `auto` chooses where the manifest names no precision."""
-_MOST_THREADS = 1024
 _TEXTS_AT_ONCE = 10_000
 """Number of texts that are tokenized before they are sorted into batches."""
 _CHARACTERS_AT_ONCE = 2_000_000
@@ -108,8 +108,8 @@ class Encoder:
         threads: int | None = None,
         check: bool = True,
     ) -> None:
-        advice = f"give 1 to {_MOST_THREADS}, or None for the engine's own choice"
-        if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= _MOST_THREADS:
+        advice = f"give 1 to {MOST_THREADS}, or None for the engine's own choice"
+        if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= MOST_THREADS:
             raise InputError(f"Encoder: threads is {threads}; {advice}")
         self.folder = folder = Path(_name_or_path(path))
         if isinstance(path, str) and path in released_names() and not folder.exists():

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xcompress.cli.options import MOST_THREADS, AsJson, language_codes, real_number, whole_number
+from xcompress.bench import MAX_SLOW_DOWN, MOST_DISTRACTORS
+from xcompress.bundle import MOST_THREADS
+from xcompress.cli.options import AsJson, language_codes, real_number, whole_number
 from xcompress.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def bench(
         int,
         typer.Option(
             metavar="<int>",
-            parser=whole_number("--distractors", 0, 200_000),
+            parser=whole_number("--distractors", 0, MOST_DISTRACTORS),
             help="Search translations among this many more sentences per language (plain text in --data).",
         ),
     ] = 0,
@@ -83,7 +85,7 @@ def bench(
             help="wasm: slow the processor down by this factor; default: 4.",
             show_default=False,
             metavar="<float>",
-            parser=real_number("--slow-down", 1, 100),
+            parser=real_number("--slow-down", 1, MAX_SLOW_DOWN),
         ),
     ] = None,
     mteb: Annotated[

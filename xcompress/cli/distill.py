@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from xcompress.cli.options import MOST_THREADS, AsJson, whole_number
+from xcompress.bundle import MOST_THREADS
+from xcompress.cli.options import AsJson, whole_number
 
 
 def distill(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from xcompress.bundle import MOST_THREADS
 from xcompress.bundle.manifest import newest_bundle
 from xcompress.bundle.released import find_bundle, released_names
-from xcompress.cli.options import MOST_THREADS, AsJson, whole_number
+from xcompress.cli.options import AsJson, whole_number
 from xcompress.errors import InputError
 from xcompress.printable import one_line
 from xcompress.tokenizer_file import LONGEST_TEXT

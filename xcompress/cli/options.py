@@ -9,7 +9,6 @@ import typer
 from xcompress.errors import InputError, short_repr
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-MOST_THREADS = 1024
 
 
 def language_codes(text: str | None) -> tuple[str, ...]:

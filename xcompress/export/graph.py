@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from xcompress.errors import InputError
+from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.export.config import Bottleneck, Operators, Recurrence, Table
 from xcompress.export.int4 import Floats, pack_int4, quantize_rows
 from xcompress.export.matmul import Level, MatMul, MatMulWriter, Range, floats, matmuls
@@ -27,10 +28,6 @@ OUTPUTS = ("token_embeddings", "sentence_embedding", "last_hidden_state")
 """The third is the first again: some loaders look up the token vectors by that name."""
 _MAX_BYTES = 2_000_000_000
 """A protobuf message holds at most 2 GiB."""
-_MASKED_SCORE = -1e4
-"""Added to the attention score of a padded token; exp(-1e4) is 0 in float32, and the value still fits float16."""
-_LEAST_NORM = 1e-12
-"""Vectors shorter than this are not scaled to unit length."""
 _EXTERNAL_BYTES = 1024
 """With external data, smaller weights stay in the graph."""
 _FOLD_BYTES = 1_000_000
@@ -221,7 +218,7 @@ class _GraphBuilder:
     def _write_mask(self) -> _Mask:
         writer = self.writer
         kept = writer.node("Cast", INPUTS[1], to=TensorProto.FLOAT)
-        scores = writer.node("Mul", writer.node("Sub", writer.number(1), kept), writer.number(_MASKED_SCORE))
+        scores = writer.node("Mul", writer.node("Sub", writer.number(1), kept), writer.number(MASKED_SCORE))
         scores = writer.node("Unsqueeze", scores, writer.integers(1, 2))
         relative = self.student.relative
         if relative is None:
@@ -316,7 +313,7 @@ class _GraphBuilder:
         bias = writer.constant(f"{matmul.name}.bias", matmul.bias * unscaled)
         quantized, scale, zero = self.matmul_writer.quantize_input(writer, tokens, matmul)
         inputs = (quantized, values, bias, scale, scales, visible, zero)
-        return writer.node("QAttention", *inputs, domain=CONTRIB, num_heads=heads, mask_filter_value=_MASKED_SCORE)
+        return writer.node("QAttention", *inputs, domain=CONTRIB, num_heads=heads, mask_filter_value=MASKED_SCORE)
 
     def _write_norm(self, writer: Writer, name: str, norm: nn.LayerNorm, *terms: str) -> str:
         """Add values and normalise the sum.
@@ -343,7 +340,7 @@ class _GraphBuilder:
         if not config.normalize:
             return vectors
         norm = writer.node("ReduceL2", vectors, writer.integers(-1))
-        return writer.node("Div", vectors, writer.node("Max", norm, writer.number(_LEAST_NORM)))
+        return writer.node("Div", vectors, writer.node("Max", norm, writer.number(LEAST_NORM)))
 
 
 def write_lookup(writer: Writer, name: str, table: Floats, ids: str, kind: TableKind, *, standard: bool = False) -> str:

@@ -4,12 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.modeling.student import Layer, Student, StudentConfig
-
-_MASKED_SCORE = -1e4
-"""Added to the attention score of a padded token; exp(-1e4) is 0 in float32."""
-_LEAST_NORM = 1e-12
-"""Vectors shorter than this are not scaled to unit length."""
 
 
 class Int8Rows(nn.Module):
@@ -108,7 +104,7 @@ class PhoneModel(nn.Module):
             tokens = self.projection(tokens)
         tokens = self.norm(tokens + self.positions[:length])
         visible = attention_mask.float()
-        bias = ((1 - visible) * _MASKED_SCORE)[None]
+        bias = ((1 - visible) * MASKED_SCORE)[None]
         if self.is_relative:
             places = torch.arange(length)
             distances = places[None, :] - places[:, None] + self.config.max_tokens - 1
@@ -128,7 +124,7 @@ class PhoneModel(nn.Module):
             sentence = torch.tanh(sentence) if self.config.head_activation else sentence
         if self.config.normalize:
             length = torch.sqrt((sentence * sentence).sum(1, keepdim=True))
-            sentence = sentence / length.clamp(min=_LEAST_NORM)
+            sentence = sentence / length.clamp(min=LEAST_NORM)
         return sentence
 
 

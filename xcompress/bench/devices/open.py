@@ -3,12 +3,12 @@
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from xcompress.bench import MAX_SLOW_DOWN
 from xcompress.bench.devices.device import Device
 from xcompress.errors import InputError
 from xcompress.packages import install_command
 
 DEVICES = ("cpu", "mobile", "wasm", "webgpu", "cuda", "ssh:HOST")
-MAX_SLOW_DOWN = 100
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from xcompress.bench import MOST_DISTRACTORS
 from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.data import DataFolder, read_data, sample
 from xcompress.bench.eval.readers import read_holdouts, sample_pairs, short_code, with_english
@@ -26,7 +27,6 @@ QUICK_DATA = 500
 """Sentences of the user's data among them, at least."""
 QUICK_ROWS = 8
 """Rows per language that a quick bench keeps, if there are as many."""
-MOST_DISTRACTORS = 200_000
 SPLITS = ("dev", "test")
 
 
