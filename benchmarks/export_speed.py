@@ -317,7 +317,7 @@ def _versions() -> str:
 
 def _describe(model: Model) -> str:
     config = model.student.config
-    depth = f"{config.distinct_layers} layers"
+    depth = f"{len(set(config.stack))} layers"
     depth += f", {config.unit_layers} of them applied {config.recurrences} times" if config.recurrences > 1 else ""
     weights = "" if model.cosines else " Random weights."
     return f"{depth}, width {config.hidden_size}, {config.vocab_size:,} tokens.{weights}"

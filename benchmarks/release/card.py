@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from xcompress.bundle.manifest import MANIFEST
+from xcompress.bundle.manifest import CARD, MANIFEST
 from xcompress.console import markdown_table
-from xcompress.export.card import CARD, ReleaseNotes, model_card
+from xcompress.export.card import ReleaseNotes, model_card
 from xcompress.files import megabytes
 
 PIVOT = "en"

@@ -20,7 +20,7 @@ from provenance import read_table, table_file, with_text_of_export
 from release import cosine_shares, score_bundle, write_release
 
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.manifest import GRAPHS, MANIFEST, list_files, read_manifest, write_manifest
+from xcompress.bundle.manifest import CARD, GRAPHS, MANIFEST, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, fail, say
 from xcompress.errors import InputError, XCompressError
@@ -62,7 +62,7 @@ def main() -> None:
     except XCompressError as error:
         fail(str(error))
         sys.exit(error.exit_code)
-    emit(str(released / "README.md"))
+    emit(str(released / CARD))
 
 
 def center_bundle(bundle: Path, source: Source, files: Sequence[Path], target: Path) -> None:

@@ -37,12 +37,11 @@ from xcompress.bench.eval import collect
 from xcompress.bench.eval.task import EvalSuite
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import MANIFEST, graphs_of, list_files, read_manifest, write_manifest
+from xcompress.bundle.manifest import CARD, MANIFEST, graphs_of, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, fail, say, warn
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError, XCompressError
-from xcompress.export.card import CARD
 from xcompress.files import megabytes, read_json, size_of, whole_folder, write_text
 from xcompress.metrics import cosine_matrix
 from xcompress.recipe import Recipe, load_recipe
@@ -81,7 +80,7 @@ def main() -> None:
         fail(str(error))
         sys.exit(error.exit_code)
     say(f"{folder}: {megabytes(size_of(folder))}")
-    emit(str(folder / "README.md"))
+    emit(str(folder / CARD))
 
 
 def release_facts(run: Path, bundle: Path, table: Table, *, name: str, recipe: str | None = None) -> dict[str, Any]:

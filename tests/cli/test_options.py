@@ -16,7 +16,7 @@ from xcompress.cli.main import app
 from xcompress.cli.options import real_number, whole_number
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
-from xcompress.sources import cache_folder
+from xcompress.files import cache_folder
 
 IMPOSSIBLE = ["-1", str(10**30), "9" * 5000, "nan", "inf", "-inf", "1e400", "x", "", "1 2", "\0", "0x10", "one\ntwo"]
 

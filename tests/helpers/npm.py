@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
-from xcompress.files import whole_folder
-from xcompress.sources import cache_folder
+from xcompress.files import cache_folder, whole_folder
 
 PACKAGE = ROOT / "tests" / "interop" / "clients" / "package.json"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from xcompress.errors import InputError
-from xcompress.sources import cache_folder
+from xcompress.files import cache_folder
 
 
 @pytest.fixture(autouse=True)

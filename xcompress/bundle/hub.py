@@ -6,8 +6,7 @@ from pathlib import Path
 
 from xcompress.bundle.manifest import MANIFEST, is_plain, read_manifest
 from xcompress.errors import InputError
-from xcompress.files import read_json, scratch_folder, whole_folder
-from xcompress.sources import cache_folder
+from xcompress.files import cache_folder, read_json, scratch_folder, whole_folder
 from xcompress.sources.hub import hub_snapshot
 from xcompress.sources.paths import explain_cache_errors
 

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from xcompress.bundle.external_data import external_locations
-from xcompress.bundle.manifest import EXPORT_AGAIN, HASH, MANIFEST, inside, is_plain
+from xcompress.bundle.manifest import CARD, EXPORT_AGAIN, HASH, MANIFEST, inside, is_plain
 from xcompress.errors import InputError
 from xcompress.files import read_json, sha256_of
 from xcompress.runtimes import GRAPH_FOLDERS
@@ -24,8 +24,6 @@ _READ_BY_LOADERS = (
 )
 """Files that a loader may open by their names: each must be listed in the manifest."""
 _GRAPH_FOLDERS = tuple(f"{folder}/" for folder in GRAPH_FOLDERS)
-_CARD = "README.md"
-"""The model card: no code reads it, and its owner may edit it."""
 
 
 _PIPELINE = "config_sentence_transformers.json"
@@ -57,13 +55,13 @@ def check_bundle(
             name = file.relative_to(folder).as_posix()
             if name not in files and not file.name.startswith(".") and not file.is_dir():
                 raise InputError(f"{file}: is not listed in manifest.json; remove it, or export the bundle again")
-    optional = {name for name in files if name.startswith(_GRAPH_FOLDERS) or name == _CARD}
+    optional = {name for name in files if name.startswith(_GRAPH_FOLDERS) or name == CARD}
     for name in sorted(files.keys() - (set() if everything else optional)):
         _check_file(folder, name, files[name])
     graphs = [name for name in files if name.endswith(".onnx")] if everything else [graph] if graph else []
     for name in graphs:
         _check_graph(folder, name, files)
-    for name in set() if everything else optional - {_CARD}:
+    for name in set() if everything else optional - {CARD}:
         if (folder / name).exists():
             _check_size(folder, name, files[name])
     _check_settings(folder, manifest)

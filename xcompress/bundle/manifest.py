@@ -13,6 +13,8 @@ from xcompress.tokenizer_file import prefix_problem
 
 MANIFEST = "manifest.json"
 """A run folder has a file of this name, too; see `is_bundle`."""
+CARD = "README.md"
+"""The model card: no code reads that of a bundle, and its owner may edit it."""
 RUNS = Path("runs")
 """Folder that the runs are in, below the working folder."""
 FORMAT = 1

@@ -13,9 +13,6 @@ from xcompress.files import megabytes
 from xcompress.printable import code_span, markdown_text, printable, table_cell
 from xcompress.runtimes import COREML, OPENVINO, PHONE_FILES
 
-CARD = "README.md"
-"""The card's file in a bundle."""
-
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity

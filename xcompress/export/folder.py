@@ -13,7 +13,7 @@ from torch import nn
 
 import xcompress
 from xcompress.bundle.integrity import check_bundle
-from xcompress.bundle.manifest import FORMAT, HASH, MANIFEST, content_hash, is_bundle, list_files, write_manifest
+from xcompress.bundle.manifest import CARD, FORMAT, HASH, MANIFEST, content_hash, is_bundle, list_files, write_manifest
 from xcompress.console import warn
 from xcompress.errors import InputError
 from xcompress.export.card import model_card
@@ -55,7 +55,7 @@ def write_bundle(
     write_json(folder / "config.json", transformers_config(student.config))
     write_pipeline(folder, student.config, student.head if student.config.head_activation else None)
     manifest = describe_model(student, source, made_from) | dict(facts)
-    write_text(folder / "README.md", model_card(manifest | {"files": list_files(folder)}))
+    write_text(folder / CARD, model_card(manifest | {"files": list_files(folder)}))
     write_manifest(folder, manifest | {"files": list_files(folder)})
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.manifest import list_files, write_manifest
+from xcompress.bundle.manifest import CARD, list_files, write_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.card import yaml_text
 from xcompress.export.folder import check_replaceable, is_current, transformers_config, write_pipeline, write_tokenizer
@@ -131,7 +131,7 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
         difference=difference,
         bound=BOUND,
     )
-    write_text(folder / "README.md", card)
+    write_text(folder / CARD, card)
     manifest = {
         "xcompress": xcompress.__version__,
         "source": source.name,

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from xcompress.bundle.manifest import MANIFEST, RUNS, is_bundle
+from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_bundle
 from xcompress.errors import InputError
 from xcompress.files import as_path, check_encoding, hash_of, read_json, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
@@ -63,7 +63,7 @@ class Source:
     @property
     def languages(self) -> list[str]:
         """The run's languages, else those in the model card."""
-        return list(self.run.get("languages") or card_languages(self.student / "README.md"))
+        return list(self.run.get("languages") or card_languages(self.student / CARD))
 
     @property
     def recurrences(self) -> int:

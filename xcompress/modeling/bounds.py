@@ -33,8 +33,6 @@ LARGEST: Mapping[str, int] = {
 """The largest value of each size of `StudentConfig`, far above those of real encoders."""
 MOST_PARAMETERS = 10_000_000_000
 """40 GB in float32."""
-LARGEST_HEAD = 10_000_000
-"""Weights of a head that several dense modules make."""
 _SLACK = 1_000_000
 """Weights, which take 4 MB."""
 _FROM_ZERO = ("position_offset", "type_vocab_size", "pad_token_id", "prelude_layers", "coda_layers")
@@ -126,16 +124,4 @@ def check_ids(tokenizer: "Tokenizer", rows: int, file: Path) -> None:
         raise InputError(
             f"{file}: the tokenizer has ids up to {highest}, the token embeddings {rows} rows; they do not belong "
             "together, give the tokenizer.json that came with the weights"
-        )
-
-
-def check_head(rows: int, columns: int, folder: Path) -> None:
-    """Check the size of a product of dense modules: two thin matrices can make a huge one.
-
-    :param folder: folder of the last module, for error messages.
-    :raises InputError: when it has more than `LARGEST_HEAD` entries.
-    """
-    if rows * columns > LARGEST_HEAD:
-        raise InputError(
-            f"{folder}: makes a head of {rows:,} x {columns:,} weights, over {LARGEST_HEAD:,}; choose another model"
         )

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from xcompress.errors import InputError
 from xcompress.files import path_inside, read_mapping
-from xcompress.modeling.bounds import check_head
 from xcompress.sources.model_folder import MODULES, PROMPTS, read_modules, read_prompts
 
 SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize")
 """The modules that a `Student` can express, in the order that it expects."""
 NO_LIMIT = 1_000_000
 """A tokenizer without a limit has a `model_max_length` of this or more."""
+LARGEST_HEAD = 10_000_000
+"""Weights of a head that several dense modules make: two thin matrices can make a huge one."""
 _ORDER = re.compile("Transformer Pooling( Dense)*( Normalize)?")
 _OLD_MODE = "pooling_mode_"
 _IDENTITY = "torch.nn.modules.linear.Identity"
@@ -207,7 +208,11 @@ def _read_head(folders: Sequence[Path]) -> Head:
             raise InputError(
                 f"{folder}: expects {next_weight.shape[1]} dimensions, gets {weight.shape[0]}; save it again"
             )
-        check_head(len(next_weight), weight.shape[1], folder)
+        rows, columns = len(next_weight), weight.shape[1]
+        if rows * columns > LARGEST_HEAD:
+            raise InputError(
+                f"{folder}: makes a head of {rows:,} x {columns:,} weights, over {LARGEST_HEAD:,}; choose another model"
+            )
         weight, bias = next_weight @ weight, next_weight @ bias + next_bias
     return Head(weight.float(), bias.float(), _read_activation(folders[-1]))
 

@@ -123,11 +123,6 @@ class StudentConfig:
         return tuple(f"{part}.{number}" for part, layers in parts for number in range(layers))
 
     @property
-    def distinct_layers(self) -> int:
-        """Number of layers that are stored."""
-        return self.prelude_layers + self.unit_layers + self.coda_layers
-
-    @property
     def depth(self) -> int:
         """Number of layers that a token passes: those of prelude and coda, and M x R."""
         return self.prelude_layers + self.unit_layers * self.recurrences + self.coda_layers

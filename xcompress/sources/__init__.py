@@ -1,6 +1,5 @@
 """References to models and text, as recipes and commands name them, and the local paths they resolve to."""
 
-from xcompress.files import cache_folder
 from xcompress.sources.resolve import (
     can_be_fetched,
     check,
@@ -14,7 +13,6 @@ from xcompress.sources.wheels import Wheel, parse_wheel
 
 __all__ = [
     "Wheel",
-    "cache_folder",
     "can_be_fetched",
     "check",
     "fingerprint",

@@ -258,7 +258,7 @@ def test_a_comparison_is_written_as_markdown_and_json(capsys: pytest.CaptureFixt
     text = found.markdown()
     assert "2 figures changed beyond noise: 1 worse, 1 better." in text
     assert f"| {' | '.join(HEAD)} |" in text and text.count(f"| {INT8} |") == 1
-    described = json.loads(found.to_json())
+    described = json.loads(found.with_report(old))["comparison"]
     assert described["changes"][1] == asdict(found.changes[1])
     assert described["verdict"] == found.verdict
     found.show()

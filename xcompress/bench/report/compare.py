@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from xcompress import console
 from xcompress.bench.noise import (
@@ -113,16 +113,10 @@ class Comparison:
         lines = [f"* {markdown_text(line)}" for line in (*self.warnings, *self.notes)]
         return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])]) + "\n"
 
-    def to_json(self) -> str:
-        """Return the comparison as indented JSON."""
-        return json.dumps(self._to_dict(), indent=2, ensure_ascii=False) + "\n"
-
     def with_report(self, report: Report) -> str:
         """Return a report as indented JSON, with this comparison as the key `comparison`."""
-        return json.dumps(asdict(report) | {"comparison": self._to_dict()}, indent=2, ensure_ascii=False) + "\n"
-
-    def _to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"verdict": self.verdict}
+        comparison = asdict(self) | {"verdict": self.verdict}
+        return json.dumps(asdict(report) | {"comparison": comparison}, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_report(path: Path) -> Report:
