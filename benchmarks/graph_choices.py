@@ -22,7 +22,7 @@ import onnxruntime
 import torch
 
 from xcompress import console
-from xcompress.bench.latency import SHAPES, Shape, summarise, take_turns
+from xcompress.bench.latency import SHAPES, Shape, summarize_calls, take_turns
 from xcompress.bench.results import Latency
 from xcompress.export.graph import GraphOptions, build
 from xcompress.export.matmul import Level, MatMulWriter, Range, matmuls
@@ -116,7 +116,7 @@ def _measure(files: dict[str, Path], shape: Shape, seconds: float) -> dict[str, 
     feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     turns = {name: _timer(_session(file), feeds) for name, file in files.items()}
     rounds = take_turns(turns, seconds, 8, lambda name, error: sys.exit(f"{name}: {error}"))
-    return {name: summarise(shape, 1, times, None) for name, times in rounds.items()}
+    return {name: summarize_calls(shape, 1, times, None) for name, times in rounds.items()}
 
 
 def _timer(session: onnxruntime.InferenceSession, feeds: dict[str, np.ndarray]) -> Callable[[int, bool], list[float]]:

@@ -121,7 +121,7 @@ def calls_per_turn(seconds: float) -> int:
     return max(1, min(MAX_CALLS, int(TURN_SECONDS / seconds)))
 
 
-def summarise(
+def summarize_calls(
     shape: Shape,
     threads: int,
     rounds: Rounds,

@@ -306,7 +306,7 @@ class _Bench:
         reference = rounds.get(self.reference or "")
         for name, seconds in rounds.items():
             warm_replies = replies[name][1:]
-            working[name].throughput = _summarise_throughput(
+            working[name].throughput = _summarize_passes(
                 self.thread_counts[-1], len(texts), seconds, reference, warm_replies
             )
 
@@ -393,7 +393,7 @@ def _measure_tokenizer(path: Path, in_bundle: bool) -> int | None:
         return None
 
 
-def _summarise_throughput(
+def _summarize_passes(
     threads: int,
     sentences: int,
     rounds: Rounds,

@@ -38,7 +38,7 @@ class OpenVinoSession:
 
     :param file: an ONNX graph, or an openvino_model.xml.
     :param threads: threads within an operator; 0 leaves the number to OpenVINO.
-    :param exact: compute in float32 whatever is not quantized; otherwise, OpenVINO takes bfloat16 where the processor
+    :param exact: compute in float32 whatever is not quantised; otherwise, OpenVINO takes bfloat16 where the processor
         has it: a tenth faster for large batches, and a sentence has a slightly different vector among others.
     :param streams: give each of the threads a call of its own, in place of a part of each operator.
     """

@@ -97,7 +97,7 @@ class Limits:
     :param min_letters: share of letters among a side's visible characters.
     :param min_script: share of letters in the script of the language.
     :param max_placeholders: placeholders in the English side.
-    :param form: Unicode normalization of the pairs that are kept; nfkc includes `one_sign`. All limits but `tokens` are
+    :param form: Unicode normalisation of the pairs that are kept; nfkc includes `one_sign`. All limits but `tokens` are
         checked in nfc.
     :param tokens: of each side, in the form that is kept; no limit when None.
     """

@@ -35,8 +35,8 @@ from xcompress.distillation.losses.stage import (
     SentenceVectors,
     TokenVectors,
     after_step,
-    embedding_loss,
     sentence_loss,
+    token_loss,
 )
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.stage_inputs import StageModels, StagePairs, StageSettings, StageText, stage_pairs
@@ -164,7 +164,7 @@ def _build_training(
     module: nn.Module
     loss: Loss
     if assistant:
-        module, loss = TokenVectors(model.embeddings), embedding_loss(assistant.embeddings)
+        module, loss = TokenVectors(model.embeddings), token_loss(assistant.embeddings)
     else:
         module, loss = SentenceVectors(model, stage), sentence_loss(stage, f"stages.{name}")
     set_dropout(model, stage.dropout)

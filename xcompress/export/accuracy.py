@@ -140,7 +140,7 @@ def matmul_costs(
 ) -> list[Cost]:
     """Measure the cost of each product: the gain from computing it alone in float32.
 
-    Measuring the reverse, one product quantized in a float32 graph, would take the larger graph each time, and would
+    Measuring the reverse, one product quantised in a float32 graph, would take the larger graph each time, and would
     not show what a user gains by leaving out one product.
 
     :param names: the products.

@@ -36,7 +36,7 @@ def write_executorch(student: Student, file: Path, *, quantize: bool, fold: bool
 
 
 def _quantize(model: PhoneModel) -> None:
-    """Quantize all products of a model in place."""
+    """Quantise all products of a model in place."""
     logging.getLogger("torchao").setLevel(logging.ERROR)  # it warns of CUDA libraries that it cannot load
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, quantize_
 

@@ -1,4 +1,4 @@
-"""Quantize weights to 4 bits in blocks, one by one or with GPTQ (Frantar et al., 2023, arXiv:2210.17323)."""
+"""Quantise weights to 4 bits in blocks, one by one or with GPTQ (Frantar et al., 2023, arXiv:2210.17323)."""
 
 from dataclasses import dataclass
 

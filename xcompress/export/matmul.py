@@ -70,7 +70,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Int8Weights:
-    """A quantized weight: W, its rows multiplied by the smoothing, is about `values` * `scales`."""
+    """A quantised weight: W, its rows multiplied by the smoothing, is about `values` * `scales`."""
 
     values: NDArray[np.int8]
     """(in, out)."""
@@ -171,7 +171,7 @@ class MatMulWriter:
         return writer.node("Add", product, *bias) if bias else product
 
     def quantize_input(self, writer: Writer, inputs: str, matmul: MatMul) -> tuple[str, str, str]:
-        """Quantize inputs with the measured range; return the names of the uint8 inputs, their scale and zero point."""
+        """Quantise inputs with the measured range; return the names of the uint8 inputs, their scale and zero point."""
         input_scale = scale_for(self.ranges[matmul.name])
         scale = writer.constant(f"{matmul.name}.input_scale", input_scale.scale)
         zero = writer.constant(f"{matmul.name}.input_zero", input_scale.zero)
@@ -208,7 +208,7 @@ class MatMulWriter:
 
 
 def int8_weights(weight: Floats) -> Int8Weights:
-    """Quantize a weight (in, out) to int8 with a scale per output channel: max(|W_i| + |W_i+1|) / 127."""
+    """Quantise a weight (in, out) to int8 with a scale per output channel: max(|W_i| + |W_i+1|) / 127."""
     magnitudes = np.abs(np.pad(weight, ((0, 1), (0, 0))))
     pairs = (magnitudes[:-1] + magnitudes[1:]).max(0)
     scales = np.maximum(pairs / PAIR_STEPS, np.finfo(np.float32).tiny).astype(np.float32)
@@ -216,7 +216,7 @@ def int8_weights(weight: Floats) -> Int8Weights:
 
 
 def int4_weights(weight: Floats, moments: Floats | None = None) -> Int8Weights:
-    """Quantize a weight (in, out) to int8 values that are stored in 4 bits; to plain int8 where its shape forbids it.
+    """Quantise a weight (in, out) to int8 values that are stored in 4 bits; to plain int8 where its shape forbids it.
 
     :param moments: X^T X (in, in) of the inputs X, to round with GPTQ; without it each weight is rounded by itself.
     """

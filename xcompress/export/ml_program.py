@@ -95,7 +95,7 @@ class MlProgram:
             expected = tensor.numpy()
             error = np.abs(values - expected)
             step = np.float32(0) if scales is None else scales.reshape(-1, 1)
-            # float16: the weight before it is quantized, its scale (at most 127 times 2^-25), and their product
+            # float16: the weight before it is quantised, its scale (at most 127 times 2^-25), and their product
             rounding = np.abs(expected) * 2**-9 + 2**-18
             if not (error <= step / 2 + rounding).all():
                 raise GateError(

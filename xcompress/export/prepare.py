@@ -17,8 +17,8 @@ from xcompress.modeling.load import MIN_TEXT_TOKENS
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode, shallower
 from xcompress.vocab.choose import choose_tokens
+from xcompress.vocab.count import count_words_and_files
 from xcompress.vocab.student import trim_student
-from xcompress.vocab.trim import count
 
 SENTENCES_PER_AXIS = 4
 """With fewer sentences than this per principal axis, the axes are not well determined."""
@@ -50,7 +50,7 @@ def prepare(
         student = drop_positions(student, config.max_tokens)
         console.say(f"positions: {before} to {student.config.max_position_embeddings} rows")
     if config.languages or config.vocabulary:
-        counts = count(tokenizer, config.languages, config.text)
+        counts = count_words_and_files(tokenizer, config.languages, config.text)
         needed = [student.config.pad_token_id, *tokenizer.encode(student.config.prefix).ids]
         kept = choose_tokens(tokenizer, counts, size=config.vocabulary, needed=needed)
         before = student.config.vocab_size

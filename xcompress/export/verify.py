@@ -56,13 +56,13 @@ class Bounds:
     fp32_cosine: float = 0.99999
     """float32: lowest cosine."""
     mean_cosine: float = 0.995
-    """Quantized: lowest mean cosine of a language."""
+    """Quantised: lowest mean cosine of a language."""
     worst_cosine: float = 0.98
-    """Quantized: lowest cosine."""
+    """Quantised: lowest cosine."""
     similarity_correlation: float = 0.97
-    """Quantized: lowest correlation of the similarities between sentences, which decide search and ranking."""
+    """Quantised: lowest correlation of the similarities between sentences, which decide search and ranking."""
     invariance_cosine: float = 0.995
-    """Quantized: lowest cosine between the graph's own vectors of a sentence alone and in a batch."""
+    """Quantised: lowest cosine between the graph's own vectors of a sentence alone and in a batch."""
 
     @classmethod
     def of(cls, precision: Precision) -> "Bounds":

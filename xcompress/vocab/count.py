@@ -59,6 +59,15 @@ def check_languages(languages: Sequence[str]) -> None:
         )
 
 
+def count_words_and_files(tokenizer: Tokenizer, languages: Sequence[str], files: Sequence[Path]) -> list[TokenCounts]:
+    """Count the tokens of languages' frequent words and of text files.
+
+    :raises InputError: when a language has no word list, or a file cannot be read.
+    """
+    of_languages = [count_words(tokenizer, language) for language in languages]
+    return of_languages + [count_file(tokenizer, path) for path in files]
+
+
 def count_words(tokenizer: Tokenizer, language: str) -> TokenCounts:
     """Count the tokens of a language's most frequent words; every 20th of the rarer ones is held out.
 

@@ -25,7 +25,7 @@ from xcompress.sources import resolve
 from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts
 from xcompress.tokenizer_file import prefix_problem, read_tokenizer
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
-from xcompress.vocab.count import TokenCounts, check_languages, count_file, count_words
+from xcompress.vocab.count import check_languages, count_words_and_files
 from xcompress.vocab.student import encode_ids, trim_student
 from xcompress.vocab.tokenizer_json import renumber, tokenizer_to_json
 
@@ -131,7 +131,7 @@ def trim_model(
     if languages:
         check_languages(languages)
     trimmable = _open_trimmable(source)
-    counts = count(trimmable.tokenizer, languages, texts)
+    counts = count_words_and_files(trimmable.tokenizer, languages, texts)
     needed = trimmable.needed | _token_ids(trimmable.tokenizer, prefixes)
     choice = choose_tokens(trimmable.tokenizer, counts, size=size, min_count=min_count, needed=needed)
     with whole_folder(target) as folder:
@@ -143,15 +143,6 @@ def trim_model(
     if left_out:
         console.say(f"left out, as they hold the old vocabulary: {', '.join(left_out)}")
     return report
-
-
-def count(tokenizer: Tokenizer, languages: Sequence[str], texts: Sequence[Path]) -> list[TokenCounts]:
-    """Count the tokens of languages' frequent words and of text files.
-
-    :raises InputError: when a language has no word list, or a file cannot be read.
-    """
-    of_languages = [count_words(tokenizer, language) for language in languages]
-    return of_languages + [count_file(tokenizer, path) for path in texts]
 
 
 def _check_target(target: Path, source: Path) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from xcompress.bench.eval.bootstrap import DRAWS, counts, percentage, rank_correlations, spearman, to_figure
+from xcompress.bench.eval.bootstrap import DRAWS, counts, percentage, rank_correlations, spearman_scores, to_figure
 
 
 def rows_of(size: int) -> list[np.ndarray]:
@@ -43,13 +43,13 @@ def test_spearman_against_ranking_every_draw() -> None:
 
 
 def test_nothing_is_ranked_where_all_values_are_equal() -> None:
-    assert (spearman(np.ones(6), np.arange(6.0)) == 0).all()
+    assert (spearman_scores(np.ones(6), np.arange(6.0)) == 0).all()
 
 
 def test_equal_and_opposite_rankings_are_sure() -> None:
     values = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 9.0, 8.0, 7.0])
     for sign in (1, -1):
-        found = to_figure(spearman(values, sign * values**3))
+        found = to_figure(spearman_scores(values, sign * values**3))
         assert (found.value, found.low, found.high) == pytest.approx((100 * sign,) * 3)
 
 
@@ -58,7 +58,7 @@ def test_nearly_equal_rankings_lie_within_their_interval() -> None:
     random = np.random.default_rng(5)
     pairs = [(values, values + 0.04 * random.normal(size=250)) for values in random.normal(size=(8, 250))]
     plain = to_figure(np.mean([rank_correlations(*both) for both in pairs], axis=0))
-    centred = to_figure(np.mean([spearman(*both) for both in pairs], axis=0))
+    centred = to_figure(np.mean([spearman_scores(*both) for both in pairs], axis=0))
     assert plain.high < plain.value == centred.value < 100
     assert centred.low < centred.value < centred.high < 100
 
@@ -93,6 +93,6 @@ def test_intervals_of_correlations_hold_the_truth_as_often_as_they_say() -> None
     truth = 600 / np.pi * np.arcsin(0.7 / 2)
     random = np.random.default_rng(4)
     pairs = random.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=(150, 100))
-    found = [to_figure(spearman(both[:, 0], both[:, 1])) for both in pairs]
+    found = [to_figure(spearman_scores(both[:, 0], both[:, 1])) for both in pairs]
     covered = sum(one.low <= truth <= one.high for one in found) / len(found)
     assert 0.88 <= covered <= 0.99

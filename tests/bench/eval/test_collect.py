@@ -70,8 +70,8 @@ def test_every_format_at_any_depth(data: Path) -> None:
     ]
     assert [test.rows for test in suite.tasks] == [len(builtin().language_pairs["en-en"]), 200, 40, 40, 40, 40]
     assert suite.notes == (
-        "nli: not recognized and left out: x.de.dev.tsv",
-        "parallel: not recognized and left out: corpus.en-de.tsv.xz and 1 more",
+        "nli: not recognised and left out: x.de.dev.tsv",
+        "parallel: not recognised and left out: corpus.en-de.tsv.xz and 1 more",
     )
     sentences = suite.sentences()
     assert len(sentences) == len(set(sentences))
@@ -123,11 +123,11 @@ def test_only_the_chosen_languages_are_collected(data: Path) -> None:
 def test_a_folder_without_recognised_files_lists_the_formats(tmp_path: Path, data: Path) -> None:
     with pytest.raises(
         InputError,
-        match=r"no test set recognized \(parallel: not recognized .* and 1 more\); expected STS.*tatoeba\.<xxx>",
+        match=r"no test set recognised \(parallel: not recognised .* and 1 more\); expected STS.*tatoeba\.<xxx>",
     ):
         collect(data / "parallel")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty: no test set recognized; expected STS"):
+    with pytest.raises(InputError, match=r"empty: no test set recognised; expected STS"):
         collect(tmp_path / "empty")
     with pytest.raises(InputError, match="missing: no such folder"):
         collect(tmp_path / "missing")

@@ -34,7 +34,7 @@ def percentage(hits: NDArray[np.bool_]) -> Scores:
     return np.concatenate([100 * (drawn @ hits) / len(hits) for drawn in counts(len(hits))])
 
 
-def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:
+def spearman_scores(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:
     """Return Spearman's rank correlation x 100 of two scores (N,), with the resamples centred on its value.
 
     A resample has fewer distinct rows, and so ranks more coarsely: where two rankings are nearly equal, most resamples
@@ -45,8 +45,8 @@ def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:
     if abs(scores[0]) > 100 - _EQUAL:
         return scores
     transformed = np.arctanh(np.clip(scores / 100, -1 + _EQUAL, 1 - _EQUAL))
-    centred: Scores = 100 * np.tanh(transformed + transformed[0] - transformed[1:].mean())
-    return np.concatenate([scores[:1], centred[1:]])
+    centered: Scores = 100 * np.tanh(transformed + transformed[0] - transformed[1:].mean())
+    return np.concatenate([scores[:1], centered[1:]])
 
 
 def rank_correlations(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:
@@ -59,7 +59,7 @@ def rank_correlations(left: NDArray[np.floating], right: NDArray[np.floating]) -
     parts = []
     for drawn in counts(len(left)):
         # Pearson's correlation of the ranks
-        first, second = left_ranking.centred(drawn), right_ranking.centred(drawn)
+        first, second = left_ranking.centered(drawn), right_ranking.centered(drawn)
         covariance, first_square, second_square = (
             np.einsum("kn,kn,kn->k", drawn, a, b) for a, b in ((first, second), (first, first), (second, second))
         )
@@ -97,12 +97,12 @@ class _Ranking:
         self.order = np.argsort(self.place, kind="stable")
         self.starts = np.searchsorted(self.place[self.order], np.arange(len(distinct)))
 
-    def centred(self, drawn: Counts) -> NDArray[np.float64]:
+    def centered(self, drawn: Counts) -> NDArray[np.float64]:
         """Return the rank of each row less the mean rank, (k, N).
 
         The average rank of a value drawn c times, with b rows below it, is b + (c + 1) / 2.
         """
         held = np.add.reduceat(drawn[:, self.order], self.starts, axis=1)
         ranks = held.cumsum(axis=1) - (held - 1) / 2
-        centred: NDArray[np.float64] = ranks[:, self.place] - (drawn.shape[1] + 1) / 2
-        return centred
+        centered: NDArray[np.float64] = ranks[:, self.place] - (drawn.shape[1] + 1) / 2
+        return centered

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bench.eval.bootstrap import Scores, percentage
-from xcompress.bench.eval.task import summarize
+from xcompress.bench.eval.task import summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import PIVOT
 from xcompress.errors import InputError
@@ -32,7 +32,7 @@ class Probe:
     """Logistic regression on standardised vectors.
 
     C is chosen by stratified cross-validation on the training rows; when no label has enough rows for the folds, C is
-    0.01. Papers report the mean of several runs of a classifier with random initialization; this loss is convex, so
+    0.01. Papers report the mean of several runs of a classifier with random initialisation; this loss is convex, so
     every run finds the same classifier and the seed changes only the folds.
 
     :param vectors: of the training rows, (N, D).
@@ -134,7 +134,7 @@ class Classification:
             metric = f"accuracy of a linear probe trained on {self.train_languages[0]}, %"
         else:
             metric = "accuracy of a linear probe, language learnt > language tested, %"
-        figures, averages = summarize(
+        figures, averages = summarize_scores(
             self._scores(encode), self._scores(reference) if reference else None, self._groups()
         )
         return Accuracy(self.name, "classification", metric, self.rows, figures, averages)

@@ -51,7 +51,7 @@ def collect(
         most 200,000.
     :param margin: rank translations by the ratio margin instead of the cosine.
     :param split: the split to test on, for sets that have splits: dev or test.
-    :raises InputError: naming file and line, the formats when no file is recognized, or the languages when no row is
+    :raises InputError: naming file and line, the formats when no file is recognised, or the languages when no row is
         left.
     """
     if split not in SPLITS:

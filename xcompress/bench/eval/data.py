@@ -49,7 +49,7 @@ def read_data(path: Path, split: str) -> DataFolder:
     """Read the tasks in a folder and its subfolders.
 
     :param split: the split to test on, for sets that have splits: dev or test.
-    :raises InputError: naming file and line, or listing the formats when no file is recognized.
+    :raises InputError: naming file and line, or listing the formats when no file is recognised.
     """
     if not path.is_dir():
         raise InputError(f"{path}: no such folder; name one with {FORMATS}")
@@ -77,10 +77,10 @@ def read_data(path: Path, split: str) -> DataFolder:
         used = {file for pattern in patterns for _, file in matching(folder, pattern)}
         if unused := [file.name for _, file in matching(folder, TEXT) if file not in used]:
             more = f" and {len(unused) - 1} more" if unused[1:] else ""
-            data.notes.append(f"{name}: not recognized and left out: {unused[0]}{more}")
+            data.notes.append(f"{name}: not recognised and left out: {unused[0]}{more}")
     if not recognized:
         notes = f" ({'; '.join(data.notes)})" if data.notes else ""
-        raise InputError(f"{path}: no test set recognized{notes}; expected {FORMATS}")
+        raise InputError(f"{path}: no test set recognised{notes}; expected {FORMATS}")
     return data
 
 
@@ -119,7 +119,7 @@ def _walk(root: Path) -> Iterator[Path]:
             yield folder
 
 
-# Each of these adds the tasks of one format and returns the pattern of the files it recognized.
+# Each of these adds the tasks of one format and returns the pattern of the files it recognised.
 
 
 def _read_graded(folder: Path, name: str, split: str, data: DataFolder) -> re.Pattern[str] | None:

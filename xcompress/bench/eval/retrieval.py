@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bench.eval.bootstrap import Scores, percentage
-from xcompress.bench.eval.task import summarize
+from xcompress.bench.eval.task import summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import PIVOT
 from xcompress.metrics import Encode, Vectors, unit_length
@@ -83,7 +83,9 @@ class Retrieval:
         }
         for name, codes in complete_groups(self.pairs).items():
             groups[name] = [*(to_english[code] for code in codes), *(from_english[code] for code in codes)]
-        figures, averages = summarize(self._scores(encode), self._scores(reference) if reference else None, groups)
+        figures, averages = summarize_scores(
+            self._scores(encode), self._scores(reference) if reference else None, groups
+        )
         return Accuracy(self.name, "retrieval", metric, self.rows, figures, averages)
 
     def _scores(self, encode: Encode) -> dict[str, Scores]:
@@ -166,9 +168,9 @@ def nearest_by_margin(queries: Vectors, blocks: Blocks, neighbours: int = NEIGHB
 
 def _similarities(queries: Vectors, blocks: Blocks) -> Iterator[Vectors]:
     """Yield the cosines of all queries with each block, (N, block)."""
-    normalised = unit_length(queries.astype(np.float32))
+    unit = unit_length(queries.astype(np.float32))
     for block in blocks():
-        yield normalised @ unit_length(block.astype(np.float32)).T
+        yield unit @ unit_length(block.astype(np.float32)).T
 
 
 def _argmax(queries: int, blocks: Iterator[Vectors]) -> NDArray[np.int64]:

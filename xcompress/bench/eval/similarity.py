@@ -6,8 +6,8 @@ from typing import Self
 
 import numpy as np
 
-from xcompress.bench.eval.bootstrap import Scores, spearman
-from xcompress.bench.eval.task import summarize
+from xcompress.bench.eval.bootstrap import Scores, spearman_scores
+from xcompress.bench.eval.task import summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import GradedPairs, GradedSet, average_groups
 from xcompress.metrics import Encode, cosines
@@ -63,11 +63,11 @@ class Similarity:
 
         def correlate(encode: Encode) -> dict[str, Scores]:
             return {
-                pair: spearman(pair_cosines(encode, rows.first, rows.second), np.asarray(rows.scores))
+                pair: spearman_scores(pair_cosines(encode, rows.first, rows.second), np.asarray(rows.scores))
                 for pair, rows in self.pairs.items()
             }
 
-        figures, averages = summarize(
+        figures, averages = summarize_scores(
             correlate(encode), correlate(reference) if reference else None, average_groups(self.pairs)
         )
         return Accuracy(self.name, "similarity", "Spearman x 100", self.rows, figures, averages)
@@ -116,8 +116,8 @@ class Agreement:
         scores = {}
         for name, rows in self.pairs.items():
             first, second = zip(*rows, strict=True)
-            scores[name] = spearman(pair_cosines(encode, first, second), pair_cosines(reference, first, second))
+            scores[name] = spearman_scores(pair_cosines(encode, first, second), pair_cosines(reference, first, second))
         crossed = average_groups(name for name in self.pairs if "-" in name)
-        figures, averages = summarize(scores, None, {**crossed, "all": list(self.pairs)})
+        figures, averages = summarize_scores(scores, None, {**crossed, "all": list(self.pairs)})
         metric = "Spearman x 100 with the reference's similarities"
         return Accuracy(f"{self.name}: agreement", "agreement", metric, self.rows, figures, averages)

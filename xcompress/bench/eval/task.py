@@ -43,7 +43,7 @@ class EvalTask(Protocol):
         """
 
 
-def summarize(
+def summarize_scores(
     scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None, groups: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, Figure], dict[str, Figure]]:
     """Return the figure of each score, and of each average.

@@ -1,4 +1,4 @@
-"""The few figures that summarize accuracy where there is no room for all: one for each kind of test."""
+"""The few figures that summarise accuracy where there is no room for all: one for each kind of test."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ KINDS = ("similarity", "retrieval", "classification")
 FALLBACK = "agreement"
 """Used only when nothing else was measured: it is similarity to the reference, not accuracy."""
 PREFERRED = ("average", "en-xx")
-"""The averages that summarize a test; without either, its last average."""
+"""The averages that summarise a test; without either, its last average."""
 
 Point = tuple[float, float]
 """(cost, value): less cost is better, more value is better."""

@@ -284,7 +284,7 @@ class TokenVectors(nn.Module):
         return self.embeddings(input_ids)  # type: ignore[no-any-return]
 
 
-def embedding_loss(assistant: Embeddings) -> Loss:
+def token_loss(assistant: Embeddings) -> Loss:
     """Return eq. 3 for `TokenVectors`, with the output of the assistant's embedding layer as the label.
 
     Its mean over workers is the mean over all tokens of the batch.

@@ -38,7 +38,7 @@ def draw_rows(
             if span := row.spans.get(name):
                 y = number + (place + 1) / (len(names) + 1) - 0.5
                 reach = [[span.value - span.low], [span.high - span.value]]
-                axes.errorbar(span.value, y, xerr=reach, color=look[name].colour, elinewidth=1.4, capsize=2, zorder=3)
+                axes.errorbar(span.value, y, xerr=reach, color=look[name].color, elinewidth=1.4, capsize=2, zorder=3)
                 axes.add_line(_marker(look[name], theme, [span.value], [y]))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(range(len(rows)), [shorten(row.name) for row in rows])
@@ -55,7 +55,7 @@ def _marker(look: Look, theme: Theme, x: list[float], y: list[float]) -> Line2D:
         x,
         y,
         marker=look.marker,
-        color=look.colour,
+        color=look.color,
         markersize=look.size - 0.5,
         markeredgecolor=theme.ink,
         markeredgewidth=0.7,

@@ -54,13 +54,13 @@ def _draw_line(axes: Axes, latency: Sequence[Latency], look: Look, aside: float,
     x = [timed.tokens * 2**aside for timed in latency]
     p50 = [timed.p50 * 1e3 for timed in latency]
     whiskers = [[0.0] * len(latency), [max(0.0, timed.p95 - timed.p50) * 1e3 for timed in latency]]
-    axes.errorbar(x, p50, yerr=whiskers, fmt="none", ecolor=look.colour, elinewidth=1.2, capsize=3, zorder=3)
-    axes.plot(x, p50, color=look.colour, linestyle=look.dash, linewidth=1.8, zorder=3)
+    axes.errorbar(x, p50, yerr=whiskers, fmt="none", ecolor=look.color, elinewidth=1.2, capsize=3, zorder=3)
+    axes.plot(x, p50, color=look.color, linestyle=look.dash, linewidth=1.8, zorder=3)
     axes.plot(
         x,
         p50,
         look.marker,
-        color=look.colour,
+        color=look.color,
         markersize=look.size,
         markeredgecolor=theme.ink,
         markeredgewidth=0.7,
@@ -105,7 +105,7 @@ def _label_ends(
         text.set_fontweight("bold" if look.reference else "normal")
         start = in_axes(end.tokens, 1)[0]
         axes.plot(
-            [start, 1.05], [wanted, place], transform=axes.transAxes, color=look.colour, linewidth=0.9, clip_on=False
+            [start, 1.05], [wanted, place], transform=axes.transAxes, color=look.color, linewidth=0.9, clip_on=False
         )
 
 

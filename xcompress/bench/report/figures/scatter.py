@@ -52,12 +52,12 @@ def draw_size(report: Report, headline: Headline, theme: Theme) -> Canvas:
     for marker in markers:
         x, y = marker.place
         reach = [[y - marker.figure.low], [marker.figure.high - y]]
-        axes.errorbar(x, y, yerr=reach, color=marker.look.colour, elinewidth=1.4, capsize=3, zorder=3)
+        axes.errorbar(x, y, yerr=reach, color=marker.look.color, elinewidth=1.4, capsize=3, zorder=3)
         axes.plot(
             x,
             y,
             marker.look.marker,
-            color=marker.look.colour,
+            color=marker.look.color,
             markersize=marker.look.size + 2,
             markeredgecolor=theme.ink,
             markeredgewidth=0.8,

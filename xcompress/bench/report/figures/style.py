@@ -47,7 +47,7 @@ DARK = Theme(ink="#e6e9ee", muted="#a7b0bb", line="#3d4650", band="#1f262e", sur
 class Look:
     """How one subject is drawn."""
 
-    colour: str
+    color: str
     marker: str
     dash: Dash
     reference: bool

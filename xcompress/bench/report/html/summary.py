@@ -23,7 +23,7 @@ EVEN = 0.995
 
 
 def summary(report: Report) -> Element:
-    """Summarize the report in a few sentences, and in a card for each bundle."""
+    """Summarise the report in a few sentences, and in a card for each bundle."""
     others = [result for result in report.results if result.name != report.reference]
     shown = [result for result in others if result.kind not in ("pytorch", "python")] or others
     cards = [_card(report, result) for result in shown]
