@@ -19,6 +19,7 @@ from xcompress.corpus.graded import builtin
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import INPUTS
 from xcompress.export.matmul import Range
+from xcompress.export.text import interleave
 from xcompress.modeling.student import Student
 
 TEXT = {"en": [*SENTENCES[:2], "rain"], "de": [SENTENCES[2], "der Zug"], "fr": [SENTENCES[4]]}
@@ -31,7 +32,7 @@ def use_little_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrate, verify and grade exports on a handful of sentences."""
     monkeypatch.setattr("xcompress.export.exporter.verification_text", lambda *_: TEXT)
     monkeypatch.setattr("xcompress.export.exporter.calibration_text", lambda *_: CALIBRATED)
-    monkeypatch.setattr("xcompress.export.accuracy.packaged_text", lambda: TEXT)
+    monkeypatch.setattr("xcompress.export.accuracy.real_sentences", lambda: interleave(TEXT))
     monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(20))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-from xcompress.corpus.graded import DATA
+from xcompress.corpus.graded import PIVOT, builtin
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
 
@@ -21,7 +21,6 @@ _EVERY = 4
 _PARAPHRASE_GRADE = 5
 _LANGUAGE_IN_NAME = re.compile(r".*\.(?P<language>[a-z]{2,3})\.(txt|tsv)(\.xz|\.gz)?")
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z]{2,4})?")
-_GRADED_FILE = re.compile(r"graded\.(?P<language>[a-z]{2,3})\.tsv")
 
 
 @dataclass(frozen=True)
@@ -54,32 +53,28 @@ def packaged_sentences(languages: Sequence[str]) -> DemoText:
     :raises InputError: when the package has no text in these languages.
     """
     # The languages of the package that the model knows, English first.
-    matches = [match for path in DATA.iterdir() if (match := _GRADED_FILE.fullmatch(path.name))]
-    packaged = sorted((match["language"] for match in matches), key=lambda code: (code != "en", code))
+    pairs = builtin().every(_EVERY).language_pairs
+    packaged = sorted({pair.split("-")[0] for pair in pairs}, key=lambda code: (code != PIVOT, code))
     wanted = {re.split("[-_]", language.lower())[0] for language in languages}
     codes = [code for code in packaged if not languages or code in wanted]
     if not codes:
         raise InputError(f"demo: xcompress ships no sentences in {', '.join(languages)}; give your own with --text")
 
-    pairs: dict[str, list[list[str]]] = {}
-    for code in codes:
-        lines = (DATA / f"graded.{code}.tsv").read_text(encoding="utf-8").splitlines()
-        pairs[code] = [line.split("\t") for line in lines[::_EVERY]]
+    rows = {code: pairs[f"{code}-{code}"] for code in codes}
     sentences = [
-        Sentence(code, pairs[code][row][0])
-        for row in range(len(pairs[codes[0]]))
+        Sentence(code, rows[code].first[row])
+        for row in range(len(rows[codes[0]]))
         for code in dict.fromkeys(codes[(row + offset) % len(codes)] for offset in _LANGUAGE_OFFSETS)
     ]
 
     # For each example, the shortest paraphrase in the next language; no pair is used twice.
-    first = pairs[codes[0]]
-    paraphrases = {row for row in range(len(first)) if float(first[row][2]) == _PARAPHRASE_GRADE}
+    paraphrases = {row for row, grade in enumerate(rows[codes[0]].scores) if grade == _PARAPHRASE_GRADE}
     examples = []
     for code in islice(cycle(codes), EXAMPLES):
-        lengths = {row: len(pairs[code][row][1]) for row in paraphrases}
+        lengths = {row: len(rows[code].second[row]) for row in paraphrases}
         row = min(lengths, key=lambda row: (lengths[row], row))
         paraphrases.remove(row)
-        examples.append(Sentence(code, pairs[code][row][1]))
+        examples.append(Sentence(code, rows[code].second[row]))
     return DemoText(tuple(sentences), tuple(examples))
 
 

@@ -123,7 +123,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
 
     dtype = torch.bfloat16 if has_bf16() and recipe.precision == "auto" else torch.float32
     counts, flops = count_parameters(recipe), _measure_flops(dtype)
-    models = [encoder.source for _, encoder in recipe.encoders.items()]
+    models = [encoder.source for encoder in recipe.encoders.values()]
     references = dict.fromkeys([*models, *(reference for _, reference in file_references(recipe))])
     stages = [
         _plan_stage(

@@ -18,7 +18,7 @@ from xcompress.errors import GateError
 from xcompress.export.graph import GraphOptions, build
 from xcompress.export.matmul import Level, matmuls
 from xcompress.export.prepare import Prepared
-from xcompress.export.text import interleave, language_codes, packaged_text, take_evenly
+from xcompress.export.text import language_codes, real_sentences, take_evenly
 from xcompress.export.verify import Bounds, Reference, encode_with, find_violations, open_session
 from xcompress.metrics import Encode, Vectors, cosines
 from xcompress.modeling.student import encode, token_ids
@@ -400,5 +400,5 @@ class Candidate:
 
     def _sample(self) -> tuple[list[str], Vectors]:
         """Return sentences to measure costs on, and PyTorch's vectors."""
-        texts = take_evenly(interleave(packaged_text()), SAMPLE)
+        texts = take_evenly(real_sentences(), SAMPLE)
         return texts, encode(self.prepared.student, self.prepared.tokenizer, texts)

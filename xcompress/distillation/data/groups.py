@@ -75,7 +75,11 @@ def groups_step(recipe: Recipe, run: Run, corpus: Corpus, teacher: TeacherEnsemb
     :raises InputError: when the text has too few sentences for a group.
     """
     section = recipe.correlation
-    if section is None or teacher is None or not any("correlation" in one.objectives for one in recipe.stages.values()):
+    if (
+        section is None
+        or teacher is None
+        or not any("correlation" in stage.objectives for stage in recipe.stages.values())
+    ):
         return None
     rows = np.unique(draw(corpus.rows_by_language(section.text), section.pairs, recipe.seed))
     store = VectorStore(run.vectors)

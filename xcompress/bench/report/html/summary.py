@@ -46,7 +46,9 @@ def _sentences(report: Report) -> Iterator[str]:
     for headline in headlines(report):
         if sized := headline.sized(report):
             decimals = decimals_of(report, headline.test)
-            front = [sized[n] for n in pareto_front([(disk_bytes(one.size), figure.value) for one, figure in sized])]
+            front = [
+                sized[n] for n in pareto_front([(disk_bytes(result.size), figure.value) for result, figure in sized])
+            ]
             names = ", ".join(
                 f"{result.name} ({in_megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)})"
                 for result, figure in front
