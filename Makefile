@@ -8,6 +8,9 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints
 COMPILE = $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
+# onnxruntime would report to Microsoft where a test or a benchmark imports it before xcompress
+export ORT_DISABLE_TELEMETRY = 1
+
 .PHONY: demo test test-quick lint readme fuzz test-next clients clean
 
 demo: $(VENV)/demo.installed  ## distil, export and measure the demo student; a second call reuses what is finished

@@ -10,7 +10,11 @@
 `bench`.
 """
 
+import os
 from importlib import import_module
+
+# onnxruntime reads it when it is imported; see "Install" in README.md.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 TYPE_CHECKING = False
 """Type checkers take it for true. Importing it from `typing` would take longer than all else here."""

@@ -1,3 +1,5 @@
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 from xcompress.bundle.engines import open_session
 from xcompress.errors import InputError
 from xcompress.packages import is_installed
+from xcompress.python_process import module_command, python_command
 
 ENGINES = [
     "onnxruntime",
@@ -72,3 +75,20 @@ def test_what_openvino_cannot_open_is_explained(tmp_path: Path) -> None:
     ) as error:
         open_session(tmp_path / "model.onnx", {"dimension": 8}, "fp32", "openvino", 1)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "typed"),
+    [
+        (python_command("-c", "from xcompress.bundle import engines"), ""),
+        (module_command("xcompress.bench.workers.worker"), '{"do": "import", "modules": ["onnxruntime"]}'),
+    ],
+    ids=["library", "worker"],
+)
+def test_onnxruntime_reports_nothing_and_leaves_no_file_at_home(command: list[str], typed: str, tmp_path: Path) -> None:
+    # without the variable that xcompress has set in this process
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, env=environment, check=True)
+    assert "error" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
