@@ -46,13 +46,20 @@ def cache_folder() -> Path:
 
     That is ~/.cache/xcompress on Linux, where XDG_CACHE_HOME is honoured.
 
-    :raises InputError: when XCOMPRESS_CACHE starts with the home folder of an unknown user.
+    :raises InputError: when XCOMPRESS_CACHE starts with the home folder of an unknown user, or is not set and this user
+        has no home folder.
     """
     chosen = os.environ.get("XCOMPRESS_CACHE")
     if not chosen:
         import platformdirs
 
-        return Path(platformdirs.user_cache_dir("xcompress", appauthor=False))
+        try:
+            found = platformdirs.user_cache_dir("xcompress", appauthor=False)
+        except RuntimeError:
+            found = "~"  # as early versions of platformdirs begin it
+        if found.startswith("~"):
+            raise InputError("cache: this user has no home folder; set XCOMPRESS_CACHE to a folder for the cache")
+        return Path(found)
     try:
         return Path(chosen).expanduser()
     except RuntimeError as error:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from xcompress.bundle.cached import cached_folder
 from xcompress.errors import InputError
 from xcompress.files import cache_folder
 
@@ -35,3 +36,15 @@ def test_a_cache_in_the_home_of_nobody_is_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XCOMPRESS_CACHE", "~nosuchuser/cache")
     with pytest.raises(InputError, match="XCOMPRESS_CACHE: '~nosuchuser/cache': no such home folder"):
         cache_folder()
+
+
+def test_without_a_home_there_is_no_cache_and_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])  # as in a container that runs under any number
+    with pytest.raises(InputError, match="no home folder; set XCOMPRESS_CACHE"):
+        cache_folder()
+    # early versions of platformdirs
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_, **__: "~/.cache/xcompress")
+    with pytest.raises(InputError, match="no home folder; set XCOMPRESS_CACHE"):
+        cache_folder()
+    assert cached_folder("kind", "name", Path.touch) is None
