@@ -1,3 +1,5 @@
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from xcompress.bundle.stored_vectors import encode_to_file, read_vectors, simila
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 
+MAPS = Path("/proc/self/maps")
 TEXTS = [f"{sentence} {number}" for number in range(3) for sentence in SENTENCES]
 
 
@@ -44,6 +47,42 @@ def test_an_interrupted_call_continues_where_it_stopped(
     np.testing.assert_array_equal(read_vectors(output, encoder, TEXTS), found)
     cosines = similarity_in_blocks(encoder, found[3], found)
     assert cosines.shape == (15,) and cosines.argmax() == 3
+
+
+@pytest.mark.skipif(not MAPS.is_file(), reason="this system does not list what is mapped")
+def test_no_file_is_mapped_when_it_is_renamed_or_removed(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[Path] = []
+
+    def check(function: Callable[..., object]) -> Callable[..., object]:
+        def checked(path: Path, *arguments: object, **options: object) -> object:
+            moved.append(path)
+            assert f"{path}" not in MAPS.read_text()
+            return function(path, *arguments, **options)
+
+        return checked
+
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    monkeypatch.setattr(Path, "replace", check(Path.replace))
+    monkeypatch.setattr(shutil, "rmtree", check(shutil.rmtree))
+    encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    assert tmp_path / "v.npy.partial" in moved
+
+
+def test_finished_blocks_stay_until_the_file_is_in_place(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace(path: Path, target: Path) -> None:
+        if target == tmp_path / "v.npy":
+            raise PermissionError(13, "it is open in another program", str(target))
+        path.rename(target)
+
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    with monkeypatch.context() as refused, pytest.raises(InputError, match=r"v\.npy: "):
+        refused.setattr(Path, "replace", replace)
+        encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    assert len(list(tmp_path.glob("v.npy.partial/*.npy"))) == 4
 
 
 def interrupt(output: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, **options: object) -> list[Path]:

@@ -90,9 +90,10 @@ def encode_to_file(
         for start, file in zip(starts, files, strict=True):
             joined[start : start + BLOCK] = np.load(file)
         joined.flush()
+        del first, joined  # Windows renames and removes no file that is mapped
         sync(temporary)
-        shutil.rmtree(parts)
     write_json(_facts_file(output), facts)
+    shutil.rmtree(parts)
     complete: AnyVectors = np.load(output, mmap_mode="r")
     return complete
 
