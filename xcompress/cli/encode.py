@@ -4,8 +4,10 @@ Both work with the base install.
 """
 
 import json as as_json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
@@ -15,7 +17,7 @@ from xcompress.bundle import MOST_THREADS
 from xcompress.bundle.manifest import newest_bundle
 from xcompress.bundle.released import find_bundle, released_names
 from xcompress.cli.options import AsJson, whole_number
-from xcompress.errors import InputError
+from xcompress.errors import InputError, short_repr
 from xcompress.printable import one_line
 from xcompress.tokenizer_file import LONGEST_TEXT
 
@@ -164,6 +166,7 @@ def search(
     from xcompress.bundle.stored_vectors import encode_with_progress, read_vectors, similarity_in_blocks
     from xcompress.console import emit, table
 
+    query = _decode_argument(query, "search")
     # Blank lines are not searched, and are not kept: there may be millions. In a file of vectors they have rows.
     rows_of_vectors = [text for _, text in _read_column(file, column)] if vectors else []
     numbered = enumerate(rows_of_vectors, 1) if vectors else _read_column(file, column)
@@ -222,7 +225,7 @@ def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:
     if texts and source is not None:
         raise InputError("embed: both texts and --input are given; give one of them")
     if texts:
-        return list(texts)
+        return [_decode_argument(text, "embed") for text in texts]
     if source is None and sys.stdin.isatty():
         raise InputError("embed: no text; give texts as arguments, or a file with --input")
     if source in (None, "-"):
@@ -236,6 +239,20 @@ def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:
         raise InputError(f"{source or 'standard input'}: contains no text; give one text per line")
     _warn_of_long("standard input" if source in (None, "-") else str(source), enumerate(sentences, 1))
     return sentences
+
+
+def _decode_argument(text: str, command: str) -> str:
+    """Return a text of the command line, read as UTF-8 whatever the locale, else as the locale says.
+
+    :raises InputError: when it is neither.
+    """
+    with suppress(UnicodeError):
+        return os.fsencode(text).decode()
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # Python has kept single bytes as surrogates
+        raise InputError(f"{command}: {short_repr(text)} is not UTF-8; write the text in UTF-8") from error
+    return text
 
 
 def _warn_of_long(name: str, lines: Iterable[Line]) -> None:
