@@ -91,14 +91,21 @@ def test_every_command_can_show_its_help_on_any_terminal() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def interruptible(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-    """Start the program; a process in the background may ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def interruptible(*arguments: str, hangup: signal.Handlers = signal.SIG_DFL, **variables: str) -> subprocess.Popen[str]:
+    """Start the program; a process in the background may ignore Ctrl-C.
+
+    :param hangup: what it does with SIGHUP at first.
+    """
+    before = [
+        (signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler)),
+        (signal.SIGHUP, signal.signal(signal.SIGHUP, hangup)),
+    ]
     environment = os.environ | variables
     process = subprocess.Popen(
         [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before:
+        signal.signal(number, handler)
     return process
 
 
@@ -119,6 +126,29 @@ def test_ctrl_c_during_an_import_prints_one_line(working_folder: Path) -> None:
     assert process.stdout.readline() == "here\n"
     process.send_signal(signal.SIGINT)
     assert (process.communicate(timeout=30)[1].strip(), process.returncode) == (LINE, 130)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "hangup", "code"),
+    [
+        ([signal.SIGTERM], signal.SIG_DFL, 143),
+        ([signal.SIGHUP], signal.SIG_DFL, 129),
+        ([signal.SIGHUP, signal.SIGTERM], signal.SIG_IGN, 143),
+    ],
+    ids=["SIGTERM", "SIGHUP", "SIGHUP under nohup"],
+)
+def test_a_command_that_is_told_to_end_leaves_only_what_it_goes_on_with(
+    working_folder: Path, numbers: list[signal.Signals], hangup: signal.Handlers, code: int
+) -> None:
+    (working_folder / "lines.txt").write_text("".join(f"rain {number}\n" for number in range(100_000)))
+    process = interruptible("embed", "-i", "lines.txt", "-o", "v.npy", "--model", "tiny", hangup=hangup)
+    while not (working_folder / "v.npy.partial").exists():
+        assert process.poll() is None
+    for number in numbers:
+        process.send_signal(number)
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == code
+    assert sorted(path.name for path in working_folder.iterdir()) == ["lines.txt", "v.npy.partial"]
 
 
 def test_the_end_of_a_file_inside_a_command_is_an_error(

@@ -18,6 +18,7 @@ def main() -> None:
 
     if handled:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _exit_in_order()
     run()
 
 
@@ -42,6 +43,23 @@ def _open_closed_streams() -> None:
 def _exit(*_: object) -> None:
     os.write(2, f"error: {INTERRUPTED}\n".encode())
     os._exit(INTERRUPT_CODE)
+
+
+def _exit_in_order() -> None:
+    """Make SIGTERM and SIGHUP an exit, so that half a file is removed and no process is left behind.
+
+    They come from `timeout`, `docker stop`, systemd or a closed terminal. Under nohup SIGHUP stays ignored. A worker of
+    torchrun ends at once, as it may be waiting for the others where no Python runs.
+    """
+
+    def stop(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # `timeout` sends it twice
+        raise SystemExit(128 + number)
+
+    for name in () if "RANK" in os.environ else ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, stop)
 
 
 def _remove_current_folder() -> None:

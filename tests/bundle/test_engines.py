@@ -1,4 +1,3 @@
-import os
 import subprocess
 from pathlib import Path
 
@@ -6,10 +5,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
+from xcompress.bench.workers.client import Worker
 from xcompress.bundle.engines import open_session
 from xcompress.errors import InputError
 from xcompress.packages import is_installed
-from xcompress.python_process import module_command, python_command
+from xcompress.python_process import python_command
 
 ENGINES = [
     "onnxruntime",
@@ -77,18 +77,17 @@ def test_what_openvino_cannot_open_is_explained(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("command", "typed"),
-    [
-        (python_command("-c", "from xcompress.bundle import engines"), ""),
-        (module_command("xcompress.bench.workers.worker"), '{"do": "import", "modules": ["onnxruntime"]}'),
-    ],
-    ids=["library", "worker"],
-)
-def test_onnxruntime_reports_nothing_and_leaves_no_file_at_home(command: list[str], typed: str, tmp_path: Path) -> None:
-    # without the variable that xcompress has set in this process
-    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
-    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, env=environment, check=True)
-    assert "error" not in done.stdout
-    assert list(tmp_path.iterdir()) == []
+@pytest.fixture
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder of processes that start, still empty; xcompress has set the variable in this one."""
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_onnxruntime_reports_nothing_and_leaves_no_file_at_home(empty_home: Path) -> None:
+    subprocess.run(python_command("-c", "from xcompress.bundle import engines"), check=True)
+    with Worker() as worker:
+        worker.ask("import", modules=["onnxruntime"])
+    assert list(empty_home.iterdir()) == []

@@ -1,5 +1,6 @@
 import base64
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.helpers.student import CONFIG, SENTENCES, save_student, student_of_bu
 from xcompress.bench import memory
 from xcompress.bench.workers.client import Worker, WorkerFailed
 from xcompress.modeling.student import encode
+from xcompress.python_process import module_command
 
 IDS = [[0, 5, 6, 2]]
 ECHO = """
@@ -50,6 +52,21 @@ def test_worker_serves_a_student(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         np.frombuffer(base64.b64decode(encoded["vectors"]), "<f4").reshape(encoded["shape"]), expected, atol=1e-5
     )
+
+
+def test_a_worker_ends_during_a_request_when_its_parent_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        module_command("xcompress.bench.workers.worker"), stdin=-1, stderr=-1, env=os.environ | {"PYTHONPATH": path}
+    )
+    with process:
+        assert process.stdin and process.stderr
+        process.stdin.write(b'{"do": "import", "modules": ["slow"]}\n')
+        process.stdin.flush()
+        assert process.stderr.readline() == b"here\n"
+        process.stdin.close()
+        assert process.wait(30) == 1
 
 
 def test_nothing_heavy_before_the_bare_measurement() -> None:

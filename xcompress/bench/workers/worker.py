@@ -4,10 +4,12 @@ Until the memory of the bare interpreter is measured, only the standard library 
 replies only: whatever libraries print goes to standard error.
 """
 
+import _thread
 import base64
 import importlib
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -175,8 +177,18 @@ def _time(run: Callable[[], object]) -> float:
     return perf_counter() - start
 
 
+def _end_with_parent() -> None:
+    """End this process when standard input is closed, even during a request: its parent is gone."""
+    poll = select.poll()
+    poll.register(0, 0)  # reports the end alone
+    poll.poll()
+    os._exit(1)
+
+
 def main() -> None:
-    """Answer requests until standard input ends."""
+    """Answer requests until standard input is closed."""
+    if hasattr(select, "poll"):  # Windows has none; there, a worker ends after the request
+        _thread.start_new_thread(_end_with_parent, ())
     handler = RequestHandler()
     # Keep standard output for replies; send what libraries print to standard error.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
