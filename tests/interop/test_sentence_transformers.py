@@ -7,7 +7,9 @@ import torch
 
 from tests.helpers.student import CONFIG, SENTENCES, make_student, make_tokenizer, save_student
 from xcompress.errors import InputError
+from xcompress.export.source import find_source
 from xcompress.metrics import cosines
+from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode
 
 package = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
@@ -98,6 +100,14 @@ def test_saving_round_trips_with_what_was_changed(folder: Path, tmp_path: Path) 
     assert described == [
         {"idx": 0, "name": "0", "path": "", "type": "xcompress.interop.sentence_transformers.StudentTransformer"}
     ]
+
+
+def test_a_saved_student_can_be_exported_and_distilled_further(folder: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    open_student(folder).save_pretrained(str(saved))
+    assert find_source(saved).student == saved
+    student, tokenizer = import_encoder(saved)
+    np.testing.assert_allclose(encode(student, tokenizer, TEXTS), expected(folder), atol=1e-6)
 
 
 def test_a_length_beyond_the_positions_is_refused(folder: Path) -> None:

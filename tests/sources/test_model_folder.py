@@ -31,6 +31,7 @@ def write(folder: Path, **files: object) -> Path:
         "sentence_transformers.sparse_encoder.models.SpladePooling",
         "xcompress.st_module.StudentModule",
         "xcompress.interop.st_module.StudentTransformer",
+        "xcompress.interop.sentence_transformers.StudentTransformer",
     ],
 )
 def test_classes_of_the_libraries_may_be_named(kind: str, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ _LIBRARY_CLASS = re.compile(
     r"|SparseAutoEncoder|SparseStaticEmbedding|SpladePooling|StaticEmbedding|Transformer|WeightedLayerPooling"
     r"|WordEmbeddings|WordWeights|PhraseTokenizer|WhitespaceTokenizer)"
 )
-_STUDENT_CLASS = re.compile(r"xcompress(\.[a-z_]+)*\.st_module\.Student(Module|Transformer)")
+_STUDENT_CLASS = re.compile(r"xcompress(\.[a-z_]+)*\.(st_module|sentence_transformers)\.Student(Module|Transformer)")
 _ACTIVATION = re.compile(r"torch\.nn(\.modules\.\w+)?\.[A-Z]\w*")
 _KERNEL = re.compile("[^/]+")
 """Names of attention implementations; one with a slash is code from the hub."""
