@@ -19,6 +19,7 @@ from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.folder import transformers_config, write_pipeline
+from xcompress.export.source import read_settings
 from xcompress.files import read_json, write_json
 from xcompress.metrics import Encode, cosine_matrix, cosines
 from xcompress.modeling.e5s1 import read_e5s1
@@ -208,7 +209,7 @@ def test_multilingual_e5_as_a_student_gives_the_vectors_of_transformers(tmp_path
     special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>"}
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"]}
     write_json(tmp_path / "tokenizer_config.json", {**special, **names, "model_max_length": 512})
-    write_pipeline(tmp_path, replace(config, max_tokens=512, prefix="query: "))
+    write_pipeline(tmp_path, replace(config, max_tokens=512), read_settings(tmp_path, "query: "))
     model = package.SentenceTransformer(str(tmp_path), device="cpu")
     expected = model.encode(SENTENCES, batch_size=7)
     student, tokenizer = assistant()

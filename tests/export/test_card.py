@@ -8,7 +8,7 @@ import yaml
 from tests.helpers.student import CONFIG, bundle
 from tests.test_printable import HOSTILE
 from xcompress.bundle.manifest import read_manifest
-from xcompress.export.card import ReleaseNotes, model_card
+from xcompress.export.card import ReleaseNotes, differences_of, model_card
 from xcompress.printable import UNPRINTABLE
 
 PREFIXES = [
@@ -80,6 +80,22 @@ def test_a_float32_graph_for_another_engine_has_its_difference() -> None:
     manifest = read_manifest(bundle())
     parity = manifest["parity"] | {"openvino": manifest["parity"]["fp32"]}
     assert "- openvino against PyTorch: largest difference" in model_card(manifest | {"parity": parity})
+
+
+def test_vectors_of_unit_length_rank_alike_by_dot_product() -> None:
+    manifest = read_manifest(bundle()) | {"similarity_fn_name": "dot"}
+    assert differences_of(manifest) == []
+    (line,) = differences_of(manifest | {"normalize": False})
+    assert "The model compares vectors by dot" in line
+
+
+def test_many_prompts_take_one_short_line() -> None:
+    manifest = read_manifest(bundle())
+    (line,) = differences_of(manifest | {"prompts": {f"p{number}": "x" for number in range(30)}})
+    assert "(p0, p1, p2, p3, p4, p5, p6, p7 and others)" in line
+    assert "every text gets the prefix" in line
+    (line,) = differences_of(manifest | {"prompts": {"query": "q: "}, "prefix": ""})
+    assert "put it in front of a text yourself" in line
 
 
 def test_the_width_of_the_token_embeddings_is_that_of_the_file() -> None:

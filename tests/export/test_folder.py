@@ -9,14 +9,17 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.helpers.foreign import TEXTS, save_pipeline
-from tests.helpers.student import CONFIG, SENTENCES, bundle, make_student, student_of_bundle
+from tests.helpers.student import CONFIG, SENTENCES, bundle, make_student, save_student, student_of_bundle
 from xcompress.bundle.encoder import Encoder
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.folder import write_pipeline
-from xcompress.files import sha256_of
+from xcompress.export.hf import export_hf
+from xcompress.export.source import read_settings
+from xcompress.files import sha256_of, write_json
 from xcompress.modeling.st_folder import read_pipeline
 from xcompress.modeling.student import encode
+from xcompress.sources.model_folder import PROMPTS
 
 FILES = [
     "1_Pooling/config.json",
@@ -174,9 +177,72 @@ def test_a_foreign_encoder_gives_its_vectors_in_every_loader(options: dict[str, 
     np.testing.assert_allclose(model.encode(TEXTS), expected, atol=2e-5)
 
 
+ASYMMETRIC = {"query": "q: ", "passage": "p: ", "document": ""}
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "prefix", "expected"),
+    [
+        (ASYMMETRIC, "passage", "p: ", (ASYMMETRIC, "passage")),
+        (ASYMMETRIC, None, "", (ASYMMETRIC, None)),
+        (ASYMMETRIC, None, "x: ", (ASYMMETRIC | {"sentence": "x: "}, "sentence")),
+        ({"query": "", "document": ""}, None, "x: ", ({"query": "x: ", "document": "x: "}, "query")),
+        ({}, None, "x: ", ({"query": "x: ", "document": "x: "}, "query")),
+        ({}, None, "", (None, None)),
+    ],
+)
+def test_prompts_are_those_of_the_model_or_all_its_prefix(
+    prompts: dict[str, str],
+    default: str | None,
+    prefix: str,
+    expected: tuple[dict[str, str] | None, str | None],
+    tmp_path: Path,
+) -> None:
+    write_json(tmp_path / PROMPTS, {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "dot"})
+    settings = read_settings(tmp_path, prefix)
+    assert (settings.get("prompts"), settings.get("default_prompt_name")) == expected
+    assert settings["similarity_fn_name"] == "dot"
+
+
+def test_an_empty_prompt_of_a_student_is_its_prefix(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student")
+    write_json(folder / PROMPTS, {"prompts": {"query": "", "document": "d: "}, "similarity_fn_name": None})
+    settings = read_settings(folder, CONFIG.prefix)
+    assert settings["prompts"] == {"query": CONFIG.prefix, "document": "d: "}
+    assert (settings["default_prompt_name"], settings["similarity_fn_name"]) == ("query", "cosine")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("offline", "little_text")
+@pytest.mark.parametrize("form", ["onnx", "hf"])
+def test_queries_and_documents_keep_their_prompts(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = {"query": "rain ", "passage": "la mer ", "document": "train "}
+    source = save_pipeline(tmp_path / "mine", normalize=False, prompts=prompts, similarity_fn_name="dot", longest=60)
+    package = pytest.importorskip("sentence_transformers")
+    if form == "onnx":
+        pytest.importorskip("optimum.onnxruntime", reason="optimum is not installed")
+        made = export(tmp_path / "mine", options=ExportConfig(precision="fp32"))
+        graph = {"file_name": "onnx/model.onnx", "provider": "CPUExecutionProvider"}
+        model = package.SentenceTransformer(str(made), backend="onnx", model_kwargs=graph)
+        said, card = capsys.readouterr().err, (made / "README.md").read_text()
+        for text in (said, card):
+            assert "applies the prompts by name (" in text
+            assert "compares vectors by dot" in text
+    else:
+        model = package.SentenceTransformer(str(export_hf(tmp_path / "mine")), device="cpu")
+    assert model.similarity_fn_name == "dot"
+    for name in ("encode", "encode_query", "encode_document"):
+        np.testing.assert_allclose(getattr(model, name)(TEXTS), getattr(source, name)(TEXTS), atol=2e-4)
+    np.testing.assert_allclose(
+        model.encode(TEXTS, prompt_name="passage"), source.encode(TEXTS, prompt_name="passage"), atol=2e-4
+    )
+
+
 def test_a_head_with_an_activation_is_a_module_of_its_own(tmp_path: Path) -> None:
     student = make_student(head_activation="tanh", pooling="cls")
-    write_pipeline(tmp_path, student.config, student.head)
+    write_pipeline(tmp_path, student.config, {}, student.head)
     kinds = [module["type"].rpartition(".")[2] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert kinds == ["Transformer", "Pooling", "Dense", "Normalize"]
     pooling = json.loads((tmp_path / "1_Pooling" / "config.json").read_text())

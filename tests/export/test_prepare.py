@@ -28,8 +28,13 @@ def student(**changes: object) -> Student:
     return make_student(vocab_size=make("unigram").get_vocab_size(), **changes)
 
 
-def prepared(options: ExportConfig, given: Student | None = None, sentences: Sequence[str] = SENTENCES) -> Prepared:
-    return prepare(given or student(), make("unigram"), options, lambda: sentences)
+def prepared(
+    options: ExportConfig,
+    given: Student | None = None,
+    sentences: Sequence[str] = SENTENCES,
+    prompts: Sequence[str] = (),
+) -> Prepared:
+    return prepare(given or student(), make("unigram"), options, lambda: sentences, prompts)
 
 
 def test_without_options_nothing_changes_and_no_text_is_read() -> None:
@@ -75,10 +80,15 @@ def test_a_vocabulary_for_languages_gives_the_same_vectors_of_their_words() -> N
     assert found.changes["vocabulary"]["counted"] == ("de", "en")
 
 
-def test_the_pieces_of_the_prefix_and_the_padding_stay() -> None:
-    prefix = "chopping seaplane: "
-    found = prepared(ExportConfig(languages=("en",), vocabulary=1), student(prefix=prefix))
-    pieces = [tokenizer.encode(prefix).tokens for tokenizer in (make("unigram"), found.tokenizer)]
+@pytest.mark.parametrize("kind", ["prefix", "prompt"])
+def test_the_pieces_of_the_prefix_the_prompts_and_the_padding_stay(kind: str) -> None:
+    text = "chopping seaplane: "
+    options = ExportConfig(languages=("en",), vocabulary=1)
+    if kind == "prefix":
+        found = prepared(options, student(prefix=text))
+    else:
+        found = prepared(options, student(), prompts=["", text])
+    pieces = [tokenizer.encode(text).tokens for tokenizer in (make("unigram"), found.tokenizer)]
     assert pieces[0] == pieces[1]
     assert found.tokenizer.id_to_token(found.student.config.pad_token_id) == "<pad>"
 

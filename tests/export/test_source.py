@@ -14,6 +14,7 @@ from xcompress.errors import InputError
 from xcompress.export.source import SourceOptions, card_languages, find_source
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student, encode
+from xcompress.sources.model_folder import PROMPTS
 
 
 def make_student(folder: Path, model_type: str = "xcompress-student") -> Path:
@@ -75,6 +76,8 @@ def test_the_fingerprint_follows_every_part(tmp_path: Path) -> None:
         (folder / name).write_text("changed")
         seen.add(find_source(folder).fingerprint())
     assert len(seen) == 3
+    (folder / PROMPTS).write_text('{"prompts": {"query": "q: "}}')
+    assert find_source(folder).fingerprint() not in seen
 
 
 def test_a_missing_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

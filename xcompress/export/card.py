@@ -77,7 +77,7 @@ vectors = session.run(["sentence_embedding"], feeds)[0]
 {openvino}{phones}## Limits
 
 - Texts beyond {max_tokens} tokens are cut. Other languages than those it was trained for may work badly or not at all.
-{int8}{limits}
+{differences}{int8}{limits}
 ## Checked at export
 
 {checks}
@@ -172,6 +172,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         files="\n".join(f"| {markdown_text(name)} | {megabytes(size)} |" for name, size in _sizes(manifest).items()),
         scores=release.rows if release else _run_scores(manifest.get("dev")),
         sections=release.sections if release else "",
+        differences="".join(f"- {markdown_text(line)}\n" for line in differences_of(manifest)),
         int8="" if manifest.get("precision") in FLOAT else _INT8_LIMIT,
         limits=release.limits if release else "",
         graph=_quoted(max(graphs, key=len)),
@@ -185,6 +186,23 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         openvino=_OPENVINO_SECTION if OPENVINO in files else "",
         checks=_checks(manifest),
     )
+
+
+def differences_of(manifest: Mapping[str, Any]) -> list[str]:
+    """Return what sentence-transformers does with a bundle and `Encoder` does not, each in a sentence or two."""
+    lines, prefix = [], manifest["prefix"]
+    if names := [name for name, text in manifest.get("prompts", {}).items() if text != prefix]:
+        named = ", ".join(names[:8]) + (" and others" if len(names) > 8 else "")
+        instead = "every text gets the prefix, which --prefix sets" if prefix else "put it in front of a text yourself"
+        lines.append(f"Only sentence-transformers applies the prompts by name ({named}). With Encoder, {instead}.")
+    similarity = manifest.get("similarity_fn_name", "cosine")
+    # of vectors of unit length, these rank alike
+    if similarity not in (("cosine", "dot", "euclidean") if manifest["normalize"] else ("cosine",)):
+        lines.append(
+            f"The model compares vectors by {similarity}, and so does sentence-transformers. Encoder.similarity and "
+            "search take the cosine, which may rank differently."
+        )
+    return lines
 
 
 def _sizes(manifest: Mapping[str, Any]) -> dict[str, int]:

@@ -49,6 +49,7 @@ from xcompress.machine import installed_versions
 from xcompress.modeling.student import encode, token_ids
 from xcompress.packages import require_package
 from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
+from xcompress.sources.model_folder import read_prompts
 
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
@@ -125,7 +126,8 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
     original, original_tokenizer = source.open()
     languages = list(config.languages) or source.languages
     read_calibration_text = partial(calibration_text, source, languages, config.text)
-    prepared = prepare(original, original_tokenizer, config, partial(read_calibration_text, FITTED))
+    prompts = list(read_prompts(source.student).values())
+    prepared = prepare(original, original_tokenizer, config, partial(read_calibration_text, FITTED), prompts)
     student, recurrence = prepared.student, config.settings().recurrence
     fold, why = decide_folding(student.config, config.bottleneck)
     check_size(student, fold=fold)

@@ -14,15 +14,16 @@ from torch import nn
 import xcompress
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import CARD, FORMAT, HASH, MANIFEST, content_hash, is_bundle, list_files, write_manifest
-from xcompress.console import warn
+from xcompress.console import say, warn
 from xcompress.errors import InputError
-from xcompress.export.card import model_card
+from xcompress.export.card import differences_of, model_card
 from xcompress.export.graph import INPUTS, OUTPUTS
-from xcompress.export.source import Source
+from xcompress.export.source import Source, read_settings
 from xcompress.export.writer import OPSET
 from xcompress.files import free_bytes, megabytes, read_mapping, sha256_of, write_json, write_text
 from xcompress.machine import installed_versions, read_processor
 from xcompress.modeling.student import Student, StudentConfig
+from xcompress.sources.model_folder import PROMPTS
 from xcompress.tokenizer_file import MASK_TOKENS
 
 TRANSFORMERS = "4.57.0"
@@ -53,8 +54,11 @@ def write_bundle(
     """
     write_tokenizer(folder, tokenizer, student.config)
     write_json(folder / "config.json", transformers_config(student.config))
-    write_pipeline(folder, student.config, student.head if student.config.head_activation else None)
-    manifest = describe_model(student, source, made_from) | dict(facts)
+    settings = read_settings(source.student, student.config.prefix)
+    write_pipeline(folder, student.config, settings, student.head if student.config.head_activation else None)
+    manifest = describe_model(student, source, made_from) | settings | dict(facts)
+    for line in differences_of(manifest):
+        say(line)
     write_text(folder / CARD, model_card(manifest | {"files": list_files(folder)}))
     write_manifest(folder, manifest | {"files": list_files(folder)})
 
@@ -113,9 +117,12 @@ def transformers_config(config: StudentConfig) -> dict[str, Any]:
     }
 
 
-def write_pipeline(folder: Path, config: StudentConfig, head: nn.Linear | None = None) -> None:
-    """Write the files of a sentence-transformers pipeline: what follows the token vectors, and the default prompt.
+def write_pipeline(
+    folder: Path, config: StudentConfig, settings: Mapping[str, Any], head: nn.Linear | None = None
+) -> None:
+    """Write the files of a sentence-transformers pipeline: what follows the token vectors, and the prompts.
 
+    :param settings: from `read_settings`.
     :param head: the head, if it is applied after pooling and is not part of the token vectors.
     """
     kinds = ["Transformer", "Pooling", *(["Dense"] if head else []), *(["Normalize"] if config.normalize else [])]
@@ -139,8 +146,7 @@ def write_pipeline(folder: Path, config: StudentConfig, head: nn.Linear | None =
         save_file(weights, folder / "2_Dense" / "model.safetensors", metadata={"format": "pt"})
     if config.normalize:
         write_json(folder / paths[-1] / "config.json", {})
-    prompts = {"prompts": {"sentence": config.prefix}, "default_prompt_name": "sentence"} if config.prefix else {}
-    write_json(folder / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine"})
+    write_json(folder / PROMPTS, settings)
 
 
 def describe_model(student: Student, source: Source, made_from: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from xcompress.bundle.manifest import CARD, list_files, write_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.card import yaml_text
 from xcompress.export.folder import check_replaceable, is_current, transformers_config, write_pipeline, write_tokenizer
-from xcompress.export.source import Source, SourceOptions, find_source
+from xcompress.export.source import Source, SourceOptions, find_source, read_settings
 from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, prepare_target, whole_folder, write_json, write_text
 from xcompress.metrics import unit_length
@@ -106,7 +106,7 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
     save_file(checkpoint_weights(student), folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", hf_config)
     write_tokenizer(folder, tokenizer, config)
-    write_pipeline(folder, config, student.head)
+    write_pipeline(folder, config, read_settings(source.student, config.prefix), student.head)
     difference = measure_difference(folder, student, tokenizer)
     if not difference <= BOUND:
         raise GateError(

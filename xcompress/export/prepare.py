@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from xcompress.modeling.centering import centering_map, mean_cosine
 from xcompress.modeling.load import MIN_TEXT_TOKENS
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode, shallower
+from xcompress.tokenizer_file import encode_batch
 from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.count import count_words_and_files
 from xcompress.vocab.student import trim_student
@@ -35,10 +37,15 @@ class Prepared:
 
 
 def prepare(
-    student: Student, tokenizer: Tokenizer, config: ExportConfig, read_text: Callable[[], Sequence[str]]
+    student: Student,
+    tokenizer: Tokenizer,
+    config: ExportConfig,
+    read_text: Callable[[], Sequence[str]],
+    prompts: Sequence[str] = (),
 ) -> Prepared:
     """Change a student as the options of an export say.
 
+    :param prompts: texts whose tokens a trimmed vocabulary keeps, like those of the prefix.
     :param read_text: returns real sentences; called only where the vectors are reduced or centred.
     :raises InputError: when the student cannot be changed in this way.
     """
@@ -51,7 +58,8 @@ def prepare(
         console.say(f"positions: {before} to {student.config.max_position_embeddings} rows")
     if config.languages or config.vocabulary:
         counts = count_words_and_files(tokenizer, config.languages, config.text)
-        needed = [student.config.pad_token_id, *tokenizer.encode(student.config.prefix).ids]
+        encodings = encode_batch(tokenizer, [student.config.prefix, *prompts])
+        needed = [student.config.pad_token_id, *chain.from_iterable(encoding.ids for encoding in encodings)]
         kept = choose_tokens(tokenizer, counts, size=config.vocabulary, needed=needed)
         before = student.config.vocab_size
         student, tokenizer = trim_student(student, tokenizer, kept.ids)

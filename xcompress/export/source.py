@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_bundle
 from xcompress.errors import InputError
-from xcompress.files import as_path, check_encoding, hash_of, read_json, sha256_of
+from xcompress.files import as_path, check_encoding, hash_of, read_json, read_mapping, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
 from xcompress.modeling.st_folder import is_pipeline
@@ -19,9 +19,11 @@ from xcompress.modeling.student import STUDENT_FILES, Student, read_config
 from xcompress.recipe.yaml_text import LARGEST, parse_yaml
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import joined_name
-from xcompress.sources.model_folder import check_model_folder
+from xcompress.sources.model_folder import PROMPTS, check_model_folder, read_prompts
 from xcompress.tokenizer_file import prefix_problem
 
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+"""Those of sentence-transformers."""
 _EXPECTED = "give a run (runs/<name>), the folder of a student or encoder, or a reference to one"
 
 
@@ -84,7 +86,10 @@ class Source:
     def fingerprint(self) -> str:
         """Hash the languages and everything that `open` reads."""
         if is_student(self.student):
-            return hash_of([sha256_of(self.student / name) for name in STUDENT_FILES])
+            # prompts and similarity, where sentence-transformers has saved others
+            settings = read_settings(self.student, "")
+            others = [] if settings == {"similarity_fn_name": "cosine"} else [settings]
+            return hash_of([*(sha256_of(self.student / name) for name in STUDENT_FILES), *others])
         root = self.student if self.student.is_dir() else self.student.parent
         files = {file.relative_to(root).as_posix(): sha256_of(file) for file in files_of(self.student)}
         tokenizer = sha256_of(self.options.tokenizer) if self.options.tokenizer else None
@@ -114,6 +119,31 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
     else:
         name = text.partition("@")[0].rpartition("/")[2]
     return replace(source, name=name, bundle=Path(f"{name}-bundle"))
+
+
+def read_settings(model: Path, prefix: str) -> dict[str, Any]:
+    """Return config_sentence_transformers.json for a model with a prefix: its prompts by name, and its similarity.
+
+    `encode_query` and `encode_document` of sentence-transformers apply the prompts of these names, and take them for
+    empty where a file has none. So where a model has no prompts, both are the prefix, as in `encode`.
+
+    :param model: the folder or file that is exported.
+    """
+    file, prompts = model / PROMPTS, read_prompts(model)
+    saved = read_mapping(file) if file.is_file() else {}
+    if is_student(model) or not any(prompts.values()):
+        # a student puts its prefix in front of a text where the prompt is empty
+        prompts = {"query": prefix, "document": prefix} | {name: text for name, text in prompts.items() if text}
+    similarity = saved.get("similarity_fn_name")
+    settings: dict[str, Any] = {"similarity_fn_name": similarity if similarity in _SIMILARITIES else "cosine"}
+    if not any(prompts.values()) and not prefix:
+        return settings
+    default = None
+    if prefix:
+        names = [str(saved.get("default_prompt_name")), *prompts]
+        default = next((name for name in names if prompts.get(name) == prefix), "sentence")
+        prompts[default] = prefix
+    return {"prompts": prompts, "default_prompt_name": default, **settings}
 
 
 def card_languages(card: Path) -> list[str]:
