@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -241,3 +242,24 @@ def test_a_new_vocabulary_needs_text_and_room_for_its_characters() -> None:
             train_new_tokenizer(nothing, 400)
     with pytest.raises(InputError, match=r"vocabulary\.size: 50 is less than the \d+ special tokens"):
         train_new_tokenizer(GERMAN, 50)
+
+
+class Generated(Sequence[str]):
+    """2,000 texts of 5,000 characters, made when they are read."""
+
+    def __len__(self) -> int:
+        return 2000
+
+    def __getitem__(self, number: int) -> str:
+        if number >= len(self):
+            raise IndexError
+        return (f"{GERMAN[number % len(GERMAN)]} " * 200)[:5000]
+
+
+def test_text_may_be_larger_than_memory(old: Tokenizer) -> None:
+    config = StudentConfig(old.get_vocab_size(), 32, 4, 64, unit_layers=2, prefix="query: ")
+    tracemalloc.start()
+    retrain(Student(config), old, Generated(), 400)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6, "bytes of Python objects; the text has ten million"

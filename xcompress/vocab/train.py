@@ -10,6 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from torch import Tensor
 
 from xcompress import console
+from xcompress.corpus.sequences import ConcatSequence
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student
 from xcompress.vocab.student import open_without_limits, replace_token_embeddings
@@ -28,31 +29,43 @@ _PENALTY = 1e-4
 _DECIMALS = 3
 
 
-def train_tokenizer(old: Tokenizer, texts: Iterable[str], size: int) -> Tokenizer:
-    """Train a Unigram vocabulary on texts; special tokens come first, everything else is as in the old tokenizer.
+def check_trainable(tokenizer_json: TokenizerJson) -> None:
+    """Refuse a tokenizer whose vocabulary cannot be trained anew.
 
-    Every character of the texts that the old vocabulary knows becomes a token, in upper and lower case, and so does
-    printable ASCII: text of such characters alone has no unknown token. The same texts give the same tokenizer.
-
-    :param size: maximum number of tokens, special tokens included.
-    :raises InputError: when the old tokenizer is not Unigram with Metaspace, there is no text, or the size is too
-        small for its characters.
+    :raises InputError: when it is not Unigram with Metaspace.
     """
-    tokenizer_json = tokenizer_to_json(old)
-    model, splitter = tokenizer_json["model"]["type"], tokenizer_json["pre_tokenizer"] or {}
+    model, splitter = tokenizer_json["model"].get("type"), tokenizer_json["pre_tokenizer"] or {}
     kinds = [part["type"] for part in splitter.get("pretokenizers", [splitter] if splitter else [])]
     if model != "Unigram" or "Metaspace" not in kinds:
         raise InputError(
             f"vocabulary.method train: the tokenizer is {model} with {' and '.join(kinds) or 'no'} pre-tokenizer, only "
             "Unigram with Metaspace can be trained anew; set it to keep"
         )
+
+
+def train_tokenizer(old: Tokenizer, texts: Sequence[str], size: int) -> Tokenizer:
+    """Train a Unigram vocabulary on texts; special tokens come first, everything else is as in the old tokenizer.
+
+    Every character of the texts that the old vocabulary knows becomes a token, in upper and lower case, and so does
+    printable ASCII: text of such characters alone has no unknown token. The same texts give the same tokenizer.
+
+    :param texts: read twice, so they need not be in memory.
+    :param size: maximum number of tokens, special tokens included.
+    :raises InputError: when the old tokenizer is not Unigram with Metaspace, there is no text, or the size is too
+        small for its characters.
+    """
+    tokenizer_json = tokenizer_to_json(old)
+    check_trainable(tokenizer_json)
     normalizer = old.normalizer
-    normalized = [normalizer.normalize_str(text) for text in texts] if normalizer else list(texts)
-    characters = set(chain.from_iterable(normalized))
+
+    def normalized() -> Iterator[str]:
+        return (normalizer.normalize_str(text) for text in texts) if normalizer else iter(texts)
+
+    characters = set(chain.from_iterable(normalized()))
     wanted = _both_cases(characters) | ASCII
     alphabet = {character for character in wanted if old.token_to_id(character) is not None} | {SPACE}
     _check_size(size, tokenizer_json, alphabet, bool(characters))
-    spaced = _replace_by_spaces(normalized, characters - alphabet)
+    spaced = _replace_by_spaces(normalized(), characters - alphabet)
     return _train_model(tokenizer_json, spaced, alphabet, old.pre_tokenizer, size)
 
 
@@ -103,7 +116,7 @@ def retrain(student: Student, tokenizer: Tokenizer, texts: Sequence[str], size: 
     :param size: maximum number of tokens.
     :raises InputError: as `train_tokenizer`.
     """
-    trained = train_tokenizer(tokenizer, [student.config.prefix, *texts], size)
+    trained = train_tokenizer(tokenizer, ConcatSequence([[student.config.prefix], texts]), size)
     embeddings = compose_embeddings(tokenizer, trained, student.embeddings.word.weight)
     padding = trained.token_to_id(tokenizer.id_to_token(student.config.pad_token_id))
     return replace_token_embeddings(student, embeddings, padding), trained
