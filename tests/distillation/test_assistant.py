@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.recipe import small_recipe, write_monolingual
+from tests.helpers.recipe import small_recipe, write_labelled, write_monolingual
 from xcompress.distillation.assistant import start_step
-from xcompress.distillation.data.corpus import Corpus, corpus_step
+from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.labelled import labelled_step
+from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.run_folder import Build, Key, Run
 from xcompress.distillation.teachers.ensemble import Encoders
 from xcompress.recipe import Recipe
@@ -33,11 +35,14 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> list[Key]:
 
 
 def start(recipe: Recipe, folder: Path) -> None:
-    run = Run(folder / "run")
-    corpus: Corpus = corpus_step(recipe, run, None)
+    run, encoders = Run(folder / "run"), Encoders(None, None, None, None)
+    corpus = corpus_step(recipe, run, None)
+    monolingual, labelled = monolingual_step(recipe, run, corpus), labelled_step(recipe, run, corpus)
     with pytest.raises(StopError):
         # The corpus step stands for the reference step, of which only the key is read.
-        start_step(recipe, run, corpus, Encoders(None, None, None, None), corpus.step, lambda: pytest.fail("built"))
+        start_step(
+            recipe, run, corpus, monolingual, labelled, encoders, corpus.step, lambda: pytest.fail("it was built")
+        )
 
 
 def test_an_edited_word_list_changes_the_key_of_the_start_step(tmp_path: Path, keys: list[Key]) -> None:
@@ -59,10 +64,23 @@ def test_other_keys_of_the_start_step_are_those_of_earlier_versions(
     vocabulary: str, tmp_path: Path, keys: list[Key]
 ) -> None:
     start(small_recipe(tmp_path, f"vocabulary={vocabulary}"), tmp_path)
-    assert "word lists" not in keys[0]
+    assert not {"word lists", "monolingual", "labelled"} & keys[0].keys()
 
 
 def test_a_kept_vocabulary_reads_no_word_lists(tmp_path: Path, keys: list[Key]) -> None:
     words, _ = write_monolingual(tmp_path / "words")
     start(small_recipe(tmp_path, words), tmp_path)
     assert "word lists" not in keys[0]
+
+
+def test_text_without_translations_and_labelled_pairs_change_the_key_of_the_start_step(
+    tmp_path: Path, keys: list[Key]
+) -> None:
+    recipe = small_recipe(tmp_path, *write_monolingual(tmp_path / "words"), *write_labelled(tmp_path / "labelled"))
+    start(recipe, tmp_path)
+    (tmp_path / "labelled/graded.tsv").write_text("A dog runs.\tA cat runs.\t2\n")
+    start(recipe, tmp_path)
+    (tmp_path / "words/sentences.txt").write_text("Es regnet.\nEs regnet nicht.\n")
+    start(recipe, tmp_path)
+    assert keys[0]["labelled"] != keys[1]["labelled"] == keys[2]["labelled"]
+    assert keys[0]["monolingual"] == keys[1]["monolingual"] != keys[2]["monolingual"]

@@ -165,6 +165,8 @@ def test_the_manifest_names_sources_and_versions(run: Path) -> None:
     ("override", "message"),
     [
         ("stages.contrast.depth_weights=[1,1,1]", "stages.contrast.depth_weights: 3 values.* applied 2 times"),
+        ("vocabulary={method: train}", "vocabulary.method train: the tokenizer is WordLevel with WhitespaceSplit"),
+        ("vocabulary={method: trim}", "vocabulary: the tokenizer is WordLevel, only .* can be trimmed"),
         ("student.unit_layers=3", "student.unit_layers: 3 does not divide the assistant's 4 layers"),
         (
             "student.bottleneck=32",
@@ -179,7 +181,7 @@ def test_an_impossible_student_is_refused_before_training(
         before = sorted(folder.glob("*-*"))
         with pytest.raises(InputError, match=message):
             distill(load_recipe(recipe_file, [override]), folder)
-        assert sorted(folder.glob("*-*")) == before and not (tmp_path / "new" / "start").exists()
+        assert sorted(folder.glob("*-*")) == before and not (tmp_path / "new" / "corpus").exists()
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,10 @@ def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
     run = distill(recipe, tmp_path / "run")
     manifest = read_json(run / "manifest.json")
     text = ["tokens_entailment", "1-entail", "tokens_graded", "2-grade", "tokens_translations", "3-align"]
-    assert list(manifest["steps"]) == ["reference", "corpus", "start", "labelled", *text]
-    labelled = manifest["steps"]["labelled"]["facts"]
-    assert labelled["graded"] > 100 and labelled["added_by_cross_encoder"] > 100
+    assert list(manifest["steps"]) == ["reference", "corpus", "labelled", "start", "augmented", *text]
+    graded, added = (manifest["steps"][step]["facts"] for step in ("labelled", "augmented"))
+    assert graded["graded"] > 100 and added["added_by_cross_encoder"] > 100
+    assert len(read_json(run / "augmented/graded.json")) == graded["graded"] + added["added_by_cross_encoder"]
     assert set(manifest["models"]) == {"assistant"} and "spearman" not in manifest["dev"]
     for step in ("2-grade", "3-align"):
         assert fmean(losses(run, step)[-3:]) < fmean(losses(run, step)[:3]), step

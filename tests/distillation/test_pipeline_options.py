@@ -202,6 +202,22 @@ def test_the_student_may_have_its_own_vocabulary(
     assert "train" not in vocabulary or after <= 250
 
 
+@pytest.mark.parametrize(
+    ("vocabulary", "key"),
+    [
+        ("{method: trim}", "monolingual.text=[{{source: {}, language: en}}]"),
+        ("{method: train}", "labelled.graded=[{}]"),
+    ],
+)
+def test_the_vocabulary_is_made_of_all_text_that_training_reads(
+    vocabulary: str, key: str, unigram_assistant: str, recipe_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text.tsv").write_text("How naïve that is!\tThat is naïve.\t4\nHow naïve!\tOh.\t2\n", encoding="utf-8")
+    more = [CONTRAST, unigram_assistant, f"vocabulary={vocabulary}", key.format(tmp_path / "text.tsv")]
+    finished, _ = run(recipe_file, tmp_path, *more)
+    assert "ï" in Tokenizer.from_file(str(finished / "student/tokenizer.json")).get_vocab()
+
+
 def test_every_depth_is_trained_and_scored(recipe_file: Path, tmp_path: Path) -> None:
     changes = [CONTRAST, "stages.contrast.depth_weights=[0.5, 1]", "stages.contrast.steps=40"]
     finished, facts = run(recipe_file, tmp_path, *changes)

@@ -17,6 +17,8 @@ from xcompress.bundle.released import RELEASED
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.distillation.data.corpus import Corpus
+from xcompress.distillation.data.labelled import Labelled
+from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.initialization import (
@@ -33,13 +35,15 @@ from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.distillation.training_data import SCORED, TrainingData
 from xcompress.errors import InputError
+from xcompress.files import read_json
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe
 from xcompress.sources import fingerprint, resolve
 from xcompress.sources.python_code import PYTHON
 from xcompress.vocab.student import count_occurrences, replace_token_embeddings, seen_tokens, trim_student
-from xcompress.vocab.train import retrain, train_new_tokenizer
+from xcompress.vocab.tokenizer_json import check_trimmable
+from xcompress.vocab.train import check_trainable, retrain, train_new_tokenizer
 
 TOKEN_COUNTS = "piece_counts.npy"
 """File of the start step: how often each token occurs in the training text, (V,)."""
@@ -105,10 +109,23 @@ def _import(encoder: FrozenEncoder, max_tokens: int) -> tuple[Student, Tokenizer
     return import_layers(encoder.section, locate(encoder.section, encoder.key), encoder.key, max_tokens)
 
 
+def check_vocabulary(recipe: Recipe, reference: Step | None) -> None:
+    """Check that the assistant's vocabulary can be changed as the recipe says.
+
+    :param reference: None for a student that starts from scratch.
+    :raises InputError: when its tokenizer is of another kind.
+    """
+    checks = {"trim": check_trimmable, "train": check_trainable}
+    if reference and (check := checks.get(recipe.vocabulary.method)):
+        check(read_json(reference.folder / "tokenizer.json"))
+
+
 def start_step(
     recipe: Recipe,
     run: Run,
     corpus: Corpus,
+    monolingual: Monolingual,
+    labelled: Labelled,
     encoders: Encoders,
     reference: Step | None,
     get_data: Callable[[], TrainingData],
@@ -116,6 +133,8 @@ def start_step(
     """Give the assistant the student's vocabulary, and fit its head by least squares to the teacher's vectors.
 
     The head is fitted without the assistant's prefix: from here on no model of the run needs one.
+
+    The vocabulary is made of all text that training reads: translations, sentences without them, and labelled pairs.
 
     :param reference: None for a student that starts from scratch, which this step then makes.
     :param get_data: called when the step is built.
@@ -130,9 +149,11 @@ def start_step(
         "normalize": recipe.normalizes,
         "seed": recipe.seed,
     }
-    if words := _local_word_lists(recipe):  # absent otherwise, so that the keys of earlier versions stay valid
-        key["word lists"] = words
-    text = ConcatSequence([Sentences(corpus.train, side) for side in SIDES])
+    # Absent where the recipe has none, so that the keys of earlier versions stay valid.
+    more = {"word lists": _local_word_lists(recipe), "monolingual": monolingual.key, "labelled": labelled.key}
+    key |= {name: value for name, value in more.items() if value}
+    parts = [corpus.train, monolingual.pairs, *(pairs.pairs for pairs in labelled.kinds.values())]
+    text = ConcatSequence([Sentences(pairs, side) for pairs in parts for side in SIDES])
     if reference is None:
         return run.step("start", key, partial(_build_scratch_student, recipe, text, get_data))
     return run.step("start", key, partial(_build_assistant, recipe, text, get_data, reference))

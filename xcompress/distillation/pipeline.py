@@ -17,10 +17,10 @@ from xcompress.bundle.manifest import MANIFEST, read_manifest
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.console import say, warn
 from xcompress.distillation import distributed
-from xcompress.distillation.assistant import reference_step, start_step
+from xcompress.distillation.assistant import check_vocabulary, reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.groups import groups_step
-from xcompress.distillation.data.labelled import labelled_step
+from xcompress.distillation.data.labelled import augmented_step, labelled_step
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
 from xcompress.distillation.failures import explain_failures
@@ -70,9 +70,10 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     with explain_failures(folder):
         _check_sources(recipe, folder)
     with explain_failures(folder), watch_workers(), open_run(folder) as run:
-        # 1. Hash the encoders of the recipe, load the unmodified assistant, and check the stages against its shape.
+        # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
         reference = reference_step(recipe, run, encoders)
+        check_vocabulary(recipe, reference)
         config = _student_config(recipe, reference)
         for name, stage in recipe.stages.items():
             check_depths(name, stage, config)
@@ -85,6 +86,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         # 2. Gather the text, and plan the stages that read it.
         corpus = corpus_step(recipe, run, reference, processes or available_threads())
         monolingual = monolingual_step(recipe, run, corpus)
+        labelled = labelled_step(recipe, run, corpus)
         text_stages = plan_text_stages(recipe, corpus, monolingual)
 
         # 3. Draw pairs and compute the teacher's vectors when the first step is built, and what only some stages learn
@@ -93,9 +95,9 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
             partial(prepare_training_data, recipe, run, corpus, monolingual, text_stages, encoders, config.hidden_size)
         )
 
-        # 4. Give the assistant the student's vocabulary and a head, read the labelled pairs, group similar sentences.
-        start = start_step(recipe, run, corpus, encoders, reference, get_data)
-        labelled = labelled_step(recipe, run, corpus, encoders.teacher, start)
+        # 4. Give the assistant the student's vocabulary and a head, add graded pairs, group similar sentences.
+        start = start_step(recipe, run, corpus, monolingual, labelled, encoders, reference, get_data)
+        labelled = augmented_step(recipe, run, labelled, encoders.teacher, start)
         groups = groups_step(recipe, run, corpus, encoders.correlation)
 
         # 5. Train the stages, each on the models that the ones before it leave.

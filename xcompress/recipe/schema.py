@@ -195,8 +195,8 @@ class VocabularySection(Section):
     """The student's vocabulary."""
 
     method: Literal["keep", "trim", "train"] = "trim"
-    """keep the assistant's vocabulary; trim it to the tokens that the languages use; or train a new one on the text of
-    the recipe. New tokens start as combinations of the assistant's embeddings, where there is an assistant."""
+    """keep the assistant's vocabulary; trim it to the tokens of the text: corpus, monolingual and labelled; or train a
+    new one on it. New tokens start as combinations of the assistant's embeddings, where there is an assistant."""
     size: Tokens | None = None
     """Number of tokens. A trained vocabulary has at most this many, 50,000 when null. A trimmed one keeps this many of
     the most frequent, and those of single characters and the like beside them; null keeps all that occur."""

@@ -1,5 +1,6 @@
-"""The labelled step: pairs with a score or an entailment label, and pairs that a cross-encoder grades."""
+"""The labelled step: pairs with a score or an entailment label. The augmented step: more, graded by a cross-encoder."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.console import say
 from xcompress.corpus.graded import PIVOT
 from xcompress.corpus.labelled import GradedPair, read_aligned_graded, read_entailment, read_graded
 from xcompress.corpus.normalise import one_sign
@@ -21,6 +23,7 @@ from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.encoder import locate
 from xcompress.distillation.teachers.ensemble import TeacherEnsemble
 from xcompress.distillation.teachers.vectors import student_encoder
+from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student
 from xcompress.recipe import AlignedGradedFiles, AugmentSection, EncoderSection, Recipe
@@ -46,35 +49,58 @@ class LabelledPairs:
 class Labelled:
     """The labelled pairs of a recipe, by kind."""
 
-    key: str | None = None
-    """Key of the step; None where the recipe has no labelled pairs."""
+    step: Step | None = None
+    """The step that wrote them; None where the recipe has no labelled pairs."""
     kinds: Mapping[str, LabelledPairs] = field(default_factory=dict)
 
+    @property
+    def key(self) -> str | None:
+        """Key of the step."""
+        return self.step.key if self.step else None
 
-def labelled_step(recipe: Recipe, run: Run, corpus: Corpus, teacher: TeacherEnsemble | None, start: Step) -> Labelled:
-    """Read the labelled pairs of a recipe without held-out sentences, and add graded pairs where it asks for that.
 
-    :param teacher: encodes sentences to find those that are near each other; without one, the model of `start` does.
+def labelled_step(recipe: Recipe, run: Run, corpus: Corpus) -> Labelled:
+    """Read the labelled pairs of a recipe without held-out sentences, or reuse them.
+
+    :raises InputError: when a file cannot be read, or all pairs of a kind that a stage reads are held out.
     """
     section = recipe.labelled
     kinds = [kind for kind in KINDS if getattr(section, kind)]
     if not kinds:
         return Labelled()
-    augment = section.augment
-    draws = augment is not None or any(isinstance(entry, AlignedGradedFiles) for entry in section.graded)
+    draws = any(isinstance(entry, AlignedGradedFiles) for entry in section.graded)
     key = {
         "files": {kind: [_fingerprint(entry) for entry in getattr(section, kind)] for kind in KINDS},
         "form": recipe.corpus.unicode_form,
-        "augment": augment.model_dump(by_alias=True) if augment else None,
-        "cross_encoder": fingerprint(augment.cross_encoder) if augment else None,
-        "vectors": (teacher.fingerprint if teacher else start.key) if augment else None,
         "seed": recipe.seed if draws else None,
         "corpus": corpus.step.key,
     }
-    if augment and augment.epochs and recipe.precision != "auto":  # absent otherwise, as in keys of earlier versions
-        key["precision"] = recipe.precision
-    step = run.step("labelled", key, partial(_build, recipe, corpus, teacher, start), together=False)
-    return Labelled(step.key, {kind: _read(step.folder / f"{kind}.json", kind) for kind in kinds})
+    step = run.step("labelled", key, partial(_build, recipe, corpus), together=False)
+    return Labelled(step, {kind: _read(step.folder / f"{kind}.json", kind) for kind in kinds})
+
+
+def augmented_step(
+    recipe: Recipe, run: Run, labelled: Labelled, teacher: TeacherEnsemble | None, start: Step
+) -> Labelled:
+    """Return the labelled pairs with those that a cross-encoder grades, where the recipe asks for that.
+
+    :param teacher: encodes sentences to find those that are near each other; without one, the model of `start` does.
+    :raises InputError: when no English graded pair is left to start from.
+    """
+    section = recipe.labelled.augment
+    if section is None or labelled.step is None:
+        return labelled
+    key = {
+        "labelled": labelled.key,
+        "augment": section.model_dump(by_alias=True),
+        "cross_encoder": fingerprint(section.cross_encoder),
+        "vectors": teacher.fingerprint if teacher else start.key,
+        "seed": recipe.seed,
+        "precision": recipe.precision if section.epochs else None,
+    }
+    build = partial(_build_augmented, section, recipe, labelled.step, teacher, start)
+    step = run.step("augmented", key, build, together=False)
+    return Labelled(step, {**labelled.kinds, "graded": _read(step.folder / "graded.json", "graded")})
 
 
 def _fingerprint(entry: str | AlignedGradedFiles) -> str | dict[str, str]:
@@ -92,21 +118,21 @@ def _read(path: Path, kind: str) -> LabelledPairs:
     return LabelledPairs(pairs, np.array(values, dtype=np.float32))
 
 
-def _build(
-    recipe: Recipe, corpus: Corpus, teacher: TeacherEnsemble | None, start: Step, folder: Path
-) -> Mapping[str, object]:
-    section = recipe.labelled
+def _build(recipe: Recipe, corpus: Corpus, folder: Path) -> Mapping[str, object]:
+    section, left_out = recipe.labelled, Counter[str]()
     held_out = {sentence_key(text) for pair in corpus.read_held_out() for text in (pair.source, pair.target)}
 
-    def is_free(first: str, second: str) -> bool:
-        return held_out.isdisjoint((sentence_key(first), sentence_key(second)))
+    def is_free(kind: str, first: str, second: str) -> bool:
+        free = held_out.isdisjoint((sentence_key(first), sentence_key(second)))
+        left_out[kind] += not free
+        return free
 
     normalise = one_sign if recipe.corpus.unicode_form == "nfkc" else str
     entailment = [
         replace(pair, premise=normalise(pair.premise), hypothesis=normalise(pair.hypothesis))
         for source in section.entailment
         for pair in read_entailment(resolve(source))
-        if is_free(pair.premise, pair.hypothesis)
+        if is_free("entailment", pair.premise, pair.hypothesis)
     ]
 
     # Graded pairs; a cross-encoder reads those in English alone.
@@ -115,37 +141,53 @@ def _build(
         if isinstance(entry, AlignedGradedFiles):
             files = {code: resolve(name) for code, name in entry.sources.items()}
             pairs = read_aligned_graded(files, recipe.seed)
-            aligned[entry.source] = [pair for pair in pairs if is_free(pair.first, pair.second)]
+            aligned[entry.source] = [pair for pair in pairs if is_free("graded", pair.first, pair.second)]
         else:
-            english += [pair for pair in read_graded(resolve(entry)) if is_free(pair.first, pair.second)]
+            english += [pair for pair in read_graded(resolve(entry)) if is_free("graded", pair.first, pair.second)]
     graded = [
         replace(pair, first=normalise(pair.first), second=normalise(pair.second))
         for pair in (*english, *(pair for pairs in aligned.values() for pair in pairs))
     ]
-    added = _augment(section.augment, recipe, graded[: len(english)], teacher, start) if section.augment else []
+    _check_counts(recipe, {"entailment": len(entailment), "graded": len(graded)}, left_out)
     write_json(folder / "entailment.json", [(pair.premise, pair.hypothesis, pair.label) for pair in entailment])
-    write_json(folder / "graded.json", [(pair.first, pair.second, round(pair.score, 6)) for pair in (*graded, *added)])
+    write_json(folder / "graded.json", [(pair.first, pair.second, round(pair.score, 6)) for pair in graded])
     return {
         "entailment": len(entailment),
         "graded": len(english),
         "aligned": {source: len(pairs) for source, pairs in aligned.items()},
-        "added_by_cross_encoder": len(added),
     }
 
 
-def _augment(
-    section: AugmentSection, recipe: Recipe, graded: Sequence[GradedPair], teacher: TeacherEnsemble | None, start: Step
-) -> Sequence[GradedPair]:
-    """Pair each sentence with its nearest neighbours, and have a cross-encoder grade the pairs."""
+def _check_counts(recipe: Recipe, counts: Mapping[str, int], left_out: Mapping[str, int]) -> None:
+    """Say how many pairs of each kind are left, and refuse a kind that a stage reads without any."""
+    for kind, count in counts.items():
+        if not getattr(recipe.labelled, kind):
+            continue
+        if not count and any(kind in stage.pairs_in_step for stage in recipe.stages.values()):
+            raise InputError(
+                f"labelled.{kind}: no pair is left, as all {left_out[kind]:,} share a sentence with the held-out text; "
+                "name more pairs, or set corpus.holdout lower"
+            )
+        say(f"labelled: {kind}: {count:,} pairs, {left_out[kind]:,} left out as held out")
+
+
+def _build_augmented(
+    section: AugmentSection, recipe: Recipe, labelled: Step, teacher: TeacherEnsemble | None, start: Step, folder: Path
+) -> Mapping[str, object]:
+    """Pair each English sentence with its nearest neighbours, and have a cross-encoder grade the pairs."""
+    rows = read_json(labelled.folder / "graded.json")
+    graded = [GradedPair(*row) for row in rows[: labelled.facts["graded"]]]
+    if not graded:
+        raise InputError("labelled.augment: no English graded pair is left to start from; name more in labelled.graded")
     encode = teacher.load() if teacher else student_encoder("encoder before training", *Student.load(start.folder))
     sentences = sorted({text for pair in graded for text in (pair.first, pair.second)})
     known = [(pair.first, pair.second) for pair in graded]
     pairs = neighbour_pairs(sentences, encode(sentences), known, section.neighbours)
     path = locate(EncoderSection(source=section.cross_encoder, sha256=section.sha256), "labelled.augment")
     bf16 = has_bf16() and recipe.precision == "auto"
-    return grade(
-        cross_encoder(
-            path, graded, section.epochs, recipe.seed, bf16=bf16, trust_remote_code=section.trust_remote_code
-        ),
-        pairs,
+    model = cross_encoder(
+        path, graded, section.epochs, recipe.seed, bf16=bf16, trust_remote_code=section.trust_remote_code
     )
+    added = grade(model, pairs)
+    write_json(folder / "graded.json", [*rows, *((pair.first, pair.second, round(pair.score, 6)) for pair in added)])
+    return {"added_by_cross_encoder": len(added)}

@@ -1,0 +1,43 @@
+"""The labelled step and the augmented step."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.recipe import small_recipe, stages_of
+from xcompress.distillation.data.corpus import corpus_step
+from xcompress.distillation.data.labelled import Labelled, augmented_step, labelled_step
+from xcompress.distillation.run_folder import open_run
+from xcompress.errors import InputError
+
+STAGE = stages_of(a="objectives: {graded: 1}, steps: 2")
+
+
+def step(folder: Path, *overrides: str, free: int = 0) -> Labelled:
+    """Read graded pairs: two with a held-out sentence, and free ones."""
+    recipe = small_recipe(folder, f"labelled.graded=[{folder}/graded.tsv]", *overrides)
+    with open_run(folder / "run") as run:
+        corpus = corpus_step(recipe, run, None)
+        held_out = [pair.source for pair in corpus.read_held_out()][:2]
+        rows = [
+            f"{text}\tNobody is there.\t2\n" for text in [*held_out, *(f"This is new {row}." for row in range(free))]
+        ]
+        (folder / "graded.tsv").write_text("".join(rows))
+        labelled = labelled_step(recipe, run, corpus)
+        return augmented_step(recipe, run, labelled, None, corpus.step)
+
+
+def test_pairs_that_are_held_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(step(tmp_path, STAGE, free=3).kinds["graded"].pairs) == 3
+    assert "labelled: graded: 3 pairs, 2 left out as held out" in capsys.readouterr().err
+
+
+def test_a_stage_without_any_pair_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^labelled\.graded: no pair is left, as all 2 share a sentence with"):
+        step(tmp_path, STAGE)
+
+
+def test_a_kind_that_no_stage_reads_may_be_empty_but_augmenting_may_not_start_from_it(tmp_path: Path) -> None:
+    assert not step(tmp_path).kinds["graded"].pairs
+    with pytest.raises(InputError, match=r"^labelled\.augment: no English graded pair is left to start from"):
+        step(tmp_path, f"labelled.augment={{cross_encoder: {tmp_path}/assistant}}")
