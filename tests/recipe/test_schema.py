@@ -68,7 +68,8 @@ def test_overrides_change_values_and_the_hash() -> None:
             "corpus.tsv=[{source: a/x.tsv, language: de, max_pairs: 9}, {source: b/x.tsv, language: de}]",
             r"corpus: tsv: two files of de count as x\.tsv, with different max_pairs; give one a name of its own",
         ),
-        ("labelled.graded=[{source: a.csv, languages: [en, de]}]", "labelled.graded.0: source: a.csv lacks {language}"),
+        ("labelled.graded=[{source: a.csv, languages: [en, de]}]", "labelled.graded.0.source: a.csv lacks {language}"),
+        ("vocabulary.words=words.txt", "vocabulary.words: words.txt lacks {language}; put it where file names differ"),
         ("labelled.graded=[{sourc: a.csv}]", "labelled.graded.0.source is missing"),
         ("labelled.graded=[5]", "labelled.graded.0"),
         ("name=../elsewhere", "name: not a name, got '../elsewhere'; write letters, digits, dots"),
@@ -132,6 +133,19 @@ def test_a_stage_may_say_epochs_in_place_of_steps_and_which_text_it_reads() -> N
     assert (contrast.steps, contrast.epochs, contrast.text) == (None, 0.5, ("talks",))
     with pytest.raises(InputError, match=r"no corpus\.tsv is named tlks; choose among news, talks"):
         load_recipe(MINILM, [talks, stage.replace("[talks]", "[tlks]")])
+
+
+def test_text_is_named_that_is_in_one_of_the_languages() -> None:
+    talks = "corpus.tsv=[{source: a.tsv, language: de, name: talks}, {source: b.tsv, language: ja, name: news}]"
+    for key, value in (
+        ("stages.contrast.text", "[news]"),
+        ("correlation", "{teacher: {source: a/b}, text: [news]}"),
+    ):
+        with pytest.raises(
+            InputError, match=r"(contrast|correlation)\.text: news has none of the languages; name other"
+        ):
+            load_recipe(MINILM, [talks, f"{key}={value}"])
+        load_recipe(MINILM, [talks, f"{key}={value.replace('[news]', '[news, talks]')}"])
 
 
 def test_an_override_changes_one_of_two_stages_that_share_a_yaml_alias(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from xcompress.console import say, warn
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import check_vocabulary, reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
-from xcompress.distillation.data.groups import groups_step
+from xcompress.distillation.data.groups import groups_step, pairs_of_groups
 from xcompress.distillation.data.labelled import augmented_step, labelled_step
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
@@ -88,6 +88,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         monolingual = monolingual_step(recipe, run, corpus)
         labelled = labelled_step(recipe, run, corpus)
         text_stages = plan_text_stages(recipe, corpus, monolingual)
+        rows_of_groups = pairs_of_groups(recipe, corpus)
 
         # 3. Draw pairs and compute the teacher's vectors when the first step is built, and what only some stages learn
         # when such a stage is built: a finished run reads and loads nothing.
@@ -98,7 +99,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         # 4. Give the assistant the student's vocabulary and a head, add graded pairs, group similar sentences.
         start = start_step(recipe, run, corpus, monolingual, labelled, encoders, reference, get_data)
         labelled = augmented_step(recipe, run, labelled, encoders.teacher, start)
-        groups = groups_step(recipe, run, corpus, encoders.correlation)
+        groups = groups_step(recipe, run, corpus, rows_of_groups, encoders.correlation)
 
         # 5. Train the stages, each on the models that the ones before it leave.
         text = StageText(corpus, monolingual, labelled, groups, get_data)

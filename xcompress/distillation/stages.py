@@ -57,7 +57,7 @@ def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -
     for name, stage in recipe.stages.items():
         kinds = stage.pairs_in_step
         if "translations" in kinds:
-            planned[name] = _in_steps(stage, sum(map(len, corpus.rows_by_language(stage.text))))
+            planned[name] = _in_steps(stage, sum(map(len, corpus.rows_by_language(stage.text, f"stages.{name}.text"))))
         elif "monolingual" in kinds:
             planned[name] = _in_steps(stage, len(monolingual.pairs))
     return planned

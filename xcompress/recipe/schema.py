@@ -1,20 +1,21 @@
 """The keys of a recipe: their types, defaults and meanings, and the checks between them."""
 
-import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from xcompress.files import hash_of
 from xcompress.recipe.encoders import AssistantSection, CorrelationTeacher, EncoderSection, TeacherSection
 from xcompress.recipe.section import (
+    BatchShape,
     Heads,
     InnerWidth,
     Language,
     Layers,
     Name,
+    PerLanguage,
     Positions,
     Positive,
     Recurrences,
@@ -40,7 +41,8 @@ class TsvFile(Section):
     name: Name | None = None
     """The corpus that the file belongs to, for `text` of a stage. Files of several languages may share a name."""
     max_pairs: Positive | None = None
-    """At most this many training pairs of this corpus in this language."""
+    """At most this many training pairs of this corpus in this language. List such a file behind those that share pairs
+    with it: a pair that is in two files counts for the first."""
 
     @property
     def origin(self) -> str:
@@ -134,7 +136,7 @@ class AugmentSection(Section):
 class AlignedGradedFiles(Section):
     """Graded pairs in several languages: one file for each, with the same pair and score in row n of all."""
 
-    source: str
+    source: PerLanguage
     """A reference that contains {language}, to files (.tsv or .csv) of sentence, sentence, score from 0 to 5."""
     languages: Annotated[tuple[Language, ...], Field(min_length=2)]
     """The languages that there is a file for."""
@@ -145,9 +147,7 @@ class AlignedGradedFiles(Section):
         return {language: self.source.replace("{language}", language) for language in self.languages}
 
     @model_validator(mode="after")
-    def _check_source(self) -> "AlignedGradedFiles":
-        if "{language}" not in self.source:
-            raise ValueError(f"source: {self.source} lacks {{language}}; put it where file names differ")
+    def _check_languages(self) -> "AlignedGradedFiles":
         if len(set(self.languages)) < len(self.languages):
             raise ValueError("languages: one is there twice; name each once")
         return self
@@ -200,7 +200,7 @@ class VocabularySection(Section):
     size: Tokens | None = None
     """Number of tokens. A trained vocabulary has at most this many, 50,000 when null. A trimmed one keeps this many of
     the most frequent, and those of single characters and the like beside them; null keeps all that occur."""
-    words: str | None = None
+    words: PerLanguage | None = None
     """Word lists whose tokens trimming keeps: a reference that contains {language}, to text files with one word per
     line or wordfreq's .msgpack.gz."""
     words_per_language: Positive = 20_000
@@ -280,13 +280,6 @@ class DevSection(Section):
     """Evaluate every this many steps; null evaluates only at the end of each stage."""
 
 
-def _check_batch_shape(text: str) -> str:
-    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", text):
-        raise ValueError("not of the form batch x tokens, such as 1x16")
-    return text
-
-
-BatchShape = Annotated[str, AfterValidator(_check_batch_shape)]
 Limit = Annotated[float, Field(gt=0)]
 Points = Annotated[float, Field(ge=0)]
 
@@ -426,13 +419,17 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check_text_of_stages(self) -> "Recipe":
         known = sorted({tsv.name for tsv in self.corpus.tsv if tsv.name})
+        read = {tsv.name for tsv in self.corpus.tsv if tsv.language in self.languages}
         texts = {f"stages.{name}.text": stage.text for name, stage in self.stages.items()}
         texts["correlation.text"] = self.correlation.text if self.correlation else None
         for key, text in texts.items():
-            unknown = set(text or ()) - set(known)
-            if unknown:
+            if unknown := set(text or ()) - set(known):
                 advice = f"choose among {', '.join(known)}" if known else "give name to files in corpus.tsv"
                 raise ValueError(f"{key}: no corpus.tsv is named {', '.join(sorted(unknown))}; {advice}")
+            if text and read.isdisjoint(text):
+                raise ValueError(
+                    f"{key}: {', '.join(text)} has none of the languages; name other text, or add languages"
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,9 +1,11 @@
 """What all sections of a recipe have in common: their base class, renamed and added keys, and the types of numbers."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     AliasGenerator,
     BaseModel,
@@ -100,3 +102,22 @@ NAME, LANGUAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$", r"^[a-z]{2,3}$"
 """Patterns."""
 Name = Annotated[str, Field(pattern=NAME)]
 Language = Annotated[str, Field(pattern=LANGUAGE)]
+
+
+def _check_per_language(reference: str) -> str:
+    if "{language}" not in reference:
+        raise ValueError(f"{reference} lacks {{language}}; put it where file names differ")
+    return reference
+
+
+PerLanguage = Annotated[str, AfterValidator(_check_per_language)]
+"""A reference to one file for each language."""
+
+
+def _check_batch_shape(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", text):
+        raise ValueError("not of the form batch x tokens, such as 1x16")
+    return text
+
+
+BatchShape = Annotated[str, AfterValidator(_check_batch_shape)]

@@ -1,5 +1,6 @@
 """What the corpus step prints."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.helpers.recipe import small_recipe
 from xcompress.distillation.data.corpus import _counts_text, corpus_step
 from xcompress.distillation.run_folder import open_run
+from xcompress.errors import InputError
 from xcompress.recipe import Recipe
 
 
@@ -34,6 +36,18 @@ def test_the_most_frequent_reasons_are_named() -> None:
         "de: 23 pairs to train on, 7 held out, 3,009 left out (3,000 too short, 5 duplicate, 2 too long, 2 others)"
     )
     assert _counts_text(report | {"dropped": {}}, "de") == "de: 23 pairs to train on, 7 held out, 0 left out"
+
+
+def test_text_whose_pairs_are_all_in_an_earlier_file_is_refused_with_its_key(tmp_path: Path) -> None:
+    files = [f"{{source: {tmp_path}/en-{name}.tsv, language: de, name: {name}}}" for name in ("de", "again")]
+    recipe = small_recipe(tmp_path, "languages=[de]", f"corpus.tsv=[{', '.join(files)}]")
+    shutil.copy(tmp_path / "en-de.tsv", tmp_path / "en-again.tsv")
+    with open_run(tmp_path / "run") as run:
+        corpus = corpus_step(recipe, run, None)
+    with pytest.raises(
+        InputError, match=r"^correlation\.text: no training pair comes from again; .* list its files before"
+    ):
+        corpus.rows_by_language(("again",), "correlation.text")
 
 
 def test_files_of_other_languages_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.recipe import small_recipe, stages_of
 from xcompress.distillation.data import groups as groups_module
 from xcompress.distillation.data.corpus import Corpus, corpus_step
-from xcompress.distillation.data.groups import Groups, groups_step
+from xcompress.distillation.data.groups import Groups, groups_step, pairs_of_groups
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.teachers.ensemble import find_encoders
 from xcompress.errors import InputError
@@ -21,7 +21,8 @@ def make(folder: Path, *overrides: str, section: str = "") -> tuple[Corpus, Grou
     recipe = small_recipe(folder, own, STAGE, *overrides)
     with open_run(folder / "run") as run:
         corpus = corpus_step(recipe, run, None)
-        return corpus, groups_step(recipe, run, corpus, find_encoders(recipe).correlation)
+        rows, teacher = pairs_of_groups(recipe, corpus), find_encoders(recipe).correlation
+        return corpus, groups_step(recipe, run, corpus, rows, teacher)
 
 
 def test_a_recipe_whose_stages_read_no_groups_has_no_step(tmp_path: Path) -> None:
@@ -73,3 +74,4 @@ def test_too_few_sentences_are_refused(tmp_path: Path) -> None:
     few = f"corpus={{tsv: [{{source: {tmp_path}/few.tsv, language: de}}], holdout: 4}}"
     with pytest.raises(InputError, match="correlation: the text has 7 English sentences, and a group 8; give more"):
         make(tmp_path, few, "languages=[de]")
+    assert not (tmp_path / "run" / "vectors").exists(), "no teacher has run"

@@ -44,10 +44,11 @@ class Corpus:
         paths = {language: corpus_file(self.step.folder, HOLDOUT, language) for language in self.files}
         return [pair for language, path in paths.items() for pair in PairFile(path, language)]
 
-    def rows_by_language(self, text: Sequence[str] | None = None) -> list[Rows]:
+    def rows_by_language(self, text: Sequence[str] | None = None, key: str = "stages") -> list[Rows]:
         """Return the rows of `train` that each language has; languages without any pair of the text are left out.
 
         :param text: names of text files in the recipe; None means all.
+        :param key: where the recipe names them, for the message.
         :raises InputError: when no pair comes from them.
         """
         ends = np.cumsum([0, *map(len, self.files.values())])
@@ -58,7 +59,10 @@ class Corpus:
             rows = [of_language[np.isin(origin, wanted)] for of_language, origin in zip(rows, origins, strict=True)]
             rows = [of_language for of_language in rows if len(of_language)]
         if not rows:
-            raise InputError(f"stages: no training pair comes from {', '.join(text or ())}; name other text")
+            raise InputError(
+                f"{key}: no training pair comes from {', '.join(text or ())}; name other text, or list its files "
+                "before those with the same pairs"
+            )
         return rows
 
 

@@ -68,20 +68,35 @@ class Groups:
         return self.rows[pairs], VectorLabels(table.vectors, chosen)
 
 
-def groups_step(recipe: Recipe, run: Run, corpus: Corpus, teacher: TeacherEnsemble | None) -> Groups | None:
-    """Find the nearest of each English sentence of a recipe's groups, or reuse them. All workers must call it.
+def pairs_of_groups(recipe: Recipe, corpus: Corpus) -> Rows | None:
+    """Return the rows of the training pairs that groups are made of, (P,); None where no stage reads groups.
 
-    :returns: None where no stage reads groups.
     :raises InputError: when the text has too few sentences for a group.
     """
-    section = recipe.correlation
-    if (
-        section is None
-        or teacher is None
-        or not any("correlation" in stage.objectives for stage in recipe.stages.values())
-    ):
+    section, sentences = recipe.correlation, set[str]()
+    if section is None or not any("correlation" in stage.objectives for stage in recipe.stages.values()):
         return None
-    rows = np.unique(draw(corpus.rows_by_language(section.text), section.pairs, recipe.seed))
+    rows = np.unique(draw(corpus.rows_by_language(section.text, "correlation.text"), section.pairs, recipe.seed))
+    for row in rows.tolist():
+        sentences.add(corpus.train[row].source)
+        if len(sentences) == GROUP:
+            return rows
+    raise InputError(
+        f"correlation: the text has {len(sentences)} English sentences, and a group {GROUP}; give more text"
+    )
+
+
+def groups_step(
+    recipe: Recipe, run: Run, corpus: Corpus, rows: Rows | None, teacher: TeacherEnsemble | None
+) -> Groups | None:
+    """Find the nearest of each English sentence of a recipe's groups, or reuse them. All workers must call it.
+
+    :param rows: of the training pairs that groups are made of, (P,).
+    :returns: None where no stage reads groups.
+    """
+    section = recipe.correlation
+    if section is None or teacher is None or rows is None:
+        return None
     store = VectorStore(run.vectors)
     encode = partial(teacher.stored_vectors, store=store)
 
@@ -104,10 +119,6 @@ def groups_step(recipe: Recipe, run: Run, corpus: Corpus, teacher: TeacherEnsemb
 
 def _build(table: Callable[[], VectorTable], folder: Path) -> Mapping[str, object]:
     vectors = table().vectors
-    if len(vectors) < GROUP:
-        raise InputError(
-            f"correlation: the text has {len(vectors)} English sentences, and a group {GROUP}; give more text"
-        )
     if distributed.is_main():
         nearest = np.empty((len(vectors), min(NEAREST, len(vectors) - 1)), np.int32)
         with bar("groups: sentences", len(vectors)) as ticker:
