@@ -26,6 +26,15 @@ def test_plain_lists_have_a_word_a_line(tmp_path: Path) -> None:
     assert read_words(path, 2) == ["und", "der"]
 
 
+def test_lists_of_words_and_counts_are_refused_and_a_few_expressions_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("und 912\nder 850\nHaus\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"not a word list \(most lines have more than a word, such as 'und 912'\)"):
+        read_words(path, 3)
+    path.write_text("und\nzum Beispiel\nder\n", encoding="utf-8")
+    assert read_words(path, 3) == ["und", "zum Beispiel", "der"]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

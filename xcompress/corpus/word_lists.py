@@ -25,7 +25,7 @@ def read_words(path: Path, limit: int) -> list[str]:
 
     :param path: a UTF-8 text file with one word a line, or `*.msgpack.gz` of wordfreq: a header and then one list of
         words per frequency bin, most frequent bin first.
-    :raises InputError: when the file is neither.
+    :raises InputError: when the file is neither, or most lines have more than a word.
     """
     try:
         if path.name.endswith(".msgpack.gz"):
@@ -34,6 +34,9 @@ def read_words(path: Path, limit: int) -> list[str]:
         words = list(islice(filter(None, lines), limit))
         if not words:
             raise ValueError("it is empty")
+        spaced = [word for word in words if len(word.split()) > 1]
+        if 2 * len(spaced) > len(words):
+            raise ValueError(f"most lines have more than a word, such as {short_repr(spaced[0])}")
         return words
     except (InputError, OSError, ValueError, TypeError, EOFError, zlib.error) as error:
         problem = first_line(error).removeprefix(str(path)).lstrip(": ")
