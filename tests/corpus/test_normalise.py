@@ -16,6 +16,12 @@ from xcompress.corpus.normalise import is_visible, normalise, one_sign, placehol
         ("Kaydet (_K)", "Kaydet"),
         ("&حفظ الرسالة", "حفظ الرسالة"),
         ("Drag && drop your picture", "Drag & drop your picture"),
+        ("Do not sho&w this message to the others again", "Do not show this message to the others again"),
+        ("Tom&&jerry are here", "Tom&jerry are here"),
+        ("Two B&Bs of Amsterdam&Partners", "Two B&Bs of Amsterdam&Partners"),
+        ("Иванов&Петров пишут письмо", "Иванов&Петров пишут письмо"),
+        ("AT&T在最后", "AT&T在最后"),
+        ("张&李", "张&李"),
         ("Ask AT&T or read the Q&A", "Ask AT&T or read the Q&A"),
         ("Set file_name before you start the long copy job", "Set file_name before you start the long copy job"),
         ("Run __init__ first", "Run __init__ first"),
@@ -66,6 +72,10 @@ def test_white_space_escapes_and_invisible_characters() -> None:
     assert normalise('He said \\"yes\\"') == 'He said "yes"'
     assert normalise("\u200fمرحبا\u200e soft\u00adhy\ufeffphen") == "مرحبا softhyphen"
     assert normalise("\u2068one\u2069 \u061ctwo\u2064 \u202eth\u2060ree\u202c \ufefffour") == "one two three four"
+
+
+def test_a_control_character_becomes_no_other() -> None:
+    assert normalise("a\0b") == "a\0b"
 
 
 def test_joiners_stay_where_spelling_needs_them() -> None:

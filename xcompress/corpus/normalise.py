@@ -19,7 +19,7 @@ _FORMAT_CODE = re.compile(
     re.X,
 )
 """Each way starts with a plain character, so that the search skips to the next one of them."""
-_MARKED = re.compile(r"[\\{<`\[*&$%_\0]")
+_MARKED = re.compile(r"[\\{<`\[*&$%_]")
 """Without one of these, a text has no mark-up, escape, mnemonic or format code."""
 _TEMPLATE_TAG = re.compile(r"\{%.*?%\}")
 _TAG = re.compile(r"</?[A-Za-z0-9][^<>]*>|<!--.*?-->", re.S)
@@ -32,8 +32,8 @@ _MARKDOWN_LINK = re.compile(r"!?\[([^\][]+)\]\([^()\s]+\)")
 _BACKTICKS = re.compile(r"`+([^`]+)`+_{0,2}")
 _STARS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
 _SUFFIX_MNEMONIC = re.compile(r"\s*\((?:&amp;|[&_])\w\)")
-_AMPERSAND = re.compile(r"&(?=\w)")
-_INITIALS = re.compile(r"(?<=[A-Z])&(?=[A-Z]\b)")
+_AMPERSAND = re.compile(r"(&&)|(?<!\w)&(?=\w)|((?<=[^\W\d_])&)(?=[^\W\d_\u2e80-\u9fff\uac00-\ud7af])")
+"""`&&`, or `&` in front of a word, or in one: in front of a letter that is not Chinese, Japanese or Korean."""
 _WORD_UNDERSCORE = re.compile(r"(?<!\w)_(?=[^\W_])(?!\w*_)")
 _INNER_UNDERSCORE = re.compile(r"(?<=[^\W\d_])_(?=[^\W\d_])")
 _MARKS = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
@@ -98,9 +98,13 @@ def _remove_markup(text: str) -> str:
 
 
 def _remove_mnemonics(text: str) -> str:
-    """Remove the marks of `&File`, `_File`, `E_xit` and `(&F)`, but leave `AT&T`, `Q&A` and `file_name`."""
-    text = _SUFFIX_MNEMONIC.sub("", text)
-    text = _AMPERSAND.sub("", _INITIALS.sub("&&", text).replace("&&", "\0")).replace("\0", "&")
+    """Remove the marks of `&File`, `E&xit`, `_File`, `E_xit` and `(&F)`, but leave `AT&T`, `Q&A` and `file_name`."""
+
+    def without_mark(match: re.Match[str]) -> str:
+        is_name = match[2] and match.string[match.end()].isupper()  # such as B&B: nobody marks a capital in a word
+        return "&" if match[1] or is_name else ""
+
+    text = _AMPERSAND.sub(without_mark, _SUFFIX_MNEMONIC.sub("", text))
     if text.count("_") == 1:
         text = _WORD_UNDERSCORE.sub("", text)
         text = _INNER_UNDERSCORE.sub("", text) if len(text.split()) <= _LABEL_WORDS else text
