@@ -137,7 +137,7 @@ def _read(path: Path, parse: Callable[[str, str, list[str]], LabelledPair], layo
             continue
         tally.good += 1
         pairs.setdefault((first, second), pair)
-    tally.refuse_bad_file(layout)
+    tally.refuse_bad_file(f"{layout}, one pair per line")
     if tally.bad:
         warn(f"{path}: {tally}; the rest is used")
     return list(pairs.values())

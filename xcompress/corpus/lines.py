@@ -57,14 +57,14 @@ class Tally:
     def refuse_bad_file(self, layout: str) -> None:
         """Raise an error if most lines are bad.
 
-        :param layout: how a good line looks, for the message.
+        :param layout: how good lines look, for the message.
         :raises InputError: when more than half of the lines are bad, or there is none.
         """
         if not self.good + self.bad.total():
-            advice = "copy the file again" if self.broken_off else f"write {layout}, one pair per line"
+            advice = "copy the file again" if self.broken_off else f"write {layout}"
             raise InputError(f"{self.path}: no line could be read, {self.broken_off or 'it is empty'}; {advice}")
         if self.bad.total() > self.good:
-            raise InputError(f"{self.path}: {self}; write {layout}, one pair per line, in UTF-8")
+            raise InputError(f"{self.path}: {self}; write {layout}, in UTF-8")
 
 
 def read_lines(

@@ -86,12 +86,13 @@ def count_lines(tally: Tally, good: int, bad: Iterable[BadLine]) -> None:
         tally.add(*line)
 
 
-def check_read(tally: Tally) -> None:
+def check_read(tally: Tally, layout: str = "english<TAB>translation, one pair per line") -> None:
     """Warn of what was left out of a file that was read to its end.
 
+    :param layout: how good lines look, for the message.
     :raises InputError: when most of its lines are bad, or there is none.
     """
-    tally.refuse_bad_file("english<TAB>translation")
+    tally.refuse_bad_file(layout)
     if tally.broken_off or tally.bad:
         warn(f"{tally.path}: {tally}; the rest is used")
 
@@ -101,22 +102,31 @@ def split_line(line: bytes) -> tuple[str, str] | None:
 
     :raises BadLineError: when it is not a pair.
     """
-    if len(line) > LONGEST:
-        raise BadLineError(TOO_LONG)
-    try:
-        text = line.decode().rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise BadLineError(SURROGATES if _has_only_surrogates(line) else NOT_UTF8) from error
-    if _CONTROL.search(text):
-        raise BadLineError(CONTROLS)
-    if not is_visible(text):
+    text = decode_line(line)
+    if text is None:
         return None
     columns = text.split("\t")
     if len(columns) != 2:
         raise BadLineError(NO_TAB if len(columns) == 1 else COLUMNS)
     if not all(is_visible(side) for side in columns):
         raise BadLineError(EMPTY)
-    return columns[0].removeprefix("\ufeff"), columns[1]
+    return columns[0], columns[1]
+
+
+def decode_line(line: bytes) -> str | None:
+    """Return the text of a line, without a byte-order mark and its line break, or None when it is blank.
+
+    :raises BadLineError: when it is too long, not UTF-8, or has control characters.
+    """
+    if len(line) > LONGEST:
+        raise BadLineError(TOO_LONG)
+    try:
+        text = line.decode().rstrip("\r\n").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise BadLineError(SURROGATES if _has_only_surrogates(line) else NOT_UTF8) from error
+    if _CONTROL.search(text):
+        raise BadLineError(CONTROLS)
+    return text if is_visible(text) else None
 
 
 def _has_only_surrogates(line: bytes) -> bool:

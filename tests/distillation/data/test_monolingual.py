@@ -44,8 +44,47 @@ def test_held_out_sentences_are_left_out(tmp_path: Path) -> None:
     assert "Es regnet." in german and held_out.upper() not in german
 
 
-def test_no_sentence_left_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "one.txt").write_text("Allein.\n")
-    recipe = small_recipe(tmp_path, f"monolingual={{text: [{{source: {tmp_path / 'one.txt'}, language: de}}]}}")
-    with pytest.raises(InputError, match="monolingual: no sentence is left"):
-        step(recipe, tmp_path)
+def test_what_is_left_out_is_counted_and_bad_lines_do_not_refuse_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "Es regnet.",
+        "Es regnet.",
+        "Wer ist da?",
+        "wort " * 70,
+        "Ich nicht.",
+        "x" * 20_000,
+        "NUL\0",
+        "Ja.",
+        "Nein.",
+    ]
+    content = "\n".join(lines).encode() + b"\nT\xfcr\n"
+    assert sorted(sentences(step_of(content, tmp_path), "de")) == ["Es regnet.", "Ich nicht.", "Ja.", "Wer ist da?"]
+    said = capsys.readouterr().err
+    assert "monolingual: de: 4 sentences, 5 left out (1 over max_words, 1 duplicate, 1 over 20,000 bytes, " in said
+    assert "3 of 9 lines are bad: 1 over 20,000 bytes (such as line 6), 1 control characters (such as line 7)" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"wort " * 70,
+            r"monolingual\.text: no sentence is left of the files of de \(1 over max_words\); name more text",
+        ),
+        ("Türen\n".encode("utf-16"), r"one\.txt: .* lines are bad: .*; write one sentence per line, in UTF-8"),
+        (b"\n", r"one\.txt: no line could be read, it is empty; write one sentence per line"),
+        (b"Allein.\n", r"monolingual: no language has two sentences; name more text, or raise word_sequences"),
+    ],
+    ids=["too long", "another encoding", "empty", "one"],
+)
+def test_no_sentence_left_is_an_error(content: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        step_of(content, tmp_path)
+
+
+def step_of(content: bytes, folder: Path) -> Monolingual:
+    """Read a German file of this content."""
+    (folder / "one.txt").write_bytes(content)
+    text = f"monolingual={{text: [{{source: {folder / 'one.txt'}, language: de}}]}}"
+    return step(small_recipe(folder, text), folder)

@@ -1,5 +1,6 @@
 """The monolingual step: sentences without translations, read from files or made of frequent words."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from xcompress import __version__
+from xcompress.console import say
 from xcompress.corpus.columns import Rows
 from xcompress.corpus.graded import PIVOT
-from xcompress.corpus.lines import text_lines
+from xcompress.corpus.lines import BadLineError, Tally
 from xcompress.corpus.normalise import is_visible, normalise, one_sign
-from xcompress.corpus.pairs import Pair, as_line
+from xcompress.corpus.pairs import Pair, as_line, check_read, chunks_of_lines, decode_line
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile, write_lines
@@ -39,7 +41,8 @@ class Monolingual:
 def monolingual_step(recipe: Recipe, run: Run, corpus: Corpus) -> Monolingual:
     """Write the sentences of a recipe, without those that are held out, or reuse them.
 
-    :raises InputError: when a file cannot be read, or no language has two sentences.
+    :raises InputError: when a file cannot be read, nothing is left of the files of a language, or no language has two
+        sentences.
     """
     section = recipe.monolingual
     if section is None:
@@ -70,9 +73,7 @@ def _build(recipe: Recipe, section: MonolingualSection, corpus: Corpus, folder: 
     words = recipe.vocabulary.word_lists(recipe.languages)
     counts = {}
     for number, language in enumerate([PIVOT, *recipe.languages]):
-        # Read the files of the language, each sentence once.
-        texts = [text for file in section.text if file.language == language for text in _sentences(recipe, file.source)]
-        sentences = [text for text in dict.fromkeys(texts) if sentence_key(text) not in held_out]
+        sentences = _read_files(recipe, section, language, held_out)
 
         # Add sequences of frequent words, and mix.
         generator = np.random.default_rng([recipe.seed, number])
@@ -88,14 +89,56 @@ def _build(recipe: Recipe, section: MonolingualSection, corpus: Corpus, folder: 
         )
         counts[language] = 2 * (len(sentences) // 2)
     if not any(counts.values()):
-        raise InputError("monolingual: no sentence is left after those that are held out; name more text")
+        raise InputError("monolingual: no language has two sentences; name more text, or raise word_sequences")
     return counts
 
 
-def _sentences(recipe: Recipe, source: str) -> Iterator[str]:
-    """Yield the sentences of a file, as the parallel text is normalised, up to `corpus.max_words` words."""
+def _read_files(recipe: Recipe, section: MonolingualSection, language: str, held_out: set[str]) -> list[str]:
+    """Return the sentences of the files of a language, each once; say how many there are, and what is left out.
+
+    :param held_out: keys of sentences.
+    :raises InputError: when none is left.
+    """
+    sources = [file.source for file in section.text if file.language == language]
+    if not sources:
+        return []
+    left_out = Counter[str]()
+    texts = [text for source in sources for text in _sentences(recipe, resolve(source), left_out)]
+    distinct = dict.fromkeys(texts)
+    sentences = [text for text in distinct if sentence_key(text) not in held_out]
+    left_out["duplicate"] += len(texts) - len(distinct)
+    left_out["held out"] += len(distinct) - len(sentences)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.most_common() if count)
+    if not sentences:
+        raise InputError(
+            f"monolingual.text: no sentence is left of the files of {language} ({reasons}); name more text"
+        )
+    left = f", {left_out.total():,} left out ({reasons})" if reasons else ""
+    say(f"monolingual: {language}: {len(sentences):,} sentences{left}")
+    return sentences
+
+
+def _sentences(recipe: Recipe, path: Path, left_out: Counter[str]) -> Iterator[str]:
+    """Yield the sentences of a file, as the parallel text is normalised, up to `corpus.max_words` words.
+
+    :param left_out: counts the other lines, by reason.
+    """
     form = one_sign if recipe.corpus.unicode_form == "nfkc" else str
-    for line in text_lines(resolve(source)):
-        text = form(normalise(line))
-        if is_visible(text) and len(text.split()) <= recipe.corpus.max_words:
-            yield text
+    tally = Tally(path)
+    for first, lines in chunks_of_lines(path, tally):
+        for number, line in enumerate(lines, first):
+            try:
+                text = decode_line(line)
+            except BadLineError as error:
+                tally.add(str(error), number)
+                continue
+            if text is None:
+                continue
+            tally.good += 1
+            text = form(normalise(text))
+            if len(text.split()) > recipe.corpus.max_words:
+                left_out["over max_words"] += 1
+            elif is_visible(text):
+                yield text
+    check_read(tally, "one sentence per line")
+    left_out.update(tally.bad)
