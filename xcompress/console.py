@@ -4,7 +4,7 @@ import codecs
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import TextIOWrapper
@@ -17,6 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from xcompress.errors import XCompressError
 from xcompress.printable import one_line, printable, table_cell
 
 Item = TypeVar("Item")
@@ -133,6 +134,15 @@ def fail(text: str, by_any_worker: bool = False) -> None:
         PlainConsole(stderr=True, soft_wrap=not _is_terminal(sys.stderr)) if _err.quiet and by_any_worker else _err
     )
     console.print(Text.assemble(("error:", "bold red"), " ", one_line(text)), soft_wrap=True)
+
+
+def run_script(main: Callable[[], None]) -> None:
+    """Run the `main` of a script. An error that users see becomes one line on standard error, and its exit code."""
+    try:
+        main()
+    except XCompressError as error:
+        fail(str(error))
+        sys.exit(error.exit_code)
 
 
 def emit(text: str) -> None:

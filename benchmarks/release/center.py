@@ -11,7 +11,6 @@ figure is beyond its bound.
 
 import argparse
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,8 +21,8 @@ from release import cosine_shares, score_bundle, write_release
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import CARD, GRAPHS, MANIFEST, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
-from xcompress.console import bar, emit, fail, say
-from xcompress.errors import InputError, XCompressError
+from xcompress.console import bar, emit, run_script, say
+from xcompress.errors import InputError
 from xcompress.export.accuracy import GraphEncoder, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.matmul import Range, int4_weights, matmuls
@@ -46,22 +45,18 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=MODELS, help="folder of the released models")
     arguments = parser.parse_args()
     released, bundle = arguments.into / arguments.name, arguments.run / "bundle-centered"
-    try:
-        table, source = read_table(table_file()), find_source(arguments.run)
-        center_bundle(released, source, arguments.text, bundle)
-        facts = read_manifest(released)["release"]
-        command = f"python benchmarks/release/center.py runs/{arguments.run.name} --name {arguments.name} --data DIR"
-        facts |= {
-            "commands": [*facts["commands"], f"{command} --text TEXT/*" if arguments.text else command],
-            "text": with_text_of_export(facts["text"], {"text": list(map(str, arguments.text))}, table),
-            "scores": score_bundle(bundle, arguments.run, arguments.data, table),
-            "cosines": cosine_shares(Encoder(bundle)),
-            "limits": list(table.limits),
-        }
-        write_release(bundle, released, facts)
-    except XCompressError as error:
-        fail(str(error))
-        sys.exit(error.exit_code)
+    table, source = read_table(table_file()), find_source(arguments.run)
+    center_bundle(released, source, arguments.text, bundle)
+    facts = read_manifest(released)["release"]
+    command = f"python benchmarks/release/center.py runs/{arguments.run.name} --name {arguments.name} --data DIR"
+    facts |= {
+        "commands": [*facts["commands"], f"{command} --text TEXT/*" if arguments.text else command],
+        "text": with_text_of_export(facts["text"], {"text": list(map(str, arguments.text))}, table),
+        "scores": score_bundle(bundle, arguments.run, arguments.data, table),
+        "cosines": cosine_shares(Encoder(bundle)),
+        "limits": list(table.limits),
+    }
+    write_release(bundle, released, facts)
     emit(str(released / CARD))
 
 
@@ -131,4 +126,4 @@ def replace_head(graph: onnx.ModelProto, student: Student, inputs: Range) -> Non
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

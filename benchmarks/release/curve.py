@@ -14,7 +14,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from xcompress.console import emit, markdown_table
+from xcompress.console import emit, markdown_table, run_script
 from xcompress.distillation.dev import DevScores
 from xcompress.files import read_json, write_text
 from xcompress.recipe import load_recipe
@@ -115,4 +115,4 @@ def draw(points: Sequence[Point]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

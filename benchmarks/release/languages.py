@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from xcompress.console import emit, markdown_table
+from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.graded import averages
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_text
@@ -69,4 +69,4 @@ def student_states(run: Path, earlier: Path) -> Iterator[tuple[str, Scores]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -10,7 +10,6 @@ exits with 3 where a cosine is under 0.999. Without a model it only describes th
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +23,8 @@ from onnx import TensorProto, helper, numpy_helper
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import MANIFEST, graphs_of, read_manifest
 from xcompress.bundle.released import released_folder
-from xcompress.console import emit, fail, say
-from xcompress.errors import GateError, XCompressError
+from xcompress.console import emit, run_script, say
+from xcompress.errors import GateError
 from xcompress.export.text import real_sentences
 from xcompress.files import read_json, whole_folder, write_json, write_text
 from xcompress.metrics import cosines
@@ -46,23 +45,19 @@ def main() -> None:
     parser.add_argument("--recipe", help="recipe of the run; by default the shipped one with the folder's name")
     arguments = parser.parse_args()
     run, facts = arguments.run, {}
-    try:
-        if arguments.model:
-            bundle = Path(arguments.model) if Path(arguments.model).is_dir() else released_folder(arguments.model)
-            student, least = read_back(bundle)
-            with whole_folder(run / "student") as folder:
-                student.save(folder, read_tokenizer(bundle / "tokenizer.json"))
-            manifest = read_manifest(bundle)
-            facts = {key: manifest[key] for key in ("recipe_hash", "student_hash", "finished", "languages")}
-            say(f"least cosine with the graph: {least:.5f}")
-        recipe = load_recipe(arguments.recipe or run.name).model_dump(mode="json")
-        write_text(run / "recipe.yaml", yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
-        read = ["corpus", *(["labelled"] if any(recipe["labelled"].values()) else [])]  # the steps that read text
-        steps = {step: {"facts": read_json(run / step / "step.json")["facts"]} for step in read}
-        write_json(run / MANIFEST, facts | {"steps": steps})
-    except XCompressError as error:
-        fail(str(error))
-        sys.exit(error.exit_code)
+    if arguments.model:
+        bundle = Path(arguments.model) if Path(arguments.model).is_dir() else released_folder(arguments.model)
+        student, least = read_back(bundle)
+        with whole_folder(run / "student") as folder:
+            student.save(folder, read_tokenizer(bundle / "tokenizer.json"))
+        manifest = read_manifest(bundle)
+        facts = {key: manifest[key] for key in ("recipe_hash", "student_hash", "finished", "languages")}
+        say(f"least cosine with the graph: {least:.5f}")
+    recipe = load_recipe(arguments.recipe or run.name).model_dump(mode="json")
+    write_text(run / "recipe.yaml", yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
+    read = ["corpus", *(["labelled"] if any(recipe["labelled"].values()) else [])]  # the steps that read text
+    steps = {step: {"facts": read_json(run / step / "step.json")["facts"]} for step in read}
+    write_json(run / MANIFEST, facts | {"steps": steps})
     emit(str(run))
 
 
@@ -147,4 +142,4 @@ def _products(graph: onnx.ModelProto, values: dict[str, NDArray[np.generic]]) ->
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

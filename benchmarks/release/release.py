@@ -12,7 +12,6 @@ graph and the student's weights stay in the run. Exit code 2: something is missi
 import argparse
 import json
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
@@ -39,9 +38,9 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import CARD, MANIFEST, graphs_of, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
-from xcompress.console import bar, emit, fail, say, warn
+from xcompress.console import bar, emit, run_script, say, warn
 from xcompress.corpus.graded import builtin
-from xcompress.errors import GateError, InputError, XCompressError
+from xcompress.errors import GateError, InputError
 from xcompress.files import megabytes, read_json, size_of, whole_folder, write_text
 from xcompress.metrics import cosine_matrix
 from xcompress.recipe import Recipe, load_recipe
@@ -70,15 +69,11 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=MODELS, help="folder of the released models")
     arguments = parser.parse_args()
     bundle = arguments.bundle or arguments.run / "bundle"
-    try:
-        table = read_table(arguments.table)
-        facts = release_facts(arguments.run, bundle, table, name=arguments.name, recipe=arguments.recipe)
-        scores = score_bundle(bundle, arguments.run, arguments.data, table)
-        facts = {**facts, "scores": scores, "cosines": cosine_shares(Encoder(bundle))}
-        folder = write_release(bundle, arguments.into / arguments.name, facts)
-    except XCompressError as error:
-        fail(str(error))
-        sys.exit(error.exit_code)
+    table = read_table(arguments.table)
+    facts = release_facts(arguments.run, bundle, table, name=arguments.name, recipe=arguments.recipe)
+    scores = score_bundle(bundle, arguments.run, arguments.data, table)
+    facts = {**facts, "scores": scores, "cosines": cosine_shares(Encoder(bundle))}
+    folder = write_release(bundle, arguments.into / arguments.name, facts)
     say(f"{folder}: {megabytes(size_of(folder))}")
     emit(str(folder / CARD))
 
@@ -265,4 +260,4 @@ def _check_sizes(folder: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

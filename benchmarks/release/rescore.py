@@ -8,6 +8,7 @@ out. Graphs stay as they are. Tokenizers are packed as `release.py` does.
 
 import argparse
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from provenance import Table, read_table, table_file
@@ -17,7 +18,7 @@ from xcompress.bench.eval import collect
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import MODELS, released_names
-from xcompress.console import say
+from xcompress.console import run_script, say
 
 
 def main() -> None:
@@ -35,16 +36,19 @@ def rescore(folder: Path, table: Table, data: Path | None = None) -> list[dict[s
     """Replace what the card and the manifest of a model say of the built-in pairs and of dev sets; return the scores.
 
     :param data: folder with dev sets; default: none.
+    :raises InputError: when `data` cannot be read, or has a set that the table does not list; nothing is written then.
     """
-    write_release(folder, folder, read_manifest(folder)["release"])  # with a packed tokenizer
     manifest = read_manifest(folder)
-    renewed = add_origins(score_on(folder, collect(data, list(manifest["languages"]), split="dev")), table)
-    by_name = {test["test"]: test for test in renewed}
-    scores = [by_name.get(test["test"], test) for test in manifest["release"]["scores"]]
-    facts = {**manifest["release"], "scores": scores, "cosines": cosine_shares(Encoder(folder))}
-    write_release(folder, folder, facts)
+    evaluation = collect(data, list(manifest["languages"]), split="dev")
+    with TemporaryDirectory() as scratch:
+        packed = write_release(folder, Path(scratch) / folder.name, manifest["release"])  # with a packed tokenizer
+        renewed = add_origins(score_on(packed, evaluation), table)
+        by_name = {test["test"]: test for test in renewed}
+        scores = [by_name.get(test["test"], test) for test in manifest["release"]["scores"]]
+        facts = {**manifest["release"], "scores": scores, "cosines": cosine_shares(Encoder(packed))}
+        write_release(packed, folder, facts)
     return renewed
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

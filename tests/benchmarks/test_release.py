@@ -116,6 +116,14 @@ def test_a_released_model_is_scored_again_on_the_built_in_pairs_alone(run: Path,
     assert (folder / "README.md").read_text() == card.released_card(after)
 
 
+def test_a_released_model_whose_new_scores_cannot_be_had_stays_as_it_is(run: Path, table: provenance.Table) -> None:
+    folder = released(run, table)
+    before = folder.stat()
+    with pytest.raises(InputError, match="nowhere"):
+        rescore.rescore(folder, table, folder / "nowhere")
+    assert (folder.stat().st_ino, folder.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
 @pytest.mark.parametrize(("folder", "is_trained"), [("assistant", True), ("hf", True), ("reference", False)])
 def test_a_run_builds_on_what_another_one_trained(folder: str, is_trained: bool, run: Path) -> None:
     later = load_recipe("four_stages", ["name=later", f"assistant.source={run / folder}"])
