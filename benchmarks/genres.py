@@ -20,9 +20,10 @@ from xcompress import Encoder
 from xcompress.bench.eval.readers import read_tatoeba
 from xcompress.bundle.manifest import is_bundle
 from xcompress.bundle.released import released_names
-from xcompress.console import emit, markdown_table
-from xcompress.corpus.graded import PIVOT, GradedSet, read_folder
+from xcompress.console import emit, markdown_table, run_script
+from xcompress.corpus.graded import PIVOT, STSB_GENRES, GradedSet, read_folder
 from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.errors import InputError
 from xcompress.metrics import cosine_matrix, cosines, spearman
 from xcompress.recipe import EnsembleMember
 
@@ -42,7 +43,7 @@ def main() -> None:
     parser.add_argument("--languages", default="en,de,es,fr,it,nl,tr")
     options = parser.parse_args()
     languages = options.languages.split(",")
-    genres = read_folder(options.data / "stsb-multi-mt").within(languages).by_genre()
+    genres = read_genres(options.data / "stsb-multi-mt", languages)
     present = {side_of(first, second) for first in languages for second in languages}
     sides = [side for side in SIDES if side in present]
     scores: dict[str, dict[str, Pairs]] = {}
@@ -75,6 +76,26 @@ def main() -> None:
         ]
         rows.append([name, *(f"{value:.1f}" for value in values)])
     emit(markdown_table(["encoder", *others], rows))
+
+
+def read_genres(folder: Path, languages: Sequence[str]) -> dict[str, GradedSet]:
+    """Read the STS benchmark in some languages; return it by genre.
+
+    :raises InputError: when English or another language is missing, or the rows are not those of a known split.
+    """
+    if PIVOT not in languages:
+        raise InputError(f"--languages {','.join(languages)}: has no {PIVOT}; add it, as others are compared with it")
+    graded = read_folder(folder).within(languages)
+    if missing := [code for code in languages if f"{code}-{code}" not in graded.language_pairs]:
+        raise InputError(f"{folder}: has no rows in {', '.join(missing)}; add them, or correct --languages")
+    genres = graded.by_genre()
+    if not genres:
+        rows, known = len(graded.language_pairs[f"{PIVOT}-{PIVOT}"]), ", ".join(map(str, sorted(STSB_GENRES)))
+        raise InputError(
+            f"{folder}: {rows} rows have no known genres; give files stsb-<language>-dev.csv with as many rows as a "
+            f"split of the STS benchmark ({known})"
+        )
+    return genres
 
 
 def score(encode: Encode, graded: GradedSet, rows: slice) -> Pairs:
@@ -125,4 +146,4 @@ def _open(name: str) -> Encode:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)
