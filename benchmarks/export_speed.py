@@ -19,6 +19,7 @@ half an hour.
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -37,10 +38,11 @@ import onnxruntime
 from xcompress.bench.latency import Shape
 from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
+from xcompress.bench.results import NOISY
 from xcompress.bench.subjects import LABELLED
 from xcompress.bundle.engines import OpenVinoSession, Session
 from xcompress.bundle.phone_runtimes import LiteRtSession
-from xcompress.console import emit, markdown_table, say
+from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import options_for, write_graph
 from xcompress.export.hf import export_hf
@@ -98,13 +100,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each figure and round")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
     with tempfile.TemporaryDirectory() as place:
         models = [prepare(named, Path(place) / str(number)) for number, named in enumerate(options.models)]
         peak, graph = Path(place) / "peak.onnx", peak_graph("int8")
         assert graph is not None
         peak.write_bytes(graph)
         times = measure(models, peak, options.rounds, options.seconds)
-        emit(page(models, times))
+        command = f"python benchmarks/export_speed.py {shlex.join(sys.argv[1:])} > benchmarks/export_speed.md"
+        emit(page(command, models, times))
 
 
 def prepare(named: str, folder: Path) -> Model:
@@ -286,19 +291,20 @@ def profile(graph: Path, shape: Shape, threads: int) -> dict[str, float]:
     return {operator: total / 1000 for operator, total in totals.most_common()}
 
 
-def page(models: Sequence[Model], times: Times) -> str:
+def page(command: str, models: Sequence[Model], times: Times) -> str:
     """Return the results as a page of Markdown."""
     machine = describe()
     peaks = {threads: SIDE**3 / min(times["", "peak", Shape(0, 0), threads]) for threads in (1, 2)}
     rounds = len(times["", "peak", Shape(0, 0), 1])
     sections = [
         "# Speed of the exported graphs",
-        "    python benchmarks/export_speed.py MODEL ... > benchmarks/export_speed.md",
+        f"    {command}",
         f"This command wrote the page on {machine.cpu} ({', '.join(machine.flags)}), {machine.threads} threads, with "
         f"{_versions()}. Times are milliseconds a call: the median of {rounds} fresh processes, each with its own "
         "median. `share` is the share of the machine's int8 peak that an int8 graph reaches: multiply-adds of the "
         f"products with weights, over {peaks[1] / 1e9:.0f} G/s with one thread and {peaks[2] / 1e9:.0f} G/s with two. "
-        "`cosine` is the mean cosine to PyTorch's vectors on sentences that none was calibrated on.",
+        "`cosine` is the mean cosine to PyTorch's vectors on sentences that none was calibrated on. ~: the processes "
+        f"differ by more than {NOISY:.0%} of their median.",
     ]
     for model in models:
         sections += [f"## {model.name}", _describe(model), _table(model, times, peaks), _ratios(model, times)]
@@ -332,9 +338,11 @@ def _table(model: Model, times: Times, peaks: Mapping[int, float]) -> str:
     for name, form in model.forms.items():
         cells = [name]
         for shape, threads in CALLS:
-            seconds = median(times[model.name, name, shape, threads])
+            rounds = times[model.name, name, shape, threads]
+            seconds = median(rounds)
             share = multiply_adds(model.student, shape) / seconds / peaks[threads]
-            cells.append(f"{1000 * seconds:.2f}" + (f" ({share:.0%})" if form.is_int8 else ""))
+            noisy = " ~" * (max(rounds) - min(rounds) > NOISY * seconds)
+            cells.append(f"{1000 * seconds:.2f}" + (f" ({share:.0%})" if form.is_int8 else "") + noisy)
         cosine = model.cosines.get(name)
         cells.append("" if cosine is None else f"{cosine:.4f}")
         file = Path(form.file)
@@ -354,7 +362,8 @@ def _ratios(model: Model, times: Times) -> str:
             pairs = zip(times[model.name, NNCF, shape, threads], times[model.name, ours, shape, threads], strict=True)
             ratios.append(f"{median(theirs / own for theirs, own in pairs):.2f}")
         lines.append([ours, *ratios])
-    return "Times as fast as NNCF's int8 in OpenVINO:\n\n" + markdown_table(["", *_heads()], lines)
+    title = "Times as fast as NNCF's int8 in OpenVINO (median over the rounds of the ratio within a round):"
+    return f"{title}\n\n{markdown_table(['', *_heads()], lines)}"
 
 
 def _profiles(model: Model) -> str:
@@ -364,4 +373,4 @@ def _profiles(model: Model) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

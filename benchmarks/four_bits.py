@@ -10,6 +10,7 @@ taking turns; and the least time and memory of opening the graph in a new proces
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from xcompress.console import emit, markdown_table
+from xcompress.console import emit, markdown_table, run_script
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.verify import open_session
@@ -57,7 +58,7 @@ def main() -> None:
     head = ["model", "stored as", "MB", "mean cosine", "Spearman x 100, float32", "exported"]
     head += ["ms per sentence", "ms to open", "peak MB to open"]
     rows = [row for source in parser.parse_args().sources for row in _rows(source)]
-    command = "python benchmarks/four_bits.py " + " ".join(sys.argv[1:])
+    command = f"python benchmarks/four_bits.py {shlex.join(sys.argv[1:])}"
     emit(f"# The cost of 4 bits\n\n    {command}\n\n{markdown_table(head, rows)}\n")
 
 
@@ -102,4 +103,4 @@ def _open(graph: Path) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

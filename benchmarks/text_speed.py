@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from time import perf_counter
 from typing import Any
 
 from xcompress.bench.machine import describe
-from xcompress.console import emit, markdown_table, say
+from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.corpus.graded import builtin
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
@@ -60,6 +61,8 @@ def main() -> None:
     parser.add_argument("--client", choices=CLIENTS, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
     if options.client:
         emit(json.dumps(time_client(options.client, Path(options.model), options.threads)))
         return
@@ -69,7 +72,8 @@ def main() -> None:
             target = ExportConfig(target="openvino")
             bundles["openvino"] = export(options.model, Path(place) / "openvino", options=target)
         clients = [name for name in CLIENTS if CLIENTS[name] in bundles and is_installed(name)]
-        emit(page(options.model, measure(clients, bundles, options.rounds)))
+        command = f"python benchmarks/text_speed.py {shlex.join(sys.argv[1:])} > benchmarks/text_speed.md"
+        emit(page(command, options.model, measure(clients, bundles, options.rounds)))
 
 
 def is_installed(client: str) -> bool:
@@ -165,7 +169,7 @@ def _open_fastembed(bundle: Path, threads: int) -> Encode:
     return lambda texts: list(model.embed(texts, batch_size=32))
 
 
-def page(model: str, times: Times) -> str:
+def page(command: str, model: str, times: Times) -> str:
     """Return the results as a page of Markdown."""
     machine, texts = describe(), make_texts()
     clients = list(dict.fromkeys(client for client, _ in times))
@@ -194,7 +198,7 @@ def page(model: str, times: Times) -> str:
     return "\n\n".join(
         [
             "# From text to vectors",
-            "    python benchmarks/text_speed.py MODEL > benchmarks/text_speed.md",
+            f"    {command}",
             f"Written with {Path(model).name} on {machine.cpu}, {machine.threads} threads: {TEXTS:,}"
             f" texts of {words[0]} to {words[-1]} words (median {words[len(words) // 2]}), in batches of at most 32 "
             "texts. The tokenizer's share of the time is in parentheses. All clients run the same int8 weights.",
@@ -206,4 +210,4 @@ def page(model: str, times: Times) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)
