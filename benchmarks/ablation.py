@@ -10,7 +10,7 @@ are kept, and an interrupted one resumes. `benchmarks/ablation_report.py` makes 
 import argparse
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -21,11 +21,13 @@ import yaml
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from xcompress.console import run_script
 from xcompress.corpus.graded import GradedSet, averages, read_folder, score
 from xcompress.distillation.collapse import CollapseError
 from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import Encode
 from xcompress.modeling.student import Student, encode, shallower
@@ -213,6 +215,15 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
     write_json(folder / SCORES, {"sts": by_stage, "held_out": read_json(folder / "manifest.json")["dev"]})
 
 
+def check_data(data: Path, folders: Iterable[str]) -> None:
+    """Look for folders of DATA before anything is trained.
+
+    :raises InputError: when one is missing.
+    """
+    if missing := [data / name for name in folders if not (data / name).is_dir()]:
+        raise InputError(f"{missing[0]}: no such folder; the usage (--help) says what DATA holds")
+
+
 def dev_sts(data: Path) -> GradedSet:
     """Return the STS rows that every model is scored on."""
     return read_folder(data / "stsb-multi-mt").within(["en", *LANGUAGES]).every(DEV_EVERY)
@@ -260,6 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="*", help="names of variants")
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     options = parser.parse_args(arguments)
+    check_data(options.data, ("parallel", "stsb-multi-mt"))
     for with_each_seed in zip(*map(variants, options.seeds), strict=True):
         for variant in with_each_seed:
             if not options.only or variant.name in options.only:
@@ -276,4 +288,4 @@ def _is_finished(name: str, runs: Path) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -32,7 +32,7 @@ from ablation import (
 from matplotlib.figure import Figure
 from scipy.stats import ttest_1samp
 
-from xcompress.console import markdown_table, say
+from xcompress.console import markdown_table, run_script, say
 from xcompress.corpus.graded import averages
 from xcompress.files import read_json, write_text
 
@@ -350,4 +350,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 from xml.etree import ElementTree
 
-from xcompress.console import markdown_table
+from xcompress.console import markdown_table, run_script
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_text
 
@@ -110,6 +110,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     pythons = (options.pinned, options.newest, options.intel)
+    if missing := [python for python in pythons if not python.is_file()]:
+        raise InputError(f"{missing[0]}: no such file; name the Python of an environment, such as .venv/bin/python")
     columns = [(run_tests(python), installed_versions(python)) for python in pythons]
     rows = [
         [client.name, client.what, *(cell(client, outcomes, versions) for outcomes, versions in columns)]
@@ -184,4 +186,4 @@ def cell(client: Client, outcomes: dict[str, set[Outcome]], versions: dict[str, 
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -207,10 +207,15 @@ def report(graph: Path, smallest: Path, settings: Sequence[Setting], rounds: int
 def main() -> None:
     """Print a table per graph."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("graphs", type=Path, nargs="*")
+    parser.add_argument("graphs", type=Path, nargs="+")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="names of settings")
+    names = [setting.name for setting in SETTINGS]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"of {'; '.join(names)}")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
+    if missing := [graph for graph in options.graphs if not graph.is_file()]:
+        raise InputError(f"{missing[0]}: no such file; name the graph of a bundle, such as onnx/model.onnx")
     settings = [setting for setting in SETTINGS if not options.only or setting.name in options.only]
     with tempfile.TemporaryDirectory() as folder:
         smallest = one_node(Path(folder))
@@ -222,6 +227,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == [SERVE]:
         sys.stdout.write(json.dumps(serve(**json.loads(sys.argv[2]))))
     else:
-        from xcompress.console import emit, markdown_table
+        from xcompress.console import emit, markdown_table, run_script
+        from xcompress.errors import InputError
 
-        main()
+        run_script(main)

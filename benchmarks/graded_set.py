@@ -22,7 +22,7 @@ from scipy.stats import spearmanr
 from xcompress import Encoder
 from xcompress.bundle.manifest import is_bundle
 from xcompress.bundle.released import released_names
-from xcompress.console import say, table
+from xcompress.console import run_script, say, table
 from xcompress.corpus.graded import averages, builtin, read_folder, score
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.recipe import EnsembleMember, load_recipe
@@ -91,4 +91,4 @@ def _bundle(encoder: Encoder) -> Encode:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -24,6 +24,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
     rounds = parser.parse_args().rounds
+    if rounds < 1:
+        parser.error("--rounds: at least 1")
     seconds: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for _ in range(rounds + 1):
         for name, modules in IMPORTS.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xcompress.console import emit, markdown_table
+from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.build import TRAIN, corpus_file
 from xcompress.corpus.graded import GradedSet, averages, read_folder, score
 from xcompress.corpus.store import PairFile
@@ -99,4 +99,4 @@ def _draw_sentences(run: Path, recipe: Recipe) -> tuple[list[str], list[str]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

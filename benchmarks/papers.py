@@ -23,6 +23,7 @@ from statistics import fmean
 
 import numpy as np
 import yaml
+from ablation import check_data
 from numpy.typing import NDArray
 
 from xcompress.bench.eval.classification import Classification
@@ -30,6 +31,7 @@ from xcompress.bench.eval.readers import read_labelled, read_tatoeba
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Similarity
 from xcompress.bench.eval.task import EvalTask
+from xcompress.console import run_script
 from xcompress.corpus.graded import read_folder
 from xcompress.corpus.lines import table_rows
 from xcompress.distillation.hardware import fast_inference
@@ -227,6 +229,14 @@ def shipped(data: Path) -> Iterator[Variant]:
 
 
 PARTS = {"moving": moving, "dual": dual, "together": together, "shipped": shipped}
+FOLDERS = {
+    "moving": ("parallel", "nli", "stsb-multi-mt", "tatoeba"),
+    "dual": ("parallel", "tatoeba", "classification/sib200"),
+    "together": ("parallel", "stsb-multi-mt", "tatoeba"),
+    "shipped": ("stsb-multi-mt", "tatoeba", "classification/sib200"),
+    "cost": ("parallel",),
+}
+"""Folders of DATA that each part reads."""
 
 
 def _text(data: Path, languages: Sequence[str], max_pairs: int) -> Overrides:
@@ -354,6 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.layers:
         measure_layers(options.data, options.runs, options.layers)
         return
+    check_data(options.data, (name for part in options.part for name in FOLDERS[part]))
     for part in options.part:
         for variant in PARTS[part](options.data) if part != "cost" else ():
             if not options.only or variant.name in options.only:
@@ -363,4 +374,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -15,7 +15,8 @@ from statistics import fmean
 from ablation_report import cell, verdict
 from papers import COST, COST_STEPS, DECAYS, DUAL_LANGUAGES, LANGUAGES, LAST, ONE_LANGUAGE, SCORES, SEEDS, TASKS
 
-from xcompress.console import markdown_table, say
+from xcompress.console import markdown_table, run_script, say
+from xcompress.errors import InputError
 from xcompress.files import read_json, write_text
 
 PAGE = Path(__file__).parent / "papers.md"
@@ -199,11 +200,13 @@ def main() -> None:
         "dual": dual_tables,
         "together": lambda runs: table(runs, "together", TOGETHER_NAMES, STS_COLUMNS),
     }
-    for name, make in tables.items():
-        if any(runs.glob(f"{name}-*/{SCORES}")):
-            begin, end = f"<!-- {name}: begin, written by benchmarks/papers_report.py -->", f"<!-- {name}: end -->"
-            before, rest = PAGE.read_text(encoding="utf-8").split(begin)
-            write_text(PAGE, f"{before}{begin}\n{make(runs)}\n{end}{rest.split(end)[1]}")
+    measured = {name: make for name, make in tables.items() if any(runs.glob(f"{name}-*/{SCORES}"))}
+    if not measured:
+        raise InputError(f"{runs}: no {SCORES} of benchmarks/papers.py in folders there; correct --runs")
+    for name, make in measured.items():
+        begin, end = f"<!-- {name}: begin, written by benchmarks/papers_report.py -->", f"<!-- {name}: end -->"
+        before, rest = PAGE.read_text(encoding="utf-8").split(begin)
+        write_text(PAGE, f"{before}{begin}\n{make(runs)}\n{end}{rest.split(end)[1]}")
 
 
 def moving_tables(runs: Path) -> str:
@@ -342,4 +345,4 @@ def _by_seed(runs: Path, name: str, test: str, figures: Sequence[str]) -> dict[i
 
 if __name__ == "__main__":
     assert set(TASKS) < set(DUAL_NAMES) and set(LAST) < set(TOGETHER_NAMES)
-    main()
+    run_script(main)

@@ -22,8 +22,7 @@ from peer_models import OPTIMUM_FOLDER
 from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.html import html
 from xcompress.bench.run import BenchConfig, bench, write
-from xcompress.console import emit, warn
-from xcompress.errors import XCompressError
+from xcompress.console import emit, run_script, warn
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.hf import export_hf
@@ -45,12 +44,9 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
-    try:
-        subjects = [*_prepare_peers(options.run, options.out), *(options.bundles or [options.run / "bundle"])]
-        config = BenchConfig(quick=options.quick, data=options.data, languages=tuple(options.languages.split(",")))
-        report = bench(subjects, reference=f"assistant, PyTorch={options.run / 'reference'}", config=config)
-    except XCompressError as error:
-        sys.exit(f"error: {error}")
+    subjects = [*_prepare_peers(options.run, options.out), *(options.bundles or [options.run / "bundle"])]
+    config = BenchConfig(quick=options.quick, data=options.data, languages=tuple(options.languages.split(",")))
+    report = bench(subjects, reference=f"assistant, PyTorch={options.run / 'reference'}", config=config)
     write_text(options.out / "bench.html", html(report))
     paths = [*write(report, options.out), options.out / "bench.html", *write_pngs(report, options.out)]
     emit("\n".join(map(str, paths)))
@@ -96,4 +92,4 @@ def _run(*command: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -17,7 +17,7 @@ from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.tables import NONE, grids, measured_on
 from xcompress.bench.results import Accuracy, Report, Result
 from xcompress.bundle.released import released_models
-from xcompress.console import markdown_table
+from xcompress.console import markdown_table, run_script
 from xcompress.distillation.summary import MEANING, head, language_head, language_rows, rows
 from xcompress.files import read_json, write_text
 
@@ -149,4 +149,4 @@ def _whole_sets(result: Result) -> list[Accuracy]:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

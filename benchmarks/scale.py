@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.bundle.released import released_folder
-from xcompress.console import emit, markdown_table
+from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.build import Gathered, LanguageLines, build
 from xcompress.corpus.clean import Cleaner, RawChunk
 from xcompress.corpus.columns import BLOCK, ColumnFile, part_bits, partition
@@ -48,7 +48,8 @@ from xcompress.distillation.data.labels import TextName, VectorTable
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
-from xcompress.files import size_of
+from xcompress.errors import InputError
+from xcompress.files import read_json, size_of
 from xcompress.metrics import Encode
 from xcompress.modeling.student import StudentConfig
 from xcompress.processes import map_in_order
@@ -361,7 +362,7 @@ def main() -> None:
     elif options.command == "start":
         emit(measure_start())
     elif options.command == "report":
-        emit(report(json.loads(options.file.read_text(encoding="utf-8"))))
+        emit(report(read_json(options.file)))
     elif options.command == "distinct":
         for count in options.pairs:
             emit(compare_distinct(count))
@@ -371,7 +372,9 @@ def main() -> None:
 
 def run_all(counts: Sequence[int], parent: Path | None, steps: Sequence[str], results: Path) -> None:
     """Run the steps for each number of pairs, and add their figures to a file."""
-    rows = json.loads(results.read_text(encoding="utf-8")) if results.exists() else []
+    if parent and not parent.is_dir():
+        raise InputError(f"{parent}: no such folder; make it, or correct --folder")
+    rows = read_json(results) if results.exists() else []
     for count in counts:
         with tempfile.TemporaryDirectory(dir=parent) as folder:
             for row in run(count, Path(folder), steps):
@@ -380,4 +383,4 @@ def run_all(counts: Sequence[int], parent: Path | None, steps: Sequence[str], re
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

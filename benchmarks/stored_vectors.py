@@ -22,7 +22,7 @@ from xcompress.bench.eval.classification import Probe
 from xcompress.bench.eval.readers import read_labelled, read_tatoeba
 from xcompress.bench.machine import describe
 from xcompress.bundle.encoder import LongTexts, VectorPrecision
-from xcompress.console import markdown_table, say
+from xcompress.console import markdown_table, run_script, say
 from xcompress.corpus.graded import PIVOT, read_folder
 from xcompress.corpus.lines import text_lines
 from xcompress.files import write_text
@@ -229,4 +229,4 @@ def comparisons(encoder: Encoder, data: Path) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

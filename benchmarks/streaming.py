@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from xcompress.console import bar, table
+from xcompress.console import bar, run_script, table
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import PairBatches, SeededRandomSampler, draw
@@ -29,6 +29,7 @@ from xcompress.distillation.data.sentences import Sentences, distinct
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vector_file import VectorFile
 from xcompress.distillation.teachers.vectors import StoredVectors
+from xcompress.errors import InputError
 from xcompress.modeling.student import StudentConfig
 
 WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
@@ -92,6 +93,8 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=20_000)
     parser.add_argument("--folder", type=Path, default=None, help="a folder with 6 GB of free space")
     options = parser.parse_args()
+    if options.folder and not options.folder.is_dir():
+        raise InputError(f"{options.folder}: no such folder; make it, or correct --folder")
     folder = Path(tempfile.mkdtemp(dir=options.folder))
     try:
         _measure(folder, options.pairs, options.batches)
@@ -143,4 +146,4 @@ def _advance_with(lines: Iterator[bytes], advance: Callable[[int], None]) -> Ite
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from xcompress.console import emit, markdown_table
+from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.graded import read_folder, score
 from xcompress.distillation.initialization import axes_of_vectors
 from xcompress.distillation.teachers.encoder import open_encoder
@@ -68,4 +68,4 @@ def _join_pairs(vectors: Mapping[str, Vectors]) -> dict[str, Vectors]:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -37,7 +37,7 @@ from sentence_transformers.sentence_transformer.losses import MSELoss
 from torch.profiler import ProfilerActivity, profile, schedule
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
-from xcompress.console import emit, table
+from xcompress.console import emit, run_script, table
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches
@@ -328,6 +328,8 @@ def main() -> None:
         return
     if options.steps < 4:
         parser.error("--steps: at least 4")
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
     with tempfile.TemporaryDirectory() as folder:
         task = prepare(options.run, options.steps, options.batch_size, Path(folder))
         if options.profile:
@@ -356,4 +358,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

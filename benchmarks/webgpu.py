@@ -14,7 +14,7 @@ from xcompress.bench.workers.browser import BrowserWorker, check_browser, find_a
 from xcompress.bench.workers.client import WorkerFailed
 from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import find_bundle
-from xcompress.console import markdown_table
+from xcompress.console import markdown_table, run_script
 from xcompress.files import write_text
 
 PAGE = Path(__file__).parent.parent / "xcompress" / "bench" / "README.md"
@@ -26,13 +26,15 @@ def main() -> None:
     """Open every graph on both devices and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", help="bundles or released models; name=bundle sets the name in the table")
-    bundles = parser.parse_args().bundles
-    tools = {device: check_browser(device=device) for device in DEVICES}
-    rows = []
-    for argument in bundles:
+    graphs = []
+    for argument in parser.parse_args().bundles:
         name, _, bundle = argument.rpartition("=")
         folder = find_bundle(bundle)
-        for precision in graphs_of(folder, read_manifest(folder)):
+        graphs.append((name or bundle, folder, graphs_of(folder, read_manifest(folder))))
+    tools = {device: check_browser(device=device) for device in DEVICES}
+    rows = []
+    for name, folder, precisions in graphs:
+        for precision in precisions:
             found = []
             for device in DEVICES:
                 try:
@@ -41,7 +43,7 @@ def main() -> None:
                         found.append(f"{reply['browser']['parity']:.5f}")
                 except WorkerFailed as error:
                     found.append(f"refused: {error}")
-            rows.append([name or bundle, precision, *found])
+            rows.append([name, precision, *found])
     adapter = find_adapter(tools["webgpu"])
     table = markdown_table(["bundle", "graph", "on WebGPU", "in WebAssembly"], rows)
     software = ", in software" if adapter.software else ""
@@ -51,4 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)
