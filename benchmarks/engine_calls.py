@@ -49,9 +49,9 @@ def main() -> None:
 def open_model(engine: str, file: str, threads: int, shape: tuple[int, int], vocabulary: int) -> Callable[[], object]:
     """Open a model; return a function that runs one batch."""
     if not shape[0]:
-        from xcompress.bench.workers.onnx_model import prepared
+        from xcompress.bench.workers.onnx_model import open_for_timing
 
-        return prepared(Path(file).read_bytes(), threads)
+        return open_for_timing(Path(file).read_bytes(), threads)
     ids = np.random.default_rng(0).integers(5, vocabulary, shape)
     feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
     if engine == "pytorch":

@@ -40,7 +40,7 @@ from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
 from xcompress.bench.results import NOISY
 from xcompress.bench.subjects import LABELLED
-from xcompress.bundle.engines import OpenVinoSession, Session
+from xcompress.bundle.engines import OpenVinoSession, Session, open_on_cpu
 from xcompress.bundle.phone_runtimes import LiteRtSession
 from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.export.calibrate import calibrate
@@ -50,7 +50,7 @@ from xcompress.export.litert import write_litert
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import Source, find_source
 from xcompress.export.text import calibration_text, verification_text
-from xcompress.export.verify import Reference, encode_with, make_reference, open_session
+from xcompress.export.verify import Reference, encode_with, make_reference
 from xcompress.files import megabytes, read_json
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, StudentConfig, token_ids
@@ -228,7 +228,7 @@ def compare(forms: Mapping[str, Form], reference: Reference) -> dict[str, float]
             if form.engine.startswith("openvino"):
                 session = OpenVinoSession(file, 0, exact=form.engine == "openvino-float32")
             else:
-                session = LiteRtSession(file, 0) if form.engine == "litert" else open_session(file)
+                session = LiteRtSession(file, 0) if form.engine == "litert" else open_on_cpu(file)
             vectors = encode_with(session, reference.all_sentences, reference.pad_token_id)
             found[name] = float(cosines(vectors, reference.all_vectors).mean())
     return found

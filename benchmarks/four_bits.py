@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from xcompress.bundle.engines import open_on_cpu
 from xcompress.console import emit, markdown_table, run_script
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.verify import open_session
 from xcompress.files import read_json
 from xcompress.python_process import python_command
 
@@ -84,7 +84,7 @@ def _row(kind: str, graph: Path, manifest: Mapping[str, Any], milliseconds: floa
 
 def _time_in_turn(graphs: Sequence[Path]) -> list[float]:
     """Return the median milliseconds of one sentence for each graph."""
-    sessions = [open_session(graph) for graph in graphs]
+    sessions = [open_on_cpu(graph) for graph in graphs]
     feeds = {"input_ids": np.full((1, 16), 7, np.int64), "attention_mask": np.ones((1, 16), np.int64)}
     times: list[list[float]] = [[] for _ in sessions]
     for _ in range(ROUNDS):

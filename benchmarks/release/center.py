@@ -19,6 +19,7 @@ from provenance import read_table, table_file, with_text_of_export
 from release import cosine_shares, score_bundle, write_release
 
 from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.manifest import CARD, GRAPHS, MANIFEST, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, run_script, say
@@ -29,7 +30,7 @@ from xcompress.export.matmul import Range, int4_weights, matmuls
 from xcompress.export.prepare import Prepared, center
 from xcompress.export.source import Source, find_source
 from xcompress.export.text import FITTED, calibration_text, verification_text
-from xcompress.export.verify import Bounds, make_reference, open_session, verify_quantized
+from xcompress.export.verify import Bounds, make_reference, verify_quantized
 from xcompress.export.writer import Writer
 from xcompress.files import whole_folder
 from xcompress.modeling.student import Student
@@ -93,7 +94,7 @@ def center_bundle(bundle: Path, source: Source, files: Sequence[Path], target: P
         onnx.save(graph, file)
         with bar("compared with PyTorch", len(reference.all_sentences)) as ticker:
             figures = verify_quantized(file, reference, Bounds.of("int4"), ticker.advance)
-        after = graded_scores(GraphEncoder(Prepared(centered, tokenizer), open_session(file)), languages)
+        after = graded_scores(GraphEncoder(Prepared(centered, tokenizer), open_on_cpu(file)), languages)
         manifest |= {
             "centered": cosines,
             "mean_vector": reference.mean_vector,

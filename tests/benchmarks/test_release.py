@@ -18,6 +18,7 @@ from tests.helpers.release import card, center, provenance, read_back, release, 
 from tests.helpers.student import SENTENCES, bundle, change_manifest, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import MAKERS, make, sentences
 from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import read_manifest
 from xcompress.corpus.graded import builtin
@@ -30,7 +31,7 @@ from xcompress.export.exporter import export
 from xcompress.export.prepare import Prepared
 from xcompress.export.prepare import center as center_student
 from xcompress.export.text import real_sentences
-from xcompress.export.verify import Bounds, open_session
+from xcompress.export.verify import Bounds
 from xcompress.metrics import cosines as cosines_of
 from xcompress.modeling.student import encode
 from xcompress.recipe import Recipe, load_recipe
@@ -487,7 +488,7 @@ def test_a_released_model_is_centred_by_its_head_alone(tmp_path: Path) -> None:
     after = {tensor.name: tensor.SerializeToString() for tensor in graph.graph.initializer}
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"head.values.packed", "head.values.steps", "head.scales", "head.bias"}
-    vectors = GraphEncoder(Prepared(centered, tokenizer), open_session(graph.SerializeToString()))(texts)
+    vectors = GraphEncoder(Prepared(centered, tokenizer), open_on_cpu(graph.SerializeToString()))(texts)
     assert cosines_of(vectors, encode(centered, tokenizer, texts)).mean() > 0.95
 
 

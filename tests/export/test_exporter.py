@@ -17,6 +17,7 @@ from tests.helpers.student import SENTENCES, bundle, change_manifest, make_stude
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress import console, files
 from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import GRAPHS, list_files, write_manifest
 from xcompress.corpus.graded import builtin
@@ -27,7 +28,7 @@ from xcompress.export.exporter import export
 from xcompress.export.graph import OUTPUTS, Recurrence
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import SourceOptions, find_source
-from xcompress.export.verify import Bounds, open_session, run_graph
+from xcompress.export.verify import Bounds, run_graph
 from xcompress.files import sha256_of
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, encode, pad, shallower, token_ids
@@ -353,7 +354,7 @@ def test_a_users_text_that_is_missing_is_one_line(small: Path, monkeypatch: pyte
 def test_all_outputs_of_both_graphs_agree_with_the_manifest(small: Path) -> None:
     made = export(small)
     for name in manifest_of(made)["graphs"].values():
-        session = open_session(made / name)
+        session = open_on_cpu(made / name)
         assert [output.name for output in session.get_outputs()] == list(OUTPUTS) == manifest_of(made)["outputs"]
         assert session.get_outputs()[1].shape == ["batch", 24]
 
@@ -572,7 +573,7 @@ def test_fewer_recurrences_make_another_bundle_with_fewer_nodes(deep: Path) -> N
     batch = token_ids(tokenizer, SENTENCES, student.config)
     with torch.inference_mode():
         depths = student.at_depths(*pad(batch, 1))
-    session = open_session(shallow / "onnx/model.onnx")
+    session = open_on_cpu(shallow / "onnx/model.onnx")
     np.testing.assert_allclose(run_graph(session, batch, 1), depths[1].numpy(), atol=1e-5)
     expected = encode(shallower(student, 2), tokenizer, SENTENCES)
     np.testing.assert_allclose(Encoder(shallow).encode(SENTENCES), expected, atol=1e-5)

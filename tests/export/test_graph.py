@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.helpers.export import BASIC, CALIBRATED, batch, kinds, kinds_as_run, opened, ran, ranges_of, torch_vectors
 from tests.helpers.student import CONFIG, make_student, make_tokenizer
+from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import GRAPHS
 from xcompress.errors import InputError
@@ -31,7 +32,6 @@ from xcompress.export.graph import (
 )
 from xcompress.export.int4 import quantize_rows
 from xcompress.export.matmul import MatMulWriter, Range, matmuls
-from xcompress.export.verify import open_session
 from xcompress.export.writer import OPSET, Writer
 from xcompress.metrics import cosines
 from xcompress.modeling.four_bits import block_size_for
@@ -362,7 +362,7 @@ def test_weights_beside_the_graph_give_the_same_vectors(precision: str, recurren
     found = []
     for external in (False, True):
         write_graph(make_student(), form, file, external=external)
-        found.append(open_session(file).run(None, feeds))
+        found.append(open_on_cpu(file).run(None, feeds))
     for left, right in zip(*found, strict=True):
         np.testing.assert_array_equal(left, right)
     assert sorted(path.name for path in file.parent.iterdir()) == ["model.onnx", "model.onnx_data"]
@@ -391,7 +391,7 @@ def test_ort_format_needs_no_other_file(precision: str, external: bool, tmp_path
     write_graph(make_student(), options_for(precision, "loop", False, ranges_of()), file, external=external)
     ort = write_ort(file)
     assert ort == file.with_suffix(".ort")
-    expected = open_session(file).run(["sentence_embedding"], feeds)[0]
+    expected = open_on_cpu(file).run(["sentence_embedding"], feeds)[0]
     for left_over in file.parent.glob("model.onnx*"):
         left_over.unlink()
     session = onnxruntime.InferenceSession(str(ort), providers=["CPUExecutionProvider"])

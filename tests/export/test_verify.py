@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, student_of_bundle
+from xcompress.bundle.engines import open_on_cpu
 from xcompress.errors import GateError
 from xcompress.export.verify import (
     MIXED_ROWS,
@@ -17,7 +18,6 @@ from xcompress.export.verify import (
     encode_with,
     interleave,
     make_reference,
-    open_session,
     run_graph,
     similarity_correlation,
     verify_fp32,
@@ -117,7 +117,7 @@ def test_languages_in_turn() -> None:
 
 
 def test_a_graph_encodes_as_the_student_does(reference: Reference) -> None:
-    session = open_session(bundle() / FP32)
+    session = open_on_cpu(bundle() / FP32)
     done: list[int] = []
     found = encode_with(session, reference.all_sentences, reference.pad_token_id, 3, done.append)
     np.testing.assert_allclose(found, reference.all_vectors, atol=1e-5)
@@ -139,7 +139,7 @@ def test_figures_of_float32_are_for_the_manifest(reference: Reference) -> None:
 
 def test_figures_of_int8_come_with_their_bounds(reference: Reference) -> None:
     lax = Bounds(mean_cosine=0.5, worst_cosine=0.4, similarity_correlation=0.3, invariance_cosine=0.2)
-    found = verify_quantized(open_session(bundle() / INT8), reference, lax)
+    found = verify_quantized(open_on_cpu(bundle() / INT8), reference, lax)
     assert found["bounds"] == {
         "mean_cosine": 0.5,
         "worst_cosine": 0.4,

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from xcompress.bundle import MOST_THREADS
 from xcompress.bundle.engines import (
-    INPUTS,
-    OUTPUT,
     Engine,
     Session,
     choose_engine,
@@ -28,7 +26,7 @@ from xcompress.bundle.engines import (
     takes_several_calls,
 )
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import graphs_of, read_manifest
+from xcompress.bundle.manifest import INPUTS, OUTPUT, graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.bundle.unpacked import unpacked_copy

@@ -9,12 +9,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT
-from xcompress.bundle.phone_runtimes import (
-    PhoneSession,
-    Port,
-    open_phone_session,
-)
+from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT, INPUTS, OUTPUT
+from xcompress.bundle.phone_runtimes import PhoneSession, Port, open_phone_session
 from xcompress.errors import InputError, on_one_line
 from xcompress.metrics import Vectors
 from xcompress.packages import install_command, is_installed
@@ -22,10 +18,6 @@ from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
 
 Engine = Literal["auto", "onnxruntime", "openvino", "executorch", "litert"]
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-"""Inputs that a sentence encoder may have, int64 (N, L)."""
-OUTPUT = "sentence_embedding"
-"""The output with the vectors, float32 (N, D)."""
 _CPU = "CPUExecutionProvider"
 _SINGLE_THREADED = ("mobile", "wasm", "coreml", *PHONE_FILES)
 """Targets on which an encoder should leave the other cores alone."""
@@ -198,7 +190,6 @@ def open_in_onnxruntime(file: Path, target: str, threads: int) -> onnxruntime.In
     :param threads: threads within an operator; 0 leaves the number to onnxruntime.
     """
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     options.intra_op_num_threads = threads
     # The arena keeps the memory of the largest batch; on a phone other apps need it.
     options.enable_cpu_mem_arena = target != "mobile"
@@ -206,7 +197,31 @@ def open_in_onnxruntime(file: Path, target: str, threads: int) -> onnxruntime.In
     options.enable_mem_pattern = False
     # Threads that spin after a call take the core from the caller: twice the time at batch 1, 16 tokens.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    return onnxruntime.InferenceSession(str(file), options, providers=[_CPU])
+    return open_on_cpu(file, options)
+
+
+def open_on_cpu(graph: Path | bytes, options: onnxruntime.SessionOptions | None = None) -> onnxruntime.InferenceSession:
+    """Open a graph in onnxruntime on the CPU, from a file or from memory, without log messages.
+
+    :param options: None takes onnxruntime's own.
+    """
+    options = options or onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(str(graph) if isinstance(graph, Path) else graph, options, providers=[_CPU])
+
+
+def write_optimised(graph: Path, file: Path, entries: Mapping[str, str]) -> None:
+    """Write a graph as onnxruntime has it after the optimisations that hold for every CPU.
+
+    :param entries: how to write it, as configuration entries of a session.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(file)
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
+    open_on_cpu(graph, options)
 
 
 def _ports(port: Any) -> list[Port]:  # noqa: ANN401 - openvino.ConstOutput; the package may be missing

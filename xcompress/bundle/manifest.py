@@ -28,6 +28,10 @@ GRAPHS = {
 """File of each precision, named as transformers.js and Optimum look for them."""
 GRAPH_SUFFIXES = (".onnx", ".ort")
 """How the files of graphs end: ONNX, and onnxruntime's own format."""
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+"""Inputs that a graph may have, int64 (N, L)."""
+OUTPUT = "sentence_embedding"
+"""The output of a graph with the vectors, float32 (N, D)."""
 FLOAT = ("fp32", "fp16")
 """Precisions whose products are in float32. Their graphs have standard operators in every bundle."""
 TARGETS = ("cpu", "mobile", "wasm", *RUNTIMES)

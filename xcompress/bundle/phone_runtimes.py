@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.bundle.manifest import OUTPUT
 from xcompress.metrics import Vectors
 
 LEAST_TOKENS = 2
@@ -49,7 +50,7 @@ class PhoneSession(ABC):
 
     def get_outputs(self) -> Sequence[Port]:
         """Return the output of the file."""
-        return [Port("sentence_embedding", ("batch", self._dimension))]
+        return [Port(OUTPUT, ("batch", self._dimension))]
 
     def run(self, outputs: Sequence[str], feeds: Mapping[str, NDArray[np.int64]]) -> list[Vectors]:
         """Encode the rows of a batch one by one; return the sentence vectors (N, D)."""
@@ -148,7 +149,7 @@ class _OpenTflite:
         with self._lock:
             if length not in self._runners:
                 self._runners[length] = self._interpreter.get_signature_runner(f"{LITERT_SIGNATURE}{length}")
-            vector: Vectors = self._runners[length](input_ids=ids, attention_mask=mask)["sentence_embedding"]
+            vector: Vectors = self._runners[length](input_ids=ids, attention_mask=mask)[OUTPUT]
         return vector
 
 

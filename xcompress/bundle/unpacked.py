@@ -11,6 +11,7 @@ from pathlib import Path
 import onnxruntime
 
 from xcompress.bundle.cached import cached_folder
+from xcompress.bundle.engines import write_optimised
 from xcompress.files import sha256_of
 
 _LEAST_BYTES = 4_000_000
@@ -31,17 +32,11 @@ def unpacked_copy(graph: Path, digest: str | None = None) -> Path | None:
         return None
 
     def make(place: Path) -> None:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        # What is specific to a processor is left to the opening of the copy.
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.optimized_model_filepath = str(place / _MODEL)
         entry = "session.optimized_model_external_initializers"
-        options.add_session_config_entry(f"{entry}_file_name", f"{_MODEL}_data")
-        options.add_session_config_entry(f"{entry}_min_size_in_bytes", str(_EXTERNAL_BYTES))
+        entries = {f"{entry}_file_name": f"{_MODEL}_data", f"{entry}_min_size_in_bytes": str(_EXTERNAL_BYTES)}
         try:
-            onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+            # What is specific to a processor is left to the opening of the copy.
+            write_optimised(graph, place / _MODEL, entries)
         except Exception as error:  # onnxruntime's errors have no common base class below Exception
             raise OSError(f"{graph}: onnxruntime cannot write a copy") from error
 

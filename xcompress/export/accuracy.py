@@ -12,14 +12,14 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_args
 import numpy as np
 
 from xcompress import console
-from xcompress.bundle.engines import Session
+from xcompress.bundle.engines import Session, open_on_cpu
 from xcompress.corpus.graded import builtin, score
 from xcompress.errors import GateError
 from xcompress.export.graph import GraphOptions, build
 from xcompress.export.matmul import Level, matmuls
 from xcompress.export.prepare import Prepared
 from xcompress.export.text import language_codes, real_sentences, take_evenly
-from xcompress.export.verify import Bounds, Reference, encode_with, find_violations, open_session
+from xcompress.export.verify import Bounds, Reference, encode_with, find_violations
 from xcompress.metrics import Encode, Vectors, cosines
 from xcompress.modeling.student import encode, token_ids
 
@@ -358,7 +358,7 @@ class Candidate:
     def open(self) -> GraphEncoder:
         """Build the graph and open it for encoding."""
         graph = build(self.prepared.student, self.options)
-        return GraphEncoder(self.prepared, open_session(graph.SerializeToString()))
+        return GraphEncoder(self.prepared, open_on_cpu(graph.SerializeToString()))
 
     def costs(self) -> list[Cost]:
         """Measure the cost of each product."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from xcompress.bundle.manifest import OUTPUT
 from xcompress.bundle.phone_runtimes import LEAST_TOKENS
 from xcompress.export.phone import PhoneModel, example_inputs
 
@@ -48,7 +49,7 @@ def write_coreml(model: PhoneModel, package: Path, *, quantize: bool) -> None:
         converted = coremltools.convert(
             program.run_decompositions({}),
             inputs=[coremltools.TensorType(name, shape, np.int32) for name in ("input_ids", "attention_mask")],
-            outputs=[coremltools.TensorType("sentence_embedding", dtype=np.float32)],
+            outputs=[coremltools.TensorType(OUTPUT, dtype=np.float32)],
             minimum_deployment_target=coremltools.target.iOS16,
             compute_precision=coremltools.precision.FLOAT16,
             skip_model_load=True,

@@ -7,12 +7,13 @@ from typing import Literal
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from torch import nn
 
+from xcompress.bundle.engines import write_optimised
+from xcompress.bundle.manifest import OUTPUT
 from xcompress.errors import InputError
 from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.export.config import Bottleneck, Operators, Recurrence, Table
@@ -24,7 +25,7 @@ from xcompress.modeling.four_bits import block_size_for
 from xcompress.modeling.student import Student, StudentConfig
 
 INPUTS = ("input_ids", "attention_mask")
-OUTPUTS = ("token_embeddings", "sentence_embedding", "last_hidden_state")
+OUTPUTS = ("token_embeddings", OUTPUT, "last_hidden_state")
 """The third is the first again: some loaders look up the token vectors by that name."""
 _MAX_BYTES = 2_000_000_000
 """A protobuf message holds at most 2 GiB."""
@@ -113,12 +114,7 @@ def write_graph(student: Student, options: GraphOptions, file: Path, *, external
 def write_ort(graph: Path) -> Path:
     """Write a graph in onnxruntime's own format beside it, optimised for every CPU; return the file."""
     file = graph.with_suffix(".ort")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath = str(file)
-    options.add_session_config_entry("session.save_model_format", "ORT")
-    onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    write_optimised(graph, file, {"session.save_model_format": "ORT"})
     return file
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from xcompress.bundle.manifest import OUTPUT
 from xcompress.bundle.phone_runtimes import LITERT_SIGNATURE, native_stderr_hidden
 from xcompress.export.phone import PhoneModel
 from xcompress.modeling.student import Student
@@ -96,4 +97,4 @@ class _NamedOutput(nn.Module):
         self.model = model.eval()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
-        return {"sentence_embedding": self.model(input_ids, attention_mask)}
+        return {OUTPUT: self.model(input_ids, attention_mask)}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.bundle.manifest import OUTPUT
 from xcompress.bundle.phone_runtimes import LEAST_TOKENS
 from xcompress.errors import GateError
 from xcompress.export.coreml import SMALL, quiet
@@ -68,7 +69,7 @@ class MlProgram:
         text = (_INT32, [(1, 1), (LEAST_TOKENS, max_tokens)])
         if inputs != {"input_ids": text, "attention_mask": text}:
             raise GateError(f"export: {self._name}: its inputs are {inputs}; {_ADVICE}")
-        if outputs != {"sentence_embedding": (_FLOAT32, [1, dimension])}:
+        if outputs != {OUTPUT: (_FLOAT32, [1, dimension])}:
             raise GateError(f"export: {self._name}: its output is {outputs}; {_ADVICE}")
 
     def check_weights(self, model: PhoneModel, *, quantized: bool) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnxruntime
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from xcompress.bundle.engines import OpenVinoSession, Session
+from xcompress.bundle.engines import OpenVinoSession, Session, open_on_cpu
+from xcompress.bundle.manifest import OUTPUT
 from xcompress.bundle.phone_runtimes import PhoneSession
 from xcompress.errors import GateError
 from xcompress.export.config import Precision
@@ -346,7 +346,7 @@ def _check(what: str, measured: float, bound: float, advice: str) -> None:
 
 
 def _session(graph: Graph) -> Session:
-    return open_session(graph) if isinstance(graph, Path) else graph
+    return open_on_cpu(graph) if isinstance(graph, Path) else graph
 
 
 def _name(graph: Graph) -> str:
@@ -392,16 +392,8 @@ def run_graph(session: Session, batch: TokenRows, pad_token_id: int) -> Vectors:
     """Return a graph's sentence vectors (N, D) of one batch, N rows of token ids."""
     input_ids, attention_mask = pad(batch, pad_token_id)
     inputs = {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}
-    vectors: Vectors = session.run(["sentence_embedding"], inputs)[0].astype(np.float32)
+    vectors: Vectors = session.run([OUTPUT], inputs)[0].astype(np.float32)
     return vectors
-
-
-def open_session(graph: Path | bytes) -> onnxruntime.InferenceSession:
-    """Open a graph on the CPU, from a file or from memory, without log messages."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    model = str(graph) if isinstance(graph, Path) else graph
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def similarity_correlation(left: Vectors, right: Vectors) -> float:

@@ -10,29 +10,29 @@ from numpy.typing import NDArray
 
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.engines import Engine
+from xcompress.bundle.engines import Engine, open_on_cpu
+from xcompress.bundle.manifest import OUTPUT
 from xcompress.errors import InputError
 
 _CUDA = "CUDAExecutionProvider"
 
 
 class OnnxModel:
-    """One graph of a bundle, in onnxruntime.
+    """One graph of a bundle, or its file for a runtime of phones.
 
     :param source: the bundle's folder.
     :param precision: which graph to open, as in `Encoder`.
     :param device: cpu or cuda.
+    :param engine: what runs it, as in `Encoder`.
     :raises InputError: when the bundle cannot be opened, or onnxruntime does not support the device.
     """
 
-    engine: Engine = "onnxruntime"
-
-    def __init__(self, source: str, precision: str, device: str) -> None:
+    def __init__(self, source: str, precision: str, device: str, engine: Engine = "onnxruntime") -> None:
         if device == "cuda" and _CUDA not in onnxruntime.get_available_providers():
             raise InputError(
                 f"onnxruntime {onnxruntime.__version__} has no CUDA provider; install onnxruntime-gpu in its place"
             )
-        self.folder, self.precision, self.device = Path(source), precision, device
+        self.folder, self.precision, self.device, self.engine = Path(source), precision, device, engine
         self.threads = 0
 
     def use_threads(self, threads: int) -> None:
@@ -57,7 +57,7 @@ class OnnxModel:
         ids = np.asarray(input_ids, dtype=np.int64)
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
         session = self.encoder.session
-        return lambda: session.run(["sentence_embedding"], feeds)
+        return lambda: session.run([OUTPUT], feeds)
 
     def multiply_adds(self) -> list[int] | None:
         """Return the multiply-adds for each token and for each pair of tokens."""
@@ -65,29 +65,11 @@ class OnnxModel:
         return [counted.token, counted.pair] if counted else None
 
 
-class OpenVinoModel(OnnxModel):
-    """One graph of a bundle, in OpenVINO."""
-
-    engine: Engine = "openvino"
-
-
-class ExecuTorchModel(OnnxModel):
-    """A bundle's file for ExecuTorch."""
-
-    engine: Engine = "executorch"
-
-
-class LiteRtModel(OnnxModel):
-    """A bundle's file for LiteRT."""
-
-    engine: Engine = "litert"
-
-
-def prepared(graph: bytes, threads: int) -> Callable[[], object]:
-    """Open a graph whose one input has a fixed shape, uint8 or float32; return a function that runs it."""
+def open_for_timing(graph: bytes, threads: int) -> Callable[[], object]:
+    """Open a graph whose one input has a fixed shape, uint8 or float32; return a function that runs it on noise."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session = open_on_cpu(graph, options)
     entry = session.get_inputs()[0]
     values: NDArray[Any] = np.random.default_rng(0).integers(0, 127, entry.shape)
     feeds = {entry.name: values.astype(np.uint8 if "uint8" in entry.type else np.float32)}

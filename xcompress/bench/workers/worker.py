@@ -23,12 +23,9 @@ from xcompress.packages import install_command
 Reply = dict[str, Any]
 MODELS = {
     "pytorch": ("xcompress.bench.workers.torch_model", "TorchModel"),
-    "onnx": ("xcompress.bench.workers.onnx_model", "OnnxModel"),
-    "openvino": ("xcompress.bench.workers.onnx_model", "OpenVinoModel"),
-    "executorch": ("xcompress.bench.workers.onnx_model", "ExecuTorchModel"),
-    "litert": ("xcompress.bench.workers.onnx_model", "LiteRtModel"),
     "python": ("xcompress.bench.workers.python_model", "PythonModel"),
 }
+"""By kind of subject, the module and class of its model; all other kinds are bundles in some engine."""
 SINGLE = 16
 """Texts of a throughput that are also encoded one by one."""
 
@@ -89,7 +86,8 @@ class RequestHandler:
     ) -> Reply:
         """Import, load, encode a first sentence and run a short batch; return the seconds of each, and the memory."""
         start = perf_counter()
-        module, name = MODELS[kind]
+        module, name = MODELS.get(kind, ("xcompress.bench.workers.onnx_model", "OnnxModel"))
+        engine = {} if kind in MODELS else {"engine": "onnxruntime" if kind == "onnx" else kind}
         try:
             build = getattr(importlib.import_module(module), name)
         except ModuleNotFoundError as error:
@@ -97,7 +95,7 @@ class RequestHandler:
                 raise
             raise InputError(f"needs {error.name}; {install_command('export')}") from error
         imported = perf_counter()
-        self.model = build(source, precision, device)
+        self.model = build(source, precision, device, **engine)
         self.model.use_threads(1)
         loaded = perf_counter()
         vector = self.model.encode([sentence])
@@ -165,9 +163,9 @@ class RequestHandler:
 
     def do_peak(self, graph: str, threads: int, calls: int) -> Reply:
         """Return the least seconds that a graph takes, given in base64, with one input of a fixed shape."""
-        from xcompress.bench.workers.onnx_model import prepared
+        from xcompress.bench.workers.onnx_model import open_for_timing
 
-        run = prepared(base64.b64decode(graph), threads)
+        run = open_for_timing(base64.b64decode(graph), threads)
         return {"seconds": min(_time(run) for _ in range(calls))}
 
 
