@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import normalizers
+from tokenizers import Tokenizer, normalizers
 
 from tests.helpers.foreign import KINDS, TEXTS, encoder, save_encoder, save_pipeline
 from tests.helpers.limits import frugal
@@ -115,6 +115,24 @@ def test_the_longest_text_is_the_models_own_and_can_be_lowered(
 ) -> None:
     save_pipeline(tmp_path, "roberta", longest=said)
     assert import_encoder(tmp_path, max_tokens=asked)[0].config.max_tokens == expected
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "tokenizer.json"])
+def test_a_tokenizer_that_keeps_the_end_of_a_long_text_is_refused(file: str, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    if file == "tokenizer.json":
+        tokenizer = Tokenizer.from_file(str(tmp_path / file))
+        tokenizer.enable_truncation(8, direction="left")
+        tokenizer.save(str(tmp_path / file))
+    else:
+        write_json(tmp_path / file, read_json(tmp_path / file) | {"truncation_side": "left"})
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: truncation_side is 'left', .* set it to 'right'"):
+        import_encoder(tmp_path)
+    # the setting of transformers decides
+    write_json(
+        tmp_path / "tokenizer_config.json", read_json(tmp_path / "tokenizer_config.json") | {"truncation_side": "right"}
+    )
+    import_encoder(tmp_path)
 
 
 def test_the_default_prompt_is_the_prefix_unless_one_is_given(tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ def _open_tokenizer(path: Path, named: Path | None, rows: int) -> Tokenizer:
     """Open tokenizer.json; warn where transformers would override its setting of upper and lower case.
 
     :param rows: V, rows of the token embeddings.
+    :raises InputError: when it cannot be read, does not fit the embeddings, or keeps the end of a long text.
     """
     file = tokenizer_file(path, named)
     try:
@@ -191,10 +192,19 @@ def _open_tokenizer(path: Path, named: Path | None, rows: int) -> Tokenizer:
     except Exception as error:
         raise InputError(f"{file}: not a tokenizer.json ({error}); save the tokenizer again") from error
     check_ids(tokenizer, rows, file)
-    settings = file.with_name("tokenizer_config.json")
-    lower_case = read_mapping(settings).get("do_lower_case") if settings.is_file() else None
+    file_of_settings = file.with_name("tokenizer_config.json")
+    settings = read_mapping(file_of_settings) if file_of_settings.is_file() else {}
+    side = settings.get("truncation_side", (tokenizer.truncation or {}).get("direction", "right"))
+    if str(side).lower() == "left":
+        raise InputError(
+            f"{file_of_settings}: truncation_side is 'left', which keeps the end of a long text; xcompress keeps the "
+            "start: choose another model, or set it to 'right' there if that suits your texts"
+        )
+    lower_case = settings.get("do_lower_case")
     normalizer = tokenizer.normalizer
     is_bert = isinstance(normalizer, normalizers.BertNormalizer)
     if is_bert and isinstance(lower_case, bool) and normalizer.lowercase != lower_case:
-        console.warn(f"{settings}: do_lower_case is {lower_case}, {file.name} does otherwise; using {file.name}")
+        console.warn(
+            f"{file_of_settings}: do_lower_case is {lower_case}, {file.name} does otherwise; using {file.name}"
+        )
     return tokenizer
