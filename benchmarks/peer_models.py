@@ -17,6 +17,8 @@ from tokenizers import Tokenizer
 Vectors = NDArray[np.float32]
 OPTIMUM_FOLDER = "XCOMPRESS_PEERS_OPTIMUM"
 """Environment variable with the folder of the graph that Optimum quantized."""
+OPTIMUM_PREFIX = "XCOMPRESS_PEERS_PREFIX"
+"""Environment variable with the text that this model expects before every sentence. Optimum's files do not name it."""
 MAX_TOKENS = 128
 BATCH_SIZE = 32
 
@@ -56,6 +58,7 @@ class OptimumInt8:
 
     def __init__(self) -> None:
         folder = Path(os.environ[OPTIMUM_FOLDER])
+        self.prefix = os.environ.get(OPTIMUM_PREFIX, "")
         self.files = [folder / "model_quantized.onnx", folder / "tokenizer.json"]
         self.session = onnxruntime.InferenceSession(str(self.files[0]))
         self.inputs = [entry.name for entry in self.session.get_inputs()]
@@ -71,7 +74,7 @@ class OptimumInt8:
         return vectors[np.argsort(order)]
 
     def _encode_batch(self, texts: list[str]) -> Vectors:
-        encodings = self.tokenizer.encode_batch(texts)
+        encodings = self.tokenizer.encode_batch([self.prefix + text for text in texts])
         ids = np.array([encoding.ids for encoding in encodings], dtype=np.int64)
         mask = np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64)
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}

