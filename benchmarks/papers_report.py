@@ -128,7 +128,7 @@ DUAL_NAMES = {
     "corpus50": "50 % of the text",
     "corpus25": "25 % of the text",
     "corpus12": "12.5 % of the text",
-    "start": "multilingual-e5-small, before training",
+    "start": "multilingual-e5-small with a head fitted to its teacher, before training",
     "distilled": "the same after distillation (Reimers and Gurevych, 2020)",
 }
 SHIPPED_DUAL = {"lightweight_dual": "recipes/lightweight_dual.yaml"}
