@@ -52,11 +52,21 @@ def read_tokenizer(file: Path) -> "Tokenizer":
 
     :raises ValueError: saying what is wrong with it.
     """
+    with as_value_error():
+        content = file.read_bytes()
+    return parse_tokenizer(content)
+
+
+def parse_tokenizer(content: bytes) -> "Tokenizer":
+    """Read the content of a tokenizer.json, as `read_tokenizer` does.
+
+    :raises ValueError: saying what is wrong with it.
+    """
     from tokenizers import Tokenizer
 
     with as_value_error():
-        _check_components(file)
-        tokenizer = Tokenizer.from_file(str(file))
+        _check_components(content)
+        tokenizer: Tokenizer = Tokenizer.from_buffer(content)
         tokenizer.encode(_PROBE)
     return tokenizer
 
@@ -123,12 +133,11 @@ def check_tokenizers(folder: Path) -> None:
             raise InputError(f"{file}: not a tokenizer.json ({error}); fetch it again") from error
 
 
-def _check_components(file: Path) -> None:
+def _check_components(content: bytes) -> None:
     """Check all but the vocabulary, before the library normalizes the added tokens, as it does when it reads them."""
     from tokenizers import Tokenizer
 
-    content = json.loads(file.read_bytes())
-    tokenizer = Tokenizer.from_str(json.dumps({**content, "added_tokens": [], "model": _NO_WORDS}))
+    tokenizer = Tokenizer.from_str(json.dumps({**json.loads(content), "added_tokens": [], "model": _NO_WORDS}))
     _check_growth(tokenizer)
     _check_ends(tokenizer)
 

@@ -373,17 +373,6 @@ def test_the_error_of_one_of_many_batches_ends_the_call(monkeypatch: pytest.Monk
         Encoder(bundle(), threads=2).encode(ODD_LENGTHS, batch_size=1)
 
 
-@pytest.mark.parametrize("change", ["removed", "another graph"])
-def test_a_graph_that_was_changed_since_is_not_opened_again(bundle_copy: Path, change: str) -> None:
-    encoder = Encoder(bundle_copy, threads=2)
-    expected = Encoder(bundle_copy, threads=1).encode(ODD_LENGTHS, batch_size=1)
-    if change == "removed":
-        shutil.rmtree(bundle_copy)
-    else:
-        shutil.copyfile(bundle_copy / "onnx/model.onnx", bundle_copy / "onnx/model_quantized.onnx")
-    np.testing.assert_array_equal(encoder.encode(ODD_LENGTHS, batch_size=1), expected)
-
-
 def test_a_phone_and_a_gpu_take_one_batch_at_a_time(bundle_copy: Path) -> None:
     class OnGpu(onnxruntime.InferenceSession):  # type: ignore[misc]
         def get_providers(self) -> list[str]:

@@ -25,10 +25,10 @@ from xcompress.bundle.engines import (
     open_session,
     takes_several_calls,
 )
-from xcompress.bundle.integrity import check_bundle, external_files
+from xcompress.bundle.integrity import check_bundle, external_files, state_of
 from xcompress.bundle.manifest import INPUTS, OUTPUT, graphs_of, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
-from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
+from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts
 from xcompress.bundle.unpacked import unpacked_copy
 from xcompress.bundle.vectors import are_bits, as_floats, unit_rows, without_bits
 from xcompress.errors import InputError, on_one_line
@@ -71,6 +71,9 @@ class Encoder:
 
     The cache keeps, for later processes, a graph in 4 bits, unpacked, and the tokenizer as a SentencePiece model.
 
+    What happens to the folder later changes no vector. A copy of an encoder, or one that is pickled for another
+    process, opens the folder again, and refuses another bundle there.
+
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
     :param engine: onnxruntime; openvino, which needs the extra of that name and a bundle exported with `--target
@@ -109,10 +112,12 @@ class Encoder:
         advice = f"give 1 to {MOST_THREADS}, or None for the engine's own choice"
         if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= MOST_THREADS:
             raise InputError(f"Encoder: threads is {threads}; {advice}")
-        self.folder = folder = Path(_name_or_path(path))
+        folder = Path(_name_or_path(path))
         if isinstance(path, str) and path in released_names() and not folder.exists():
             raise InputError(f"{path}: no such folder; Encoder.from_pretrained({path!r}) opens the released model")
         self._manifest = read_manifest(folder)
+        # The current folder may change later, and a link may come to lead elsewhere.
+        self.folder = folder = Path(os.path.realpath(folder))
         self.precision, graph = choose_graph(folder, self._manifest, precision)
         self.engine, self.engine_reason = choose_engine(folder, self._manifest, self.precision, graph, engine)
         graph = PHONE_FILES.get(self.engine, graph)
@@ -125,10 +130,11 @@ class Encoder:
         self._graph = file = folder / graph
         if self.precision == "int4" and self.engine == "onnxruntime":
             file = unpacked_copy(file, self._manifest["files"][graph]["sha256"] if check else None) or file
+        self._options = {"precision": self.precision, "engine": self.engine, "threads": threads, "check": check}
         threads = threads or default_threads(self._manifest)
+        self._file, self._state = file, state_of(file.parent)
         self.session = open_session(file, self._manifest, self.precision, self.engine, threads)
-        self._at_once, self._file = min(threads or available_threads(), _MOST_AT_ONCE), file
-        self._check_again = partial(check_bundle, folder, self._manifest, graph) if check else None
+        self._at_once = min(threads or available_threads(), _MOST_AT_ONCE)
         self._inputs = {entry.name for entry in self.session.get_inputs()}
         # Return the memory that opening the graph took for a while, if the C library can (glibc).
         malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
@@ -181,6 +187,10 @@ class Encoder:
         """
         folder = released_folder(str(_name_or_path(name)))
         return cls(folder, precision=precision, engine=engine, threads=threads, check=check)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let copies, and processes that an encoder is sent to, open the bundle again."""
+        return _open_again, (type(self), self.folder, self._options, self._manifest)
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -236,7 +246,7 @@ class Encoder:
             raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
         check_option("encode: precision", precision, get_args(VectorPrecision))
         check_option("encode: long", long, get_args(LongTexts))
-        sentences = _list_texts("encode", texts)
+        sentences = list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
         for start, some in _steps(sentences, _CHARACTERS_AT_ONCE if long == "mean" else None):
             if long == "cut":
@@ -310,13 +320,11 @@ class Encoder:
     @cached_property
     def _for_many_batches(self) -> Session | None:
         """The graph, open for a batch in each thread; None where that cannot be, or its files are gone or changed."""
-        if not takes_several_calls(self.session):
+        if not takes_several_calls(self.session) or state_of(self._file.parent) != self._state:
             return None
         try:
-            if self._check_again:
-                self._check_again()
             return open_session(self._file, self._manifest, self.precision, self.engine, self._at_once, streams=True)
-        except (InputError, OSError):
+        except InputError:
             return None
 
     def _mean_of_windows(self, texts: Sequence[str], batch_size: int) -> Vectors:
@@ -370,7 +378,7 @@ class Encoder:
         :param texts: an iterable of sentences; one sentence counts as a list of one.
         :raises InputError: when an item is not a string, or the tokenizer fails.
         """
-        return self._tokenizer.token_ids(_list_texts("token_ids", texts))
+        return self._tokenizer.token_ids(list_texts("token_ids", texts))
 
 
 def top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
@@ -385,6 +393,17 @@ def top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
     """
     k = _whole_number("top_k: k", k, "give the number of columns")
     return np.argsort(-scores, axis=-1, kind="stable")[..., : max(k, 0)]
+
+
+def _open_again(kind: type[Encoder], folder: Path, options: Mapping[str, Any], manifest: Mapping[str, Any]) -> Encoder:
+    """Open the bundle of an encoder that was pickled or copied.
+
+    :raises InputError: when it cannot be opened, or is another one now: its vectors would not go with the first ones.
+    """
+    encoder = kind(folder, **options)
+    if encoder.manifest != manifest:
+        raise InputError(f"{folder}: was replaced by another bundle since it was opened; open the encoder again")
+    return encoder
 
 
 def _find_on_hub(reference: str) -> Path:
@@ -419,29 +438,6 @@ def _whole_number(name: str, value: SupportsIndex, advice: str) -> int:
         return index(value)
     except TypeError:
         raise InputError(f"{name} is {reprlib.repr(value)}, not a whole number; {advice}") from None
-
-
-def _list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
-    """Return the texts that a function of this name was given, as a list.
-
-    :raises InputError: when they are no texts.
-    """
-    if isinstance(texts, str):
-        return [texts]
-    kind = type(texts).__name__
-    if isinstance(texts, bytes | bytearray | memoryview):
-        raise InputError(f"{function}: texts are {kind}; decode them first: texts.decode('utf-8')")
-    try:
-        items: Iterator[str] | None = iter(texts)
-    except TypeError:
-        items = None
-    if items is None or isinstance(texts, Mapping):
-        raise InputError(f"{function}: texts are {kind}; give a string or a list of strings")
-    sentences = list(items)  # outside the block above: what the user's generator raises is no matter of types
-    for number, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            raise InputError(f"{function}: item {number} is {type(sentence).__name__}, not str; give a list of strings")
-    return sentences
 
 
 def _steps(texts: Sequence[str], characters: int | None) -> Iterator[tuple[int, Sequence[str]]]:

@@ -1,6 +1,7 @@
 """Check that a bundle is complete and unmodified, and that its graphs read no file outside the folder."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -80,6 +81,19 @@ def external_files(folder: Path, graph: str) -> set[str]:
         inside(folder, name.as_posix())
         names.add(name.as_posix())
     return names
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return what tells for each file in a folder whether it was changed or replaced since, without reading it.
+
+    :returns: device, inode, size, and the times of the last changes, by name; empty where there is no such folder.
+    """
+    state: dict[str, tuple[int, ...]] = {}
+    with suppress(OSError):
+        for file in folder.iterdir():
+            facts = file.stat()
+            state[file.name] = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+    return state
 
 
 def _check_settings(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -173,7 +173,7 @@ def _describe(encoder: Encoder, texts: Sequence[str]) -> dict[str, object]:
         digest.update(text.encode("utf-8", "replace") + b"\n")
     return {
         "model": str(encoder.manifest.get("made_from")),
-        _NAME: encoder.folder.name if encoder.folder.parent == MODELS else str(encoder.folder),
+        _NAME: encoder.folder.name if encoder.folder.parent == MODELS.resolve() else str(encoder.folder),
         "texts": len(texts),
         "text": digest.hexdigest()[:16],
     }

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError, first_line
-from xcompress.files import sha256_of
-from xcompress.tokenizer_file import LONGEST_TEXT, encode_batch, ids_around, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, encode_batch, ids_around, parse_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -26,7 +28,8 @@ class BundleTokenizer:
     """Tokenizes texts into the token ids that a bundle's graph takes.
 
     Where SentencePiece has the same ids, it is used: it is quicker and smaller. Its model is made when tokenizer.json
-    is first opened, and stays in the cache. tokenizer.json itself is then opened for other texts alone.
+    is first opened, and stays in the cache. tokenizer.json itself is then parsed for other texts alone, as it was when
+    the bundle was opened: its file may have been replaced or removed since.
 
     :param folder: folder of the bundle.
     :param manifest: its manifest, from `read_manifest`.
@@ -40,14 +43,19 @@ class BundleTokenizer:
         self._file, self._manifest = inside(folder, "tokenizer.json"), manifest
         if not self._file.is_file():
             raise InputError(f"{self._file}: no such file; export the bundle again")
+        try:
+            self._content = self._file.read_bytes()
+        except OSError as error:
+            raise InputError(f"{self._file}: cannot be read ({error.strerror}); correct its permissions") from error
         self._sentencepiece = self._open_sentencepiece()
         if self._sentencepiece is None:
             _ = self.tokenizer  # refuse now what does not fit the graph
+            self._content = b""  # is parsed, and may be large
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer of tokenizer.json, with truncation to `max_tokens` and without padding."""
-        return _open_tokenizer(self._file, self._manifest)
+        return _open_tokenizer(self._content, self._file, self._manifest)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
@@ -76,7 +84,7 @@ class BundleTokenizer:
             simple = [row for row in range(len(texts)) if is_simple[row]]
             for row, ids in zip(simple, fast.token_ids([texts[row] for row in simple], self._max_tokens), strict=True):
                 sequences[row] = ids
-        if not all(is_simple):  # else the tokenizer is not even loaded
+        if not all(is_simple):  # else tokenizer.json is not even parsed
             others = [row for row in range(len(texts)) if not is_simple[row]]
             encodings = encode_batch(self.tokenizer, [texts[row] for row in others], self._file)
             for row, encoding in zip(others, encodings, strict=True):
@@ -105,13 +113,36 @@ class BundleTokenizer:
                 write_sentencepiece(self.tokenizer, place / _SENTENCEPIECE)
 
         facts = [str(self._manifest.get(key)) for key in ("max_tokens", "vocab_size", "pad_token_id")]
-        folder = cached_folder("tokenizers", "-".join([sha256_of(self._file), *facts]), make)
+        folder = cached_folder("tokenizers", "-".join([sha256(self._content).hexdigest(), *facts]), make)
         if folder is None or not (folder / _SENTENCEPIECE).is_file():
             return None
         try:
             return SentencePieceTokenizer(folder / _SENTENCEPIECE)
         except (ImportError, OSError, RuntimeError):  # sentencepiece is missing, or refuses a token
             return None
+
+
+def list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
+    """Return the texts that a function of this name was given, as a list.
+
+    :raises InputError: when they are no texts.
+    """
+    if isinstance(texts, str):
+        return [texts]
+    kind = type(texts).__name__
+    if isinstance(texts, bytes | bytearray | memoryview):
+        raise InputError(f"{function}: texts are {kind}; decode them first: texts.decode('utf-8')")
+    try:
+        items: Iterator[str] | None = iter(texts)
+    except TypeError:
+        items = None
+    if items is None or isinstance(texts, Mapping):
+        raise InputError(f"{function}: texts are {kind}; give a string or a list of strings")
+    sentences = list(items)  # outside the block above: what the user's generator raises is no matter of types
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise InputError(f"{function}: item {number} is {type(sentence).__name__}, not str; give a list of strings")
+    return sentences
 
 
 def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
@@ -147,10 +178,10 @@ def _head(text: str, width: int) -> str:
     return text[: max(end, 0)]
 
 
-def _open_tokenizer(file: Path, manifest: Mapping[str, Any]) -> "Tokenizer":
-    """Open tokenizer.json and refuse a tokenizer whose ids or lengths the graph cannot take."""
+def _open_tokenizer(content: bytes, file: Path, manifest: Mapping[str, Any]) -> "Tokenizer":
+    """Open the content of tokenizer.json and refuse a tokenizer whose ids or lengths the graph cannot take."""
     try:
-        tokenizer = read_tokenizer(file)
+        tokenizer = parse_tokenizer(content)
     except Exception as error:  # tokenizers raises nothing more precise
         raise InputError(f"{file}: not a tokenizer ({first_line(error)}); export the bundle again") from error
     max_tokens, cut = manifest["max_tokens"], (tokenizer.truncation or {}).get("max_length")
