@@ -130,7 +130,7 @@ def test_a_stage_may_learn_from_sentences_without_translations(objectives: str, 
 
 @pytest.mark.parametrize(
     ("objectives", "length"),
-    [("teacher: 32, cosent: 0.1", "steps: 60, correlation_pairs: 2"), ("", "steps: 200")],
+    [("teacher: 32, cosent: 0.1", "steps: 40, correlation_pairs: 2"), ("", "steps: 80")],
     ids=["beside others", "alone"],
 )
 def test_a_stage_may_learn_the_cosines_of_similar_sentences(objectives: str, length: str, tmp_path: Path) -> None:
@@ -144,8 +144,13 @@ def test_a_stage_may_learn_the_cosines_of_similar_sentences(objectives: str, len
     assert set(manifest["models"]) >= {"correlation.teacher", "correlation.teacher.ensemble.0"}
     assert manifest["steps"]["groups"]["facts"]["sentences"] > 100
 
-    # Another draw of groups trains again, and keeps what groups are made of.
-    keys = {name: step["key"] for name, step in manifest["steps"].items()}
+
+def test_another_draw_of_groups_trains_again_and_keeps_what_groups_are_made_of(tmp_path: Path) -> None:
+    teacher = f"correlation={{teacher: {{source: {tmp_path}/teacher}}}}"
+    run = distill(
+        small_recipe(tmp_path, teacher, stages_of(a="objectives: {correlation: 1}, steps: 2")), tmp_path / "run"
+    )
+    keys = {name: step["key"] for name, step in read_json(run / "manifest.json")["steps"].items()}
     recipe = load_recipe(run / "recipe.yaml", ["stages.a.seed=77"])
     again = read_json(distill(recipe, run) / "manifest.json")["steps"]
     assert again["groups"]["key"] == keys["groups"] and again["1-a"]["key"] != keys["1-a"]

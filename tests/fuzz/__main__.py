@@ -83,6 +83,13 @@ def run(name: str, share: float = 1) -> Tally:
         return job.attempt(Path(folder), math.ceil(job.count * share))
 
 
+def check_share(name: str) -> None:
+    """Run the share of a job that belongs to the other tests, and check that every attempt ends well."""
+    tally = run(name, SHARE)
+    assert not tally.failures, "\n".join(tally.failures)
+    assert tally.attempts >= SHARE * JOBS[name].count
+
+
 def main() -> None:
     """Run all jobs, or those named; after all of them, write the page. Exit with 1 if anything failed."""
     rows, failures = [], []

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch.autograd import gradcheck
 
+from tests.helpers.tensors import tensors
 from xcompress.distillation.losses.calibrated import (
     COSENT_SCALE,
     cosent_loss,
@@ -21,10 +21,6 @@ SCORES = torch.tensor([0.0, 1.0, 0.4, 0.25, 0.8], dtype=torch.float64)
 def arrays(count: int, width: int = D) -> list[np.ndarray]:
     generator = np.random.default_rng(1)
     return [generator.normal(size=(N, width)) for _ in range(count)]
-
-
-def tensors(given: list[np.ndarray]) -> list[Tensor]:
-    return [torch.tensor(array, dtype=torch.float64, requires_grad=True) for array in given]
 
 
 def test_equation_1_is_the_mean_over_pairs_and_components() -> None:

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from tests.helpers.student import make_student
+from tests.helpers.tensors import tensors
 from xcompress.distillation.losses.multi_stage import (
     TEMPERATURE,
     assistant_loss,
@@ -28,10 +29,6 @@ N, D = 5, 7
 def arrays(count: int, *shape: int) -> list[np.ndarray]:
     generator = np.random.default_rng(1)
     return [generator.normal(size=shape or (N, D)) for _ in range(count)]
-
-
-def tensors(given: list[np.ndarray]) -> list[Tensor]:
-    return [torch.tensor(array, dtype=torch.float64, requires_grad=True) for array in given]
 
 
 def mse(left: np.ndarray, right: np.ndarray) -> float:
