@@ -109,7 +109,8 @@ def test_the_prefix_comes_from_the_manifest(encoder: Encoder, bundle_copy: Path)
         ([None], "item 0 is None"),
         (b"rain", "are bytes; decode them"),
         ([b"rain"], "item 0 is bytes"),
-        (np.array(["rain", "sea"], dtype=object)[:, None], "item 0 is ndarray"),
+        (np.array(["rain", "sea"], dtype=object)[:, None], "ndarray of 2 dimensions; give one column, as in"),
+        (SimpleNamespace(ndim=2), "are SimpleNamespace; give a string or a list"),
         (np.array("rain"), "are ndarray"),
     ],
 )
@@ -371,6 +372,14 @@ def test_the_error_of_one_of_many_batches_ends_the_call(monkeypatch: pytest.Monk
     monkeypatch.setattr(Encoder, "_for_many_batches", SimpleNamespace(run=run))
     with pytest.raises(MemoryError, match="no room"):
         Encoder(bundle(), threads=2).encode(ODD_LENGTHS, batch_size=1)
+
+
+def test_a_table_of_pandas_is_refused_and_its_column_is_encoded(exact: Encoder) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": SENTENCES})
+    with pytest.raises(InputError, match=r"texts are DataFrame of 2 dimensions; give one column, as in df\['text'\]"):
+        exact.encode(table)
+    np.testing.assert_array_equal(exact.encode(table["text"]), exact.encode(SENTENCES))
 
 
 def test_a_phone_and_a_gpu_take_one_batch_at_a_time(bundle_copy: Path) -> None:

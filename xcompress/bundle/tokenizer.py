@@ -136,6 +136,9 @@ def list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list
         items: Iterator[str] | None = iter(texts)
     except TypeError:
         items = None
+    dimensions = getattr(texts, "ndim", 1)  # of arrays and of pandas, whose tables yield the names of their columns
+    if items is not None and dimensions != 1:
+        raise InputError(f"{function}: texts are {kind} of {dimensions} dimensions; give one column, as in df['text']")
     if items is None or isinstance(texts, Mapping):
         raise InputError(f"{function}: texts are {kind}; give a string or a list of strings")
     sentences = list(items)  # outside the block above: what the user's generator raises is no matter of types
