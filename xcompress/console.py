@@ -31,6 +31,8 @@ _WIDEST_FIGURE = 20
 """Characters of the other columns, where a narrow table must wrap them."""
 _BORDERS = 3
 """Characters between two columns of a table."""
+_LEAST_WIDTH = 30
+"""Characters of a line: a narrower table has no room for figures beside its text."""
 COLUMNS = (
     TextColumn("{task.description}", markup=False),
     BarColumn(),
@@ -238,8 +240,11 @@ class LineTicker(Ticker):
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table on standard output: text in the first column, figures in the others.
 
-    In a narrow terminal text and long cells wrap, and a table that is still too wide is cut into several.
+    In a narrow terminal text and long cells wrap, and a table that is still too wide is cut into several. In one of
+    fewer than 30 columns, lines are longer than it is wide.
     """
+    if _out.width < _LEAST_WIDTH:
+        _out.width = _LEAST_WIDTH
     head = [*map(printable, head)]
     lines = [[*map(printable, row)] for row in rows]
     cells = [[row[number] for row in lines if number < len(row)] for number in range(len(head))]
