@@ -5,7 +5,7 @@ import pytest
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
 from xcompress.recipe.loading import merge
-from xcompress.recipe.shipped import bases_of
+from xcompress.recipe.shipped import bases_of, find_recipe, shipped
 
 BASE = """
 name: base
@@ -80,6 +80,17 @@ def test_a_shipped_recipe_can_be_extended_by_name_from_anywhere(folder: Path) ->
     child = write(folder, "extends: paper/xlmr_b128_ru3\nname: mine\nstudent: {bottleneck: 96}\n")
     assert load_recipe(child).student.bottleneck == 96
     assert load_recipe(child).assistant == load_recipe("paper/xlmr_b128_ru3").assistant
+
+
+def test_a_path_of_the_repository_means_the_shipped_recipe_unless_there_is_such_a_file(working_folder: Path) -> None:
+    for path in ("recipes/minilm_ru3.yaml", "recipes/paper/xlmr_b128_ru3.yaml"):
+        assert find_recipe(path) == shipped()[path.removeprefix("recipes/").removesuffix(".yaml")]
+    for path in ("recipes/absent.yaml", "minilm_ru3.yaml"):
+        with pytest.raises(InputError, match="no such recipe"):
+            find_recipe(path)
+    (working_folder / "recipes").mkdir()
+    own = write(working_folder, BASE, "recipes/minilm_ru3.yaml")
+    assert find_recipe("recipes/minilm_ru3.yaml").resolve() == own
 
 
 def test_a_file_beside_goes_before_a_shipped_recipe(folder: Path) -> None:

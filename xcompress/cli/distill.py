@@ -10,7 +10,13 @@ from xcompress.cli.options import AsJson, whole_number
 
 
 def distill(
-    recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a shipped recipe (xcompress recipe list).")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="Recipe file, or name of a shipped recipe (xcompress recipe list). Where there is no "
+            "recipes/NAME.yaml, it means the shipped one of this name."
+        ),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(help="Changes to the recipe as key=value, such as stages.contrast.steps=100."),

@@ -1,6 +1,7 @@
 """Recipe files: find one by path or shipped name, read its YAML, follow `extends`, copy."""
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,15 @@ def shipped() -> dict[str, Path]:
 def find_recipe(reference: Path | str) -> Path:
     """Return the file that a path or the name of a shipped recipe means; an existing file comes first.
 
+    Outside a clone of the repository, where there is no recipes/NAME.yaml, this path means the shipped recipe NAME.
+
     :raises InputError: when there is neither.
     """
     path = as_path(str(reference))
     if path.is_file():
         return path
-    named = shipped().get(path.as_posix())
+    in_clone = re.fullmatch(r"recipes/(.+)\.yaml", path.as_posix())
+    named = shipped().get(in_clone[1] if in_clone else path.as_posix())
     if named is None and not path.exists():
         raise InputError(f"{reference}: no such recipe; {suggest_recipes(path)}")
     return named or path
