@@ -14,7 +14,7 @@ from tests.helpers.student import SENTENCES
 from xcompress.cli.main import main
 
 PROGRAM = [sys.executable, "-m", "xcompress"]
-LINE = "error: interrupted; run the same command again to continue"
+LINE = "error: interrupted"
 ODD = 'Zürich “liegt” in 瑞士 😀 "\\'
 
 
@@ -49,6 +49,12 @@ def test_standard_streams_may_be_closed(lines: Path, command: str, code: int, sa
 def test_a_reader_that_has_enough_gives_no_message() -> None:
     done = shell("(sleep 0.2; $X models) | true")  # the pause lets the reader end before anything is printed
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("options", ["--help", "bench --help", "--version"])
+def test_a_reader_that_has_enough_of_help_is_no_failure(options: str) -> None:
+    done = shell(f"{{ (sleep 0.2; $X {options}); echo $? >&2; }} | true")
+    assert done.stderr == "0\n"
 
 
 def test_a_reader_that_has_enough_is_no_failure(working_folder: Path) -> None:
@@ -109,13 +115,16 @@ def interruptible(*arguments: str, hangup: signal.Handlers = signal.SIG_DFL, **v
     return process
 
 
-def test_ctrl_c_in_a_command_prints_one_line(working_folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("output", "advice"), [([], ""), (["-o", "v.npy"], "; run the same command again to continue")]
+)
+def test_ctrl_c_in_a_command_prints_one_line(working_folder: Path, output: list[str], advice: str) -> None:
     os.mkfifo("texts")
-    process = interruptible("embed", "--input", "texts", "--model", "tiny")
+    process = interruptible("embed", "--input", "texts", "--model", "tiny", *output)
     with Path("texts").open("w"):  # waits until the command opens it, too
         process.send_signal(signal.SIGINT)
         printed, errors = process.communicate(timeout=30)
-    assert (process.returncode, printed, errors.strip()) == (130, "", LINE)
+    assert (process.returncode, printed, errors.strip()) == (130, "", LINE + advice)
 
 
 def test_ctrl_c_during_an_import_prints_one_line(working_folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The command line: one file a command. Heavy modules are imported when a command runs."""
 
-INTERRUPTED = "interrupted; run the same command again to continue"
+INTERRUPTED = "interrupted"
 """What Ctrl-C prints."""
 INTERRUPT_CODE = 130
 """The exit code of Ctrl-C, as in a shell."""

@@ -44,10 +44,17 @@ class _Program(CommandGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            fail(INTERRUPTED)
+            fail(INTERRUPTED + _advice(ctx.invoked_subcommand))
             raise typer.Exit(INTERRUPT_CODE) from None
         except EOFError as error:
             raise RuntimeError(f"a file ends early ({first_line(error)})") from error
+
+
+def _advice(command: str | None) -> str:
+    """Return what to do after Ctrl-C where a command goes on with what it has begun."""
+    to_file = any(word.startswith(("-o", "--output")) for word in sys.argv[1:])
+    goes_on = command == "distill" or (command == "embed" and to_file)
+    return "; run the same command again to continue" if goes_on else ""
 
 
 app = typer.Typer(
@@ -77,7 +84,9 @@ def main() -> None:
         fail(INTERRUPTED)
         code: object = INTERRUPT_CODE
     except SystemExit as error:
-        code = error.code
+        # Typer ends its help with 1 where the reader has enough, such as `head`.
+        has_enough = isinstance(error.__context__, BrokenPipeError) and {"--help", "--version"} & {*sys.argv}
+        code = 0 if has_enough else error.code
     except BaseException as error:  # a panic of the tokenizers library is no Exception
         if debug:
             raise
