@@ -43,6 +43,67 @@ def test_mappings_are_merged_and_lists_and_values_replaced(folder: Path) -> None
     assert (recipe.teacher, recipe.corpus, recipe.stages) == (base.teacher, base.corpus, base.stages)
 
 
+DESCRIBED = """
+name: described
+extends: base.yaml
+assistant:
+  sha256: {config.json: abc}
+  tokenizer: {source: base/tokenizer.json, sha256: abc}
+  prefix: "query: "
+  pooling: cls
+  trust_remote_code: true
+  shape: {vocabulary: 9, hidden: 4, layers: 2, heads: 2, intermediate: 8}
+"""
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said: list[str] = []
+    monkeypatch.setattr("xcompress.recipe.loading.warn", said.append)
+    return said
+
+
+@pytest.mark.parametrize("by", ["extends", "override"])
+def test_a_new_source_brings_nothing_that_describes_the_old_model(by: str, folder: Path, warnings: list[str]) -> None:
+    described = write(folder, DESCRIBED, "described.yaml")
+    if by == "extends":
+        recipe = load_recipe(write(folder, "extends: described.yaml\nassistant: {source: mine}\n"))
+    else:
+        recipe = load_recipe(described, ["assistant.source=mine"])
+    old, assistant = load_recipe(described).assistant, recipe.assistant
+    assert old and assistant and old.shape and old.prefix
+    assert assistant == type(assistant)(source="mine", pooling="cls")
+    (warning,) = warnings
+    assert "assistant.source is another model, so the prefix 'query: ' of the old one is left out" in warning
+
+
+@pytest.mark.parametrize("by", ["extends", "override", "override in another order"])
+def test_what_is_given_with_a_new_source_describes_it(by: str, folder: Path, warnings: list[str]) -> None:
+    described = write(folder, DESCRIBED, "described.yaml")
+    if by == "extends":
+        text = 'assistant: {source: mine, prefix: "ask: ", tokenizer: {source: mine/tokenizer.json}}'
+        assistant = load_recipe(write(folder, f"extends: described.yaml\n{text}\n")).assistant
+    else:
+        overrides = [
+            "assistant.source=mine",
+            "assistant.prefix='ask: '",
+            "assistant.tokenizer.source=mine/tokenizer.json",
+        ]
+        assistant = load_recipe(described, overrides if by == "override" else overrides[::-1]).assistant
+    assert assistant and assistant.tokenizer
+    assert (assistant.source, assistant.prefix, assistant.sha256, assistant.shape) == ("mine", "ask: ", None, None)
+    assert (assistant.tokenizer.source, assistant.tokenizer.sha256) == ("mine/tokenizer.json", None)
+    assert warnings == []
+
+
+def test_the_same_source_keeps_what_describes_it(folder: Path, warnings: list[str]) -> None:
+    described = write(folder, DESCRIBED, "described.yaml")
+    child = write(folder, "extends: described.yaml\nassistant: {source: assistant, pooling: mean}\n")
+    old, new = load_recipe(described).assistant, load_recipe(child, ["assistant.source=assistant"]).assistant
+    assert old and new == old.model_copy(update={"pooling": "mean"})
+    assert warnings == []
+
+
 def test_null_sets_null(folder: Path) -> None:
     assert load_recipe(write(folder, "extends: base.yaml\nstudent: {bottleneck: null}\n")).student.bottleneck is None
 

@@ -1,7 +1,7 @@
 """Load a recipe: merge the files that it extends, apply `key=value` overrides, validate."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -9,7 +9,9 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from xcompress.console import warn
 from xcompress.errors import InputError, short_repr
+from xcompress.recipe.encoders import EncoderSection, TokenizerFile
 from xcompress.recipe.plain_words import in_plain_words
 from xcompress.recipe.schema import Recipe
 from xcompress.recipe.section import OLD_NAMES
@@ -47,8 +49,9 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """
     file = find_recipe(path)
     raw = read_with_bases(file)
+    given = [override.partition("=")[0] for override in overrides]
     for override in overrides:
-        _apply_override(raw, override, file)
+        _apply_override(raw, override, file, given)
     try:
         return Recipe.model_validate(raw.values)
     except ValidationError as error:
@@ -80,11 +83,14 @@ def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any], source: str, location: Location = ()) -> dict[str, Any]:
     """Merge mappings; other values replace those of the base. Null removes a stage or an objective.
 
+    Where `source` names another model, what describes the old one is left out.
+
     :param source: where the changes come from, for error messages.
     :param location: where in the recipe both mappings stand.
     :raises InputError: when null removes an entry that does not exist.
     """
-    merged = dict(base)
+    left_out = _old_description(base, changes["source"], changes, source, location) if "source" in changes else ()
+    merged = {key: value for key, value in base.items() if key not in left_out}
     for key, value in changes.items():
         if value is None and _holds_named_entries(location):
             _remove_entry(merged, key, source, location)
@@ -93,6 +99,30 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], source: str, loca
         else:
             merged[key] = value
     return merged
+
+
+def _old_description(
+    base: Mapping[str, Any], new_source: object, given: Collection[str], changed_by: str, location: Location
+) -> tuple[str, ...]:
+    """Return the keys that describe the old model or file, where a section gets a new `source`; warn of its prefix.
+
+    :param given: the keys that are set with the source.
+    :param changed_by: where the new source comes from, for the warning.
+    """
+    section = _section_in(_type_at(location))
+    if section is None or base.get("source") in (None, new_source):
+        return ()
+    if issubclass(section, TokenizerFile):
+        return ("sha256",)
+    if not issubclass(section, EncoderSection):
+        return ()
+    if base.get("prefix") and "prefix" not in given:
+        where = ".".join(map(str, location))
+        warn(
+            f"{changed_by}: {where}.source is another model, so the prefix {base['prefix']!r} of the old one is left "
+            f"out; give {where}.prefix if the new one needs it"
+        )
+    return ("sha256", "tokenizer", "prefix", "sentences", "trust_remote_code", "shape")
 
 
 def _holds_named_entries(location: Location) -> bool:
@@ -168,8 +198,11 @@ def _type_at(location: Location) -> object:
     return annotation
 
 
-def _apply_override(raw: RawRecipe, override: str, file: Path) -> None:
-    """Set one value; unlike `extends`, an override replaces a mapping as a whole."""
+def _apply_override(raw: RawRecipe, override: str, file: Path, given: Sequence[str]) -> None:
+    """Set one value; unlike `extends`, an override replaces a mapping as a whole.
+
+    :param given: the keys of all overrides.
+    """
     dotted, equals, text = override.partition("=")
     source = f"override {short_repr(override)}"
     if dotted.count(".") >= DEEPEST:
@@ -201,9 +234,23 @@ def _apply_override(raw: RawRecipe, override: str, file: Path) -> None:
         place = place[name]
     if value is None and _holds_named_entries(tuple(parents)):
         _remove_entry(place, last, source, tuple(parents))
+    elif last == "source":
+        above = dotted.removesuffix("source")
+        beside = {key.removeprefix(above).split(".")[0] for key in given if key.startswith(above)}
+        _set_source(place, value, beside, source, tuple(parents))
     else:
         place[last] = value
     raw.origins.update({location: Origin(file, key) for location, key in origins.items()})
+
+
+def _set_source(
+    section: dict[str, Any], new_source: object, given: Collection[str], changed_by: str, location: Location
+) -> None:
+    """Set the source of a section; what describes the old one stays only where another override gives it."""
+    for key in _old_description(section, new_source, given, changed_by, location):
+        if key not in given:
+            section.pop(key, None)
+    section["source"] = new_source
 
 
 def _explain(error: ValidationError, raw: RawRecipe, file: Path) -> str:
