@@ -87,12 +87,12 @@ def test_a_disk_that_is_too_small_is_refused_before_a_vector_is_computed(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
     message = r"the teacher's vectors need 0.0 GB or more, and the disk has 0.0 GB free; set teacher.targets to live"
     loaded, folder = load_recipe(recipe, [stages_of(all="objectives: {teacher: 1}, steps: 40")]), tmp_path / "run"
-    with pytest.raises(InputError, match=message):
-        plan(loaded, folder)
-    assert not folder.exists()
+    plan(loaded, folder)  # filters may leave few enough pairs
     with pytest.raises(InputError, match=message):
         distill(loaded, folder)
     assert not (folder / "start").exists() and not (folder / "vectors").exists()
+    with pytest.raises(InputError, match=message):
+        plan(loaded, folder)
     plan(load_recipe(recipe, [LIVE]), folder)
 
 

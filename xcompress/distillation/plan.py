@@ -99,27 +99,24 @@ class Plan:
     targets: PlannedTargets | None
     """None where no stage learns a teacher's vectors."""
     token_megabytes: int | None
-    """Of the tokens of all pairs that the stages read, at most; None where the student's vocabulary is not known."""
+    """Of the tokens of all pairs that the stages read, at most; None where the student's vocabulary, or the number of
+    pairs in an epoch, is not known."""
     stages: tuple[PlannedStage, ...]
 
 
 def plan(recipe: Recipe, folder: Path) -> Plan:
     """Estimate what `distill` would do. Nothing is fetched or written, and of text only lines are counted.
 
-    :raises InputError: when the student's shape cannot be made from the assistant's, or the teacher's vectors do not
-        fit the disk.
+    :raises InputError: when the student's shape cannot be made from the assistant's, or, once the corpus step has run,
+        the teacher's vectors do not fit the disk.
     """
     # Count the training pairs if the corpus step has run, and the lines of the text files that are here.
     pairs = dict[str, int]()
     if _is_corpus_of(recipe, folder / "corpus"):
         paths = {language: corpus_file(folder / "corpus", TRAIN, language) for language in recipe.languages}
         pairs = {language: len(PairFile(path, language)) for language, path in paths.items() if path.is_file()}
-    lines: Counter[str] = Counter()
-    for tsv in recipe.corpus.tsv:
-        if tsv.language in recipe.languages and is_here(tsv.source):
-            with suppress(BrokenOffError):
-                for _ in read_lines(resolve(tsv.source)):
-                    lines[tsv.language] += 1
+    lines, at_most = _count_lines(recipe)
+    of_language = pairs or at_most
 
     dtype = torch.bfloat16 if has_bf16() and recipe.precision == "auto" else torch.float32
     counts, flops = count_parameters(recipe), _measure_flops(dtype)
@@ -130,7 +127,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
             recipe,
             name,
             counts.assistant if stage.train == "assistant" else counts.student,
-            sum((pairs or lines).values()),
+            sum(of_language.values()),
             flops,
             finished=(folder / f"{number}-{name}" / STEP).is_file(),
         )
@@ -142,14 +139,37 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         teraflops=round(flops / 1e12, 2),
         sources={source: is_here(source) for source in references if not source.startswith((PYTHON, RELEASED))},
         pairs=pairs,
-        lines=dict(lines),
+        lines=lines,
         assistant=asdict(counts.assistant) if counts.assistant else None,
         student=asdict(counts.student) if counts.student else None,
         notes=counts.notes,
-        targets=_plan_targets(recipe, folder, list((pairs or lines).values()), flops),
-        token_megabytes=_token_megabytes(recipe, sum((pairs or lines).values()), counts.student),
+        targets=_plan_targets(recipe, folder if pairs else None, list(of_language.values()), flops),
+        token_megabytes=_token_megabytes(recipe, sum(of_language.values()), counts.student),
         stages=tuple(stages),
     )
+
+
+def _count_lines(recipe: Recipe) -> tuple[dict[str, int], dict[str, int]]:
+    """Count the lines of text files, which filters have not seen.
+
+    :returns: by language, those of the files that are on this machine; and the most pairs that `max_pairs` leaves of
+        them, empty where there is other text.
+    """
+    files = [tsv for tsv in recipe.corpus.tsv if tsv.language in recipe.languages]
+    here = [tsv for tsv in files if is_here(tsv.source)]
+    by_origin: Counter[tuple[str, str]] = Counter()
+    for tsv in here:
+        with suppress(BrokenOffError):
+            for _ in read_lines(resolve(tsv.source)):
+                by_origin[tsv.language, tsv.origin] += 1
+    caps = {(tsv.language, tsv.origin): tsv.max_pairs for tsv in here if tsv.max_pairs}
+    lines, at_most = Counter[str](), Counter[str]()
+    for (language, origin), of_origin in by_origin.items():
+        lines[language] += of_origin
+        at_most[language] += min(of_origin, caps.get((language, origin), of_origin))
+    if recipe.corpus.catalogues or len(here) < len(files):
+        return dict(lines), {}
+    return dict(lines), {name: min(most, recipe.corpus.max_pairs or most) for name, most in at_most.items()}
 
 
 def _is_corpus_of(recipe: Recipe, step: Path) -> bool:
@@ -207,18 +227,20 @@ def _plan_stage(
     )
 
 
-def _plan_targets(recipe: Recipe, folder: Path, pairs: Sequence[int], flops: float) -> PlannedTargets | None:
+def _plan_targets(recipe: Recipe, folder: Path | None, pairs: Sequence[int], flops: float) -> PlannedTargets | None:
     """Estimate what the teacher's vectors take, and check that they fit the disk.
 
+    :param folder: on the disk; None where filters may leave fewer pairs, and nothing is checked.
     :param pairs: training pairs in each language; none where they are not known.
     """
     texts = count_texts(recipe.stages, sum(pairs), lambda stage: pairs if stage.text is None else ())
-    if recipe.teacher is None or not texts.live:
+    is_unknown = not pairs and any(stage.epochs and stage.teacher_sides for stage in recipe.stages.values())
+    if recipe.teacher is None or not (texts.live or is_unknown):
         return None
     chosen, width = recipe.teacher.targets, teacher_width(recipe)
-    if chosen == "stored":
+    if chosen == "stored" and folder:
         check_disk(folder, texts, width)
-    if width is None:
+    if width is None or is_unknown:
         return PlannedTargets(chosen, None, None, None)
     megabytes = round(texts.most_stored * width * BYTES_STORED / 1e6)
     shapes = [shape_of(member) for member in recipe.teacher.members.values()]
@@ -239,7 +261,7 @@ def _token_megabytes(recipe: Recipe, pairs: int, student: Counts | None) -> int 
 
     :param pairs: training pairs in all languages, or 0.
     """
-    if student is None:
+    if student is None or (not pairs and any(stage.epochs for stage in recipe.stages.values())):
         return None
     read: Counter[str] = Counter()
     for stage in recipe.stages.values():
