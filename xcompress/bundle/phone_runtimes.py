@@ -13,7 +13,9 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.bundle.integrity import state_of
 from xcompress.bundle.manifest import OUTPUT
+from xcompress.errors import InputError
 from xcompress.metrics import Vectors
 
 LEAST_TOKENS = 2
@@ -107,14 +109,25 @@ class LiteRtSession(PhoneSession):
     runtime = "litert"
 
     def __init__(self, file: Path, threads: int) -> None:
-        self._file = file
-        self._for_one = _OpenTflite(file, threads)
+        self._file, self._threads, self._state = file, threads, state_of(file.parent)
+        self._open()
         self._dimension = self._for_one.encode(np.zeros((2, 1), dtype=np.int64)).shape[1]
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def _open(self) -> None:
+        self._process = os.getpid()
+        self._for_one = _OpenTflite(self._file, self._threads)
+        self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
         self._of_thread = threading.local()
 
     def _encode(self, texts: Sequence[Text]) -> Sequence[Vectors]:
-        if self._pool is None or len(texts) == 1:
+        if self._pool is None:
+            return [self._for_one.encode(text) for text in texts]
+        is_changed = state_of(self._file.parent) != self._state
+        if os.getpid() != self._process:  # the threads have stayed in the process from which this one was forked
+            if is_changed:
+                raise InputError(f"{self._file}: was changed since it was opened; open the encoder again")
+            self._open()
+        if is_changed or len(texts) == 1:
             return [self._for_one.encode(text) for text in texts]
         return list(self._pool.map(self._encode_in_thread, texts))
 

@@ -1,0 +1,58 @@
+"""LiteRT's sessions with a stub in place of the runtime, which is not installed everywhere."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xcompress.bundle import phone_runtimes
+from xcompress.bundle.phone_runtimes import LiteRtSession, Text
+from xcompress.errors import InputError
+
+FEEDS = {"input_ids": np.array([[5, 6], [7, 8]]), "attention_mask": np.ones((2, 2), np.int64)}
+
+
+class Stub:
+    """Gives each text the number that its file held when it was opened."""
+
+    def __init__(self, file: Path, threads: int) -> None:
+        self.number = float(file.read_text())
+
+    def encode(self, text: Text) -> np.ndarray:
+        return np.full((1, 3), self.number, np.float32)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiteRtSession:
+    """A session of two threads, of which none has opened the file yet."""
+    monkeypatch.setattr(phone_runtimes, "_OpenTflite", Stub)
+    (tmp_path / "model.tflite").write_text("1")
+    return LiteRtSession(tmp_path / "model.tflite", 2)
+
+
+def in_a_fork(session: LiteRtSession) -> int:
+    """Encode in a process that is forked; return 0 if the vectors are right, 2 after an InputError."""
+    if process := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    try:
+        signal.alarm(10)
+        os._exit(int(session.run([], FEEDS)[0].tolist() != [[1.0] * 3] * 2))
+    except InputError:
+        os._exit(2)
+    finally:
+        os._exit(3)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+def test_a_session_encodes_in_a_forked_process(session: LiteRtSession, tmp_path: Path) -> None:
+    session.run([], FEEDS)
+    assert in_a_fork(session) == 0
+    (tmp_path / "model.tflite").write_text("22")
+    assert in_a_fork(session) == 2
+
+
+def test_a_file_that_was_changed_since_is_not_opened_again(session: LiteRtSession, tmp_path: Path) -> None:
+    (tmp_path / "model.tflite").write_text("22")
+    assert session.run([], FEEDS)[0].tolist() == [[1.0] * 3] * 2
