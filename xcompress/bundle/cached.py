@@ -4,14 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from xcompress.errors import XCompressError
-from xcompress.files import cache_folder, sha256_of, whole_folder
+from xcompress.files import cache_folder, scratch_folder, sha256_of, whole_folder
 
 _HASHES = "sha256"
 """A file with the hashes of the others."""
+_PATIENCE = 60
+"""Seconds to wait for another process that makes the same folder."""
 
 
 def cached_folder(kind: str, name: str, make: Callable[[Path], None]) -> Path | None:
-    """Return a folder of the cache; make it if it is missing or damaged.
+    """Return a folder of the cache; make it if it is missing or damaged, or wait for another process that does.
 
     :param kind: the folder around it.
     :param name: says all that its content depends on.
@@ -21,10 +23,11 @@ def cached_folder(kind: str, name: str, make: Callable[[Path], None]) -> Path | 
     try:
         folder = cache_folder() / kind / name
         if not _is_whole(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with whole_folder(folder) as place:
-                make(place)
-                (place / _HASHES).write_text(_hashes(place), encoding="utf-8")
+            with scratch_folder(folder.with_name(f"{name}.made"), _PATIENCE):
+                if not _is_whole(folder):  # else another process has made it meanwhile
+                    with whole_folder(folder) as place:
+                        make(place)
+                        (place / _HASHES).write_text(_hashes(place), encoding="utf-8")
     except (ImportError, OSError, XCompressError):  # ImportError: without platformdirs there is no cache
         return None
     return folder
