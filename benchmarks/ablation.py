@@ -268,7 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
-    parser.add_argument("--only", nargs="*", help="names of variants")
+    names = [variant.name for variant in variants(SEEDS[0])]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     options = parser.parse_args(arguments)
     check_data(options.data, ("parallel", "stsb-multi-mt"))

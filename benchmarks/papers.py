@@ -36,6 +36,7 @@ from xcompress.corpus.graded import read_folder
 from xcompress.corpus.lines import table_rows
 from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
+from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student, encode
 from xcompress.python_process import python_command
@@ -365,10 +366,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure_layers(options.data, options.runs, options.layers)
         return
     check_data(options.data, (name for part in options.part for name in FOLDERS[part]))
-    for part in options.part:
-        for variant in PARTS[part](options.data) if part != "cost" else ():
-            if not options.only or variant.name in options.only:
-                run(variant, options.data, options.runs)
+    variants = {
+        variant.name: variant for part in options.part if part != "cost" for variant in PARTS[part](options.data)
+    }
+    if unknown := [name for name in options.only or () if name not in variants]:
+        raise InputError(f"--only {unknown[0]}: no variant of {', '.join(options.part)}; name one as moving-small-s1")
+    for name, variant in variants.items():
+        if not options.only or name in options.only:
+            run(variant, options.data, options.runs)
     if "cost" in options.part:
         measure_cost(options.data, options.runs)
 

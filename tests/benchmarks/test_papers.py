@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
+from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
 
 TEXT = (ROOT / "benchmarks" / "papers.md").read_text(encoding="utf-8")
@@ -96,3 +97,22 @@ def test_every_claim_names_variants_that_are_trained(monkeypatch: pytest.MonkeyP
         *report.BY_LANGUAGE,
     }
     assert {name for _, *pair, _, _ in report.DUAL_CLAIMS for name in pair} <= set(report.DUAL_NAMES)
+
+
+def test_an_encoder_with_a_head_has_another_name_than_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    papers, ablation = import_module("papers_report"), import_module("ablation_report")
+    with_head = {papers.DUAL_NAMES["start"], ablation.STARTS_LABELS["start"]}
+    assert all("head fitted to" in name for name in with_head)
+    assert not with_head & {papers.MOVING_NAMES["start"], papers.SHIPPED["start"]}
+    pages = TEXT + (ROOT / "benchmarks" / "ablation.md").read_text(encoding="utf-8")
+    assert all(f"| {name} |" in pages for name in (*with_head, papers.MOVING_NAMES["start"]))
+
+
+def test_a_variant_that_no_part_has_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    papers = import_module("papers")
+    for name in papers.FOLDERS["shipped"]:
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(InputError, match="--only nosuch: no variant of shipped"):
+        papers.main([str(tmp_path), "--part", "shipped", "--only", "nosuch"])

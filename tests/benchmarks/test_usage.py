@@ -43,6 +43,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     ("command", "problem"),
     [
         ("ablation nowhere", "nowhere/parallel: no such folder"),
+        ("ablation nowhere --only nosuch", "argument --only: invalid choice: 'nosuch'"),
         ("ablation_report --runs nowhere", "nowhere/starts.json: no such file"),
         ("clients a b c", "a: no such file; name the Python"),
         ("export_memory nowhere.onnx", "nowhere.onnx: no such file"),
