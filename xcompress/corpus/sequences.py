@@ -10,14 +10,13 @@ from typing import TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.corpus.columns import ColumnFile, part_bits, partition
+from xcompress.corpus.columns import ColumnFile, Rows, part_bits, partition
 from xcompress.files import explain_write_error, scratch_folder
 
 AT_ONCE = 1 << 18
 """Texts that `DistinctTexts.blocks` has in memory at a time, about."""
 
 Item = TypeVar("Item")
-Rows = NDArray[np.int64]
 
 
 class LazySequence(Sequence[Item]):

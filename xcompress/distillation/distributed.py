@@ -64,10 +64,7 @@ def is_main() -> bool:
 @cache
 def hosts() -> list[int]:
     """Return the number of the first process of each host. All processes must call it."""
-    if world_size() == 1:
-        return [0]
-    is_first = [False] * world_size()
-    torch.distributed.all_gather_object(is_first, bool(workers().is_local_main_process))
+    is_first = all_gather_object(bool(workers().is_local_main_process))
     return [process for process, first in enumerate(is_first) if first]
 
 

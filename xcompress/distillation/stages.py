@@ -32,6 +32,7 @@ from xcompress.distillation.initialization import (
     without_head,
 )
 from xcompress.distillation.losses.stage import (
+    Loss,
     SentenceVectors,
     TokenVectors,
     after_step,
@@ -41,7 +42,7 @@ from xcompress.distillation.losses.stage import (
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.stage_inputs import StageModels, StagePairs, StageSettings, StageText, stage_pairs
 from xcompress.distillation.teachers.vectors import student_encoder
-from xcompress.distillation.trainer import Job, Loss, Scoring, train
+from xcompress.distillation.trainer import Job, Scoring, train
 from xcompress.distillation.training_data import TrainingData
 from xcompress.modeling.four_bits import keep_rounded, round_weights
 from xcompress.modeling.student import Student, encode, set_dropout, shallower

@@ -18,7 +18,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from xcompress.console import bar, say
 from xcompress.distillation import distributed
-from xcompress.distillation.data.batches import SeededRandomSampler
+from xcompress.distillation.data.batches import Batch, SeededRandomSampler
 from xcompress.distillation.file_records import (
     FileRecords,
     check_files,
@@ -28,6 +28,7 @@ from xcompress.distillation.file_records import (
     to_json,
 )
 from xcompress.distillation.hardware import COMPILER, loader_processes
+from xcompress.distillation.losses.stage import AfterStep, Loss
 from xcompress.distillation.optim.lars import Lars
 from xcompress.distillation.transformers_trainer import ProgressBar, training_arguments
 from xcompress.errors import InputError
@@ -41,12 +42,6 @@ LOG_ENTRIES = 40
 """Entries of the loss log of a stage."""
 SCHEDULERS = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
 """The names that transformers has for the schedules of a recipe; all begin with the warm-up."""
-
-Batch = Mapping[str, Tensor]
-Loss = Callable[[nn.Module, Mapping[str, Batch]], Tensor]
-"""Maps a model and the batches of a step, by kind of pairs, to a scalar."""
-AfterStep = Callable[[int, int], None]
-"""Called after each optimizer step with the number of steps done and the steps of the stage."""
 
 
 class Batches(Protocol):

@@ -38,6 +38,7 @@ FIT_PAIRS = 5000
 HELD_OUT, FIT, SCORED = "held-out pairs", "fit pairs", "scored text"
 """Names of texts beside those of the stages, which are of the type `StageSide`."""
 Texts = Mapping[TextName, Sequence[str]]
+"""Lists of texts by name."""
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,9 @@ def test_no_gradient_reaches_the_teacher() -> None:
     student = make_student()
     teacher = MovingTeacher(student)
     assert not any(weight.requires_grad for weight in teacher.parameters())
-    goals = teacher(IDS, MASK)
-    assert not goals.requires_grad
-    moving_loss(goals, student(OTHER_IDS, MASK)[1]).backward()
+    labels = teacher(IDS, MASK)
+    assert not labels.requires_grad
+    moving_loss(labels, student(OTHER_IDS, MASK)[1]).backward()
     assert all(weight.grad is None for weight in teacher.parameters())
     assert student.embeddings.word.weight.grad is not None
 

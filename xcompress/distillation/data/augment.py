@@ -43,12 +43,12 @@ GRADING_CHUNK = 512
 _WITH_OUTPUT_LAYER = ("ForSequenceClassification", "ForCausalLM")
 """Endings of the names of architectures that have the layer from which a cross-encoder reads its grade."""
 
-Texts = tuple[str, str]
+TextPair = tuple[str, str]
 
 
 def neighbour_pairs(
-    sentences: Sequence[str], vectors: Vectors, known: Iterable[Texts], neighbours: int = NEIGHBOURS
-) -> list[Texts]:
+    sentences: Sequence[str], vectors: Vectors, known: Iterable[TextPair], neighbours: int = NEIGHBOURS
+) -> list[TextPair]:
     """Pair each sentence with its nearest ones by cosine, without known pairs.
 
     :param sentences: N distinct sentences.
@@ -125,7 +125,7 @@ def cross_encoder(
     return model.eval()
 
 
-def grade(model: CrossEncoder, pairs: Sequence[Texts]) -> list[GradedPair]:
+def grade(model: CrossEncoder, pairs: Sequence[TextPair]) -> list[GradedPair]:
     """Grade pairs with a cross-encoder, behind a progress bar.
 
     :returns: the pairs in their order, with scores from 0 to 1.

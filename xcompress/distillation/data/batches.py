@@ -23,6 +23,9 @@ from xcompress.recipe import WordTask
 PAIRS_YIELDED_TOGETHER = 1 << 16
 BATCHES_PER_RELEASE = 500
 
+Batch = Mapping[str, Tensor]
+"""What a training step reads of one kind of pairs, by name."""
+
 
 def draw(languages: Sequence[Rows], count: int, seed: int) -> Rows:
     """Draw `count` pairs from the languages in turn, so that all languages are drawn equally often.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.console import say
+from xcompress.corpus.columns import Rows
 from xcompress.corpus.graded import PIVOT
 from xcompress.corpus.labelled import GradedPair, read_aligned_graded, read_entailment, read_graded
 from xcompress.corpus.normalise import one_sign
@@ -39,7 +40,7 @@ class LabelledPairs:
     pairs: Sequence[Pair]
     values: NDArray[np.float32] | NDArray[np.int64]
 
-    def labels(self, rows: NDArray[np.int64]) -> dict[str, ScalarLabels]:
+    def labels(self, rows: Rows) -> dict[str, ScalarLabels]:
         """Return the labels of some pairs by name: `relations` or `scores`."""
         name = "relations" if self.values.dtype == np.int64 else "scores"
         return {name: ScalarLabels(self.values[rows])}

@@ -99,6 +99,7 @@ class StageSide(NamedTuple):
 
 
 TextName = str | StageSide
+"""Name of the text of a stage, or of other text, such as the held-out pairs."""
 
 
 @dataclass(frozen=True)

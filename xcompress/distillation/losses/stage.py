@@ -10,18 +10,21 @@ from torch import Tensor, nn
 
 from xcompress.corpus.labelled import RELATIONS
 from xcompress.distillation.collapse import Collapse
-from xcompress.distillation.data.batches import WordLabels
+from xcompress.distillation.data.batches import Batch, WordLabels
 from xcompress.distillation.data.masking import MaskingConfig
 from xcompress.distillation.distributed import all_gather, all_reduce_sum, world_size
 from xcompress.distillation.losses import calibrated, dual, multi_stage
 from xcompress.distillation.losses.correlation import correlation_loss
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
-from xcompress.distillation.trainer import AfterStep, Batch, Loss
 from xcompress.errors import InputError
 from xcompress.modeling.student import Embeddings, Student, StudentConfig
 from xcompress.recipe import GROUP, ON_WORDS, ObjectiveName, Stage, kind_of
 from xcompress.tokenizer_file import MASK_TOKENS
 
+Loss = Callable[[nn.Module, Mapping[str, Batch]], Tensor]
+"""Maps a model and the batches of a step, by kind of pairs, to a scalar."""
+AfterStep = Callable[[int, int], None]
+"""Called after each optimizer step with the number of steps done and the steps of the stage."""
 GATHERED = (
     "teacher_sources",
     "teacher_targets",

@@ -23,12 +23,12 @@ from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import Mapped, in_batches, student_encoder
 from xcompress.errors import InputError, on_one_line
-from xcompress.files import hash_of, read_mapping, sha256_of
+from xcompress.files import hash_of, sha256_of
 from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import import_encoder, is_student
 from xcompress.modeling.st_folder import pooling_of
-from xcompress.modeling.student import MODEL_TYPE, Student, StudentConfig
+from xcompress.modeling.student import Student, StudentConfig
 from xcompress.recipe import EncoderSection, EnsembleMember
 from xcompress.recipe.encoders import CONFIG_KEYS
 from xcompress.sources import check, fingerprint, resolve
@@ -147,7 +147,7 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
         max_tokens=max_tokens,
         trust_remote_code=section.trust_remote_code,
     )
-    config, is_foreign = student.config, _model_type(path) != MODEL_TYPE
+    config, is_foreign = student.config, not is_student(path)
     if section.prefix and not is_foreign:
         student.config = config = replace(config, prefix=section.prefix)
     # a student may have a linear head, as trained students have one
@@ -211,7 +211,7 @@ def _open_model(section: EncoderSection, key: str) -> Encode:
     path = locate(section, key)
     if path.is_dir():
         check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
-    of_student = _model_type(path) == MODEL_TYPE
+    of_student = is_student(path)
     if path.is_file() or section.tokenizer or of_student:
         student, tokenizer = import_layers(section, path, key)
         if not of_student and isinstance(section, EnsembleMember):
@@ -297,11 +297,6 @@ def _absent_weights() -> Iterator[list[str]]:
         yield absent
     finally:
         PreTrainedModel.from_pretrained = original  # type: ignore[method-assign]
-
-
-def _model_type(path: Path) -> str | None:
-    config = path / "config.json"
-    return read_mapping(config).get("model_type") if config.is_file() else None
 
 
 def _check_pooling(section: EncoderSection, path: Path, key: str) -> None:
