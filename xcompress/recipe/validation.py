@@ -1,14 +1,18 @@
 """Check the references and sizes of a loaded recipe. Nothing is fetched."""
 
+import re
 from collections.abc import Iterator
 
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.errors import InputError
 from xcompress.files import as_path
-from xcompress.recipe.parameters import count_parameters
+from xcompress.recipe.encoders import EncoderSection
+from xcompress.recipe.parameters import count_parameters, shape_of
 from xcompress.recipe.schema import Recipe
 from xcompress.sources import looks_like_path, parse_wheel, parts_of
 from xcompress.sources.python_code import PYTHON, PYTHON_REFERENCE
+
+_CSV = re.compile(r"\.csv(\.gz|\.xz)?$", re.I)
 
 
 def file_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -45,24 +49,47 @@ def problems(recipe: Recipe) -> list[str]:
     """Return what is wrong with a recipe, each problem in one line that names the key."""
     lines = []
     for key, encoder in recipe.encoders.items():
-        source = encoder.source
-        if source.startswith(PYTHON):
-            if not PYTHON_REFERENCE.fullmatch(source):
-                lines.append(f"{key}.source: {source}: not of the form {PYTHON}package.module:name")
-        elif source.startswith(RELEASED):
-            try:
-                released_folder(source.removeprefix(RELEASED))
-            except InputError as error:
-                lines.append(f"{key}.source: {error}")
-        elif source.startswith("wheel:") or looks_like_path(source):  # else a hub id, or a folder of that name
-            lines += [f"{key}.source: {problem}" for problem in _reference_problems(source)]
+        lines += [f"{key}.source: {problem}" for problem in _source_problems(encoder.source)]
+        lines += [f"{key}.{problem}" for problem in _folder_problems(encoder)]
     for key, reference in file_references(recipe):
         lines += [f"{key}: {problem}" for problem in _reference_problems(reference)]
+    for row, tsv in enumerate(recipe.corpus.tsv):
+        if _CSV.search(tsv.source):
+            lines.append(
+                f"corpus.tsv.{row}.source: {tsv.source}: is a .csv file; parallel text is english<TAB>translation, "
+                "without header and quotes: write it so, as .tsv"
+            )
     try:
         count_parameters(recipe)
     except InputError as error:
         lines.append(str(error))
     return lines
+
+
+def _source_problems(source: str) -> Iterator[str]:
+    if source.startswith(PYTHON):
+        if not PYTHON_REFERENCE.fullmatch(source):
+            yield f"{source}: not of the form {PYTHON}package.module:name"
+    elif source.startswith(RELEASED):
+        try:
+            released_folder(source.removeprefix(RELEASED))
+        except InputError as error:
+            yield str(error)
+    elif source.startswith("wheel:") or looks_like_path(source):  # else a hub id, or a folder of that name
+        yield from _reference_problems(source)
+
+
+def _folder_problems(encoder: EncoderSection) -> Iterator[str]:
+    """Compare `sha256` and `shape` with a local folder, as far as that takes no reading of weights."""
+    folder = as_path(encoder.source)
+    if not folder.is_dir():
+        return
+    if isinstance(encoder.sha256, str):
+        yield f"sha256: {encoder.source} is a folder; give the digests of files inside it by name, or leave sha256 out"
+    found = shape_of(encoder.model_copy(update={"shape": None})) if encoder.shape else None
+    for name, size in found or ():
+        if size != (stated := getattr(encoder.shape, name)):
+            yield f"shape.{name}: is {stated}, but {encoder.source} has {size}; correct one of them, or leave shape out"
 
 
 def _reference_problems(reference: str) -> Iterator[str]:

@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+
+from xcompress.files import write_json
+from xcompress.recipe import Recipe, load_recipe
+from xcompress.recipe.encoders import CONFIG_KEYS
+from xcompress.recipe.validation import problems
+
+SIZES = {"vocabulary": 9, "hidden": 4, "layers": 3, "heads": 2, "intermediate": 8, "positions": 512, "types": 2}
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Path:
+    write_json(tmp_path / "config.json", {CONFIG_KEYS[name]: size for name, size in SIZES.items()})
+    return tmp_path
+
+
+def recipe_with(*overrides: str) -> Recipe:
+    return load_recipe("minilm_ru3", overrides)
+
+
+def test_a_shape_is_compared_with_a_local_folder(encoder: Path) -> None:
+    source, rest = f"assistant.source={encoder}", ["student.bottleneck=null", "student.coda=[]"]
+    assert problems(recipe_with(source, *rest, f"assistant.shape={SIZES}")) == []
+    (line,) = problems(recipe_with(source, *rest, f"assistant.shape={SIZES | {'vocabulary': 5}}"))
+    assert line.startswith(f"assistant.shape.vocabulary: is 5, but {encoder} has 9; correct one of them")
+
+
+def test_one_digest_for_a_local_folder_is_refused(encoder: Path) -> None:
+    (line,) = problems(recipe_with(f"teacher.source={encoder}", "teacher.sha256=abc"))
+    assert line.startswith(f"teacher.sha256: {encoder} is a folder; give the digests of files inside it by name")
+
+
+@pytest.mark.parametrize("name", ["pairs.csv", "pairs.CSV.gz", "pairs.csv.xz"])
+def test_parallel_text_in_csv_is_refused(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.touch()
+    (line,) = problems(recipe_with(f"corpus.tsv=[{{source: {file}, language: de}}]"))
+    assert line.startswith(f"corpus.tsv.0.source: {file}: is a .csv file; parallel text is english<TAB>translation")
+
+
+def test_a_tab_separated_file_is_not_taken_for_csv(tmp_path: Path) -> None:
+    file = tmp_path / "my.csv.tsv"
+    file.touch()
+    assert problems(recipe_with(f"corpus.tsv=[{{source: {file}, language: de}}]")) == []
