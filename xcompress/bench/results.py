@@ -117,7 +117,7 @@ class Throughput:
     spread: Share
     """Interquartile range over median."""
     tokenizer: float | None
-    """The tokenizer's share of the time; the tokenizer is timed separately."""
+    """The tokenizer's share of the time, from the least time of each; the tokenizer is timed separately."""
     speedup: Share | None
     single: Seconds | None = None
     """Seconds from one sentence to its vector, tokenizer included: the median."""

@@ -405,7 +405,9 @@ def _summarize_passes(
     :param replies: the worker's replies, without that of the warm-up.
     """
     seconds = [value for calls in rounds for value in calls]
-    shares = [reply["tokenizer"] / reply["seconds"] for reply in replies if reply["tokenizer"] and reply["seconds"]]
+    # The tokenizer is timed after the whole: the least times are those that other programs have slowed least.
+    whole = min(reply["seconds"] for reply in replies)
+    tokenizer = min((reply["tokenizer"] for reply in replies if reply["tokenizer"]), default=None)
     single = [value for reply in replies for value in reply.get("single", ())]
     return Throughput(
         threads=threads,
@@ -413,7 +415,7 @@ def _summarize_passes(
         tokens=replies[-1]["tokens"],
         per_second=sentences / float(np.median(seconds)),
         spread=spread(seconds),
-        tokenizer=float(np.median(shares)) if shares else None,
+        tokenizer=min(1.0, tokenizer / whole) if tokenizer and whole else None,
         speedup=None if reference is None else speedup(rounds, reference),
         single=float(np.median(single)) if single else None,
     )
