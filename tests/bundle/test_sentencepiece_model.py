@@ -11,7 +11,13 @@ from tokenizers import Tokenizer
 
 from tests.helpers.student import make_tokenizer
 from xcompress.bundle.released import released_folder, released_names
-from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, count_equal, is_exact, write_sentencepiece
+from xcompress.bundle.sentencepiece_model import (
+    SentencePieceTokenizer,
+    beyond_sentencepiece,
+    count_equal,
+    is_exact,
+    write_sentencepiece,
+)
 from xcompress.corpus.graded import DATA
 
 
@@ -36,6 +42,22 @@ def test_sentencepiece_gives_the_ids_of_the_released_models(name: str, tmp_path:
 def test_other_vocabularies_are_left_alone(tmp_path: Path) -> None:
     assert not write_sentencepiece(make_tokenizer(), tmp_path / "tokenizer.model")
     assert not (tmp_path / "tokenizer.model").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "problem"),
+    [
+        ("normalizer", {"type": "NFKC"}, "the normalizer NFKC"),
+        ("pre_tokenizer", None, "the pre-tokenizer null"),
+        ("pre_tokenizer", {"type": "BertPreTokenizer"}, "the pre-tokenizer BertPreTokenizer"),
+        ("post_processor", None, "other special tokens than one before and one after a text"),
+    ],
+)
+def test_what_a_sentencepiece_model_cannot_hold_is_named(part: str, value: object, problem: str) -> None:
+    description = json.loads((released_folder("tiny") / "tokenizer.json").read_text(encoding="utf-8"))
+    assert beyond_sentencepiece(Tokenizer.from_str(json.dumps(description))) is None
+    assert beyond_sentencepiece(Tokenizer.from_str(json.dumps(description | {part: value}))) == problem
+    assert beyond_sentencepiece(make_tokenizer()) == "a vocabulary of WordLevel"
 
 
 @pytest.fixture(scope="module", params=["one space", "whitespace split"])

@@ -101,21 +101,40 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
     return largest < 2**24 and all((score * SCORE_STEPS).is_integer() for score in scores)
 
 
+def beyond_sentencepiece(tokenizer: "Tokenizer") -> str | None:
+    """Return what `write_sentencepiece` cannot write, in a few words; None where it can write the tokenizer.
+
+    A SentencePiece model holds a Unigram vocabulary with Metaspace and without bytes, whose text is normalised by a
+    table alone, and which puts one token before and one after a text.
+    """
+    description = json.loads(tokenizer.to_str())
+    model = description["model"]
+    normalizers = [step["type"] for step in _steps(description["normalizer"], "normalizers")]
+    splitters = [step["type"] for step in _steps(description["pre_tokenizer"], "pretokenizers")]
+    others = [kind for kind in normalizers if kind not in ("Precompiled", "Replace", "Strip")]
+    tokenizer.no_padding()
+    problems = {
+        f"a vocabulary of {model['type']}": model["type"] != "Unigram",
+        "byte fallback": bool(model.get("byte_fallback")),
+        "a vocabulary without an unknown token": model.get("unk_id") is None,
+        f"the normalizer {', '.join(others)}": bool(others),
+        f"the pre-tokenizer {', '.join(splitters) or 'null'}": splitters[-1:] != ["Metaspace"],
+        "other special tokens than one before and one after a text": len(tokenizer.encode("").ids) != 2,
+    }
+    return next((problem for problem, is_there in problems.items() if is_there), None)
+
+
 def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> bool:
     """Write the vocabulary with the same ids, special tokens included, if SentencePiece can hold it.
 
-    :returns: False, with nothing written, unless the tokenizer is Unigram with Metaspace and without bytes, and its
-        text is normalised by a table alone.
+    :returns: False, with nothing written, for a tokenizer that is `beyond_sentencepiece`.
     """
+    if beyond_sentencepiece(tokenizer):
+        return False
     description = json.loads(tokenizer.to_str())
     tokenizer.no_padding()
     model, around = description["model"], tokenizer.encode("").ids
     normalizers = _steps(description["normalizer"], "normalizers")
-    splitters = [step["type"] for step in _steps(description["pre_tokenizer"], "pretokenizers")]
-    known = {step["type"] for step in normalizers} <= {"Precompiled", "Replace", "Strip"}
-    is_unigram = model["type"] == "Unigram" and not model.get("byte_fallback") and model.get("unk_id") is not None
-    if not (is_unigram and known and splitters[-1:] == ["Metaspace"] and len(around) == 2):
-        return False
 
     from sentencepiece import sentencepiece_model_pb2
 

@@ -12,7 +12,7 @@ from xcompress import console
 from xcompress.bundle.engines import OpenVinoSession, Session
 from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT, GRAPHS
 from xcompress.bundle.phone_runtimes import open_phone_session
-from xcompress.bundle.sentencepiece_model import count_equal, write_sentencepiece
+from xcompress.bundle.sentencepiece_model import beyond_sentencepiece, count_equal, write_sentencepiece
 from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, Cost, GraphEncoder, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
@@ -195,9 +195,10 @@ def write_phone_tokenizer(
         tokenizer.
     """
     file = model.with_name("tokenizer.model")
-    if not write_sentencepiece(prepared.tokenizer, file):
-        console.say("tokenizer: only tokenizer.json, as SentencePiece cannot hold it")
+    if problem := beyond_sentencepiece(prepared.tokenizer):
+        console.say(f"tokenizer: only tokenizer.json, as a SentencePiece model cannot hold {problem}")
         return None
+    write_sentencepiece(prepared.tokenizer, file)
     config, sentences = prepared.student.config, list(chain.from_iterable(text.values()))
     expected = token_ids(prepared.tokenizer, sentences, config)
     equal = count_equal(file, [config.prefix + sentence for sentence in sentences], expected)
