@@ -85,6 +85,11 @@ def as_value_error() -> Iterator[None]:
         raise ValueError(first_line(error)) from error
 
 
+def clean(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def encode_batch(
     tokenizer: "Tokenizer", texts: Sequence[str], name: object = "tokenizer", *, add_special_tokens: bool = True
 ) -> "list[Encoding]":

@@ -159,6 +159,11 @@ def test_prefix_and_truncation_are_the_models_own() -> None:
     assert tokenizer.id_to_token(ids[1]) == "query:"
 
 
+def test_half_a_surrogate_pair_is_a_question_mark() -> None:
+    vectors = encode(make_student(), make_tokenizer(), ["rain \ud800", "rain ?"])
+    np.testing.assert_array_equal(vectors[0], vectors[1])
+
+
 def test_save_and_load_give_the_same_model(tmp_path: Path) -> None:
     student, tokenizer = make_student(), make_tokenizer()
     student.save(tmp_path, tokenizer)

@@ -12,7 +12,7 @@ from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError, first_line
-from xcompress.tokenizer_file import LONGEST_TEXT, encode_batch, ids_around, parse_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, ids_around, parse_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -158,11 +158,6 @@ def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[
         batch.append(row)
     if batch:
         yield batch
-
-
-def clean(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _head(text: str, width: int) -> str:

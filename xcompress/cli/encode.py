@@ -19,7 +19,7 @@ from xcompress.bundle.released import find_bundle, released_names
 from xcompress.cli.options import AsJson, whole_number
 from xcompress.errors import InputError, short_repr
 from xcompress.printable import one_line
-from xcompress.tokenizer_file import LONGEST_TEXT
+from xcompress.tokenizer_file import LONGEST_TEXT, clean
 
 if TYPE_CHECKING:
     from xcompress.bundle.encoder import Encoder, Precision
@@ -304,8 +304,6 @@ def _decode_lines(name: str, lines: Iterable[bytes]) -> Iterator[Line]:
 
 def _to_json(value: object) -> str:
     """Return one line of JSON; lone surrogates become question marks, as in the encoder."""
-    from xcompress.bundle.tokenizer import clean
-
     return clean(as_json.dumps(value, ensure_ascii=False))
 
 

@@ -24,7 +24,7 @@ from xcompress.files import path_inside, read_mapping
 from xcompress.modeling.attention import BatchPart, RelativeBias, attend, parts_by_length
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
 from xcompress.modeling.packing import Packing
-from xcompress.tokenizer_file import LONGEST_TEXT, encode_batch, prefix_problem, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, prefix_problem, read_tokenizer
 
 MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
@@ -404,11 +404,11 @@ def mean_pooling(tokens: Tensor, attention_mask: Tensor) -> Tensor:
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str], config: StudentConfig) -> list[list[int]]:
     """Tokenize texts with the model's prefix and special tokens, truncated to `config.max_tokens`.
 
-    Of each text only the first `LONGEST_TEXT` characters are read.
+    Of each text only the first `LONGEST_TEXT` characters are read. Lone surrogates count as `?`.
     """
     tokenizer.no_padding()
     tokenizer.enable_truncation(config.max_tokens)
-    encodings = encode_batch(tokenizer, [config.prefix + text[:LONGEST_TEXT] for text in texts])
+    encodings = encode_batch(tokenizer, [config.prefix + clean(text[:LONGEST_TEXT]) for text in texts])
     return [encoding.ids or [config.pad_token_id] for encoding in encodings]
 
 
