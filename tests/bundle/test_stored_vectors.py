@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bundle import stored_vectors
-from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.encoder import Encoder, VectorPrecision
 from xcompress.bundle.stored_vectors import encode_to_file, read_vectors, similarity_in_blocks
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
@@ -190,6 +190,45 @@ def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: E
             read_vectors(output, encoder, TEXTS)
     with pytest.raises(InputError, match="is a folder; give the name of a file"):
         encode_to_file(encoder, TEXTS, tmp_path)
+
+
+def write_nothing_beside(output: Path) -> Callable[[Path, object], None]:
+    """Stand in for `write_json` in a process that is killed after it has written the vectors."""
+
+    def write(file: Path, facts: object) -> None:
+        if file.parent == output.parent:
+            raise KeyboardInterrupt
+        write_json(file, facts)
+
+    return write
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])
+@pytest.mark.parametrize("block", [4, 16])
+def test_vectors_beside_the_facts_of_others_are_refused(
+    precision: VectorPrecision, block: int, tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_vectors, "BLOCK", block)
+    output, other, says = tmp_path / "v.npy", tmp_path / "other.npy", r"v\.npy: holds other vectors than those that v"
+    encode_to_file(encoder, TEXTS, output, precision)
+    encode_to_file(encoder, [*TEXTS[:-1], "rain"], other, precision)
+    other.replace(output)
+    with pytest.raises(InputError, match=says):
+        read_vectors(output, encoder, TEXTS)
+    encode_to_file(encoder, TEXTS, output, precision)
+    assert len(read_vectors(output, encoder, TEXTS)) == 15
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(stored_vectors, "write_json", write_nothing_beside(output))
+        encode_to_file(encoder, TEXTS[::-1], output, precision)
+    with pytest.raises(InputError, match=says):
+        read_vectors(output, encoder, TEXTS)
+
+
+def test_facts_of_a_version_that_did_not_hash_the_vectors_are_read(tmp_path: Path, encoder: Encoder) -> None:
+    encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    facts = read_json(tmp_path / "v.npy.json")
+    write_json(tmp_path / "v.npy.json", {key: facts[key] for key in facts if key != "vectors"})
+    assert len(read_vectors(tmp_path / "v.npy", encoder, TEXTS)) == 15
 
 
 @pytest.mark.parametrize(("dtype", "value"), [(np.float32, np.nan), (np.float16, np.inf), (np.float64, -np.inf)])

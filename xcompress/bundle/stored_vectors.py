@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from math import gcd
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +23,8 @@ _TEXTS_PER_STEP = 1024
 """Texts encoded per step of the progress bar."""
 _NAME = "name"
 """In the facts beside a file: what --model was given. For messages alone, as a folder may be moved or overwritten."""
+_SUMS = "vectors"
+"""There, too: what ties the facts to the file, see `_hash_sums`. Earlier versions did not write it."""
 FLOATS = ("float16", "float32", "float64")
 _LONGEST_HEADER = 10_000
 """Bytes of an .npy's header, as in NumPy, which reads all of it before it checks."""
@@ -61,7 +64,7 @@ def encode_to_file(
             vectors = encode_with_progress(encoder, texts, precision, long)
             with temporary.open("wb") as stream:
                 np.save(stream, vectors)
-        write_json(_facts_file(output), facts)
+        write_json(_facts_file(output), facts | {_SUMS: _hash_sums(vectors)})
         return vectors
 
     parts = output.with_name(f"{output.name}.partial")
@@ -90,6 +93,7 @@ def encode_to_file(
         for start, file in zip(starts, files, strict=True):
             joined[start : start + BLOCK] = np.load(file)
         joined.flush()
+        facts[_SUMS] = _hash_sums(joined)
         del first, joined  # Windows renames and removes no file that is mapped
         sync(temporary)
     write_json(_facts_file(output), facts)
@@ -102,7 +106,8 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     """Read the vectors that `encode_to_file` wrote of these texts with this encoder.
 
     :returns: mapped into memory.
-    :raises InputError: when the file is no such array, or is of other texts or another encoder.
+    :raises InputError: when the file is no such array, is of other texts or another encoder, or is not the one that the
+        facts beside it are about.
     """
     vectors = open_npy(file, (*FLOATS, "int8", "uint8"), str(file), "give a file that embed --output wrote")
     if len(vectors) != len(texts):
@@ -119,6 +124,11 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     if vectors.shape[1] != width:
         raise InputError(
             f"{file}: vectors of {vectors.shape[1]} numbers, not {width}, so of another encoder; write it again with "
+            "embed --output"
+        )
+    if _SUMS in facts and facts[_SUMS] != _hash_sums(vectors):
+        raise InputError(
+            f"{file}: holds other vectors than those that {_facts_file(file).name} describes; write it again with "
             "embed --output"
         )
     return vectors
@@ -177,6 +187,20 @@ def _describe(encoder: Encoder, texts: Sequence[str]) -> dict[str, object]:
         "texts": len(texts),
         "text": digest.hexdigest()[:16],
     }
+
+
+def _hash_sums(vectors: AnyVectors) -> str:
+    """Return a hash of the sums of all rows, whose bytes are added up as whole numbers, and of what the rows are.
+
+    It tells vectors of other texts or models apart, at the speed of the disk: SHA-256 of all bytes would take longer
+    than the search.
+    """
+    digest = sha256(f"{vectors.dtype.str} {vectors.shape}".encode())
+    number = np.dtype(f"<u{gcd(vectors.shape[1] * vectors.dtype.itemsize, 8)}")
+    for start in range(0, len(vectors), BLOCK):
+        rows = np.ascontiguousarray(vectors[start : start + BLOCK])
+        digest.update(rows.view(number).sum(axis=1, dtype="<u8"))
+    return digest.hexdigest()[:16]
 
 
 def _difference(facts: Mapping[str, Any], wanted: Mapping[str, object]) -> str | None:
