@@ -76,6 +76,20 @@ def test_lines_of_json(expected: np.ndarray) -> None:
     np.testing.assert_allclose([line["vector"] for line in lines], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("source", ["lines.txt", "-"])
+def test_lines_of_json_are_printed_before_all_input_is_read(
+    source: str, working_folder: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.cli.encode._LINES_PER_STEP", 2)
+    content = "\n".join(SENTENCES).encode() + b"\n\xff\n"
+    Path("lines.txt").write_bytes(content)
+    done = run("embed", "--input", source, "--json", text=content if source == "-" else "")
+    assert "line 6: not UTF-8" in str(done.exception)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["text"] for line in found] == SENTENCES[:4]
+    np.testing.assert_allclose([line["vector"] for line in found], expected[:4], atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["texts.txt", "texts.txt.gz", "texts.txt.xz"])
 def test_a_file_becomes_vectors(working_folder: Path, expected: np.ndarray, name: str) -> None:
     content = ("\ufeff" + "\r\n".join([*SENTENCES, "", SENTENCES[0]])).encode()

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
@@ -30,6 +31,8 @@ _CHARACTERS_SHOWN = 1000
 """Characters of a text that a table shows."""
 _NUMBERS_SHOWN = 4
 """Dimensions of a vector that a table shows."""
+_LINES_PER_STEP = 1024
+"""Texts that are read, encoded and printed at a time."""
 _LONGEST_LINE = 4 * (LONGEST_TEXT + 4)
 """Bytes of a line that are read: the characters that the encoder reads, a byte order mark and a line break."""
 
@@ -91,7 +94,7 @@ def embed(
     """Encode texts; print the vectors, or write them to a .npy file of shape (n, D).
 
     Without texts or --input, standard input is read. Every line gives one vector, even an empty line. --json prints one
-    JSON object per text.
+    JSON object per text. Without --output, it prints those of 1,024 lines before it reads on.
 
     Example:  xcompress embed "Where is the station?" "Wo ist der Bahnhof?"
 
@@ -101,25 +104,29 @@ def embed(
     """
     from xcompress.bundle.encoder import LongTexts, VectorPrecision, check_option
     from xcompress.bundle.stored_vectors import encode_to_file, encode_with_progress
-    from xcompress.console import emit, say
+    from xcompress.console import say, without_bars
 
     check_option("--numbers", numbers, get_args(VectorPrecision))
     check_option("--long", long, get_args(LongTexts))
     if output is not None and output.suffix != ".npy":
         raise InputError(f"{output}: vectors are written as .npy; give a name that ends in .npy")
-    sentences = _read_texts(texts or [], source)
-    encoder = _open_encoder(model, precision, engine, threads)
+    lines = _read_texts(texts or [], source)
     options = cast(VectorPrecision, numbers), cast(LongTexts, long)
+    if json and output is None:
+        encoder = _open_encoder(model, precision, engine, threads)
+        with without_bars():  # on a terminal, a bar would print the lines as its own, on standard error
+            while step := list(islice(lines, _LINES_PER_STEP)):
+                _print_json(step, encode_with_progress(encoder, step, *options))
+        return
+    sentences = list(lines)
+    encoder = _open_encoder(model, precision, engine, threads)
     if output is None:
-        vectors = encode_with_progress(encoder, sentences, *options)
-    else:
-        vectors = encode_to_file(encoder, sentences, output, *options)
-        say(f"{output}: {vectors.shape[0]} vectors of {encoder.dimension} dimensions")
+        _print_vectors(sentences, encode_with_progress(encoder, sentences, *options))
+        return
+    vectors = encode_to_file(encoder, sentences, output, *options)
+    say(f"{output}: {vectors.shape[0]} vectors of {encoder.dimension} dimensions")
     if json:
-        for sentence, vector in zip(sentences, vectors, strict=True):
-            emit(_to_json({"text": sentence, "vector": [_round(number) for number in vector.tolist()]}))
-    elif output is None:
-        _print_vectors(sentences, vectors)
+        _print_json(sentences, vectors)
 
 
 def search(
@@ -173,7 +180,7 @@ def search(
     lines = [(number, text) for number, text in numbered if text.strip()]
     if not lines:
         raise InputError(f"{file}: contains no text; give a file with one sentence per line")
-    _warn_of_long(str(file), lines)
+    _warn_of_long(str(file), [number for number, text in lines if len(text) > LONGEST_TEXT])
     encoder = _open_encoder(model, precision, engine, threads)
     if vectors:
         known = read_vectors(vectors, encoder, rows_of_vectors)
@@ -191,6 +198,14 @@ def search(
         for rank, cosine, number, text in nearest
     ]
     table(one_line(f"{file}: nearest to {query[:_CHARACTERS_SHOWN]}"), ["text", "cosine", "line"], rows)
+
+
+def _print_json(sentences: Sequence[str], vectors: "AnyVectors") -> None:
+    """Print a text and its vector on each line."""
+    from xcompress.console import emit
+
+    for sentence, vector in zip(sentences, vectors, strict=True):
+        emit(_to_json({"text": sentence, "vector": [_round(number) for number in vector.tolist()]}))
 
 
 def _print_vectors(sentences: Sequence[str], vectors: "AnyVectors") -> None:
@@ -220,25 +235,20 @@ def _open_encoder(model: str | None, precision: str, engine: str, threads: int |
     return Encoder(folder, precision=cast("Precision", precision), engine=cast("Engine", engine), threads=threads)
 
 
-def _read_texts(texts: Sequence[str], source: str | None) -> list[str]:
-    """Return the texts of the command line, or the lines of a file or of standard input."""
+def _read_texts(texts: Sequence[str], source: str | None) -> Iterator[str]:
+    """Return the texts of the command line, or the lines of a file or of standard input as they are read."""
     if texts and source is not None:
         raise InputError("embed: both texts and --input are given; give one of them")
     if texts:
-        return [_decode_argument(text, "embed") for text in texts]
+        return iter([_decode_argument(text, "embed") for text in texts])
     if source is None and sys.stdin.isatty():
         raise InputError("embed: no text; give texts as arguments, or a file with --input")
     if source in (None, "-"):
         from xcompress.corpus.lines import bounded_lines
 
-        lines = _decode_lines("standard input", bounded_lines(sys.stdin.buffer, _LONGEST_LINE))
-    else:
-        lines = _read_lines(Path(str(source)))
-    sentences = [text for _, text in lines]
-    if not sentences:
-        raise InputError(f"{source or 'standard input'}: contains no text; give one text per line")
-    _warn_of_long("standard input" if source in (None, "-") else str(source), enumerate(sentences, 1))
-    return sentences
+        name = "standard input"
+        return _texts_of(name, _decode_lines(name, bounded_lines(sys.stdin.buffer, _LONGEST_LINE)))
+    return _texts_of(str(source), _read_lines(Path(str(source))))
 
 
 def _decode_argument(text: str, command: str) -> str:
@@ -255,11 +265,25 @@ def _decode_argument(text: str, command: str) -> str:
     return text
 
 
-def _warn_of_long(name: str, lines: Iterable[Line]) -> None:
-    """Warn once where texts are longer than what is read of them."""
+def _texts_of(name: str, lines: Iterable[Line]) -> Iterator[str]:
+    """Yield the texts of lines; at the end, warn of those that are longer than what is read of them.
+
+    :raises InputError: when there are none.
+    """
+    last, too_long = 0, []
+    for last, text in lines:
+        if len(text) > LONGEST_TEXT:
+            too_long.append(last)
+        yield text
+    if not last:
+        raise InputError(f"{name}: contains no text; give one text per line")
+    _warn_of_long(name, too_long)
+
+
+def _warn_of_long(name: str, numbers: Sequence[int]) -> None:
+    """Warn once of lines with these numbers, which are longer than what is read of them."""
     from xcompress.console import warn
 
-    numbers = [number for number, text in lines if len(text) > LONGEST_TEXT]
     if numbers:
         others = f" (and {len(numbers) - 1:,} more)" if len(numbers) > 1 else ""
         warn(f"{name}, line {numbers[0]}{others}: longer than {LONGEST_TEXT:,} characters; the rest is not read")
