@@ -27,7 +27,7 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad, token_ids
 from xcompress.recipe import EncoderSection, load_recipe
 from xcompress.sources import is_here, resolve
-from xcompress.vocab.student import count_occurrences, seen_tokens, trim_student, trim_tokenizer
+from xcompress.vocab.student import count_tokens, seen_tokens, trim_student, trim_tokenizer
 from xcompress.vocab.train import retrain
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -146,7 +146,7 @@ def test_a_trained_vocabulary_keeps_most_of_the_meaning_before_any_training() ->
 def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> None:
     model, tokenizer = assistant()
     texts = builtin().sentences()
-    counts = count_occurrences(tokenizer, texts[::2], model.config.vocab_size)
+    counts = count_tokens(tokenizer, texts[::2], model.config.vocab_size)
     student = initial_student(model, RECIPE.student, counts)
     errors = embedding_errors(model, student, tokenizer, texts[1::2])
     assert errors["start"] < 0.35 * errors["random"]

@@ -18,7 +18,7 @@ from xcompress.corpus import columns
 from xcompress.corpus import pairs as pairs_module
 from xcompress.corpus.build import HELD_OUT, SAMPLED, CorpusReport, build, clean_sources, corpus_file, origins_file
 from xcompress.corpus.clean import CleanChunk
-from xcompress.corpus.filters import Limits, TokenLimit, count_tokens
+from xcompress.corpus.filters import Limits, TokenLimit, length_in_tokens
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.split import rank, sentence_key
 from xcompress.corpus.store import PairFile
@@ -256,7 +256,7 @@ def test_processes_write_the_bytes_and_the_report_of_one(tmp_path: Path, monkeyp
     folders = [tmp_path / "one", tmp_path / "two"]
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    limits = Limits(tokens=TokenLimit(6, partial(count_tokens, tokenizer)))
+    limits = Limits(tokens=TokenLimit(6, partial(length_in_tokens, tokenizer)))
     reports = [
         build(folder, [("app", locale)], tables, ["de", "nl"], limits=limits, processes=processes)
         for processes, folder in enumerate(folders, 1)

@@ -10,7 +10,7 @@ from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, StudentConfig, encode
 from xcompress.tokenizer_file import SCORE_STEPS
-from xcompress.vocab.student import count_occurrences, seen_tokens, trim_student, trim_tokenizer
+from xcompress.vocab.student import count_tokens, seen_tokens, trim_student, trim_tokenizer
 from xcompress.vocab.tokenizer_json import tokenizer_to_json
 
 GERMAN = ["Der Zug kommt heute nicht.", "Im Hafen liegt ein rotes Boot.", "Es regnet seit gestern ohne Pause."]
@@ -34,7 +34,7 @@ def tokens(tokenizer: Tokenizer, text: str) -> list[str]:
 
 
 def test_counts_are_of_tokens_in_the_text(unigram: Tokenizer) -> None:
-    counts = count_occurrences(unigram, GERMAN[:1] * 2, 1000)
+    counts = count_tokens(unigram, GERMAN[:1] * 2, 1000)
     assert counts.shape == (1000,)
     expected = unigram.encode(GERMAN[0], add_special_tokens=False).ids
     assert counts.sum() == 2 * len(expected)
@@ -43,11 +43,11 @@ def test_counts_are_of_tokens_in_the_text(unigram: Tokenizer) -> None:
 
 def test_texts_are_counted_a_few_at_a_time(unigram: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [*GERMAN * 20, " ".join(GERMAN * 9)]
-    whole = count_occurrences(unigram, texts, 1000)
+    whole = count_tokens(unigram, texts, 1000)
     for limit, value in (("CHUNK", 7), ("CHUNK_CHARACTERS", 100)):
         monkeypatch.setattr(f"xcompress.vocab.student.{limit}", value)
         watched = WatchedTokenizer(unigram)
-        assert np.array_equal(count_occurrences(watched, texts, 1000), whole)  # type: ignore[arg-type]
+        assert np.array_equal(count_tokens(watched, texts, 1000), whole)  # type: ignore[arg-type]
     *several, alone = watched.characters
     assert max(several) <= 100 < alone == len(texts[-1])
 

@@ -81,7 +81,7 @@ class TokenLimit:
         return at_most <= self.most or self.count(text) <= self.most
 
 
-def count_tokens(tokenizer: Tokenizer, text: str) -> int:
+def length_in_tokens(tokenizer: Tokenizer, text: str) -> int:
     """Return the number of tokens of a text, special tokens included; the tokenizer must not truncate."""
     return len(tokenizer.encode(text).ids)
 

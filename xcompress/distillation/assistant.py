@@ -41,7 +41,7 @@ from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe
 from xcompress.sources import fingerprint, resolve
 from xcompress.sources.python_code import PYTHON
-from xcompress.vocab.student import count_occurrences, replace_token_embeddings, seen_tokens, trim_student
+from xcompress.vocab.student import count_tokens, replace_token_embeddings, seen_tokens, trim_student
 from xcompress.vocab.tokenizer_json import check_trimmable
 from xcompress.vocab.train import check_trainable, retrain, train_new_tokenizer
 
@@ -200,7 +200,7 @@ def _build_assistant(
         assistant = without_normalization(assistant)
     assistant.config = replace(assistant.config, normalize=recipe.normalizes)
     assistant.save(folder, tokenizer)
-    counts = count_occurrences(tokenizer, text, assistant.config.vocab_size)
+    counts = count_tokens(tokenizer, text, assistant.config.vocab_size)
     np.add.at(counts, tokenizer.encode("").ids, len(text))  # the special tokens of each text, which are embedded, too
     np.save(folder / TOKEN_COUNTS, counts)
 

@@ -68,7 +68,7 @@ class CorpusSection(Section):
     """Leave out pairs with more tokens on either side, counted with the tokenizer of the encoder that the layers
     are copied from. Null keeps them, truncated at student.max_tokens."""
     unicode_form: Literal["nfc", "nfkc"] = "nfc"
-    """Unicode normalisation of the text. nfkc also writes all quotation marks, and all hyphens and dashes, alike."""
+    """Unicode normalization of the text. nfkc also writes all quotation marks, and all hyphens and dashes, alike."""
     max_pairs: Positive | None = None
     """At most this many training pairs of each language; null takes all."""
     holdout: Positive = 400

@@ -122,7 +122,7 @@ class Stage(Section):
     """Train the stage this many times from the same start, with this seed and those that follow it, and take the mean
     of the weights. Often better than one training; it takes as many times as long."""
     quantize: Literal["int4"] | None = None
-    """int4: train a student whose weights fit in 4 bits (quantisation-aware training). Each step computes with rounded
+    """int4: train a student whose weights fit in 4 bits (quantization-aware training). Each step computes with rounded
     weights, and the student is saved with them. `export --precision int4` then changes it less."""
     checkpoint_steps: Positive = 100
     """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""

@@ -31,7 +31,7 @@ CHUNK_CHARACTERS = 2_000_000
 """Their characters, at most: a token takes about 100 bytes until its id is read."""
 
 
-def count_occurrences(tokenizer: Tokenizer, texts: Sequence[str], rows: int) -> NDArray[np.int64]:
+def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], rows: int) -> NDArray[np.int64]:
     """Count the occurrences of each token in texts.
 
     :param rows: V, the length of the result; a model may have more token embeddings than its tokenizer has tokens.
@@ -92,7 +92,7 @@ def seen_tokens(tokenizer: Tokenizer, texts: Sequence[str], size: int | None = N
     tokenizer_json = tokenizer_to_json(tokenizer)
     check_trimmable(tokenizer_json)
     forms = SurfaceForms.from_json(tokenizer_json)
-    counts = count_occurrences(tokenizer, texts, id_range(tokenizer))
+    counts = count_tokens(tokenizer, texts, id_range(tokenizer))
     seen = set(np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)][:size].tolist())
     characters = {character for text in texts for character in text}
     character_ids = {tokenizer.token_to_id(token) for character in characters for token in forms.tokens(character)}

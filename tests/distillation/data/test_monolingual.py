@@ -47,21 +47,11 @@ def test_held_out_sentences_are_left_out(tmp_path: Path) -> None:
 def test_what_is_left_out_is_counted_and_bad_lines_do_not_refuse_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = [
-        "Es regnet.",
-        "Es regnet.",
-        "Wer ist da?",
-        "wort " * 70,
-        "Ich nicht.",
-        "x" * 20_000,
-        "NUL\0",
-        "Ja.",
-        "Nein.",
-    ]
+    lines = ["Es regnet.", "Es regnet.", "Wer ist da?", "wort " * 70, "Ich nicht.", "x" * 20_000, "NUL\0", "Ja."]
     content = "\n".join(lines).encode() + b"\nT\xfcr\n"
     assert sorted(sentences(step_of(content, tmp_path), "de")) == ["Es regnet.", "Ich nicht.", "Ja.", "Wer ist da?"]
     said = capsys.readouterr().err
-    assert "monolingual: de: 4 sentences, 5 left out (1 over max_words, 1 duplicate, 1 over 20,000 bytes, " in said
+    assert "monolingual: de: 4 sentences, 5 left out (1 over max_words, 1 over 20,000 bytes, 1 control " in said
     assert "3 of 9 lines are bad: 1 over 20,000 bytes (such as line 6), 1 control characters (such as line 7)" in said
 
 

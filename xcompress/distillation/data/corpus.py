@@ -15,7 +15,7 @@ from xcompress import __version__
 from xcompress.console import say, tracked, warn
 from xcompress.corpus.build import HOLDOUT, TRAIN, build, clean_sources, corpus_file, origins_file
 from xcompress.corpus.columns import Rows
-from xcompress.corpus.filters import Limits, TokenLimit, count_tokens
+from xcompress.corpus.filters import Limits, TokenLimit, length_in_tokens
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.store import PairFile
@@ -134,7 +134,7 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
     if section.max_tokens and tokenizer_step:
         tokenizer = Tokenizer.from_file(str(tokenizer_step.folder / "tokenizer.json"))
         tokenizer.no_truncation()
-        tokens = TokenLimit(section.max_tokens, partial(count_tokens, tokenizer))
+        tokens = TokenLimit(section.max_tokens, partial(length_in_tokens, tokenizer))
     limits = Limits(section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens)
     catalogues = [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")]
     tsv_files = [(resolve(tsv.source), tsv.language, tsv.origin) for tsv in _files_of_languages(recipe)]
