@@ -212,10 +212,19 @@ def differences(shipped_name: str, recipe: Recipe) -> list[str]:
     if shipped_name not in shipped():
         raise InputError(f"{shipped_name}: no shipped recipe of this name, so nobody could rebuild the model; add it")
     values = _flatten(recipe.model_dump(mode="json"))
-    shipped_values = _flatten(load_recipe(shipped_name).model_dump(mode="json"))
-    keys = [key for key in {**shipped_values, **values} if not key.startswith("budgets")]
-    changes = [f"{key}={_inline_yaml(values.get(key))}" for key in keys if values.get(key) != shipped_values.get(key)]
+
+    def changes_of(assignments: Sequence[str]) -> dict[str, str]:
+        """Map the keys in which the run's recipe differs from the shipped one with these changes to assignments."""
+        base = _flatten(load_recipe(shipped_name, assignments).model_dump(mode="json"))
+        keys = [key for key in {**base, **values} if not key.startswith("budgets") and values.get(key) != base.get(key)]
+        return {key: f"{key}={_inline_yaml(values.get(key))}" for key in keys}
+
+    changed = changes_of([])
     try:
+        # a new source leaves out what describes the old model
+        sources = {key: text for key, text in changed.items() if key.endswith(".source") and values.get(key)}
+        needed = sources | changes_of(list(sources.values()))
+        changes = [needed.pop(key) for key in changed if key in needed] + list(needed.values())
         same = load_recipe(shipped_name, changes).hash == recipe.hash
     except InputError:
         same = False
