@@ -1,5 +1,6 @@
 """`--target executorch` and `--target litert`: a file for phones beside the ONNX graph, verified in its own runtime."""
 
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from xcompress.export.exporter import export
 from xcompress.export.litert import signature_lengths
 from xcompress.metrics import cosines
 from xcompress.packages import is_installed
+from xcompress.python_process import python_command
 from xcompress.runtimes import PHONE_FILES, RUNTIMES
 
 INSTALLED = {
@@ -84,9 +86,23 @@ def test_several_threads_give_the_vectors_of_one(runtime: str, made: Path, capfd
     assert capfd.readouterr() == ("", "heard"), "the error stream is back"
 
 
-def test_opening_and_encoding_print_nothing(runtime: str, made: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    Encoder(made, engine=runtime).encode(SENTENCES)  # type: ignore[arg-type]
-    assert capfd.readouterr() == ("", "")
+@pytest.mark.parametrize("threads", [None, 1, 2])
+def test_opening_and_encoding_print_nothing(runtime: str, made: Path, threads: int | None) -> None:
+    """In a process of its own: libraries print when they are first imported and called."""
+    code = f"from xcompress import Encoder\nencoder = Encoder({str(made)!r}, engine={runtime!r}, threads={threads})\n"
+    code += f"encoder.encode({[*SENTENCES, 'x ' * 500]!r})"
+    done = subprocess.run(python_command("-c", code), capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.slow
+def test_writing_a_file_prints_nothing(runtime: str, tmp_path: Path) -> None:
+    code = "from pathlib import Path\nfrom tests.helpers.student import make_student\n"
+    code += f"from xcompress.export.{runtime} import {WRITERS[runtime]} as write\n"
+    code += "student = make_student(unit_layers=1, recurrences=1)\n"
+    code += f"write(student, Path({str(tmp_path / 'file')!r}), quantize=True, fold=False)"
+    done = subprocess.run(python_command("-c", code), capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_a_mobile_bench_has_a_row_for_it(runtime: str, made: Path) -> None:

@@ -27,6 +27,8 @@ _HIDING = threading.RLock()
 
 Text: TypeAlias = NDArray[np.int64]
 """Token ids and mask of one text, (2, L)."""
+_EMPTY: Text = np.zeros((2, 1), dtype=np.int64)
+"""What a file encodes first."""
 
 
 class Port(NamedTuple):
@@ -77,18 +79,20 @@ class ExecuTorchSession(PhoneSession):
     runtime = "executorch"
 
     def __init__(self, file: Path, threads: int) -> None:
-        from executorch.extension.pybindings import portable_lib
-        from executorch.runtime import Runtime
-
-        if threads:
-            # it says that it does, in Python's error stream or in that of the process
-            with redirect_stderr(io.StringIO()), native_stderr_hidden():
-                portable_lib._unsafe_reset_threadpool(threads)
-        # a program must live as long as its methods
-        self._program: Any = Runtime.get().load_program(file)
-        self._method: Any = self._program.load_method("forward")
         self._lock = threading.Lock()  # a method runs one call at a time
-        self._dimension = int(self._method.metadata.output_tensor_meta(0).sizes()[-1])
+        with (
+            native_stderr_hidden()
+        ):  # it says there what its libraries lack, and in a first call what processor it finds
+            from executorch.extension.pybindings import portable_lib
+            from executorch.runtime import Runtime
+
+            if threads:
+                with redirect_stderr(io.StringIO()):  # it says that it does
+                    portable_lib._unsafe_reset_threadpool(threads)
+            # a program must live as long as its methods
+            self._program: Any = Runtime.get().load_program(file)
+            self._method: Any = self._program.load_method("forward")
+            self._dimension = self._encode([_EMPTY])[0].shape[1]
 
     def _encode(self, texts: Sequence[Text]) -> Sequence[Vectors]:
         import torch
@@ -111,7 +115,7 @@ class LiteRtSession(PhoneSession):
     def __init__(self, file: Path, threads: int) -> None:
         self._file, self._threads, self._state = file, threads, state_of(file.parent)
         self._open()
-        self._dimension = self._for_one.encode(np.zeros((2, 1), dtype=np.int64)).shape[1]
+        self._dimension = self._for_one.dimension
 
     def _open(self) -> None:
         self._process = os.getpid()
@@ -148,12 +152,13 @@ class _OpenTflite:
     def __init__(self, file: Path, threads: int) -> None:
         from ai_edge_litert.interpreter import Interpreter
 
-        with native_stderr_hidden():  # it says there that it uses XNNPACK
+        self._lock = threading.Lock()  # an interpreter runs one call at a time
+        with native_stderr_hidden():  # it says there, in a first call, too, that it uses XNNPACK
             self._interpreter: Any = Interpreter(str(file), num_threads=threads or None)
             signatures = [name.removeprefix(LITERT_SIGNATURE) for name in self._interpreter.get_signature_list()]
             self._lengths = sorted(map(int, signatures))
             self._runners: dict[int, Any] = {}
-        self._lock = threading.Lock()  # an interpreter runs one call at a time
+            self.dimension = self.encode(_EMPTY).shape[1]
 
     def encode(self, text: Text) -> Vectors:
         """Return the vector (1, D) of a text."""

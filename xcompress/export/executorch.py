@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from xcompress.bundle.phone_runtimes import LEAST_TOKENS
+from xcompress.bundle.phone_runtimes import LEAST_TOKENS, native_stderr_hidden
 from xcompress.export.phone import PhoneModel, example_inputs
 from xcompress.modeling.student import Student
 
@@ -20,15 +20,17 @@ def write_executorch(student: Student, file: Path, *, quantize: bool, fold: bool
     :param quantize: int8 weights, products and token embeddings; otherwise float32.
     :param fold: multiply the token embeddings by the projection of the bottleneck.
     """
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-
     model = PhoneModel(student, fold=fold, int8_rows=quantize)
-    if quantize:
-        _quantize(model)
     length = torch.export.Dim("length", min=LEAST_TOKENS, max=student.config.max_tokens)
-    with warnings.catch_warnings(), torch.no_grad():
+    # the libraries write to the terminal what they lack, such as CUDA, and what is deprecated
+    with native_stderr_hidden(), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        logging.getLogger("torchao").setLevel(logging.ERROR)
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+        from executorch.exir import to_edge_transform_and_lower
+
+        if quantize:
+            _quantize(model)
         program = torch.export.export(model, example_inputs(student.config), dynamic_shapes=({1: length}, {1: length}))
         lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
     file.parent.mkdir(exist_ok=True)
@@ -37,7 +39,6 @@ def write_executorch(student: Student, file: Path, *, quantize: bool, fold: bool
 
 def _quantize(model: PhoneModel) -> None:
     """Quantise all products of a model in place."""
-    logging.getLogger("torchao").setLevel(logging.ERROR)  # it warns of CUDA libraries that it cannot load
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, quantize_
 
     quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0)))
