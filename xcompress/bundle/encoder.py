@@ -71,8 +71,8 @@ class Encoder:
 
     The cache keeps, for later processes, a graph in 4 bits, unpacked, and the tokenizer as a SentencePiece model.
 
-    What happens to the folder later changes no vector. A copy of an encoder, or one that is pickled for another
-    process, opens the folder again, and refuses another bundle there.
+    The folder may be replaced or removed later: that changes no vector. A copy of an encoder, or one that is pickled
+    for another process, opens the folder again, and refuses another bundle there.
 
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
