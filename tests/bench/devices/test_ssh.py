@@ -358,11 +358,12 @@ print(json.dumps([module.__file__ for name, module in sys.modules.items() if nam
 def test_a_worker_process_runs_from_the_runner_alone(runner: Path, requests: str) -> None:
     command = [sys.executable, "-m", "xcompress.bench.workers.worker"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command, input=requests, capture_output=True, text=True, cwd=runner, env=environment, check=False
-    )
-    replies = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.stderr == ""
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, cwd=runner, env=environment) as worker:
+        assert worker.stdin and worker.stdout
+        worker.stdin.write(requests)  # it stays open: at its end a worker ends, even during a request
+        worker.stdin.flush()
+        replies = [json.loads(worker.stdout.readline()) for _ in requests.splitlines()]
+        assert worker.communicate() == ("", "")
     assert [reply.get("error") for reply in replies] == [None] * len(requests.splitlines())
 
 
