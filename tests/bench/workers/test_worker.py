@@ -112,10 +112,13 @@ def test_output_of_libraries_is_not_a_reply() -> None:
         "w.RequestHandler.do_noise = lambda self: (print('noise'), os.write(1, b'more noise\\n'), {})[-1]\n"
         "w.main()"
     )
-    asked = json.dumps({"do": "noise"}) + "\n"
-    done = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True, text=True, check=True)
-    assert done.stdout == "{}\n"
-    assert "more noise" in done.stderr
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, stderr=-1, text=True) as worker:
+        assert worker.stdin and worker.stdout
+        worker.stdin.write(json.dumps({"do": "noise"}) + "\n")
+        worker.stdin.flush()
+        assert worker.stdout.readline() == "{}\n"
+        printed, errors = worker.communicate()
+    assert printed == "" and "more noise" in errors
 
 
 def test_memory_grows_with_an_allocation() -> None:
