@@ -247,7 +247,7 @@ def test_reports_are_checked_when_read() -> None:
 def test_the_share_of_the_tokenizer_is_that_of_the_least_times() -> None:
     def share(*times: tuple[float, float | None]) -> float | None:
         replies = [{"seconds": whole, "tokenizer": tokenizer, "tokens": 9, "single": []} for whole, tokenizer in times]
-        return run._summarise_throughput(1, 3, [[whole] for whole, _ in times], None, replies).tokenizer
+        return run._summarize_passes(1, 3, [[whole] for whole, _ in times], None, replies).tokenizer
 
     assert share((2.0, 1.0), (4.0, 6.0), (4.0, 6.0)) == 0.5
     assert share((2.0, 3.0)) == 1.0

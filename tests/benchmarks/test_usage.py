@@ -59,7 +59,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         ("papers nowhere", "nowhere/parallel: no such folder"),
         ("papers_report --runs nowhere", "nowhere: no scores.json of benchmarks/papers.py"),
         ("peers nowhere", "nowhere/reference"),
-        ("readme demo nowhere", "nowhere/bench.json: cannot be read"),
+        ("readme demo nowhere", "nowhere/bench.json: no such file"),
         ("release/center nowhere --name small --data nowhere", "nowhere"),
         ("release/curve nowhere", "nowhere/manifest.json: no such file"),
         ("release/languages nowhere", "nowhere/recipe.yaml"),

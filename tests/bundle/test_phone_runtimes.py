@@ -17,11 +17,13 @@ FEEDS = {"input_ids": np.array([[5, 6], [7, 8]]), "attention_mask": np.ones((2, 
 class Stub:
     """Gives each text the number that its file held when it was opened."""
 
+    dimension = 3
+
     def __init__(self, file: Path, threads: int) -> None:
         self.number = float(file.read_text())
 
     def encode(self, text: Text) -> np.ndarray:
-        return np.full((1, 3), self.number, np.float32)
+        return np.full((1, self.dimension), self.number, np.float32)
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ def test_a_name_is_a_shipped_recipe_unless_a_file_has_it(working_folder: Path) -
     assert find_recipe("minilm_ru3") == Path("minilm_ru3")
 
 
-@pytest.mark.parametrize("name", ["xlmr_b128_ru3", "paper/xlmr_b128_ru3.yml", "recipes/paper/xlmr_b128_ru3.yaml"])
+@pytest.mark.parametrize("name", ["xlmr_b128_ru3", "paper/xlmr_b128_ru3.yml", "recipes/paper/xlmr_b128_ru3.yml"])
 def test_an_unknown_name_is_met_with_near_ones(name: str) -> None:
     with pytest.raises(InputError, match=f"no such recipe; did you mean {XLMR}, .*`xcompress recipe list`") as caught:
         find_recipe(name)
