@@ -80,9 +80,8 @@ class ExecuTorchSession(PhoneSession):
 
     def __init__(self, file: Path, threads: int) -> None:
         self._lock = threading.Lock()  # a method runs one call at a time
-        with (
-            native_stderr_hidden()
-        ):  # it says there what its libraries lack, and in a first call what processor it finds
+        # it says there what its libraries lack, and in a first call what processor it finds
+        with native_stderr_hidden():
             from executorch.extension.pybindings import portable_lib
             from executorch.runtime import Runtime
 
