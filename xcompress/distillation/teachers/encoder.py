@@ -279,8 +279,11 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
 def _absent_weights() -> Iterator[list[str]]:
     """Collect the names of the weights that transformers does not find in the files of models opened in the block.
 
-    It gives them random numbers, and reports them only to callers of `from_pretrained` that ask, which
-    sentence-transformers does not. A pooler does not count: many models are published without, and pooling skips it.
+    It gives them random numbers. A pooler does not count: many models are published without, and pooling skips it.
+
+    `from_pretrained` is replaced in the block, because transformers returns these names only to callers that set
+    `output_loading_info` (versions 4.57 and 5). It then returns a pair of model and report, but sentence-transformers
+    5.7, which passes `model_kwargs` on, takes the result for the model.
     """
     absent: list[str] = []
     original = PreTrainedModel.__dict__["from_pretrained"]
