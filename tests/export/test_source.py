@@ -198,7 +198,7 @@ def cached(tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_fetched_has_its_bundle_in_the_working_folder(cached: Path) -> None:
     found = find_source("wheel:shop==1.0/shop/model")
     assert (found.name, found.student, found.bundle) == ("shop", cached, Path("shop-bundle"))
-    assert found.bundle_folder(2) == Path("shop-bundle-r2")
+    assert found.default_folder("bundle", 2) == Path("shop-bundle-r2")
 
 
 def test_pieces_of_an_encoder_are_named_after_the_whole(cached: Path, tmp_path: Path) -> None:
@@ -279,9 +279,9 @@ def test_a_bundle_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_fewer_recurrences_have_a_place_of_their_own(tmp_path: Path) -> None:
     of_run = find_source(make_run(tmp_path / "runs/one", None))
     of_student = find_source(make_student(tmp_path / "mine"))
-    assert of_run.bundle_folder(None) == of_run.bundle
-    assert of_run.bundle_folder(2) == tmp_path / "runs/one/bundle-r2"
-    assert of_student.bundle_folder(1) == tmp_path / "mine-bundle-r1"
+    assert of_run.default_folder("bundle", None) == of_run.bundle
+    assert of_run.default_folder("bundle", 2) == tmp_path / "runs/one/bundle-r2"
+    assert of_student.default_folder("bundle", 1) == tmp_path / "mine-bundle-r1"
 
 
 def test_a_model_with_code_is_no_source(tmp_path: Path) -> None:

@@ -13,13 +13,12 @@ from xcompress.bundle.engines import OpenVinoSession, Session
 from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT, GRAPHS
 from xcompress.bundle.phone_runtimes import open_phone_session
 from xcompress.bundle.sentencepiece_model import beyond_sentencepiece, count_equal, write_sentencepiece
-from xcompress.errors import InputError
 from xcompress.export.accuracy import Candidate, Cost, GraphEncoder, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
 from xcompress.export.coreml import write_coreml
 from xcompress.export.executorch import write_executorch
-from xcompress.export.folder import check_replaceable, is_current, write_bundle
+from xcompress.export.folder import announce, check_replaceable, is_current, write_bundle
 from xcompress.export.graph import check_size, decide_folding, options_for, write_graph, write_openvino, write_ort
 from xcompress.export.litert import write_litert
 from xcompress.export.ml_program import MlProgram
@@ -46,7 +45,7 @@ from xcompress.files import (
     whole_folder,
 )
 from xcompress.machine import installed_versions
-from xcompress.modeling.student import encode, token_ids
+from xcompress.modeling.student import check_recurrences, encode, token_ids
 from xcompress.packages import require_package
 from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
 from xcompress.sources.model_folder import read_prompts
@@ -81,26 +80,19 @@ def export(
     config = options or ExportConfig()
     model = find_source(source, source_options)
     recurrences = config.recurrences
-    if recurrences is not None and not 1 <= recurrences <= model.recurrences:
-        raise InputError(
-            f"recurrences: {recurrences} requested, but the student has {model.recurrences}; choose 1 to "
-            f"{model.recurrences}"
-        )
+    if recurrences is not None:
+        check_recurrences(recurrences, model.recurrences)
     if runtime := config.settings().runtime:
         for package in filter(None, (RUNTIMES[runtime].run_by, RUNTIMES[runtime].written_by)):
             require_package(package, runtime, f"target: {config.target}")
-    target = model.bundle_folder(recurrences) if output is None else output
-    target = prepare_target(target)
+    target = prepare_target(output or model.default_folder("bundle", recurrences))
     texts = [sha256_of(path) for path in config.text if path.is_file()]
     made_from = hash_of([model.fingerprint(), model.run, config.to_dict(), texts, xcompress.__version__])
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")
         return target
     check_replaceable(target, Path(GRAPHS["fp32"]).parts[0], _bytes_of_graphs(model.student), force=force)
-    if model.run and not model.run.get("finished"):
-        console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
-    depth = "" if recurrences is None else f" with {recurrences} recurrences"
-    console.say(f"exporting {model.name} ({model.student}){depth} to {target}")
+    announce(model, target, "" if recurrences is None else f" with {recurrences} recurrences")
     console.say(f"target {config.target}: {config.settings().summary()}")
     with whole_folder(target) as folder:
         make_bundle(folder, model, config, bounds or Bounds.of(config.precision), made_from)

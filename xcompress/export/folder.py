@@ -248,6 +248,16 @@ def check_replaceable(target: Path, part: str, needed: int, *, force: bool) -> N
         )
 
 
+def announce(source: Source, target: Path, depth: str) -> None:
+    """Say what is exported to where, and warn of a run that is not finished.
+
+    :param depth: the number of layers or recurrences in words; may be empty.
+    """
+    if source.run and not source.run.get("finished"):
+        warn(f"{source.name}: the run is not finished; exporting its student as it is now")
+    say(f"exporting {source.name} ({source.student}){depth} to {target}")
+
+
 def _is_damaged(manifest: Path) -> bool:
     """Tell whether a manifest is there, but is no JSON or no mapping."""
     if not manifest.is_file():

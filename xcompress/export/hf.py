@@ -17,7 +17,14 @@ from xcompress import console
 from xcompress.bundle.manifest import CARD, list_files, write_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.card import yaml_text
-from xcompress.export.folder import check_replaceable, is_current, transformers_config, write_pipeline, write_tokenizer
+from xcompress.export.folder import (
+    announce,
+    check_replaceable,
+    is_current,
+    transformers_config,
+    write_pipeline,
+    write_tokenizer,
+)
 from xcompress.export.source import Source, SourceOptions, find_source, read_settings
 from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, prepare_target, whole_folder, write_json, write_text
@@ -75,11 +82,7 @@ def export_hf(
     :raises GateError: when sentence-transformers computes other vectors from the folder than the student.
     """
     model = find_source(source, source_options)
-    target = output
-    if target is None:
-        name = f"{model.bundle.name.removesuffix('bundle')}hf"
-        target = model.bundle.with_name(name if recurrences is None else f"{name}-r{recurrences}")
-    target = prepare_target(target)
+    target = prepare_target(output or model.default_folder("hf", recurrences))
     made_from = hash_of(["hf", model.fingerprint(), model.run, recurrences, xcompress.__version__])
     if not force and is_current(target, made_from):
         console.say(f"{target}: already exported from {model.name}")
@@ -91,9 +94,7 @@ def export_hf(
     check_replaceable(
         target, "model.safetensors", 4 * count_checkpoint_weights(student.config) + 50_000_000, force=force
     )
-    if model.run and not model.run.get("finished"):
-        console.warn(f"{model.name}: the run is not finished; exporting its student as it is now")
-    console.say(f"exporting {model.name} ({model.student}) with {student.config.depth} layers to {target}")
+    announce(model, target, f" with {student.config.depth} layers")
     with whole_folder(target) as folder:
         _write_checkpoint(folder, student, tokenizer, model, made_from)
     return target

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
@@ -72,9 +72,13 @@ class Source:
         """How often the recurrent unit is applied; 1 for an encoder that is not a student."""
         return read_config(self.student).recurrences if is_student(self.student) else 1
 
-    def bundle_folder(self, recurrences: int | None) -> Path:
-        """Return the default folder of the bundle with this many recurrences; None means as many as the student has."""
-        return self.bundle if recurrences is None else self.bundle.with_name(f"{self.bundle.name}-r{recurrences}")
+    def default_folder(self, kind: Literal["bundle", "hf"], recurrences: int | None) -> Path:
+        """Return where an export of this kind goes by default.
+
+        :param recurrences: what the export applies, for the folder's name; None: as many as the student has.
+        """
+        name = self.bundle.name.removesuffix("bundle") + kind
+        return self.bundle.with_name(name if recurrences is None else f"{name}-r{recurrences}")
 
     def open(self) -> tuple[Student, Tokenizer]:
         """Open the model for inference.

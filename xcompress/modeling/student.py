@@ -132,12 +132,17 @@ class StudentConfig:
 
         :raises InputError: when the number is not in 1 ... R.
         """
-        if not 1 <= recurrences <= self.recurrences:
-            raise InputError(
-                f"recurrences: {recurrences} requested, but the student has {self.recurrences}; choose 1 to "
-                f"{self.recurrences}"
-            )
+        check_recurrences(recurrences, self.recurrences)
         return replace(self, recurrences=recurrences)
+
+
+def check_recurrences(requested: int, most: int) -> None:
+    """Refuse a number of recurrences that is not in 1 ... `most`, the student's.
+
+    :raises InputError: when it is not.
+    """
+    if not 1 <= requested <= most:
+        raise InputError(f"recurrences: {requested} requested, but the student has {most}; choose 1 to {most}")
 
 
 class Embeddings(nn.Module):
