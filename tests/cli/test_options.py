@@ -16,7 +16,7 @@ from xcompress.cli.main import app
 from xcompress.cli.options import real_number, whole_number
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
-from xcompress.files import cache_folder
+from xcompress.paths import cache_folder
 
 IMPOSSIBLE = ["-1", str(10**30), "9" * 5000, "nan", "inf", "-inf", "1e400", "x", "", "1 2", "\0", "0x10", "one\ntwo"]
 
@@ -130,7 +130,7 @@ def test_threads_from_python_must_be_a_number_of_threads(threads: int) -> None:
 
 @pytest.mark.parametrize("value", ["~nobody-of-this-name/x", "x" * 5000, "/dev/null/x", "/proc/x"])
 def test_a_cache_that_is_no_folder_is_named_with_its_variable(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xcompress.sources.paths import explain_cache_errors
+    from xcompress.paths import explain_cache_errors
 
     monkeypatch.setenv("XCOMPRESS_CACHE", value)
     with pytest.raises(InputError, match="XCOMPRESS_CACHE"), explain_cache_errors():

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
-from xcompress.files import cache_folder, whole_folder
+from xcompress.files import whole_folder
+from xcompress.paths import cache_folder
 
 PACKAGE = ROOT / "tests" / "interop" / "clients" / "package.json"
 

@@ -12,8 +12,8 @@ from xcompress.bundle.encoder import choose_graph
 from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, newest_bundle, read_manifest
 from xcompress.bundle.released import find_bundle, released_names
 from xcompress.errors import InputError
-from xcompress.files import as_path
 from xcompress.packages import install_command
+from xcompress.paths import as_path
 from xcompress.recipe import load_recipe
 from xcompress.runtimes import ENGINES
 from xcompress.sources.python_code import PYTHON

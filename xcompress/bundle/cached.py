@@ -4,7 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from xcompress.errors import XCompressError
-from xcompress.files import cache_folder, scratch_folder, sha256_of, whole_folder
+from xcompress.files import scratch_folder, sha256_of, whole_folder
+from xcompress.paths import cache_folder
 
 _HASHES = "sha256"
 """A file with the hashes of the others."""

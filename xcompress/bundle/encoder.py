@@ -32,9 +32,9 @@ from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_
 from xcompress.bundle.unpacked import unpacked_copy
 from xcompress.bundle.vectors import are_bits, as_floats, unit_rows, without_bits
 from xcompress.errors import InputError, on_one_line
-from xcompress.files import as_path
 from xcompress.machine import available_threads
 from xcompress.metrics import Vectors
+from xcompress.paths import as_path
 from xcompress.runtimes import PHONE_FILES
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from xcompress.bundle.manifest import MANIFEST, is_plain, read_manifest
 from xcompress.errors import InputError
-from xcompress.files import cache_folder, read_json, scratch_folder, whole_folder
+from xcompress.files import read_json, scratch_folder, whole_folder
+from xcompress.paths import cache_folder, explain_cache_errors
 from xcompress.sources.hub import hub_snapshot
-from xcompress.sources.paths import explain_cache_errors
 
 _ADVICE = "check the network, or give a released model (xcompress models) or the folder of a bundle"
 

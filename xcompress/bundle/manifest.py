@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xcompress.errors import InputError, first_line
-from xcompress.files import check_encoding, leaves_folder, read_json, sha256_of, write_json
+from xcompress.files import check_encoding, read_json, sha256_of, write_json
+from xcompress.paths import leaves_folder
 from xcompress.runtimes import RUNTIMES
 from xcompress.tokenizer_file import prefix_problem
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from xcompress.bundle.manifest import MANIFEST, is_bundle, newest_bundle, read_manifest
 from xcompress.errors import InputError
-from xcompress.files import as_path, size_of
+from xcompress.files import size_of
+from xcompress.paths import as_path
 
 MODELS = Path(__file__).parents[1] / "models"
 """Each subfolder that holds a bundle is a released model."""

@@ -36,10 +36,11 @@ from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.trainer import check_batch
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.errors import InputError
-from xcompress.files import as_path, hash_of, read_mapping, sha256_of, whole_folder, write_json, write_text
+from xcompress.files import hash_of, read_mapping, sha256_of, whole_folder, write_json, write_text
 from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.packages import require_package
+from xcompress.paths import as_path
 from xcompress.recipe import Recipe
 from xcompress.recipe.validation import problems
 from xcompress.sources import looks_like_path

@@ -11,11 +11,12 @@ from tokenizers import Tokenizer
 
 from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_bundle
 from xcompress.errors import InputError
-from xcompress.files import as_path, check_encoding, hash_of, read_json, read_mapping, sha256_of
+from xcompress.files import check_encoding, hash_of, read_json, read_mapping, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
 from xcompress.modeling.st_folder import is_pipeline
 from xcompress.modeling.student import STUDENT_FILES, Student, read_config
+from xcompress.paths import as_path
 from xcompress.recipe.yaml_text import LARGEST, parse_yaml
 from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.archives import joined_name

@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from xcompress.errors import InputError
-from xcompress.files import path_inside, read_mapping
+from xcompress.files import read_mapping
+from xcompress.paths import path_inside
 from xcompress.sources.model_folder import MODULES, PROMPTS, read_modules, read_prompts
 
 SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize")

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xcompress.errors import InputError, first_line, on_one_line
-from xcompress.files import path_inside, read_mapping
+from xcompress.files import read_mapping
 from xcompress.modeling.attention import BatchPart, RelativeBias, attend, parts_by_length
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
 from xcompress.modeling.packing import Packing
+from xcompress.paths import path_inside
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, prefix_problem, read_tokenizer
 
 MODEL_TYPE = "xcompress-student"

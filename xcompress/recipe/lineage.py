@@ -9,7 +9,8 @@ from xcompress.console import tracked
 from xcompress.corpus.build import TRAIN
 from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile
-from xcompress.files import as_path, read_json
+from xcompress.files import read_json
+from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, Recipe, load_recipe
 
 _TRAINED = ("student", "assistant", "hf")

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.errors import InputError, short_repr
-from xcompress.files import as_path, read_json
+from xcompress.files import read_json
 from xcompress.modeling.bounds import MOST_PARAMETERS
+from xcompress.paths import as_path
 from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape
 from xcompress.recipe.schema import Recipe, StudentSection
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.errors import InputError, short_repr
-from xcompress.files import as_path, check_target, whole_file
+from xcompress.files import check_target, whole_file
+from xcompress.paths import as_path
 from xcompress.recipe.yaml_text import LARGEST, parse_yaml
 
 EXTENDS = "extends"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.errors import InputError
-from xcompress.files import as_path
+from xcompress.paths import as_path
 from xcompress.recipe.encoders import EncoderSection
 from xcompress.recipe.parameters import count_parameters, shape_of
 from xcompress.recipe.schema import Recipe

@@ -14,7 +14,8 @@ from filelock import FileLock
 
 from xcompress import console
 from xcompress.errors import InputError, first_line, short_repr
-from xcompress.files import leaves_folder, megabytes, whole_folder
+from xcompress.files import megabytes, whole_folder
+from xcompress.paths import leaves_folder
 from xcompress.sources.packed import check_growth
 
 MOST_FILES = 100_000

@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from xcompress.errors import InputError
-from xcompress.files import path_inside, read_json, read_mapping
+from xcompress.files import read_json, read_mapping
+from xcompress.paths import path_inside
 
 MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"

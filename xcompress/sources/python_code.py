@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xcompress.errors import InputError, with_class
 from xcompress.machine import available_threads
-from xcompress.sources.paths import suggest
+from xcompress.sources.suggestions import suggest
 
 PYTHON = "python:"
 """Starts a reference to a Python function or class."""

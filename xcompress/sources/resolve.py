@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xcompress.errors import InputError
-from xcompress.files import as_path, cache_folder, hash_of, path_inside, sha256_of
+from xcompress.files import hash_of, sha256_of
+from xcompress.paths import as_path, cache_folder, explain_cache_errors, path_inside
 from xcompress.sources.archives import join_parts
 from xcompress.sources.hub import from_hub
-from xcompress.sources.paths import explain_cache_errors, suggest_inside, suggest_path
+from xcompress.sources.suggestions import suggest_inside, suggest_path
 from xcompress.sources.wheels import SYNTAX, from_wheel, installed, parse_wheel
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?", re.ASCII)

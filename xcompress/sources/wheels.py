@@ -12,10 +12,11 @@ from filelock import FileLock
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import cache_folder, leaves_folder, megabytes, scratch_folder, whole_folder
+from xcompress.files import megabytes, scratch_folder, whole_folder
+from xcompress.paths import cache_folder, explain_cache_errors, leaves_folder
 from xcompress.python_process import python_command
 from xcompress.sources.archives import unpack
-from xcompress.sources.paths import explain_cache_errors, suggest_inside
+from xcompress.sources.suggestions import suggest_inside
 
 SYNTAX = "wheel:name==version/path/inside"
 _WHEEL = re.compile(r"wheel:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[0-9][\w.!+-]*)(?:/(?P<inner>.*))?", re.ASCII)

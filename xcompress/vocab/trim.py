@@ -15,11 +15,12 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 import xcompress
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import path_inside, prepare_target, read_mapping, whole_folder, write_json
+from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import is_student
 from xcompress.modeling.st_folder import is_lowercased
 from xcompress.modeling.student import Student
+from xcompress.paths import path_inside
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts

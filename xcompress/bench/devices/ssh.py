@@ -38,6 +38,7 @@ RUNNER = (
     "machine.py",
     "metrics.py",
     "packages.py",
+    "paths.py",
     "printable.py",
     "python_process.py",
     "runtimes.py",

@@ -1,26 +1,8 @@
-"""Errors of the cache folder, and suggestions for names that do not exist."""
+"""Suggestions for names of files that do not exist, for error messages."""
 
 import difflib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-
-from xcompress.errors import InputError
-from xcompress.files import cache_folder
-
-
-@contextmanager
-def explain_cache_errors() -> Iterator[None]:
-    """Turn a failure to write to the cache into one line.
-
-    :raises InputError: when the block raises an OSError.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"{cache_folder()}: cannot be written ({error.strerror or error}); set XCOMPRESS_CACHE to another folder"
-        ) from error
 
 
 def suggest_path(path: Path) -> str:
