@@ -15,7 +15,7 @@ from xcompress.errors import InputError
 if TYPE_CHECKING:
     from xcompress.bench.report.compare import Comparison
     from xcompress.bench.results import Report
-    from xcompress.recipe.schema import Budgets
+    from xcompress.recipe.budgets import Budgets
 
 
 _THREADS = re.compile("[0-9]{1,4}|all")

@@ -1,5 +1,6 @@
 """Recipes: YAML files that say what to distil from which models, on which text, in which stages."""
 
+from xcompress.recipe.budgets import Budgets
 from xcompress.recipe.encoders import (
     AssistantSection,
     EncoderSection,
@@ -11,7 +12,6 @@ from xcompress.recipe.loading import load_recipe
 from xcompress.recipe.schema import (
     AlignedGradedFiles,
     AugmentSection,
-    Budgets,
     CorpusSection,
     CorrelationSection,
     DevSection,

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from xcompress.files import hash_of
+from xcompress.recipe.budgets import Budgets
 from xcompress.recipe.encoders import AssistantSection, CorrelationTeacher, EncoderSection, TeacherSection
 from xcompress.recipe.section import (
-    BatchShape,
     Heads,
     InnerWidth,
     Language,
@@ -278,55 +278,6 @@ class DevSection(Section):
     """Use every n-th row of the STS sets."""
     steps: Positive | None = None
     """Evaluate every this many steps; null evaluates only at the end of each stage."""
-
-
-Limit = Annotated[float, Field(gt=0)]
-Points = Annotated[float, Field(ge=0)]
-
-
-class MemoryBudget(Section):
-    """Megabytes (10^6 bytes) of memory above that of the bare interpreter, with one thread."""
-
-    resident: Limit | None = None
-    """Largest resident memory after loading and a few calls of 1 x 16 tokens."""
-    peak: Limit | None = None
-    """Largest peak until then."""
-    busy_peak: Limit | None = None
-    """Largest peak after all latency shapes with one thread; depends on which shapes are measured."""
-
-
-class Budgets(Section):
-    """Limits for the exported bundle, which `bench --budgets` checks. Limits left out are not checked."""
-
-    subject: str | None = None
-    """The row of the report to check, by its name; null checks the smaller graph of each bundle."""
-    precision: str | None = None
-    """Check the graphs of this precision, such as fp32, in place of the smaller graph of each bundle."""
-    size_mb: Limit | None = None
-    """Largest size of graph and tokenizer on disk, in megabytes (10^6 bytes)."""
-    memory_mb: MemoryBudget = MemoryBudget()
-    """Largest memory use."""
-    start_speedup: Limit | None = None
-    """Smallest speedup over the reference from a fresh process to the first vector."""
-    speedup: dict[BatchShape, Limit] = Field(default_factory=dict)
-    """Smallest speedup over the reference in the same run, by shape, `batch x tokens`."""
-    threads: Positive = 1
-    """Number of threads that `speedup` is measured with."""
-    accuracy_drop: dict[str, dict[str, Points]] = Field(default_factory=dict)
-    """Largest loss against the reference in points, by test, then by average, language pair, language or direction."""
-
-    @model_validator(mode="after")
-    def _check_one_selection(self) -> "Budgets":
-        if self.subject and self.precision:
-            raise ValueError(f"has subject ({self.subject}) and precision ({self.precision}); remove one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _check_sets_a_limit(self) -> "Budgets":
-        limits = [self.size_mb, *self.memory_mb.model_dump().values(), self.start_speedup, self.speedup]
-        if not any([*limits, *self.accuracy_drop.values()]):
-            raise ValueError("sets no limit; give size_mb, memory_mb, start_speedup, speedup or accuracy_drop")
-        return self
 
 
 class Recipe(Section):

@@ -1,6 +1,5 @@
 """What all sections of a recipe have in common: their base class, renamed and added keys, and the types of numbers."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -112,12 +111,3 @@ def _check_per_language(reference: str) -> str:
 
 PerLanguage = Annotated[str, AfterValidator(_check_per_language)]
 """A reference to one file for each language."""
-
-
-def _check_batch_shape(text: str) -> str:
-    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", text):
-        raise ValueError("not of the form batch x tokens, such as 1x16")
-    return text
-
-
-BatchShape = Annotated[str, AfterValidator(_check_batch_shape)]
