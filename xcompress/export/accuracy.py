@@ -34,10 +34,10 @@ SAMPLE = 96
 _NAMED = 4
 """Most language pairs and products that an error names."""
 
-Encoder = TypeVar("Encoder", bound=Encode)
-Build: TypeAlias = Callable[[Mapping[str, Level]], Encoder]
+EncodeT = TypeVar("EncodeT", bound=Encode)
+Build: TypeAlias = Callable[[Mapping[str, Level]], EncodeT]
 """Makes an encoder from the level of each product."""
-FindRegressions: TypeAlias = Callable[[Encoder], "list[Regression]"]
+FindRegressions: TypeAlias = Callable[[EncodeT], "list[Regression]"]
 """Lists what an encoder loses beyond the gate."""
 
 
@@ -219,9 +219,9 @@ class SearchResult:
 
 
 def search(
-    build: Build[Encoder],
+    build: Build[EncodeT],
     start: Mapping[str, Level],
-    find: FindRegressions[Encoder],
+    find: FindRegressions[EncodeT],
     bytes_of: Mapping[str, int],
     texts: Sequence[str],
     reference: Vectors,
@@ -244,14 +244,14 @@ def search(
     return SearchResult(dict(start), progress.levels, tuple(progress.steps), _worst_loss(regressions))
 
 
-class _Search(Generic[Encoder]):
+class _Search(Generic[EncodeT]):
     """The levels and steps of one search."""
 
     def __init__(
         self,
-        build: Build[Encoder],
+        build: Build[EncodeT],
         start: Mapping[str, Level],
-        find: FindRegressions[Encoder],
+        find: FindRegressions[EncodeT],
         bytes_of: Mapping[str, int],
     ) -> None:
         self.build, self.find, self.bytes_of = build, find, bytes_of

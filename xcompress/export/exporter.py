@@ -162,10 +162,15 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
                 file.unlink()
 
     # the accuracy gate
-    after = scores_of_fp32 if job.precision == "fp32" else None
-    after = graded_scores(candidate.open(), languages) if after is None else after
+    if job.precision == "fp32" and scores_of_fp32 is not None:
+        after = scores_of_fp32
+    else:
+        after = graded_scores(candidate.open(), languages)
+    # the products that cost most are named; in float none has a cost
     job.check_gate(after, tuple if job.precision in FLOAT else candidate.costs)
     manifest["graded"] = {"before": before, "after": after}
+
+    # the file of another runtime
     runtime = config.settings().runtime
     if runtime == "coreml":
         manifest["coreml"] = job.write_and_check_coreml()
@@ -236,13 +241,24 @@ class _Job:
         is_default = self.config.gate is None and self.config.precision == "auto"
         return GATE if is_default else self.config.gate
 
-    def check_gate(self, after: Mapping[str, float], measure_costs: Callable[[], Sequence[Cost]] = tuple) -> None:
-        """Refuse an export that loses more than the gate allows; see `accuracy.check_gate`."""
-        if self.gate is None:
-            return
-        closer = self.config.closer_precision()
-        advice = f"use --precision {closer}, or a larger --gate" if closer else "use a larger --gate"
-        check_gate(self.before, after, self.gate, measure_costs, advice)
+    def write_and_verify(self, precision: str, candidate: Candidate) -> dict[str, Any]:
+        """Write a graph and compare it with PyTorch, then in ORT format if that is written, too.
+
+        :returns: the measurements of the file to open.
+        """
+        file = self.folder / GRAPHS[precision]
+        write_graph(self.prepared.student, candidate.options, file, external=self.config.external_data)
+        measured = self._verify(file, precision, f"{precision} checked")
+        if self.config.settings().ort and precision == self.precision:
+            measured = self._verify(write_ort(file), precision, f"{precision} checked in ORT format")
+        return measured
+
+    def _verify(self, graph: Graph, precision: str, label: str) -> dict[str, Any]:
+        """Compare a graph with PyTorch under a progress bar; return the measurements."""
+        with console.bar(label, len(self.reference.all_sentences)) as ticker:
+            if precision == "fp32":
+                return verify_fp32(graph, self.reference, self.bounds, ticker.advance)
+            return verify_quantized(graph, self.reference, self.bounds, ticker.advance, self.advice)
 
     def check_student_changes(self, candidate: Candidate) -> dict[str, float] | None:
         """Refuse an export whose float32 graph loses more than the gate allows, as options change the student itself.
@@ -262,37 +278,35 @@ class _Job:
         check_gate(self.before, after, self.gate, advice=advice)
         return after
 
-    def write_and_verify(self, precision: str, candidate: Candidate) -> dict[str, Any]:
-        """Write a graph and compare it with PyTorch, then in ORT format if that is written, too.
+    def quantize(self, read_text: Callable[[], Sequence[str]]) -> tuple[Candidate, dict[str, Any]]:
+        """Calibrate, and choose the level of each product.
 
-        :returns: the measurements of the file to open.
+        :param read_text: reads the text to calibrate on.
+        :returns: the candidate, and entries for the manifest.
         """
-        file = self.folder / GRAPHS[precision]
-        write_graph(self.prepared.student, candidate.options, file, external=self.config.external_data)
-        measured = self._verify(file, precision, f"{precision} checked")
-        if self.config.settings().ort and precision == self.precision:
-            measured = self._verify(write_ort(file), precision, f"{precision} checked in ORT format")
-        return measured
+        config, prepared = self.config, self.prepared
+        sentences = [] if self.precision == "fp16" else read_text()
+        ranges = {}
+        if sentences:
+            ranges = calibrate(prepared.student, prepared.tokenizer, sentences, moments=self.precision == "int4")
+        options = options_for(
+            self.precision, config.settings().recurrence, self.fold, ranges, config.table, config.settings().operators
+        )
+        candidate = Candidate(prepared, options)
+        entries: dict[str, Any] = {"calibrated_on": len(sentences)}
+        if config.precision == "auto" and self.gate is not None:
+            result = candidate.search(self.before, self.gate, self.languages, self.reference, self.bounds)
+            candidate = candidate.with_levels(result.levels)
+            entries["trade"] = result.to_dict()
+        return candidate, entries | {"levels": candidate.levels()}
 
-    def write_and_verify_for(self, runtime: str) -> tuple[dict[str, Any], dict[str, float]]:
-        """Write the file of a runtime, and compare it there with PyTorch.
-
-        :returns: the measurements, and scores on the graded pairs.
-        :raises GateError: when the file is too far from PyTorch, or loses more than the gate allows.
-        """
-        file = self.folder / RUNTIMES[runtime].file
-        if runtime == "openvino":
-            write_openvino(self.folder / GRAPHS[self.precision], file)
-            session: Session = OpenVinoSession(file, 0, exact=self.precision in FLOAT)
-        else:
-            console.say(f"writing {RUNTIMES[runtime].file}")
-            write = write_litert if runtime == "litert" else write_executorch
-            write(self.prepared.student, file, quantize=self.precision == "int8", fold=self.fold)
-            session = open_phone_session(runtime, file, 0)
-        measured = self._verify(session, self.precision, f"checked in {RUNTIMES[runtime].label}")
-        scores = graded_scores(GraphEncoder(self.prepared, session), self.languages)
-        self.check_gate(scores)
-        return measured, scores
+    def check_gate(self, after: Mapping[str, float], measure_costs: Callable[[], Sequence[Cost]] = tuple) -> None:
+        """Refuse an export that loses more than the gate allows; see `accuracy.check_gate`."""
+        if self.gate is None:
+            return
+        closer = self.config.closer_precision()
+        advice = f"use --precision {closer}, or a larger --gate" if closer else "use a larger --gate"
+        check_gate(self.before, after, self.gate, measure_costs, advice)
 
     def write_and_check_coreml(self) -> dict[str, Any]:
         """Write an ML program, open it again, and check all that can be checked without Core ML.
@@ -324,34 +338,25 @@ class _Job:
             "libraries": installed_versions(("coremltools",)),
         }
 
-    def _verify(self, graph: Graph, precision: str, label: str) -> dict[str, Any]:
-        """Compare a graph with PyTorch under a progress bar; return the measurements."""
-        with console.bar(label, len(self.reference.all_sentences)) as ticker:
-            if precision == "fp32":
-                return verify_fp32(graph, self.reference, self.bounds, ticker.advance)
-            return verify_quantized(graph, self.reference, self.bounds, ticker.advance, self.advice)
+    def write_and_verify_for(self, runtime: str) -> tuple[dict[str, Any], dict[str, float]]:
+        """Write the file of a runtime, and compare it there with PyTorch.
 
-    def quantize(self, read_text: Callable[[], Sequence[str]]) -> tuple[Candidate, dict[str, Any]]:
-        """Calibrate, and choose the level of each product.
-
-        :param read_text: reads the text to calibrate on.
-        :returns: the candidate, and entries for the manifest.
+        :returns: the measurements, and scores on the graded pairs.
+        :raises GateError: when the file is too far from PyTorch, or loses more than the gate allows.
         """
-        config, prepared = self.config, self.prepared
-        sentences = [] if self.precision == "fp16" else read_text()
-        ranges = {}
-        if sentences:
-            ranges = calibrate(prepared.student, prepared.tokenizer, sentences, moments=self.precision == "int4")
-        options = options_for(
-            self.precision, config.settings().recurrence, self.fold, ranges, config.table, config.settings().operators
-        )
-        candidate = Candidate(prepared, options)
-        entries: dict[str, Any] = {"calibrated_on": len(sentences)}
-        if config.precision == "auto" and self.gate is not None:
-            result = candidate.search(self.before, self.gate, self.languages, self.reference, self.bounds)
-            candidate = candidate.with_levels(result.levels)
-            entries["trade"] = result.to_dict()
-        return candidate, entries | {"levels": candidate.levels()}
+        file = self.folder / RUNTIMES[runtime].file
+        if runtime == "openvino":
+            write_openvino(self.folder / GRAPHS[self.precision], file)
+            session: Session = OpenVinoSession(file, 0, exact=self.precision in FLOAT)
+        else:
+            console.say(f"writing {RUNTIMES[runtime].file}")
+            write = write_litert if runtime == "litert" else write_executorch
+            write(self.prepared.student, file, quantize=self.precision == "int8", fold=self.fold)
+            session = open_phone_session(runtime, file, 0)
+        measured = self._verify(session, self.precision, f"checked in {RUNTIMES[runtime].label}")
+        scores = graded_scores(GraphEncoder(self.prepared, session), self.languages)
+        self.check_gate(scores)
+        return measured, scores
 
     def graphs_to_open(self) -> dict[str, str]:
         """Map each precision to the file to open, the smaller graph first."""

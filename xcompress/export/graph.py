@@ -173,7 +173,7 @@ class _Mask:
     scores: str
     """Added to the attention scores, (N, 1, 1, L) or (N, heads, L, L)."""
     visible: str | None
-    """(N, L) int32; None where attention has a relative bias, too."""
+    """(N, L) int32, for QAttention; None where attention has a relative bias, which that operator cannot add."""
 
 
 class _GraphBuilder:
@@ -300,13 +300,14 @@ class _GraphBuilder:
         return writer.node("Reshape", context, writer.integers(0, 0, width))
 
     def _write_int8_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, visible: str) -> str:
-        """Write product and attention as one operator, which scales the scores itself."""
+        """Write product and attention as one operator."""
         width = matmul.weight.shape[0]
-        unscaled = np.ones(3 * width, dtype=np.float32)
-        unscaled[:width] = np.sqrt(width // heads)
+        # QAttention scales the scores itself, so the scale that `matmuls` put into the queries is taken out again
+        factors = np.ones(3 * width, dtype=np.float32)
+        factors[:width] = np.sqrt(width // heads)
         assert matmul.bias is not None
-        values, scales = self.matmul_writer.store_int8(writer, matmul, unscaled)
-        bias = writer.constant(f"{matmul.name}.bias", matmul.bias * unscaled)
+        values, scales = self.matmul_writer.store_int8(writer, matmul, factors)
+        bias = writer.constant(f"{matmul.name}.bias", matmul.bias * factors)
         quantized, scale, zero = self.matmul_writer.quantize_input(writer, tokens, matmul)
         inputs = (quantized, values, bias, scale, scales, visible, zero)
         return writer.node("QAttention", *inputs, domain=CONTRIB, num_heads=heads, mask_filter_value=MASKED_SCORE)

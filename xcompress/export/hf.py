@@ -203,9 +203,11 @@ def _has_roberta_positions(config: StudentConfig) -> bool:
 def count_checkpoint_weights(config: StudentConfig) -> int:
     """Count the numbers in `checkpoint_weights` from the sizes alone."""
     width, inner = config.hidden_size, config.intermediate_size
-    rows = config.vocab_size + config.max_position_embeddings + max(1, config.type_vocab_size) + 2
-    layer = 4 * (width + 1) * width + 2 * width * inner + inner + 5 * width
-    return rows * width + config.depth * layer + (width + 1) * width
+    norm, pooler = 2 * width, (width + 1) * width
+    rows = config.vocab_size + config.max_position_embeddings + max(1, config.type_vocab_size)
+    attention = 4 * (width + 1) * width  # queries, keys, values and output
+    feed_forward = (width + 1) * inner + (inner + 1) * width
+    return rows * width + norm + config.depth * (attention + feed_forward + 2 * norm) + pooler
 
 
 def measure_difference(folder: Path, student: Student, tokenizer: Tokenizer) -> float:

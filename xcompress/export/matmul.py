@@ -120,7 +120,10 @@ class MatMulWriter:
         return writer.node("Add", *terms) if len(terms) == 2 else terms[0]
 
     def write_terms(self, writer: Writer, inputs: str, matmul: MatMul) -> list[str]:
-        """Write a product; return the names of one or two values whose sum is x W + b."""
+        """Write a product; return the names of one or two values whose sum is x W + b.
+
+        A layer adds the residual to a product: given the bias by itself, one Sum adds all three.
+        """
         level = self.level(matmul)
         if level == "static":
             return [self._write_static(writer, inputs, matmul)]
@@ -141,16 +144,20 @@ class MatMulWriter:
         return self._write_product(writer, (quantized, scale, zero), (values, scales), *bias)
 
     def _write_by_token(self, writer: Writer, inputs: str, matmul: MatMul) -> str:
-        """Write x W with a scale per token: its largest value if there is a lower bound, else its largest magnitude."""
+        """Write x W with a scale per token: its largest value if there is a lower bound, else its largest magnitude.
+
+        The operators take one scale for all tokens. So x * steps / largest is quantised with scale 1, the scales of W
+        are divided by the steps, and the product is multiplied by the largest of each token.
+        """
         if matmul.least is None:
-            zero, steps, smallest_scale = 128, 127, _TINY
+            zero, steps, floor = 128, 127, _TINY
             magnitudes = writer.node("Abs", inputs)
         else:
             zero, steps = _NEGATIVE_STEPS, 255 - _NEGATIVE_STEPS
-            smallest_scale = -matmul.least * steps / _NEGATIVE_STEPS
+            floor = -matmul.least * steps / _NEGATIVE_STEPS  # with it, no input is below 0 in uint8
             magnitudes = inputs
         largest = writer.node("ReduceMax", magnitudes, writer.integers(-1), keepdims=1)
-        largest = writer.node("Max", largest, writer.number(smallest_scale))
+        largest = writer.node("Max", largest, writer.number(floor))
         scaled = writer.node("Mul", inputs, writer.node("Div", writer.number(steps), largest))
         zero_point = writer.constant(f"uint8_{zero}", np.uint8(zero))
         quantized = writer.node("QuantizeLinear", scaled, writer.number(1), zero_point)
