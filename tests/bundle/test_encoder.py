@@ -240,7 +240,7 @@ def test_half_a_surrogate_pair_is_a_question_mark(exact: Encoder) -> None:
 
 def test_more_texts_than_are_tokenised_at_once(exact: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = exact.encode(SENTENCES)
-    monkeypatch.setattr(runtime, "_TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("xcompress.bundle.tokenizer._TEXTS_AT_ONCE", 2)
     np.testing.assert_allclose(exact.encode(SENTENCES), expected, atol=1e-5)
 
 
@@ -467,7 +467,7 @@ def test_the_mean_of_windows(encoder: Encoder) -> None:
 def test_steps_of_long_texts_have_few_characters(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, rows = ["rain", "the boat is late " * 20, "x" * 900, "snow", "rain"], list[int]()
     expected, windows = encoder.encode(texts, long="mean"), encoder._tokenizer.windows
-    monkeypatch.setattr("xcompress.bundle.encoder._CHARACTERS_AT_ONCE", 400)
+    monkeypatch.setattr("xcompress.bundle.tokenizer._CHARACTERS_AT_ONCE", 400)
     monkeypatch.setattr(encoder._tokenizer, "windows", lambda some: rows.append(len(some)) or windows(some))
     np.testing.assert_allclose(encoder.encode(texts, long="mean"), expected, atol=1e-6)
     assert rows == [2, 1, 2]

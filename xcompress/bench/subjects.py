@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.bench.results import UNKNOWN, Kind
-from xcompress.bundle.encoder import choose_graph
-from xcompress.bundle.manifest import MANIFEST, graphs_of, inside, newest_bundle, read_manifest
+from xcompress.bundle.manifest import MANIFEST, choose_graph, graphs_of, inside, newest_bundle, read_manifest
 from xcompress.bundle.released import find_bundle, released_names
 from xcompress.errors import InputError
 from xcompress.packages import install_command

@@ -4,7 +4,7 @@ import ctypes
 import os
 import reprlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import cached_property, partial
@@ -26,9 +26,9 @@ from xcompress.bundle.engines import (
     takes_several_calls,
 )
 from xcompress.bundle.integrity import check_bundle, external_files, state_of
-from xcompress.bundle.manifest import INPUTS, OUTPUT, graphs_of, read_manifest
+from xcompress.bundle.manifest import INPUTS, OUTPUT, choose_graph, read_manifest
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
-from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts
+from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts, steps_of
 from xcompress.bundle.unpacked import unpacked_copy
 from xcompress.bundle.vectors import are_bits, as_floats, unit_rows, without_bits
 from xcompress.errors import InputError, on_one_line
@@ -41,12 +41,6 @@ Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
 VectorPrecision = Literal["float32", "int8", "ubinary"]
 LongTexts = Literal["cut", "mean"]
 
-_PREFERRED = ("int8", "int4", "fp16", "fp32")
-"""Order in which `auto` chooses where the manifest names no precision."""
-_TEXTS_AT_ONCE = 10_000
-"""Number of texts that are tokenized before they are sorted into batches."""
-_CHARACTERS_AT_ONCE = 2_000_000
-"""Characters of such texts, where all windows of a text are tokenized."""
 _MANY_BATCHES = 64
 """From this many on, each thread takes batches of its own. Opening the graph again takes what some dozens save."""
 _MOST_AT_ONCE = 16
@@ -248,7 +242,7 @@ class Encoder:
         check_option("encode: long", long, get_args(LongTexts))
         sentences = list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
-        for start, some in _steps(sentences, _CHARACTERS_AT_ONCE if long == "mean" else None):
+        for start, some in steps_of(sentences, all_windows=long == "mean"):
             if long == "cut":
                 vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some), batch_size)
             else:
@@ -438,39 +432,6 @@ def _whole_number(name: str, value: SupportsIndex, advice: str) -> int:
         return index(value)
     except TypeError:
         raise InputError(f"{name} is {reprlib.repr(value)}, not a whole number; {advice}") from None
-
-
-def _steps(texts: Sequence[str], characters: int | None) -> Iterator[tuple[int, Sequence[str]]]:
-    """Cut texts into steps of at most `_TEXTS_AT_ONCE`; yield the number of the first text of each, and its texts.
-
-    :param characters: the most that a step of several texts has; None for any number.
-    """
-    start = size = 0
-    for row, text in enumerate(texts):
-        size += len(text)
-        if row > start and (row - start == _TEXTS_AT_ONCE or (characters is not None and size > characters)):
-            yield start, texts[start:row]
-            start, size = row, len(text)
-    if start < len(texts):
-        yield start, texts[start:]
-
-
-def choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> tuple[str, str]:
-    """Return the precision that `Encoder` opens and the path of its graph inside the folder.
-
-    :raises InputError: when there is no such graph.
-    """
-    graphs = graphs_of(folder, manifest)
-    if not graphs:
-        raise InputError(f"{folder}: none of the graphs listed in manifest.json exists; export the bundle again")
-    if not isinstance(precision, str) or precision not in ("auto", *graphs):
-        raise InputError(
-            f"{folder}: precision is {reprlib.repr(precision)}, but the graphs are {', '.join(graphs)}; "
-            "choose one of them or auto, or export again"
-        )
-    order = (manifest.get("precision"), *_PREFERRED, *graphs) if precision == "auto" else (precision,)
-    chosen = next(name for name in order if name in graphs)
-    return chosen, graphs[chosen]
 
 
 def check_option(name: str, value: str, choices: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """The manifest of a bundle: its name, format, keys and hash, and the files that it lists."""
 
+import reprlib
 from collections.abc import Mapping
 from hashlib import sha256
 from json import dumps, loads
@@ -49,6 +50,8 @@ EXPORT_AGAIN = "export the bundle again, or copy it again"
 COREML_NOT_RUN = "not run: Core ML needs macOS or iOS"
 """What reports say of the ML program for Core ML."""
 
+_PREFERRED = ("int8", "int4", "fp16", "fp32")
+"""Order in which `auto` chooses where the manifest names no precision."""
 _UNNAMED_GRAPHS = ("int8", "fp32")
 """Precisions that a manifest without `graphs` may have."""
 _REQUIRED = {"format": int, "dimension": int, "prefix": str, "max_tokens": int, "pad_token_id": int}
@@ -177,6 +180,24 @@ def graphs_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
                 f"{folder / MANIFEST}: graphs names {name[:80]!r}, which is neither .onnx nor .ort; {EXPORT_AGAIN}"
             )
     return {precision: name for precision, name in graphs.items() if (folder / name).is_file()}
+
+
+def choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> tuple[str, str]:
+    """Return the precision that `Encoder` opens and the path of its graph inside the folder.
+
+    :raises InputError: when there is no such graph.
+    """
+    graphs = graphs_of(folder, manifest)
+    if not graphs:
+        raise InputError(f"{folder}: none of the graphs listed in manifest.json exists; export the bundle again")
+    if not isinstance(precision, str) or precision not in ("auto", *graphs):
+        raise InputError(
+            f"{folder}: precision is {reprlib.repr(precision)}, but the graphs are {', '.join(graphs)}; "
+            "choose one of them or auto, or export again"
+        )
+    order = (manifest.get("precision"), *_PREFERRED, *graphs) if precision == "auto" else (precision,)
+    chosen = next(name for name in order if name in graphs)
+    return chosen, graphs[chosen]
 
 
 def list_files(folder: Path) -> dict[str, dict[str, Any]]:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _BATCH_TOKENS = 1024
 """Maximum number of tokens of a batch, padding included. Memory grows with it. With 4,096, onnxruntime took a fifth
 more time for texts of mixed lengths, and OpenVINO as long."""
+_TEXTS_AT_ONCE = 10_000
+"""Number of texts that are tokenized before they are sorted into batches."""
+_CHARACTERS_AT_ONCE = 2_000_000
+"""Characters of such texts, where all windows of a text are tokenized."""
 _CHARACTERS_PER_TOKEN = 8
 _SENTENCEPIECE = "tokenizer.model"
 
@@ -146,6 +150,21 @@ def list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list
         if not isinstance(sentence, str):
             raise InputError(f"{function}: item {number} is {type(sentence).__name__}, not str; give a list of strings")
     return sentences
+
+
+def steps_of(texts: Sequence[str], *, all_windows: bool) -> Iterator[tuple[int, Sequence[str]]]:
+    """Cut texts into steps of at most `_TEXTS_AT_ONCE`; yield the number of the first text of each, and its texts.
+
+    :param all_windows: limit the characters of a step of several texts, too.
+    """
+    start = size = 0
+    for row, text in enumerate(texts):
+        size += len(text)
+        if row > start and (row - start == _TEXTS_AT_ONCE or (all_windows and size > _CHARACTERS_AT_ONCE)):
+            yield start, texts[start:row]
+            start, size = row, len(text)
+    if start < len(texts):
+        yield start, texts[start:]
 
 
 def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:

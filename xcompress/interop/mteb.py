@@ -20,9 +20,9 @@ from mteb.abstasks.abstask import AbsTask
 from mteb.models import ModelMeta
 from mteb.models.model_meta import ScoringFunction
 
-from xcompress.bundle.encoder import Encoder, choose_graph
+from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import external_files
-from xcompress.bundle.manifest import HASH
+from xcompress.bundle.manifest import HASH, choose_graph
 from xcompress.bundle.released import DEFAULT
 from xcompress.errors import InputError, first_line
 from xcompress.metrics import Vectors, cosine_matrix, cosines
