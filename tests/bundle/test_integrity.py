@@ -297,6 +297,16 @@ def test_a_manifest_of_wrong_kinds(bundle_copy: Path, changes: dict[str, object]
     refused(bundle_copy, "manifest.json", what)
 
 
+@pytest.mark.parametrize("pipeline", ['{"prompts": {"query": "other: "}}', "[]"])
+def test_prompts_of_a_manifest_without_a_hash_are_those_of_the_pipeline(bundle_copy: Path, pipeline: str) -> None:
+    (bundle_copy / "config_sentence_transformers.json").write_text(pipeline)
+    list_again(bundle_copy, "config_sentence_transformers.json")
+    manifest = read_manifest(bundle_copy)
+    del manifest["sha256"]
+    (bundle_copy / "manifest.json").write_text(json.dumps(manifest | {"prefix": ""}))
+    refused(bundle_copy, "manifest.json", "its prompts are not those of config_sentence_transformers.json")
+
+
 def test_a_bundle_without_hashes_says_what_to_do(bundle_copy: Path) -> None:
     manifest = json.loads((bundle_copy / "manifest.json").read_text())
     del manifest["files"], manifest["sha256"]

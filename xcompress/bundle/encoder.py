@@ -27,6 +27,7 @@ from xcompress.bundle.engines import (
 )
 from xcompress.bundle.integrity import check_bundle, external_files, state_of
 from xcompress.bundle.manifest import INPUTS, OUTPUT, choose_graph, read_manifest
+from xcompress.bundle.prompts import DOCUMENT, QUERY, choose_prompt
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts, steps_of
 from xcompress.bundle.unpacked import unpacked_copy
@@ -62,6 +63,9 @@ class Encoder:
         True
 
     `from_pretrained` also takes the names of released models and hub ids; the class itself takes a folder.
+
+    `encode_query` and `encode_document` put the prompts of the model in front of questions and of the texts that are
+    searched, as in sentence-transformers; `encode` puts its one prefix, which is the default prompt, in front of each.
 
     The cache keeps, for later processes, a graph in 4 bits, unpacked, and the tokenizer as a SentencePiece model.
 
@@ -201,11 +205,18 @@ class Encoder:
         """The languages that the encoder was made for, as ISO 639 codes."""
         return tuple(self._manifest.get("languages", ()))
 
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The prompts by name, read-only; empty for bundles that have a prefix at most."""
+        return MappingProxyType(dict(self._manifest.get("prompts", {})))
+
     def encode(
         self,
         texts: str | Sequence[str] | NDArray[Any],
         batch_size: int = 32,
         *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
         precision: VectorPrecision = "float32",
         long: LongTexts = "cut",
     ) -> NDArray[Any]:
@@ -226,6 +237,9 @@ class Encoder:
 
         :param texts: one sentence, or an iterable of sentences.
         :param batch_size: maximum number of texts per call of the graph; batches of long texts are smaller.
+        :param prompt_name: the name of one of `prompts`, whose text stands in front of each sentence in place of
+            `manifest["prefix"]`.
+        :param prompt: such a text itself; an empty one for none. Of a long text, the first window alone has it.
         :param precision: float32; int8, each vector on a scale of its own, which cosines do not depend on; or ubinary,
             a bit for each number (see `store_as`). `similarity` takes all three.
         :param long: what is done with texts of more than `manifest["max_tokens"]` tokens: cut, or the mean of the
@@ -233,6 +247,7 @@ class Encoder:
             characters are read.
         :returns: (D,) for one sentence, (n, D) for n sentences, in their order; (n, D / 8) for ubinary.
         :raises InputError: when an item is not a string, batch_size is no whole number from 1, or an option is unknown;
+            when prompt_name and prompt are both given, there is no such prompt, or it has more than 1,000 characters;
             when the tokenizer or the graph fails.
         """
         batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
@@ -240,15 +255,50 @@ class Encoder:
             raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
         check_option("encode: precision", precision, get_args(VectorPrecision))
         check_option("encode: long", long, get_args(LongTexts))
+        prompt = choose_prompt(self._manifest, prompt_name, prompt)
         sentences = list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
         for start, some in steps_of(sentences, all_windows=long == "mean"):
             if long == "cut":
-                vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some), batch_size)
+                vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some, prompt), batch_size)
             else:
-                vectors[start : start + len(some)] = self._mean_of_windows(some, batch_size)
+                vectors[start : start + len(some)] = self._mean_of_windows(some, prompt, batch_size)
         stored = self.store_as(vectors, precision)
         return stored[0] if isinstance(texts, str) else stored
+
+    def encode_query(
+        self,
+        texts: str | Sequence[str] | NDArray[Any],
+        batch_size: int = 32,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        precision: VectorPrecision = "float32",
+        long: LongTexts = "cut",
+    ) -> NDArray[Any]:
+        """Encode what is searched for, with the prompt `query` if the bundle has one, else as `encode`.
+
+        The parameters are those of `encode`; a prompt that is given comes first.
+        """
+        prompt = choose_prompt(self._manifest, prompt_name, prompt, defaults=QUERY)
+        return self.encode(texts, batch_size, prompt=prompt, precision=precision, long=long)
+
+    def encode_document(
+        self,
+        texts: str | Sequence[str] | NDArray[Any],
+        batch_size: int = 32,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        precision: VectorPrecision = "float32",
+        long: LongTexts = "cut",
+    ) -> NDArray[Any]:
+        """Encode what is searched, with the first of the prompts `document`, `passage` and `corpus`, else as `encode`.
+
+        The parameters are those of `encode`; a prompt that is given comes first.
+        """
+        prompt = choose_prompt(self._manifest, prompt_name, prompt, defaults=DOCUMENT)
+        return self.encode(texts, batch_size, prompt=prompt, precision=precision, long=long)
 
     def store_as(self, vectors: Vectors, precision: VectorPrecision) -> NDArray[Any]:
         """Return vectors of this encoder as `encode` returns them in a precision.
@@ -321,9 +371,9 @@ class Encoder:
         except InputError:
             return None
 
-    def _mean_of_windows(self, texts: Sequence[str], batch_size: int) -> Vectors:
+    def _mean_of_windows(self, texts: Sequence[str], prompt: str, batch_size: int) -> Vectors:
         """Encode texts as the mean of their windows, weighted by tokens and scaled as the graph scales vectors."""
-        windows = self._tokenizer.windows(texts)
+        windows = self._tokenizer.windows(texts, prompt)
         owners = np.repeat(np.arange(len(texts)), [len(of_text) for of_text in windows])
         sequences = [ids for of_text in windows for ids in of_text]
         weights = np.array([len(ids) for ids in sequences], dtype=np.float32)[:, None]

@@ -97,9 +97,9 @@ def state_of(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _check_settings(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Check that the graphs are listed files and, without a hash of the manifest, that the prefix is the pipeline's.
+    """Check that the graphs are listed files and, without a hash of the manifest, that prefix and prompts are right.
 
-    The export writes the prefix into the sentence-transformers pipeline as well, as the default prompt.
+    The export writes the prefix into the sentence-transformers pipeline as well, as the default prompt of its prompts.
     """
     for name in manifest.get("graphs", {}).values():
         if name not in manifest["files"]:
@@ -117,6 +117,8 @@ def _check_settings(folder: Path, manifest: Mapping[str, Any]) -> None:
             f"{folder / MANIFEST}: prefix is {manifest['prefix']!r}, but {file.name} says {str(prompt)[:200]!r}; "
             f"{EXPORT_AGAIN}"
         )
+    if "prompts" in manifest and not (isinstance(pipeline, dict) and pipeline.get("prompts") == manifest["prompts"]):
+        raise InputError(f"{folder / MANIFEST}: its prompts are not those of {file.name}; {EXPORT_AGAIN}")
 
 
 def _read_file_list(folder: Path, manifest: Mapping[str, Any]) -> dict[str, _ListedFile]:

@@ -7,6 +7,7 @@ from json import dumps, loads
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from xcompress.bundle.prompts import prompts_problem
 from xcompress.errors import InputError, first_line
 from xcompress.files import check_encoding, read_json, sha256_of, write_json
 from xcompress.paths import leaves_folder
@@ -57,6 +58,7 @@ _UNNAMED_GRAPHS = ("int8", "fp32")
 _REQUIRED = {"format": int, "dimension": int, "prefix": str, "max_tokens": int, "pad_token_id": int}
 _OPTIONAL: dict[str, type] = {"files": dict, "graphs": dict, "languages": list, "precision": str}
 _OPTIONAL |= {"release": dict, "target": str, "operators": str, "vocab_size": int, "mean_vector": list}
+_OPTIONAL |= {"prompts": dict}
 _TYPE_NAMES = {int: "a whole number", str: "text", dict: "a mapping", list: "a list"}
 _MINIMUM = {"format": 1, "dimension": 1, "max_tokens": 1, "pad_token_id": 0, "vocab_size": 1}
 _MAXIMUM = 2**31 - 1
@@ -149,6 +151,8 @@ def _check_values(file: Path, manifest: Mapping[str, Any]) -> None:
         raise InputError(f"{file}: format {manifest['format']}, this version reads {FORMAT}; upgrade xcompress")
     if problem := prefix_problem(manifest["prefix"]):
         raise InputError(f"{file}: prefix {problem}; {EXPORT_AGAIN}")
+    if problem := prompts_problem(manifest.get("prompts", {})):
+        raise InputError(f"{file}: {problem}; {EXPORT_AGAIN}")
     mean, dimension = manifest.get("mean_vector", []), manifest["dimension"]
     are_numbers = all(isinstance(value, int | float) and -1 <= value <= 1 for value in mean)
     if mean and not (len(mean) == dimension and are_numbers):

@@ -61,27 +61,27 @@ class BundleTokenizer:
         """The tokenizer of tokenizer.json, with truncation to `max_tokens` and without padding."""
         return _open_tokenizer(self._content, self._file, self._manifest)
 
-    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def token_ids(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
         """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
 
-        A text without tokens gets one token of padding. Only the start of a long text is tokenized, and more of it if
-        the start does not fill the sequence.
+        A prompt replaces the prefix. A text without tokens gets one token of padding. Only the start of a long text is
+        tokenized, and more of it if the start does not fill the sequence.
         """
         sequences: list[list[int]] = [[]] * len(texts)
         pending, width = list(range(len(texts))), self._max_tokens * _CHARACTERS_PER_TOKEN
         while pending:
             heads = [_head(texts[row], width) for row in pending]
             too_short = []
-            for row, head, ids in zip(pending, heads, self._ids(heads), strict=True):
+            for row, head, ids in zip(pending, heads, self._ids(heads, prompt), strict=True):
                 sequences[row] = ids or [self.pad_token_id]
                 if len(sequences[row]) < self._max_tokens and len(head) < min(len(texts[row]), LONGEST_TEXT):
                     too_short.append(row)
             pending, width = too_short, 8 * width
         return sequences
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def _ids(self, texts: Sequence[str], prompt: str | None) -> list[list[int]]:
         """Return the token ids of each text, by SentencePiece if it can."""
-        texts = [self._prefix + clean(text) for text in texts]
+        texts = self._with_prompt(texts, prompt)
         fast, sequences = self._sentencepiece, [[0]] * len(texts)
         is_simple = [fast is not None and fast.reads(text) for text in texts]
         if fast is not None:
@@ -95,18 +95,21 @@ class BundleTokenizer:
                 sequences[row] = encoding.ids
         return sequences
 
-    def windows(self, texts: Sequence[str]) -> list[list[list[int]]]:
+    def windows(self, texts: Sequence[str], prompt: str | None = None) -> list[list[list[int]]]:
         """Return the token ids of each text in windows of at most `max_tokens`, each with its special tokens.
 
-        The prefix stands in the first window. Of each text the first `LONGEST_TEXT` characters are read.
+        The prefix, or the prompt that replaces it, stands in the first window. Of each text the first `LONGEST_TEXT`
+        characters are read.
         """
-        encodings = encode_batch(
-            self.tokenizer, [self._prefix + clean(text[:LONGEST_TEXT]) for text in texts], self._file
-        )
+        whole = self._with_prompt([text[:LONGEST_TEXT] for text in texts], prompt)
         return [
             [window.ids or [self.pad_token_id] for window in (encoding, *encoding.overflowing)]
-            for encoding in encodings
+            for encoding in encode_batch(self.tokenizer, whole, self._file)
         ]
+
+    def _with_prompt(self, texts: Sequence[str], prompt: str | None) -> list[str]:
+        prompt = self._prefix if prompt is None else prompt
+        return [prompt + clean(text) for text in texts]
 
     def _open_sentencepiece(self) -> SentencePieceTokenizer | None:
         """Open the SentencePiece model in the cache, and make it if there is none; None where its ids would differ."""

@@ -51,6 +51,7 @@ RUNNER = (
     "bundle/integrity.py",
     "bundle/manifest.py",
     "bundle/phone_runtimes.py",
+    "bundle/prompts.py",
     "bundle/released.py",
     "bundle/sentencepiece_model.py",
     "bundle/tokenizer.py",
