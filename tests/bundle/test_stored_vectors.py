@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.student import SENTENCES, bundle
 from xcompress.bundle import stored_vectors
 from xcompress.bundle.encoder import Encoder, VectorPrecision
-from xcompress.bundle.stored_vectors import encode_to_file, read_vectors, similarity_in_blocks
+from xcompress.bundle.stored_vectors import encode_to_file, have_prefix, read_vectors, similarity_in_blocks
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 
@@ -118,6 +118,7 @@ def test_a_typo_drops_no_finished_blocks(
         (TEXTS, {}, "made with precision int8, not float32"),
         (TEXTS, {"precision": "int8", "long": "mean"}, "made with long cut, not mean"),
         (TEXTS[::-1], {"precision": "int8"}, "made of other texts"),
+        (TEXTS, {"precision": "int8", "prompt": "p: "}, "made with the prompt 'query: ', not 'p: '"),
     ],
 )
 def test_it_is_said_why_finished_blocks_are_dropped(
@@ -134,14 +135,30 @@ def test_it_is_said_why_finished_blocks_are_dropped(
     assert f"v.npy.partial: {says}; starting anew\n" in " ".join(capsys.readouterr().err.split(" "))
 
 
-def test_blocks_of_a_version_that_wrote_no_name_are_used(
-    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("absent", ["name", "prompt"])
+def test_blocks_of_a_version_that_wrote_no_name_or_prompt_are_used(
+    absent: str,
+    tmp_path: Path,
+    encoder: Encoder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     interrupt(tmp_path / "v.npy", encoder, monkeypatch)
     facts = read_json(tmp_path / "v.npy.partial" / "texts.json")
-    write_json(tmp_path / "v.npy.partial" / "texts.json", {key: facts[key] for key in facts if key != "name"})
+    write_json(tmp_path / "v.npy.partial" / "texts.json", {key: facts[key] for key in facts if key != absent})
     encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
     assert "8 of 15 texts were encoded earlier" in capsys.readouterr().err
+
+
+def test_the_prompt_is_noted_beside_the_vectors(tmp_path: Path, encoder: Encoder) -> None:
+    found = encode_to_file(encoder, TEXTS, tmp_path / "v.npy", prompt="rain ")
+    np.testing.assert_allclose(found, encoder.encode(TEXTS, prompt="rain "), atol=1e-6)
+    assert read_json(tmp_path / "v.npy.json")["prompt"] == "rain "
+    assert not have_prefix(tmp_path / "v.npy", encoder)
+    encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    assert read_json(tmp_path / "v.npy.json")["prompt"] == "query: " and have_prefix(tmp_path / "v.npy", encoder)
+    (tmp_path / "v.npy.json").write_text("{}")  # as in earlier versions
+    assert have_prefix(tmp_path / "v.npy", encoder)
 
 
 def test_other_texts_start_anew(tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

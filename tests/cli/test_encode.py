@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.helpers import ROOT
-from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.released import default_bundle
@@ -228,6 +228,53 @@ def test_a_text_of_the_command_line_that_is_not_utf_8_is_refused(working_folder:
     (working_folder / "lines.txt").write_text("\n".join(SENTENCES))
     latin = os.fsdecode("Zürich".encode("latin-1"))
     assert error(*command, latin) == rf"{command[0]}: 'Z\udcfcrich' is not UTF-8; write the text in UTF-8"
+
+
+@pytest.fixture
+def prompted(working_folder: Path) -> Encoder:
+    """A bundle with two prompts, in the folder `e5`, beside the sentences as lines.txt."""
+    shutil.copytree(bundle(), "e5")
+    change_manifest(Path("e5"), prompts={"query": "rain ", "passage": "the sea "}, prefix="")
+    Path("lines.txt").write_text("\n".join(SENTENCES))
+    return Encoder("e5", precision="fp32")
+
+
+def run_prompted(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--model", "e5", "--precision", "fp32"])
+
+
+def test_embed_puts_a_prompt_in_front_of_each_text(prompted: Encoder) -> None:
+    expected = prompted.encode("boat", prompt_name="passage")
+    for option in (["--prompt-name", "passage"], ["--prompt", "the sea "]):
+        line = json.loads(run_prompted("embed", "boat", "--json", *option).stdout)
+        np.testing.assert_allclose(line["vector"], expected, atol=1e-6)
+        assert line["text"] == "boat"
+    refused = run_prompted("embed", "boat", "--prompt-name", "document").exception
+    assert str(refused) == "there is no prompt 'document'; the bundle has 'query', 'passage'; choose one"
+
+
+@pytest.mark.parametrize(
+    ("stored", "of_query", "of_lines", "is_said"),
+    [
+        (None, "rain ", "the sea ", False),
+        (["--prompt-name", "passage"], "rain ", "the sea ", False),
+        (["--prompt", "boat "], "rain ", "boat ", False),
+        ([], "", "", True),
+    ],
+)
+def test_search_encodes_the_query_as_one_and_lines_as_documents(
+    stored: list[str] | None, of_query: str, of_lines: str, is_said: bool, prompted: Encoder
+) -> None:
+    if stored is not None:
+        assert run_prompted("embed", "--input", "lines.txt", "--output", "v.npy", *stored).exit_code == 0
+    options = [] if stored is None else ["--vectors", "v.npy"]
+    done = run_prompted("search", "lines.txt", "boat", "--json", *options)
+    lines = prompted.encode(SENTENCES, prompt=of_lines)
+    cosines = prompted.similarity(prompted.encode("boat", prompt=of_query), lines)[0]
+    found = {line["line"]: line["cosine"] for line in json.loads(done.stdout)}
+    np.testing.assert_allclose([found[number] for number in sorted(found)], cosines, atol=1e-5)
+    note = "v.npy: embed was run without --prompt-name passage, so the query has no such prompt either"
+    assert (note in " ".join(done.stderr.split())) == is_said
 
 
 def test_search_in_a_column(working_folder: Path) -> None:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from xcompress import console
 from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision, check_option
+from xcompress.bundle.prompts import choose_prompt
 from xcompress.bundle.released import MODELS
-from xcompress.errors import InputError, on_one_line
+from xcompress.errors import InputError, on_one_line, short_repr
 from xcompress.files import read_json, sync, whole_file, write_json
 from xcompress.metrics import Vectors
 
@@ -23,6 +24,8 @@ _TEXTS_PER_STEP = 1024
 """Texts encoded per step of the progress bar."""
 _NAME = "name"
 """In the facts beside a file: what --model was given. For messages alone, as a folder may be moved or overwritten."""
+_PROMPT = "prompt"
+"""There, too: the text in front of each text. Earlier versions did not write it, and knew the prefix alone."""
 _SUMS = "vectors"
 """There, too: what ties the facts to the file, see `_hash_sums`. Earlier versions did not write it."""
 FLOATS = ("float16", "float32", "float64")
@@ -34,11 +37,15 @@ AnyVectors = NDArray[Any]
 
 
 def encode_with_progress(
-    encoder: Encoder, texts: Sequence[str], precision: VectorPrecision = "float32", long: LongTexts = "cut"
+    encoder: Encoder,
+    texts: Sequence[str],
+    precision: VectorPrecision = "float32",
+    long: LongTexts = "cut",
+    prompt: str | None = None,
 ) -> AnyVectors:
     """Encode texts under a progress bar; the result is that of `Encoder.encode`."""
     with console.bar("encoding", len(texts)) as ticker:
-        return _encode(encoder, texts, precision, long, ticker.advance)
+        return _encode(encoder, texts, precision, long, prompt, ticker.advance)
 
 
 def encode_to_file(
@@ -47,6 +54,7 @@ def encode_to_file(
     output: Path,
     precision: VectorPrecision = "float32",
     long: LongTexts = "cut",
+    prompt: str | None = None,
 ) -> AnyVectors:
     """Encode texts into a .npy file, and write `<output>.json` beside it, which says what they are vectors of.
 
@@ -58,10 +66,11 @@ def encode_to_file(
     """
     check_option("encode: precision", precision, get_args(VectorPrecision))  # a typo must not drop finished blocks
     check_option("encode: long", long, get_args(LongTexts))
-    facts = _describe(encoder, texts) | {"precision": precision, "long": long}
+    front = choose_prompt(encoder.manifest, prompt=prompt)
+    facts = _describe(encoder, texts) | {"precision": precision, "long": long, _PROMPT: front}
     if len(texts) <= BLOCK:
         with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
-            vectors = encode_with_progress(encoder, texts, precision, long)
+            vectors = encode_with_progress(encoder, texts, precision, long, prompt)
             with temporary.open("wb") as stream:
                 np.save(stream, vectors)
         write_json(_facts_file(output), facts | {_SUMS: _hash_sums(vectors)})
@@ -74,7 +83,10 @@ def encode_to_file(
     with whole_file(output) as temporary:  # which no other process can write meanwhile
         # Compute the blocks that an earlier call has not finished.
         if parts.exists():
-            _drop_other_blocks(parts, read_json(known) if known.is_file() else None, facts_of_parts)
+            earlier = read_json(known) if known.is_file() else None
+            if isinstance(earlier, dict):
+                earlier = {_PROMPT: encoder.manifest["prefix"]} | earlier
+            _drop_other_blocks(parts, earlier, facts_of_parts)
         write_json(known, facts_of_parts)
         done = sum(file.is_file() for file in files)
         if done:
@@ -83,7 +95,7 @@ def encode_to_file(
             ticker.start_at(min(done * BLOCK, len(texts)))
             for start, file in zip(starts, files, strict=True):
                 if not file.is_file():
-                    block = _encode(encoder, texts[start : start + BLOCK], precision, long, ticker.advance)
+                    block = _encode(encoder, texts[start : start + BLOCK], precision, long, prompt, ticker.advance)
                     with whole_file(file) as unfinished, unfinished.open("wb") as stream:
                         np.save(stream, block)
 
@@ -112,9 +124,7 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     vectors = open_npy(file, (*FLOATS, "int8", "uint8"), str(file), "give a file that embed --output wrote")
     if len(vectors) != len(texts):
         raise InputError(f"{file}: shape {vectors.shape} for {len(texts):,} texts; write it again with embed --output")
-    facts = read_json(_facts_file(file)) if _facts_file(file).is_file() else {}
-    if not isinstance(facts, dict):
-        raise InputError(f"{_facts_file(file)}: not what embed --output wrote; write it again")
+    facts = _read_facts(file)
     wanted = _describe(encoder, texts)
     if difference := _difference(facts, wanted):
         name = facts.get(_NAME) if facts.get("model", wanted["model"]) != wanted["model"] else None
@@ -132,6 +142,12 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
             "embed --output"
         )
     return vectors
+
+
+def have_prefix(file: Path, encoder: Encoder) -> bool:
+    """Tell whether the prefix stood in front of the texts whose vectors are in a file, and no other prompt."""
+    prefix = encoder.manifest["prefix"]
+    return bool(_read_facts(file).get(_PROMPT, prefix) == prefix)
 
 
 def open_npy(file: Path, dtypes: Sequence[str], where: str, advice: str) -> AnyVectors:
@@ -189,6 +205,13 @@ def _describe(encoder: Encoder, texts: Sequence[str]) -> dict[str, object]:
     }
 
 
+def _read_facts(file: Path) -> dict[str, Any]:
+    facts = read_json(_facts_file(file)) if _facts_file(file).is_file() else {}
+    if not isinstance(facts, dict):
+        raise InputError(f"{_facts_file(file)}: not what embed --output wrote; write it again")
+    return facts
+
+
 def _hash_sums(vectors: AnyVectors) -> str:
     """Return a hash of the sums of all rows, whose bytes are added up as whole numbers, and of what the rows are.
 
@@ -216,6 +239,8 @@ def _difference(facts: Mapping[str, Any], wanted: Mapping[str, object]) -> str |
             if name == wanted_name:
                 return f"made with another version of {name}"
             return f"made with {name or 'another model'}, not {wanted_name}"
+        if key == _PROMPT:
+            return f"made with the prompt {short_repr(facts[key])}, not {short_repr(value)}"
         return "made of other texts" if key in ("texts", "text") else f"made with {key} {facts[key]}, not {value}"
     return None
 
@@ -240,11 +265,12 @@ def _encode(
     texts: Sequence[str],
     precision: VectorPrecision,
     long: LongTexts,
+    prompt: str | None,
     advance: Callable[[int], None],
 ) -> AnyVectors:
     blocks = []
     for start in range(0, len(texts), _TEXTS_PER_STEP):
         step = texts[start : start + _TEXTS_PER_STEP]
-        blocks.append(encoder.encode(step, precision=precision, long=long))
+        blocks.append(encoder.encode(step, prompt=prompt, precision=precision, long=long))
         advance(len(step))
     return np.concatenate(blocks)

@@ -86,6 +86,11 @@ def embed(
         typer.Option(help="Numbers of the vectors: float32, int8 (a quarter of the bytes) or ubinary (one bit each)."),
     ] = "float32",
     long: Long = "cut",
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(help="Prompt of the bundle in front of each text, such as query or passage; default: its prefix."),
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(help="Text in front of each text, in place of a named prompt.")] = None,
     precision: PrecisionName = "auto",
     engine: EngineName = "auto",
     threads: Threads = None,
@@ -101,8 +106,11 @@ def embed(
     Example:  xcompress embed --model runs/minilm_ru3/bundle --input sentences.txt.gz --output vectors.npy
 
     Example:  xcompress embed --input documents.txt --output vectors.npy --long mean --numbers int8
+
+    Example:  xcompress embed --model e5-bundle --input documents.txt --output vectors.npy --prompt-name passage
     """
     from xcompress.bundle.encoder import LongTexts, VectorPrecision, check_option
+    from xcompress.bundle.prompts import choose_prompt
     from xcompress.bundle.stored_vectors import encode_to_file, encode_with_progress
     from xcompress.console import say, without_bars
 
@@ -111,15 +119,15 @@ def embed(
     if output is not None and output.suffix != ".npy":
         raise InputError(f"{output}: vectors are written as .npy; give a name that ends in .npy")
     lines = _read_texts(texts or [], source)
-    options = cast(VectorPrecision, numbers), cast(LongTexts, long)
+    encoder = _open_encoder(model, precision, engine, threads)
+    prompt = choose_prompt(encoder.manifest, prompt_name, _decode_argument(prompt, "embed") if prompt else prompt)
+    options = cast(VectorPrecision, numbers), cast(LongTexts, long), prompt
     if json and output is None:
-        encoder = _open_encoder(model, precision, engine, threads)
         with without_bars():  # on a terminal, a bar would print the lines as its own, on standard error
             while step := list(islice(lines, _LINES_PER_STEP)):
                 _print_json(step, encode_with_progress(encoder, step, *options))
         return
     sentences = list(lines)
-    encoder = _open_encoder(model, precision, engine, threads)
     if output is None:
         _print_vectors(sentences, encode_with_progress(encoder, sentences, *options))
         return
@@ -168,8 +176,12 @@ def search(
     Example:  xcompress search pairs.tsv.gz "a lost suitcase" --column 2 --model runs/minilm_ru3/bundle --json
 
     Example:  xcompress search sentences.txt "ein Koffer" --vectors vectors.npy
+
+    Where the bundle has prompts for queries and documents, the query and the lines get them; lines whose vectors are
+    stored have what `embed` was told.
     """
     from xcompress.bundle.encoder import top_k
+    from xcompress.bundle.prompts import DOCUMENT, choose_prompt
     from xcompress.bundle.stored_vectors import encode_with_progress, read_vectors, similarity_in_blocks
     from xcompress.console import emit, table
 
@@ -184,10 +196,12 @@ def search(
     encoder = _open_encoder(model, precision, engine, threads)
     if vectors:
         known = read_vectors(vectors, encoder, rows_of_vectors)
-        cosines = similarity_in_blocks(encoder, encoder.encode(query), known)[[number - 1 for number, _ in lines]]
+        cosines = similarity_in_blocks(encoder, _encode_query_for(vectors, encoder, query), known)
+        cosines = cosines[[number - 1 for number, _ in lines]]
     else:
-        known = encode_with_progress(encoder, [text for _, text in lines])
-        cosines = encoder.similarity(encoder.encode(query), known)[0]
+        prompt = choose_prompt(encoder.manifest, defaults=DOCUMENT)
+        known = encode_with_progress(encoder, [text for _, text in lines], prompt=prompt)
+        cosines = encoder.similarity(encoder.encode_query(query), known)[0]
     nearest = [(rank, float(cosines[row]), *lines[row]) for rank, row in enumerate(top_k(cosines, k), 1)]
     if json:
         keys = ("rank", "cosine", "line", "text")
@@ -198,6 +212,23 @@ def search(
         for rank, cosine, number, text in nearest
     ]
     table(one_line(f"{file}: nearest to {query[:_CHARACTERS_SHOWN]}"), ["text", "cosine", "line"], rows)
+
+
+def _encode_query_for(vectors: Path, encoder: "Encoder", query: str) -> "AnyVectors":
+    """Encode a query to compare with stored vectors; with the prefix if they have it, though documents have a prompt.
+
+    So are those of `embed` without a prompt, and of earlier versions.
+    """
+    from xcompress.bundle.prompts import DOCUMENT, choose_prompt
+    from xcompress.bundle.stored_vectors import have_prefix
+    from xcompress.console import say
+
+    is_prompted = choose_prompt(encoder.manifest, defaults=DOCUMENT) != encoder.manifest["prefix"]
+    if not (is_prompted and have_prefix(vectors, encoder)):
+        return encoder.encode_query(query)
+    name = next(name for name in DOCUMENT if name in encoder.prompts)
+    say(f"{vectors}: embed was run without --prompt-name {name}, so the query has no such prompt either")
+    return encoder.encode(query)
 
 
 def _print_json(sentences: Sequence[str], vectors: "AnyVectors") -> None:
