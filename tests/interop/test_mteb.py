@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.student import bundle
+from tests.helpers.student import bundle, change_manifest
 from xcompress.bundle.encoder import Encoder, Precision
 from xcompress.corpus.graded import builtin, score
 from xcompress.errors import InputError
@@ -17,6 +17,7 @@ from datasets import Dataset, DatasetDict  # noqa: E402
 from mteb.abstasks.sts import AbsTaskSTS  # noqa: E402
 from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
 from mteb.models.models_protocols import EncoderProtocol  # noqa: E402
+from mteb.types import PromptType  # noqa: E402
 
 from xcompress.interop.mteb import describe, evaluate, open_model  # noqa: E402
 
@@ -126,6 +127,26 @@ def test_what_mteb_is_told() -> None:
 def test_only_the_open_graph_counts_as_memory(precision: Precision, file: str) -> None:
     described = describe(Encoder(bundle(), precision=precision), "a/b")
     assert described.memory_usage_mb == pytest.approx((bundle() / "onnx" / file).stat().st_size / 2**20, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "prompt_type", "prompt"),
+    [
+        ({"query": "rain ", "passage": "the sea "}, PromptType.query, "rain "),
+        ({"query": "rain ", "passage": "the sea "}, PromptType.document, "the sea "),
+        ({"query": "rain ", "passage": "the sea "}, None, "query: "),
+        ({"query": "rain ", "STS": "boat "}, None, "boat "),
+        ({"query": "rain ", "GradedPairs": "boat "}, PromptType.query, "boat "),
+    ],
+)
+def test_mteb_says_which_prompt(
+    prompts: dict[str, str], prompt_type: PromptType | None, prompt: str, bundle_copy: Path
+) -> None:
+    change_manifest(bundle_copy, prompts=prompts)
+    model = open_model(bundle_copy)
+    batches = [{"text": ["a boat", "the tide"]}]
+    found = model.encode(batches, task_metadata=GradedPairs.metadata, prompt_type=prompt_type)
+    np.testing.assert_array_equal(found, model.encoder.encode(batches[0]["text"], prompt=prompt))
 
 
 def test_cosines_are_those_of_the_vectors() -> None:

@@ -17,8 +17,11 @@ from typing import Any
 import mteb
 import numpy as np
 from mteb.abstasks.abstask import AbsTask
+from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
+from mteb.models.abs_encoder import get_prompt_name
 from mteb.models.model_meta import ScoringFunction
+from mteb.types import PromptType
 
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import external_files
@@ -74,13 +77,25 @@ class MtebModel:
         """The description of the model that mteb stores with its results."""
         return self._meta
 
-    def encode(self, inputs: Iterable[Mapping[str, Any]], *, batch_size: int = 32, **_: object) -> Vectors:
-        """Encode the texts of mteb's batches, (N, D).
+    def encode(
+        self,
+        inputs: Iterable[Mapping[str, Any]],
+        *,
+        task_metadata: TaskMetadata,
+        prompt_type: PromptType | None = None,
+        batch_size: int = 32,
+        **_: object,
+    ) -> Vectors:
+        """Encode the texts of mteb's batches, (N, D), with the prompts that mteb gives sentence-transformers.
 
-        The encoder puts the model's prefix in front of every text. It has no prompts for single tasks.
+        That is the bundle's prompt of the task's name or type, else that of queries or documents, else its prefix.
         """
         texts = [text for batch in inputs for text in batch["text"]]
-        return self.encoder.encode(texts, batch_size=batch_size)
+        encoder = self.encoder
+        methods = {PromptType.query: encoder.encode_query, PromptType.document: encoder.encode_document}
+        encode = methods[prompt_type] if prompt_type else encoder.encode
+        name = get_prompt_name(dict(encoder.prompts) or None, task_metadata, prompt_type)
+        return encode(texts, batch_size=batch_size, prompt_name=name)
 
     def similarity(self, embeddings1: Vectors, embeddings2: Vectors) -> Vectors:
         """Return the cosines of all rows of (N, D) with all rows of (M, D), (N, M)."""
@@ -203,6 +218,6 @@ def describe(encoder: Encoder, name: str) -> ModelMeta:
         public_training_data=None,
         framework=["ONNX"],
         similarity_fn_name=ScoringFunction.COSINE,
-        use_instructions=bool(manifest["prefix"]),
+        use_instructions=bool(manifest["prefix"] or any(encoder.prompts.values())),
         training_datasets={task for tasks in related for task in tasks} if corpora else None,
     )
