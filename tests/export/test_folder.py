@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from tests.helpers.foreign import TEXTS, save_pipeline
 from tests.helpers.student import CONFIG, SENTENCES, bundle, make_student, save_student, student_of_bundle
 from xcompress.bundle.encoder import Encoder
+from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.folder import write_pipeline
@@ -212,6 +213,19 @@ def test_an_empty_prompt_of_a_student_is_its_prefix(tmp_path: Path) -> None:
     assert (settings["default_prompt_name"], settings["similarity_fn_name"]) == ("query", "cosine")
 
 
+@pytest.mark.parametrize(
+    ("prompts", "says"),
+    [
+        ({"query": "q " * 1000}, "the prompt 'query' has 2000 characters, more than 1000; shorten or remove it"),
+        ({"query": "q\x1b"}, "the prompt 'query' holds U\\+001B"),
+    ],
+)
+def test_a_prompt_that_no_bundle_can_have_is_refused(prompts: dict[str, str], says: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path / "mine", prompts=prompts, longest=60)
+    with pytest.raises(InputError, match=says):
+        export(tmp_path / "mine", options=ExportConfig(precision="fp32"))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline", "little_text")
 @pytest.mark.parametrize("form", ["onnx", "hf"])
@@ -228,8 +242,17 @@ def test_queries_and_documents_keep_their_prompts(
         model = package.SentenceTransformer(str(made), backend="onnx", model_kwargs=graph)
         said, card = capsys.readouterr().err, (made / "README.md").read_text()
         for text in (said, card):
-            assert "applies the prompts by name (" in text
+            assert "prompts by name (" in text
             assert "compares vectors by dot" in text
+        encoder = Encoder(made)
+        assert encoder.prompts == model.prompts == prompts
+        for name in ("encode", "encode_query", "encode_document"):
+            np.testing.assert_allclose(getattr(encoder, name)(TEXTS), getattr(source, name)(TEXTS), atol=2e-4)
+            np.testing.assert_allclose(
+                getattr(encoder, name)(TEXTS, prompt_name="passage"),
+                getattr(source, name)(TEXTS, prompt_name="passage"),
+                atol=2e-4,
+            )
     else:
         model = package.SentenceTransformer(str(export_hf(tmp_path / "mine")), device="cpu")
     assert model.similarity_fn_name == "dot"

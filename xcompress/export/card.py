@@ -189,12 +189,15 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
 
 
 def differences_of(manifest: Mapping[str, Any]) -> list[str]:
-    """Return what sentence-transformers does with a bundle and `Encoder` does not, each in a sentence or two."""
+    """Return what some ways to use a bundle do and others do not, each in a few sentences."""
     lines, prefix = [], manifest["prefix"]
     if names := [name for name, text in manifest.get("prompts", {}).items() if text != prefix]:
         named = ", ".join(names[:8]) + (" and others" if len(names) > 8 else "")
-        instead = "every text gets the prefix, which --prefix sets" if prefix else "put it in front of a text yourself"
-        lines.append(f"Only sentence-transformers applies the prompts by name ({named}). With Encoder, {instead}.")
+        lines.append(
+            f"The model has prompts by name ({named}). encode_query, encode_document and encode(prompt_name=...) apply "
+            "them, in Encoder as in sentence-transformers, and so do embed --prompt-name and search. encode without a "
+            f"name and the page of demo apply {'the prefix' if prefix else 'none'}."
+        )
     similarity = manifest.get("similarity_fn_name", "cosine")
     # of vectors of unit length, these rank alike
     if similarity not in (("cosine", "dot", "euclidean") if manifest["normalize"] else ("cosine",)):

@@ -24,7 +24,7 @@ from xcompress.export.litert import write_litert
 from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
 from xcompress.export.prepare import Prepared, prepare
-from xcompress.export.source import Source, SourceOptions, find_source
+from xcompress.export.source import Source, SourceOptions, find_source, read_source_prompts
 from xcompress.export.text import FITTED, calibration_text, unverified_languages, verification_text
 from xcompress.export.verify import (
     ADVICE,
@@ -48,7 +48,6 @@ from xcompress.machine import installed_versions
 from xcompress.modeling.student import check_recurrences, encode, token_ids
 from xcompress.packages import require_package
 from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
-from xcompress.sources.model_folder import read_prompts
 
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
@@ -118,7 +117,7 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
     original, original_tokenizer = source.open()
     languages = list(config.languages) or source.languages
     read_calibration_text = partial(calibration_text, source, languages, config.text)
-    prompts = list(read_prompts(source.student).values())
+    prompts = list(read_source_prompts(source.student).values())
     prepared = prepare(original, original_tokenizer, config, partial(read_calibration_text, FITTED), prompts)
     student, recurrence = prepared.student, config.settings().recurrence
     fold, why = decide_folding(student.config, config.bottleneck)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer
 
 from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_bundle
+from xcompress.bundle.prompts import prompts_problem
 from xcompress.errors import InputError
 from xcompress.files import check_encoding, hash_of, read_json, read_mapping, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
@@ -126,6 +127,17 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
     return replace(source, name=name, bundle=Path(f"{name}-bundle"))
 
 
+def read_source_prompts(model: Path) -> dict[str, str]:
+    """Read the prompts of a model that is exported, by name.
+
+    :raises InputError: when they are no texts by name, or a bundle could not have them.
+    """
+    prompts = read_prompts(model)
+    if problem := prompts_problem(prompts):
+        raise InputError(f"{model / PROMPTS}: {problem}; shorten or remove it")
+    return prompts
+
+
 def read_settings(model: Path, prefix: str) -> dict[str, Any]:
     """Return config_sentence_transformers.json for a model with a prefix: its prompts by name, and its similarity.
 
@@ -134,7 +146,7 @@ def read_settings(model: Path, prefix: str) -> dict[str, Any]:
 
     :param model: the folder or file that is exported.
     """
-    file, prompts = model / PROMPTS, read_prompts(model)
+    file, prompts = model / PROMPTS, read_source_prompts(model)
     saved = read_mapping(file) if file.is_file() else {}
     if is_student(model) or not any(prompts.values()):
         # a student puts its prefix in front of a text where the prompt is empty
