@@ -84,7 +84,7 @@ def test_lines_of_json_are_printed_before_all_input_is_read(
     content = "\n".join(SENTENCES).encode() + b"\n\xff\n"
     Path("lines.txt").write_bytes(content)
     done = run("embed", "--input", source, "--json", text=content if source == "-" else "")
-    assert "line 6: not UTF-8" in str(done.exception)
+    assert ":6: not UTF-8" in str(done.exception)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["text"] for line in found] == SENTENCES[:4]
     np.testing.assert_allclose([line["vector"] for line in found], expected[:4], atol=1e-5)
@@ -202,9 +202,9 @@ def test_a_long_line_is_read_as_far_as_the_encoder_reads(working_folder: Path) -
         vectors = [json.loads(line)["vector"] for line in done.stdout.splitlines()]
         assert len(vectors) == 6 and vectors[0] != vectors[1]
         assert done.stderr.count("warning:") == 1
-        assert f"{name}, line 4 (and 1 more): longer than 100,000 characters; the rest is not read" in done.stderr
+        assert f"{name}:4 (and 1 more): longer than 100,000 characters; the rest is not read" in done.stderr
     searched = run("search", "lines.txt", "rain")
-    assert "lines.txt, line 4 (and 1 more): longer than 100,000 characters" in searched.stderr
+    assert "lines.txt:4 (and 1 more): longer than 100,000 characters" in searched.stderr
 
 
 @pytest.mark.parametrize("query", ["[/]", "[red]a[/red]", "\x1b]0;title\x07rain", "\u202erain", ":sea: $x$"])
@@ -283,7 +283,7 @@ def test_search_in_a_column(working_folder: Path) -> None:
     assert found[0]["text"] == "rain"
     assert len(found) == len(SENTENCES)
     assert error("search", "pairs.tsv", "rain", "--column", "3") == (
-        "pairs.tsv, line 1: 2 columns, but --column is 3; correct one of them"
+        "pairs.tsv:1: 2 columns, but --column is 3; correct one of them"
     )
 
 
@@ -293,8 +293,9 @@ def test_search_in_a_column(working_folder: Path) -> None:
         (["embed"], "standard input: contains no text"),
         (["embed", "a", "--input", "b.txt"], "give one of them"),
         (["embed", "--input", "absent.txt"], "absent.txt: cannot be read"),
-        (["embed", "--input", "binary.txt"], "binary.txt, line 2: not UTF-8"),
-        (["embed", "--input", "cut.gz"], "cut.gz: cut off after line "),
+        (["embed", "--input", "binary.txt"], "binary.txt:2: not UTF-8"),
+        (["embed", "--input", "long.txt"], "long.txt:1: not UTF-8"),
+        (["embed", "--input", "cut.gz"], "cut.gz: cannot be read (cut off after line "),
         (["embed", "a", "--output", "vectors.bin"], "give a name that ends in .npy"),
         (["embed", "a", "--threads", "0"], "threads is 0"),
         (["embed", "a", "--numbers", "int4"], "--numbers is 'int4'; choose float32, int8 or ubinary"),
@@ -309,6 +310,7 @@ def test_search_in_a_column(working_folder: Path) -> None:
 def test_bad_input_is_one_line(working_folder: Path, arguments: list[str], what: str) -> None:
     (working_folder / "binary.txt").write_bytes(b"fine\n\xff\xfe\n")
     (working_folder / "blank.txt").write_text("\n \n")
+    (working_folder / "long.txt").write_bytes(b"Z\xfcrich " * 100_000)
     (working_folder / "cut.gz").write_bytes(gzip.compress(b"a line\n" * 100)[:20])
     assert what in error(*arguments)
 

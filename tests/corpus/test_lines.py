@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.limits import frugal
 from xcompress.corpus import pairs
-from xcompress.corpus.lines import LONGEST, BrokenOffError, Tally, bounded_lines, read_lines, text_lines
+from xcompress.corpus.lines import LONGEST, BrokenOffError, Tally, bounded_lines, decode_lines, read_lines, text_lines
 from xcompress.errors import InputError
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -136,6 +136,25 @@ def test_lines_are_decoded_and_keep_their_breaks(tmp_path: Path, suffix: str) ->
     pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]
     path.write_bytes(pack(b"\xef\xbb\xbfgr\xc3\xbcn\r\n\nend"))
     assert list(text_lines(path)) == ["grün\r\n", "\n", "end"]
+
+
+def test_a_byte_order_mark_within_joined_files_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_bytes("\ufeffa\tb\n\ufeffc\t\ufeffd\n".encode())
+    assert list(text_lines(tmp_path / "x.tsv")) == ["a\tb\n", "c\t\ufeffd\n"]
+
+
+def test_other_separators_end_no_line(tmp_path: Path) -> None:
+    line = "a\u2028b\u2029c\x85d\x0ce\x0bf\x1cg\rh\n"
+    (tmp_path / "x.txt").write_bytes(line.encode())
+    assert list(text_lines(tmp_path / "x.txt")) == [line]
+
+
+def test_the_start_of_a_long_line_is_used_where_that_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes("aß\nabcdß and more\nend".encode())
+    assert list(text_lines(tmp_path / "x.txt", longest=4, cut=True)) == ["aß\n", "abcd", "end"]
+    assert list(decode_lines("x", ["abß".encode()[:3]], longest=2, cut=True)) == ["ab"]
+    with pytest.raises(InputError, match=r"^standard input:1: not UTF-8 \(invalid start byte\); convert the file$"):
+        list(decode_lines("standard input", [b"a\xffbc"], longest=3, cut=True))
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,8 @@ def test_compressed_text_with_columns_is_read(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.txt", b"", "contains no text"),
-        ("a.txt", b"fine\n\xff\xfe\n", "line 2 is not UTF-8"),
+        ("a.txt", b"fine\n\xff\xfe\n", r"a\.txt:2: not UTF-8"),
+        ("a.txt", b"Z\xfcrich " * 5000, r"a\.txt:1: not UTF-8"),
         ("a.txt.gz", b"no gzip", "damaged after line 0"),
         ("a.txt.gz", gzip.compress(b"one\ntwo\n" * 99, mtime=0)[:-12], "cut off after line"),
     ],

@@ -275,10 +275,10 @@ def _read_texts(texts: Sequence[str], source: str | None) -> Iterator[str]:
     if source is None and sys.stdin.isatty():
         raise InputError("embed: no text; give texts as arguments, or a file with --input")
     if source in (None, "-"):
-        from xcompress.corpus.lines import bounded_lines
+        from xcompress.corpus.lines import bounded_lines, decode_lines
 
-        name = "standard input"
-        return _texts_of(name, _decode_lines(name, bounded_lines(sys.stdin.buffer, _LONGEST_LINE)))
+        name, lines = "standard input", bounded_lines(sys.stdin.buffer, _LONGEST_LINE)
+        return _texts_of(name, decode_lines(name, lines, longest=_LONGEST_LINE, cut=True))
     return _texts_of(str(source), _read_lines(Path(str(source))))
 
 
@@ -296,13 +296,14 @@ def _decode_argument(text: str, command: str) -> str:
     return text
 
 
-def _texts_of(name: str, lines: Iterable[Line]) -> Iterator[str]:
+def _texts_of(name: str, lines: Iterable[str]) -> Iterator[str]:
     """Yield the texts of lines; at the end, warn of those that are longer than what is read of them.
 
     :raises InputError: when there are none.
     """
     last, too_long = 0, []
-    for last, text in lines:
+    for last, line in enumerate(lines, 1):
+        text = line.rstrip("\r\n")
         if len(text) > LONGEST_TEXT:
             too_long.append(last)
         yield text
@@ -317,7 +318,7 @@ def _warn_of_long(name: str, numbers: Sequence[int]) -> None:
 
     if numbers:
         others = f" (and {len(numbers) - 1:,} more)" if len(numbers) > 1 else ""
-        warn(f"{name}, line {numbers[0]}{others}: longer than {LONGEST_TEXT:,} characters; the rest is not read")
+        warn(f"{name}:{numbers[0]}{others}: longer than {LONGEST_TEXT:,} characters; the rest is not read")
 
 
 def _read_column(file: Path, column: int | None) -> Iterator[Line]:
@@ -325,36 +326,18 @@ def _read_column(file: Path, column: int | None) -> Iterator[Line]:
 
     :raises InputError: naming the first line that lacks the column.
     """
-    for number, text in _read_lines(file):
+    for number, line in enumerate(_read_lines(file), 1):
+        text = line.rstrip("\r\n")
         cells = [text] if column is None else text.split("\t")
         if len(cells) < (column or 1):
-            raise InputError(
-                f"{file}, line {number}: {len(cells)} columns, but --column is {column}; correct one of them"
-            )
+            raise InputError(f"{file}:{number}: {len(cells)} columns, but --column is {column}; correct one of them")
         yield number, cells[(column or 1) - 1]
 
 
-def _read_lines(file: Path) -> Iterator[Line]:
-    from xcompress.corpus.lines import BrokenOffError, read_lines
+def _read_lines(file: Path) -> Iterator[str]:
+    from xcompress.corpus.lines import text_lines
 
-    try:
-        yield from _decode_lines(str(file), read_lines(file, longest=_LONGEST_LINE))
-    except BrokenOffError as error:
-        raise InputError(f"{file}: {error}; fetch or pack it again") from error
-
-
-def _decode_lines(name: str, lines: Iterable[bytes]) -> Iterator[Line]:
-    """Yield decoded lines with their numbers, without a byte order mark.
-
-    :raises InputError: naming the line that is not UTF-8.
-    """
-    for number, line in enumerate(lines, 1):
-        try:
-            # A line that was cut for its length may end within a character.
-            text = line.decode("utf-8", "strict" if len(line) <= _LONGEST_LINE else "ignore")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{name}, line {number}: not UTF-8 ({error.reason}); convert the file") from error
-        yield number, text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
+    return text_lines(file, longest=_LONGEST_LINE, cut=True)
 
 
 def _to_json(value: object) -> str:

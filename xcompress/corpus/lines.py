@@ -1,11 +1,12 @@
 """Read text files line by line: plain or compressed, with the line number in every message, and bad lines counted."""
 
+import codecs
 import csv
 import gzip
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
@@ -82,9 +83,14 @@ def read_lines(
     number = 0
     try:
         with path.open("rb") as file:
-            for line in _read_bounded(open_packed(file, path), file, advance, longest):
-                number += 1
+            reported, has_position = 0, file.seekable()  # a pipe has none
+            for number, line in enumerate(bounded_lines(open_packed(file, path), longest), 1):
                 yield line
+                if has_position and number % _LINES_PER_REPORT == 0:
+                    reported, before = file.tell(), reported
+                    advance(reported - before)
+            if has_position:
+                advance(file.tell() - reported)
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         how = "cut off" if isinstance(error, EOFError) else "damaged"
         raise BrokenOffError(f"{how} after line {number} ({error})") from error
@@ -94,45 +100,52 @@ def read_lines(
 
 def bounded_lines(stream: IO[bytes], longest: int = LONGEST) -> Iterator[bytes]:
     """Yield the lines of a stream, cut after `longest` + 1 bytes."""
-    while line := stream.readline(longest + 1):
+    readline, most = stream.readline, longest + 1
+    while line := readline(most):
         yield line
-        if len(line) > longest:
+        if len(line) == most:
             while line and not line.endswith(b"\n"):  # skip the rest, a bit at a time
-                line = stream.readline(1 << 16)
+                line = readline(1 << 16)
 
 
-def _read_bounded(stream: IO[bytes], file: IO[bytes], advance: Callable[[int], None], longest: int) -> Iterator[bytes]:
-    """Yield the lines of a stream as `bounded_lines` does, and report progress.
+def text_lines(
+    path: Path, advance: Callable[[int], None] = lambda _: None, *, longest: int = LONGEST, cut: bool = False
+) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, plain or compressed by suffix (.gz, .xz), as `decode_lines` does.
 
-    :param file: the file under the stream, whose position is reported; a pipe has none.
-    """
-    reported, has_position = 0, file.seekable()
-    for count, line in enumerate(bounded_lines(stream, longest), 1):
-        yield line
-        if has_position and count % _LINES_PER_REPORT == 0:
-            reported, before = file.tell(), reported
-            advance(reported - before)
-    if has_position:
-        advance(file.tell() - reported)
+    No other character than a line feed ends a line.
 
-
-def text_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or compressed by suffix (.gz, .xz), with their line breaks.
-
-    A byte order mark at the start is removed.
-
+    :param advance: see `read_lines`.
     :raises InputError: naming the line that is not UTF-8 or is too long, or after which the file is damaged.
     """
     try:
-        for number, line in enumerate(read_lines(path), 1):
-            if len(line) > LONGEST:
-                raise InputError(f"{path}:{number}: longer than {LONGEST:,} bytes; expected one sentence per line")
-            text = line.decode("utf-8")
-            yield text.removeprefix("\ufeff") if number == 1 else text
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}:{number}: not UTF-8 ({error.reason}); convert the file") from error
+        yield from decode_lines(str(path), read_lines(path, advance, longest=longest), longest=longest, cut=cut)
     except BrokenOffError as error:
         raise InputError(f"{path}: cannot be read ({error}); copy the file again") from error
+
+
+def decode_lines(name: str, lines: Iterable[bytes], *, longest: int = LONGEST, cut: bool = False) -> Iterator[str]:
+    """Yield lines as text, with their line breaks.
+
+    A byte order mark at the start of a line is removed: files that were joined have one in the middle.
+
+    :param name: of the file or stream, for error messages.
+    :param lines: results of `read_lines` or `bounded_lines`.
+    :param longest: bytes of the longest line that they read whole.
+    :param cut: use the start of a longer line instead of refusing it.
+    :raises InputError: naming the line that is not UTF-8 or is too long.
+    """
+    try:
+        for number, line in enumerate(lines, 1):
+            if len(line) <= longest:
+                text = line.decode()
+            elif cut:
+                text, _ = codecs.utf_8_decode(line)  # leaves out the bytes of a character that was cut
+            else:
+                raise InputError(f"{name}:{number}: longer than {longest:,} bytes; expected one sentence per line")
+            yield text.removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the file") from error
 
 
 def table_rows(path: Path, kind: Literal["csv", "tsv"], *, strict: bool = True) -> Iterator[tuple[int, list[str]]]:

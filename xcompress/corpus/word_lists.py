@@ -38,10 +38,9 @@ def read_words(path: Path, limit: int) -> list[str]:
         if 2 * len(spaced) > len(words):
             raise ValueError(f"most lines have more than a word, such as {short_repr(spaced[0])}")
         return words
-    except (InputError, OSError, ValueError, TypeError, EOFError, zlib.error) as error:
-        problem = first_line(error).removeprefix(str(path)).lstrip(": ")
+    except (OSError, ValueError, TypeError, EOFError, zlib.error) as error:
         raise InputError(
-            f"{path}: not a word list ({problem}); give text with one word per line, or .msgpack.gz"
+            f"{path}: not a word list ({first_line(error)}); give text with one word per line, or .msgpack.gz"
         ) from error
 
 

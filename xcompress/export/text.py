@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from xcompress import console
 from xcompress.corpus.graded import ALIGNED_TSV, DATA, PIVOT
-from xcompress.corpus.lines import LONGEST, BrokenOffError, read_lines
+from xcompress.corpus.lines import LONGEST, BrokenOffError, read_lines, table_rows, text_lines
 from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile
 from xcompress.errors import InputError
@@ -201,11 +201,10 @@ def _smallest_hashes(cells: Iterable[tuple[int, str]], most: int) -> list[tuple[
 def _read_package(languages: Iterable[str]) -> Sentences:
     for language in languages:
         graded, sentences = DATA / f"graded.{language}.tsv", DATA / f"sentences.{language}.txt"
-        for line in graded.read_text(encoding="utf-8").splitlines() if graded.is_file() else []:
-            for sentence in line.split("\t")[:2]:
+        for _, cells in table_rows(graded, "tsv") if graded.is_file() else ():
+            for sentence in cells[:2]:
                 yield _VERIFY, language, sentence
-        lines = sentences.read_text(encoding="utf-8").splitlines() if sentences.is_file() else []
-        for number, line in enumerate(lines):
+        for number, line in enumerate(text_lines(sentences) if sentences.is_file() else ()):
             yield _VERIFY if number % _CALIBRATION_STEP else _CALIBRATE, language, line
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from xcompress.console import Ticker, bar, tracked
-from xcompress.corpus.lines import LONGEST, BrokenOffError, read_lines
+from xcompress.console import bar, tracked
+from xcompress.corpus.lines import text_lines
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.errors import InputError
 from xcompress.sources import resolve
@@ -106,7 +106,8 @@ def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
     counter, held_out = _Counter(tokenizer), list[str]()
     with bar(f"{path.name}: bytes read", size) as ticker:
-        for texts in split_chunks(_counted_columns(_read_text(path, ticker), held_out)):
+        lines = (line.rstrip("\r\n") for line in text_lines(path, ticker.advance, cut=True) if line.strip())
+        for texts in split_chunks(_counted_columns(lines, held_out)):
             counter.add(texts, np.ones(len(texts)))
     if not counter.seen.any():
         raise InputError(f"{path}: contains no text; give a file with one sentence per line")
@@ -142,21 +143,3 @@ class _Counter:
         """Return the weighted counts, scaled to a sum of 1."""
         shares: NDArray[np.float64] = self._weighted / max(float(self._weighted.sum()), np.finfo(float).tiny)
         return shares
-
-
-def _read_text(path: Path, ticker: Ticker) -> Iterator[str]:
-    """Yield the lines of a file that are not blank."""
-    try:
-        for number, line in enumerate(read_lines(path, ticker.advance), 1):
-            try:
-                # a longer line is truncated, maybe inside a character
-                text = line.decode("utf-8", errors="ignore" if len(line) > LONGEST else "strict")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{path}: line {number} is not UTF-8 ({error.reason}); convert the file to UTF-8"
-                ) from error
-            text = text.lstrip("\ufeff").rstrip("\r\n")
-            if text.strip():
-                yield text
-    except BrokenOffError as error:
-        raise InputError(f"{path}: {error}; copy the file again") from error

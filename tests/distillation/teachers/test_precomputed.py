@@ -1,3 +1,4 @@
+import gzip
 import os
 import struct
 from pathlib import Path
@@ -37,6 +38,13 @@ def test_sentences_may_lie_elsewhere_and_the_last_line_needs_no_end(tmp_path: Pa
     (tmp_path / "lines.txt").write_text("a\r\nb\nc\n\nd", encoding="utf-8-sig")
     encoder = open_encoder(EncoderSection(source=source, sentences=str(tmp_path / "lines.txt")), "teacher")
     assert encoder(["d", "a", "b"])[:, 0].tolist() == [8, 0, 2]
+
+
+def test_sentences_may_be_compressed_and_have_lines_as_embed_counts_them(tmp_path: Path) -> None:
+    source = write(tmp_path)
+    (tmp_path / "api.txt.gz").write_bytes(gzip.compress("a\rb\nc\x0cd\n\ne\x85f\ng".encode()))
+    encoder = open_encoder(EncoderSection(source=source, sentences=str(tmp_path / "api.txt.gz")), "teacher")
+    assert encoder(["g", "a\rb", "e\x85f"])[:, 0].tolist() == [8, 0, 6]
 
 
 def test_unit_length_applies(tmp_path: Path) -> None:
@@ -92,8 +100,8 @@ def test_arrays_that_do_not_fit_are_refused(vectors: np.ndarray, message: str, t
 
 def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
     source = write(tmp_path)
-    (tmp_path / "api.txt").write_bytes(b"\xff\xfe\n")
-    with pytest.raises(InputError, match=r"teacher\.sentences: .*api\.txt: cannot be read as UTF-8"):
+    (tmp_path / "api.txt").write_bytes(b"a\n\xff\xfe\n")
+    with pytest.raises(InputError, match=r"teacher\.sentences: .*api\.txt:2: not UTF-8"):
         open_encoder(EncoderSection(source=source), "teacher")
     (tmp_path / "api.txt").unlink()
     with pytest.raises(InputError, match=r"api\.txt: no such file"):
@@ -161,5 +169,5 @@ def test_a_sentence_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((1, 2), np.float32))
     with (tmp_path / "x.txt").open("wb") as stream:
         stream.truncate(2_000_000_000)
-    with frugal(300), pytest.raises(InputError, match=r"teacher\.sentences: .* line 1 "):
+    with frugal(300), pytest.raises(InputError, match=r"teacher\.sentences: .*x\.txt:1: longer"):
         open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")

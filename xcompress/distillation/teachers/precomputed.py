@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bundle.stored_vectors import FLOATS, open_npy
-from xcompress.corpus.lines import LONGEST
+from xcompress.corpus.lines import text_lines
 from xcompress.corpus.normalise import normalise
 from xcompress.errors import InputError
 from xcompress.files import write_text
@@ -79,20 +79,9 @@ def open_precomputed(section: EncoderSection, key: str, path: Path) -> Precomput
     reference = str(section.sentences_source)
     file = resolve(reference)
     try:
-        # only line ends separate lines, not the other characters at which splitlines splits; blank lines count
-        with file.open(encoding="utf-8") as stream:
-            sentences = []
-            while line := stream.readline(LONGEST + 1):
-                sentences.append(line.removesuffix("\n"))
-                if len(line) > LONGEST:
-                    raise InputError(
-                        f"{key}.sentences: {reference}: line {len(sentences)} is longer than {LONGEST:,} characters; "
-                        "write one sentence per line"
-                    )
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{key}.sentences: {reference}: cannot be read as UTF-8 text ({error}); save it as UTF-8"
-        ) from error
+        sentences = [line.rstrip("\r\n") for line in text_lines(file)]  # blank lines count
+    except InputError as error:
+        raise InputError(f"{key}.sentences: {error}") from error
     if len(vectors) != len(sentences):
         raise InputError(
             f"{where}: has {len(vectors)} rows, but {reference} has {len(sentences)} lines; "
