@@ -13,7 +13,6 @@ from xcompress.modeling.attention import BatchPart, attend, distance_buckets
 from xcompress.modeling.student import (
     Student,
     StudentConfig,
-    batches_by_tokens,
     encode,
     mean_pooling,
     pad,
@@ -369,13 +368,3 @@ def test_padding_fills_up_to_the_longest_sentence() -> None:
     assert mask.tolist() == [[1, 1, 1, 1], [1, 0, 0, 0]]
     joined = pad_joined(np.array([0, 5, 6, 2, 7], dtype=np.int32), np.array([4, 1]), 1)
     assert torch.equal(joined[0], ids) and torch.equal(joined[1], mask)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "most", "sizes"),
-    [([2, 2, 3, 4, 9], 8, [2, 2, 1]), ([2, 2, 2, 2], 8, [4]), ([30], 8, [1]), ([], 8, [])],
-)
-def test_a_batch_holds_a_number_of_tokens(lengths: list[int], most: int, sizes: list[int]) -> None:
-    batches = list(batches_by_tokens(lengths, most))
-    assert [len(batch) for batch in batches] == sizes
-    assert [number for batch in batches for number in batch] == list(range(len(lengths)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from xcompress.batches import group_by_length
 from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
@@ -172,14 +173,7 @@ def steps_of(texts: Sequence[str], *, all_windows: bool) -> Iterator[tuple[int, 
 
 def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """Yield rows of similar length: at most `batch_size` rows and `_BATCH_TOKENS` tokens, padding included."""
-    batch: list[int] = []
-    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[row] > _BATCH_TOKENS):
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+    return group_by_length(lengths, lambda tokens: min(batch_size, _BATCH_TOKENS // tokens))
 
 
 def _head(text: str, width: int) -> str:

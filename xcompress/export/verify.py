@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from xcompress.batches import group_by_length
 from xcompress.bundle.engines import OpenVinoSession, Session, open_on_cpu
 from xcompress.bundle.manifest import OUTPUT
 from xcompress.bundle.phone_runtimes import PhoneSession
@@ -365,15 +366,12 @@ def encode_in_batches(
     :param size: most rows of a batch; long ones are fewer.
     :returns: vectors (N, D) in the order of `sequences`.
     """
-    order = sorted(range(len(sequences)), key=lambda row: len(sequences[row]))
-    encoded, rows = [], list(order)
-    while rows:
-        # the last row of a batch is its longest
-        fits = next(count for count in range(size, 0, -1) if count <= most_rows(len(sequences[rows[:count][-1]])))
-        encoded.append(encode([sequences[row] for row in rows[:fits]]))
-        del rows[:fits]
+    encoded, order = [], list[int]()
+    for rows in group_by_length(list(map(len, sequences)), lambda tokens: min(size, most_rows(tokens))):
+        encoded.append(encode([sequences[row] for row in rows]))
+        order += rows
         if advance:
-            advance(len(encoded[-1]))
+            advance(len(rows))
     return np.concatenate(encoded)[np.argsort(order)]
 
 

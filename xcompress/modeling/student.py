@@ -5,7 +5,7 @@ An encoder of the BERT family is the same class with M = its layers, R = 1 and n
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xcompress.batches import group_by_length
 from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import read_mapping
 from xcompress.modeling.attention import BatchPart, RelativeBias, attend, parts_by_length
@@ -450,31 +451,15 @@ def encode(
     :returns: sentence vectors in the order of `texts`, (len(texts), D).
     """
     sequences = token_ids(tokenizer, texts, student.config)
-    order = sorted(range(len(texts)), key=lambda row: len(sequences[row]))
     vectors = np.empty((len(texts), student.config.dimension), dtype=np.float32)
     device = student.embeddings.word.weight.device
     most = batch_tokens or (BATCH_TOKENS_CPU if device.type == "cpu" else BATCH_TOKENS_GPU)
     student.eval()
     with torch.inference_mode():
-        for batch in batches_by_tokens([len(sequences[row]) for row in order], most):
-            rows = [order[number] for number in batch]
+        for rows in group_by_length([len(ids) for ids in sequences], lambda tokens: most // tokens):
             input_ids, mask = pad([sequences[row] for row in rows], student.config.pad_token_id)
             _, sentences = student(input_ids.to(device), mask.to(device))
             vectors[rows] = sentences.float().cpu().numpy()
             if advance:
                 advance(len(rows))
     return vectors
-
-
-def batches_by_tokens(lengths: Sequence[int], most: int) -> Iterator[range]:
-    """Cut sequences of ascending lengths into batches of at most `most` tokens, padding included, or of one sequence.
-
-    :returns: the numbers of the sequences of each batch.
-    """
-    start = 0
-    for number, length in enumerate(lengths):
-        if number > start and (number + 1 - start) * length > most:
-            yield range(start, number)
-            start = number
-    if start < len(lengths):
-        yield range(start, len(lengths))

@@ -33,6 +33,7 @@ OPTIONS = ("-T", "-oBatchMode=yes", "-oConnectTimeout=15", "-oServerAliveInterva
 """No terminal, no password prompt, and a dead host is noticed."""
 RUNNER = (
     "__init__.py",
+    "batches.py",
     "errors.py",
     "files.py",
     "machine.py",

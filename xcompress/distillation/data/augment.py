@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback
 
+from xcompress.batches import group_by_length
 from xcompress.console import bar
 from xcompress.corpus.labelled import GradedPair
 from xcompress.distillation import distributed
@@ -132,10 +133,9 @@ def grade(model: CrossEncoder, pairs: Sequence[TextPair]) -> list[GradedPair]:
     :raises InputError: when grades are not from 0 to 1, such as those of a model for another task.
     """
     grades = np.zeros(len(pairs))
-    order = sorted(range(len(pairs)), key=lambda row: len(pairs[row][0]) + len(pairs[row][1]))
+    lengths = [len(first) + len(second) for first, second in pairs]
     with bar("cross-encoder: pairs graded", len(pairs)) as ticker, fast_inference():
-        for start in range(0, len(order), GRADING_CHUNK):
-            rows = order[start : start + GRADING_CHUNK]
+        for rows in group_by_length(lengths, lambda _: GRADING_CHUNK):
             grades[rows] = model.predict([pairs[row] for row in rows], show_progress_bar=False)
             ticker.advance(len(rows))
     if not ((grades >= 0) & (grades <= 1)).all():  # refuses NaN, too

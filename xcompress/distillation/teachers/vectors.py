@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from xcompress.batches import group_by_length
 from xcompress.console import LineTicker, bar, say
 from xcompress.corpus.sequences import DistinctTexts
 from xcompress.distillation.distributed import own_work, workers
@@ -195,13 +196,11 @@ def in_batches(what: str, encoder: Encode, texts: Sequence[str]) -> NDArray[np.f
     :param what: name of the model on the progress bar.
     :returns: vectors in the order of `texts`, (len(texts), D).
     """
-    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     vectors = np.empty((0, 0), dtype=np.float32)
     with bar(f"{what}: vectors", len(texts)) as ticker:
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
+        for rows in group_by_length([len(text) for text in texts], lambda _: BATCH):
             batch = encoder([texts[row] for row in rows])
-            if start == 0:
+            if not vectors.size:
                 vectors = np.empty((len(texts), batch.shape[1]), dtype=np.float32)
             vectors[rows] = batch
             ticker.advance(len(rows))
