@@ -14,6 +14,7 @@ from tests.helpers.foreign import encoder
 from tests.helpers.limits import frugal
 from tests.helpers.odd_texts import ODD
 from tests.helpers.student import CONFIG, SENTENCES, bundle, make_tokenizer, save_student
+from xcompress.bench.latency import real_batches
 from xcompress.bundle.encoder import Encoder
 from xcompress.distillation.data.augment import cross_encoder
 from xcompress.distillation.teachers.encoder import open_encoder
@@ -21,7 +22,7 @@ from xcompress.errors import InputError
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, token_ids
 from xcompress.recipe import TeacherSection
-from xcompress.tokenizer_file import LONGEST_TEXT, as_value_error, ids_around, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, as_value_error, id_range, ids_around, read_tokenizer
 from xcompress.vocab.student import encode_ids
 from xcompress.vocab.trim import trim_model
 
@@ -127,10 +128,11 @@ def write(file: Path, changes: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_tokenizer_that_multiplies_a_text_is_refused(name: str, tmp_path: Path) -> None:
-    with frugal(200), pytest.raises(ValueError, match=r".") as caught:
-        read_tokenizer(write(tmp_path / "tokenizer.json", BOMBS[name]))
+    file = write(tmp_path / "tokenizer.json", BOMBS[name])
+    with frugal(200), pytest.raises(InputError, match=r"\.json: not a tokenizer\.json \(.+\); fetch") as caught:
+        read_tokenizer(file)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert len(str(caught.value).removeprefix(str(file))) < 300
 
 
 OPENERS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
@@ -149,6 +151,7 @@ OPENERS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = 
         lambda folder: shutil.copytree(encoder("bert"), folder),
         lambda folder: trim_model(str(folder), None, languages=["de"], texts=[], size=None, min_count=1),
     ),
+    "bench": (save_student, lambda folder: real_batches(folder / "tokenizer.json", SENTENCES)),
 }
 
 
@@ -158,7 +161,7 @@ def test_everything_that_opens_a_tokenizer_refuses_it_in_one_line(opener: str, t
     make(tmp_path / "model")
     for name in ("doubled in nested sequences", "a table that is none"):
         write(tmp_path / "model" / "tokenizer.json", BOMBS[name])
-        with frugal(400), pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer") as caught:
+        with frugal(400), pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer\.json \(") as caught:
             open_model(tmp_path / "model")
         assert "\n" not in str(caught.value)
 
@@ -211,6 +214,15 @@ def test_the_ids_around_a_text_are_those_of_post_processor_and_padding() -> None
     )
     assert ids_around(tokenizer) == {7, 11, 12}
     assert ids_around(Tokenizer(models.WordLevel({}, unk_token=""))) == set()
+
+
+def test_the_range_of_ids_ends_behind_the_highest_of_vocabulary_and_ends() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"rain": 3, "<unk>": 8}, unk_token="<unk>"))
+    assert tokenizer.get_vocab_size() == 2
+    assert id_range(tokenizer) == 9
+    tokenizer.enable_padding(pad_id=11)
+    assert id_range(tokenizer) == 12
+    assert id_range(Tokenizer(models.WordLevel({}, unk_token=""))) == 0
 
 
 def test_the_released_models_tokenizers_are_read() -> None:

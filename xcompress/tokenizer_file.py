@@ -47,27 +47,25 @@ class _Component(Protocol):
         """Return the part as JSON."""
 
 
-def read_tokenizer(file: Path) -> "Tokenizer":
-    """Read a tokenizer.json, and try it on a text.
+def read_tokenizer(
+    file: Path, content: bytes | None = None, remedy: str = "fetch the model or save its tokenizer again"
+) -> "Tokenizer":
+    """Read a tokenizer.json, check its components, and try it on a text.
 
-    :raises ValueError: saying what is wrong with it.
-    """
-    with as_value_error():
-        content = file.read_bytes()
-    return parse_tokenizer(content)
-
-
-def parse_tokenizer(content: bytes) -> "Tokenizer":
-    """Read the content of a tokenizer.json, as `read_tokenizer` does.
-
-    :raises ValueError: saying what is wrong with it.
+    :param content: of the file, where it was read before.
+    :param remedy: what to do where it cannot be used, for the error message.
+    :raises InputError: when it cannot be used; the message says what is wrong with it.
     """
     from tokenizers import Tokenizer
 
-    with as_value_error():
-        _check_components(content)
-        tokenizer: Tokenizer = Tokenizer.from_buffer(content)
-        tokenizer.encode(_PROBE)
+    try:
+        with as_value_error():
+            content = file.read_bytes() if content is None else content
+            _check_components(content)
+            tokenizer: Tokenizer = Tokenizer.from_buffer(content)
+            tokenizer.encode(_PROBE)
+    except ValueError as error:
+        raise InputError(f"{file}: not a tokenizer.json ({first_line(error)}); {remedy}") from error
     return tokenizer
 
 
@@ -108,6 +106,14 @@ def encode_batch(
     return encodings
 
 
+def id_range(tokenizer: "Tokenizer") -> int:
+    """Return the highest id that a tokenizer may give + 1, also around a text and as padding.
+
+    That is more than its number of tokens where ids are left out.
+    """
+    return max([*tokenizer.get_vocab().values(), *ids_around(tokenizer)], default=-1) + 1
+
+
 def ids_around(tokenizer: "Tokenizer") -> set[int]:
     """Return the token ids that a tokenizer may add to those of a text: in its post-processor, and for padding."""
     ids = {tokenizer.padding["pad_id"]} if tokenizer.padding else set()
@@ -132,10 +138,7 @@ def check_tokenizers(folder: Path) -> None:
     :raises InputError: when `read_tokenizer` refuses one.
     """
     for file in sorted(folder.rglob("tokenizer.json")):
-        try:
-            read_tokenizer(file)
-        except ValueError as error:
-            raise InputError(f"{file}: not a tokenizer.json ({error}); fetch it again") from error
+        read_tokenizer(file)
 
 
 def _check_components(content: bytes) -> None:

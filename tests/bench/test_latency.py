@@ -92,7 +92,7 @@ def test_too_few_sentences(tmp_path: Path) -> None:
 
 def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer"):
+    with pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer\.json \("):
         real_batches(tmp_path / "tokenizer.json", SENTENCES)
 
 

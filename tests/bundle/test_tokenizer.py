@@ -101,6 +101,16 @@ def test_an_id_around_the_text_that_the_graph_does_not_have_is_refused(bundle_co
         BundleTokenizer(bundle_copy, read_manifest(bundle_copy))
 
 
+def test_an_id_that_the_graph_does_not_have_is_refused_where_lower_ones_are_left_out(bundle_copy: Path) -> None:
+    file = bundle_copy / "tokenizer.json"
+    content = json.loads(file.read_text())
+    word = next(word for word, number in content["model"]["vocab"].items() if number > 4)
+    content["model"]["vocab"][word] = 99_999
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"has ids up to 99999, manifest\.json says vocab_size"):
+        BundleTokenizer(bundle_copy, read_manifest(bundle_copy))
+
+
 def unigram() -> Tokenizer:
     """Make one like XLM-R's: what has no width becomes a space, several spaces become one, words are parted at them."""
     words = [("<unk>", 0.0), ("▁", -3.0), *((f"▁{word}", -4.0) for word in ("the", "boat", "waits", "naïve"))]

@@ -8,10 +8,10 @@ from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from xcompress.bench.results import Latency
 from xcompress.errors import InputError, XCompressError
+from xcompress.tokenizer_file import read_tokenizer
 
 TURN_SECONDS = 0.05
 MAX_CALLS = 10
@@ -176,10 +176,7 @@ def real_batches(
 
     :raises InputError: when the tokenizer cannot be read, or the sentences are too few to fill a shape.
     """
-    try:
-        tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    except Exception as error:  # the library raises nothing more precise
-        raise InputError(f"{tokenizer_file}: not a tokenizer ({error}); make the folder again") from error
+    tokenizer = read_tokenizer(tokenizer_file)
     tokenizer.no_padding()
     # Each row starts at another sentence.
     rows = max(shape.batch for shape in grid)

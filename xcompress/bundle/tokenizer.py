@@ -12,8 +12,8 @@ from xcompress.batches import group_by_length
 from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
-from xcompress.errors import InputError, first_line
-from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, ids_around, parse_tokenizer
+from xcompress.errors import InputError
+from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, id_range, read_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -194,16 +194,13 @@ def _head(text: str, width: int) -> str:
 
 def _open_tokenizer(content: bytes, file: Path, manifest: Mapping[str, Any]) -> "Tokenizer":
     """Open the content of tokenizer.json and refuse a tokenizer whose ids or lengths the graph cannot take."""
-    try:
-        tokenizer = parse_tokenizer(content)
-    except Exception as error:  # tokenizers raises nothing more precise
-        raise InputError(f"{file}: not a tokenizer ({first_line(error)}); export the bundle again") from error
+    tokenizer = read_tokenizer(file, content, "export the bundle again")
     max_tokens, cut = manifest["max_tokens"], (tokenizer.truncation or {}).get("max_length")
     if max_tokens != (cut or max_tokens) or max_tokens <= tokenizer.num_special_tokens_to_add(False):
         raise InputError(
             f"{file}: truncates at {cut} tokens, manifest.json says max_tokens {max_tokens}; export the bundle again"
         )
-    highest = max(tokenizer.get_vocab_size() - 1, manifest["pad_token_id"], *ids_around(tokenizer))
+    highest = max(id_range(tokenizer) - 1, manifest["pad_token_id"])
     vocab_size = manifest.get("vocab_size", highest + 1)
     if highest >= vocab_size:
         raise InputError(

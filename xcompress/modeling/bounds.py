@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xcompress.errors import InputError, short_repr
-from xcompress.tokenizer_file import ids_around
+from xcompress.tokenizer_file import id_range
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -119,7 +119,7 @@ def check_ids(tokenizer: "Tokenizer", rows: int, file: Path) -> None:
     :param file: its tokenizer.json, or the folder of the model, for error messages.
     :raises InputError: when it has some.
     """
-    highest = max([*tokenizer.get_vocab().values(), *ids_around(tokenizer)], default=0)
+    highest = id_range(tokenizer) - 1
     if highest >= rows:
         raise InputError(
             f"{file}: the tokenizer has ids up to {highest}, the token embeddings {rows} rows; they do not belong "

@@ -187,10 +187,7 @@ def _open_tokenizer(path: Path, named: Path | None, rows: int) -> Tokenizer:
     :raises InputError: when it cannot be read, does not fit the embeddings, or keeps the end of a long text.
     """
     file = tokenizer_file(path, named)
-    try:
-        tokenizer = read_tokenizer(file)
-    except Exception as error:
-        raise InputError(f"{file}: not a tokenizer.json ({error}); save the tokenizer again") from error
+    tokenizer = read_tokenizer(file)
     check_ids(tokenizer, rows, file)
     file_of_settings = file.with_name("tokenizer_config.json")
     settings = read_mapping(file_of_settings) if file_of_settings.is_file() else {}

@@ -338,10 +338,7 @@ class Student(nn.Module):
             raise InputError(
                 f"{file}: not the weights that config.json describes ({on_one_line(error)}); fetch it again"
             ) from error
-        try:
-            opened = read_tokenizer(tokenizer)
-        except ValueError as error:
-            raise InputError(f"{tokenizer}: not a tokenizer.json ({on_one_line(error)}); fetch it again") from error
+        opened = read_tokenizer(tokenizer)
         check_ids(opened, config.vocab_size, tokenizer)
         return student.eval(), opened
 

@@ -14,7 +14,8 @@ from xcompress.corpus.lines import text_lines
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.errors import InputError
 from xcompress.sources import resolve
-from xcompress.vocab.student import CHUNK, encode_ids, id_range, split_chunks
+from xcompress.tokenizer_file import id_range
+from xcompress.vocab.student import CHUNK, encode_ids, split_chunks
 
 WORD_LISTS = "wheel:wordfreq==3.1.1/wordfreq/data"
 ALWAYS_COUNTED = 10_000

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from xcompress.console import tracked
 from xcompress.modeling.student import Student
-from xcompress.tokenizer_file import encode_batch
+from xcompress.tokenizer_file import encode_batch, id_range
 from xcompress.vocab.tokenizer_json import (
     SurfaceForms,
     add_merge_steps,
@@ -73,12 +73,6 @@ def encode_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[NDArray[np.i
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
     ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, int(lengths.sum()))
     return ids, lengths
-
-
-def id_range(tokenizer: Tokenizer) -> int:
-    """Return the tokenizer's highest id + 1, which is more than its number of tokens where ids are left out."""
-    ids: dict[str, int] = tokenizer.get_vocab()
-    return max(ids.values()) + 1
 
 
 def seen_tokens(tokenizer: Tokenizer, texts: Sequence[str], size: int | None = None) -> list[int]:

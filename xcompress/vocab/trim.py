@@ -249,10 +249,7 @@ def _open_folder(folder: Path) -> _ModelFolder:
 def _open_tokenizer(encoder: Path) -> Tokenizer:
     """Open tokenizer.json, and add the tokens that transformers would add to it on loading."""
     path = encoder / "tokenizer.json"
-    try:
-        tokenizer = read_tokenizer(path)
-    except Exception as error:
-        raise InputError(f"{path}: not a tokenizer.json ({error}); give the one that came with the model") from error
+    tokenizer = read_tokenizer(path)
     added_tokens = _read_added_tokens(encoder / "tokenizer_config.json")
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
     for _, token in sorted(added_tokens.items(), key=lambda entry: int(entry[0])):

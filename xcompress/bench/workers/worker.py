@@ -119,7 +119,7 @@ class RequestHandler:
         before = memory.resident()
         if in_bundle:
             BundleTokenizer(path.parent, read_manifest(path.parent)).token_ids(["one"])
-        else:
+        else:  # as the model's users open it: checking it, which was done before, takes memory of its own
             tokenizers.Tokenizer.from_file(file).encode("one")
         return {"resident": memory.resident() - before}
 

@@ -9,7 +9,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from xcompress import __version__
 from xcompress.console import say, tracked, warn
@@ -24,6 +23,7 @@ from xcompress.distillation.run_folder import Run, Step
 from xcompress.errors import InputError
 from xcompress.recipe import Recipe, TsvFile
 from xcompress.sources import fingerprint, resolve
+from xcompress.tokenizer_file import read_tokenizer
 
 _MOST_NAMED = 3
 """Files, or reasons, that a message names."""
@@ -132,7 +132,7 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
         return {}
     tokens = None
     if section.max_tokens and tokenizer_step:
-        tokenizer = Tokenizer.from_file(str(tokenizer_step.folder / "tokenizer.json"))
+        tokenizer = read_tokenizer(tokenizer_step.folder / "tokenizer.json")
         tokenizer.no_truncation()
         tokens = TokenLimit(section.max_tokens, partial(length_in_tokens, tokenizer))
     limits = Limits(section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens)
