@@ -22,7 +22,7 @@ from xcompress.errors import InputError
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, token_ids
 from xcompress.recipe import TeacherSection
-from xcompress.tokenizer_file import LONGEST_TEXT, as_value_error, id_range, ids_around, read_tokenizer
+from xcompress.tokenizer_file import LONGEST_TEXT, as_value_error, id_range, ids_around, read_tokenizer, steps_of
 from xcompress.vocab.student import encode_ids
 from xcompress.vocab.trim import trim_model
 
@@ -214,6 +214,15 @@ def test_the_ids_around_a_text_are_those_of_post_processor_and_padding() -> None
     )
     assert ids_around(tokenizer) == {7, 11, 12}
     assert ids_around(Tokenizer(models.WordLevel({}, unk_token=""))) == set()
+
+
+def test_steps_are_those_of_nested_sequences_in_their_order() -> None:
+    steps = [{"type": name} for name in "abcd"]
+    assert list(steps_of(sequence([steps[0], sequence([steps[1], sequence([])]), *steps[2:]]))) == steps
+    assert list(steps_of(sequence([sequence(steps[:1], "processors"), steps[1]], "pretokenizers"))) == steps[:2]
+    assert list(steps_of(steps[0])) == steps[:1]
+    assert list(steps_of(None)) == []
+    assert len(list(steps_of(nested(DOUBLE, 5000)))) == 5001
 
 
 def test_the_range_of_ids_ends_behind_the_highest_of_vocabulary_and_ends() -> None:

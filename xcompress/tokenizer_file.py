@@ -116,11 +116,31 @@ def id_range(tokenizer: "Tokenizer") -> int:
 
 def ids_around(tokenizer: "Tokenizer") -> set[int]:
     """Return the token ids that a tokenizer may add to those of a text: in its post-processor, and for padding."""
-    ids = {tokenizer.padding["pad_id"]} if tokenizer.padding else set()
-    for processor in _steps(tokenizer.post_processor):
+    return ids_of_ends(_to_json(tokenizer.post_processor), tokenizer.padding)
+
+
+def ids_of_ends(post_processor: Mapping[str, Any] | None, padding: Mapping[str, Any] | None) -> set[int]:
+    """Return the token ids that the entries of a tokenizer.json for post-processor and padding name."""
+    ids = {padding["pad_id"]} if padding else set()
+    for processor in steps_of(post_processor):
         ids |= {processor[name][1] for name in ("cls", "sep") if name in processor}
         ids |= {number for token in processor.get("special_tokens", {}).values() for number in token["ids"]}
     return ids
+
+
+def steps_of(component: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the steps of a normalizer, pre-tokenizer or post-processor, which may be nested sequences, in their order.
+
+    :param component: its entry in a tokenizer.json; None has no steps.
+    """
+    pending = [component] if component is not None else []
+    while pending:  # without recursion, as a file may nest them deeply
+        step = pending.pop()
+        inner = next((step[name] for name in ("normalizers", "pretokenizers", "processors") if name in step), None)
+        if inner is None:
+            yield step
+        else:
+            pending += reversed(inner)
 
 
 def prefix_problem(prefix: str) -> str | None:
@@ -157,7 +177,9 @@ def _check_growth(tokenizer: "Tokenizer") -> None:
     and nearly every text stays about as long as it is. Further ones can multiply what a `Replace` between them makes.
     """
     times, added, seen = 1.0, 0.0, set[str]()
-    for count, step in enumerate(chain(_steps(tokenizer.normalizer), _steps(tokenizer.pre_tokenizer)), 1):
+    components = (tokenizer.normalizer, tokenizer.pre_tokenizer)
+    steps = chain.from_iterable(steps_of(_to_json(component)) for component in components)
+    for count, step in enumerate(steps, 1):
         kind = "form" if step["type"].startswith("NF") else step["type"]
         is_free = kind in ("form", "Lowercase", "Metaspace") and kind not in seen
         seen.add(kind)
@@ -169,16 +191,8 @@ def _check_growth(tokenizer: "Tokenizer") -> None:
             )
 
 
-def _steps(component: _Component | None) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a normalizer, pre-tokenizer or post-processor, which may be nested sequences."""
-    pending = [json.loads(component.__getstate__())] if component is not None else []
-    while pending:
-        step = pending.pop()
-        if step["type"] != "Sequence":
-            yield step
-            continue
-        inner = next(step[name] for name in ("normalizers", "pretokenizers", "processors") if name in step)
-        pending += reversed(inner)
+def _to_json(component: _Component | None) -> dict[str, Any] | None:
+    return json.loads(component.__getstate__()) if component is not None else None
 
 
 def _growth(step: Mapping[str, Any]) -> tuple[float, float]:
@@ -207,7 +221,7 @@ def _check_ends(tokenizer: "Tokenizer") -> None:
     padding = tokenizer.padding or {}
     if max(padding.get("length") or 0, padding.get("pad_to_multiple_of") or 0) > _LONGEST_PADDING:
         raise ValueError(f"it pads a text to over {_LONGEST_PADDING:,} tokens")
-    for processor in _steps(tokenizer.post_processor):
+    for processor in steps_of(_to_json(tokenizer.post_processor)):
         for key in ("single", "pair") if processor["type"] == "TemplateProcessing" else ():
             texts = [piece["Sequence"]["id"] for piece in processor[key] if "Sequence" in piece]
             if len(texts) != len(set(texts)) or (key == "single" and texts != ["A"]):

@@ -194,6 +194,14 @@ def test_the_released_tokenizers_are_exact(tiny: Tokenizer) -> None:
     assert is_exact(Tokenizer.from_file(str(released_folder("small") / "tokenizer.json")))
 
 
+def test_a_sequence_inside_of_a_sequence_makes_no_difference(tiny: Tokenizer) -> None:
+    description = json.loads(tiny.to_str())
+    description["normalizer"] = {"type": "Sequence", "normalizers": [description["normalizer"]]}
+    tokenizer = Tokenizer.from_str(json.dumps(description))
+    assert is_exact(tokenizer)
+    assert beyond_sentencepiece(tokenizer) is None
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_tokenizer_with_other_ids_somewhere_is_not_exact(
     tiny: Tokenizer, change: Callable[[dict[str, Any]], None]

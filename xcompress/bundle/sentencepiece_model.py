@@ -8,11 +8,11 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from xcompress.tokenizer_file import SCORE_STEPS
+from xcompress.tokenizer_file import SCORE_STEPS, steps_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -79,10 +79,10 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
     if model["type"] != "Unigram" or model.get("byte_fallback") or model.get("unk_id") is None:
         return False
     # normalisation, and splitting at spaces
-    table, *others = _steps(description["normalizer"], "normalizers") or [{"type": None}]
+    table, *others = list(steps_of(description["normalizer"])) or [{"type": None}]
     characters = base64.b64decode(table["precompiled_charsmap"]) if table["type"] == "Precompiled" else b""
     is_table = hashlib.sha256(characters).hexdigest() == _XLM_R_TABLE
-    *before, splitter = _steps(description["pre_tokenizer"], "pretokenizers") or [{"type": None}]
+    *before, splitter = list(steps_of(description["pre_tokenizer"])) or [{"type": None}]
     marks_words = splitter["type"] == "Metaspace" and splitter.get("prepend_scheme", "always") == "always"
     is_split = (others, [step["type"] for step in before]) in (([_ONE_SPACE], []), ([], ["WhitespaceSplit"]))
     if not (is_table and marks_words and splitter.get("split", True) and is_split):
@@ -109,8 +109,8 @@ def beyond_sentencepiece(tokenizer: "Tokenizer") -> str | None:
     """
     description = json.loads(tokenizer.to_str())
     model = description["model"]
-    normalizers = [step["type"] for step in _steps(description["normalizer"], "normalizers")]
-    splitters = [step["type"] for step in _steps(description["pre_tokenizer"], "pretokenizers")]
+    normalizers = [step["type"] for step in steps_of(description["normalizer"])]
+    splitters = [step["type"] for step in steps_of(description["pre_tokenizer"])]
     others = [kind for kind in normalizers if kind not in ("Precompiled", "Replace", "Strip")]
     tokenizer.no_padding()
     problems = {
@@ -134,7 +134,6 @@ def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> bool:
     description = json.loads(tokenizer.to_str())
     tokenizer.no_padding()
     model, around = description["model"], tokenizer.encode("").ids
-    normalizers = _steps(description["normalizer"], "normalizers")
 
     from sentencepiece import sentencepiece_model_pb2
 
@@ -153,7 +152,8 @@ def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> bool:
     written.trainer_spec.model_type = _UNIGRAM
     written.trainer_spec.vocab_size = len(model["vocab"])
     # the table of characters, and a blank in front of each word
-    tables = [step["precompiled_charsmap"] for step in normalizers if step["type"] == "Precompiled"]
+    steps = steps_of(description["normalizer"])
+    tables = [step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"]
     written.normalizer_spec.precompiled_charsmap = base64.b64decode(tables[0]) if tables else b""
     written.normalizer_spec.add_dummy_prefix = True
     written.normalizer_spec.remove_extra_whitespaces = True
@@ -177,11 +177,3 @@ def count_equal(file: Path, texts: Sequence[str], expected: Sequence[Sequence[in
         found = processor.encode(text)[: len(ids) - 2]
         equal += [processor.bos_id(), *found, processor.eos_id()] == list(ids)
     return equal
-
-
-def _steps(entry: Mapping[str, Any] | None, parts: str) -> Sequence[Mapping[str, Any]]:
-    """List the steps of a normalizer or pre-tokenizer, which may be a sequence."""
-    if entry is None:
-        return []
-    steps: Sequence[Mapping[str, Any]] = entry[parts] if entry["type"] == "Sequence" else [entry]
-    return steps

@@ -7,7 +7,7 @@ Large files are compressed with gzip and decompressed in the page, so they stay 
 import gzip
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
@@ -19,6 +19,7 @@ from xcompress.bundle.manifest import graphs_of
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_json, size_of, whole_folder, write_json
+from xcompress.tokenizer_file import steps_of
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BUILDS, find_package, runtime_files, version_of
 
@@ -54,7 +55,6 @@ SUPPORTED: Mapping[str, AbstractSet[str]] = {
     "post_processor": {"Sequence", "TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"},
 }
 """Component types of tokenizer.json that page/tokenizer/ implements."""
-_SEQUENCE_KEYS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
 _FORMAT = 1
 _PAGE = Path(__file__).parent / "page"
 _CHECKS = 8
@@ -124,21 +124,13 @@ def check_tokenizer(path: Path, tokenizer_json: Mapping[str, Any]) -> None:
     :raises InputError: naming the first component that is not supported.
     """
     for component, supported in SUPPORTED.items():
-        for kind in _component_types(component, tokenizer_json.get(component)):
+        for step in steps_of(tokenizer_json.get(component)):
+            kind = str(step.get("type"))
             if kind not in supported:
                 raise InputError(
                     f"{path}: the demo page does not support the {component} {kind} "
                     f"(supported: {', '.join(sorted(supported))}); choose another bundle with --model"
                 )
-
-
-def _component_types(component: str, config: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the type of a component, and the types inside it if it is a Sequence."""
-    if config is None:
-        return
-    yield str(config.get("type"))
-    for inner in config.get(_SEQUENCE_KEYS.get(component, ""), ()):
-        yield from _component_types(component, inner)
 
 
 def _check_replaceable(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer, pre_tokenizers
 
 from xcompress.errors import InputError
-from xcompress.tokenizer_file import SCORE_STEPS
+from xcompress.tokenizer_file import SCORE_STEPS, ids_of_ends, steps_of
 
 TRIMMABLE = ("Unigram", "WordPiece", "BPE")
 SPACE = "\u2581"
@@ -60,7 +60,7 @@ def unknown_id(model: TokenizerJson) -> int | None:
 def is_byte_level(tokenizer_json: TokenizerJson) -> bool:
     """Tell whether the tokenizer replaces text by characters that represent its bytes."""
     components = (tokenizer_json.get("pre_tokenizer"), tokenizer_json.get("normalizer"))
-    return any(part["type"] == "ByteLevel" for component in components for part in _flatten(component))
+    return any(part["type"] == "ByteLevel" for component in components for part in steps_of(component))
 
 
 def required_ids(tokenizer_json: TokenizerJson) -> set[int]:
@@ -159,27 +159,8 @@ def _renumber_processor(processor: TokenizerJson | None, new_ids: Mapping[int, i
 
 def _referenced_ids(tokenizer_json: TokenizerJson) -> set[int]:
     """Collect the ids that the tokenizer names outside of its model."""
-    padding = tokenizer_json.get("padding")
-    ids = {token["id"] for token in tokenizer_json["added_tokens"]} | ({padding["pad_id"]} if padding else set())
-    for part in _flatten(tokenizer_json.get("post_processor")):
-        if part["type"] == "TemplateProcessing":
-            for token in part.get("special_tokens", {}).values():
-                ids |= set(token["ids"])
-        ids |= {part[name][1] for name in ("cls", "sep") if name in part}
-    return ids
-
-
-def _flatten(component: TokenizerJson | None) -> Iterator[TokenizerJson]:
-    """Yield a component, or the components of a sequence."""
-    if component is None:
-        return
-    keys = ("processors", "pretokenizers", "normalizers")
-    parts = next((component[key] for key in keys if key in component), None)
-    if parts is None:
-        yield component
-    else:
-        for part in parts:
-            yield from _flatten(part)
+    ids_around = ids_of_ends(tokenizer_json.get("post_processor"), tokenizer_json.get("padding"))
+    return ids_around | {token["id"] for token in tokenizer_json["added_tokens"]}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from xcompress import console
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student
+from xcompress.tokenizer_file import steps_of
 from xcompress.vocab.student import open_without_limits, replace_token_embeddings
 from xcompress.vocab.tokenizer_json import ASCII, SPACE, TokenizerJson, replace_model, tokenizer_to_json
 
@@ -34,8 +35,8 @@ def check_trainable(tokenizer_json: TokenizerJson) -> None:
 
     :raises InputError: when it is not Unigram with Metaspace.
     """
-    model, splitter = tokenizer_json["model"].get("type"), tokenizer_json["pre_tokenizer"] or {}
-    kinds = [part["type"] for part in splitter.get("pretokenizers", [splitter] if splitter else [])]
+    model = tokenizer_json["model"].get("type")
+    kinds = [step["type"] for step in steps_of(tokenizer_json["pre_tokenizer"])]
     if model != "Unigram" or "Metaspace" not in kinds:
         raise InputError(
             f"vocabulary.method train: the tokenizer is {model} with {' and '.join(kinds) or 'no'} pre-tokenizer, only "
