@@ -62,6 +62,17 @@ def test_trimmed_tokenizer_segments_kept_text_as_before_and_stands_alone(unigram
     assert [trimmed.token_to_id(token) for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("letters", ["", "abcdef"])
+def test_without_the_lowest_score_known_characters_are_segmented_as_before(letters: str) -> None:
+    words = [("<unk>", 0.0), ("abc", -20.0), ("def", -20.0), ("bcdef", -1.0), ("x", -100.0)]
+    tokenizer = Tokenizer(models.Unigram([*words, *((letter, -50.0) for letter in letters)], unk_id=0))
+    kept = seen_tokens(tokenizer, ["abcdef", "bcdef"])
+    assert tokenizer.token_to_id("x") not in kept
+    assert tokens(tokenizer, "abcdef") == ["abc", "def"]
+    # "a" is unknown where it has no token, which costs 110 before and 30 after
+    assert tokens(trim_tokenizer(tokenizer, kept), "abcdef") == (["abc", "def"] if letters else ["a", "bcdef"])
+
+
 def test_seen_characters_can_still_be_segmented(unigram: Tokenizer) -> None:
     trimmed = trim_tokenizer(unigram, seen_tokens(unigram, GERMAN))
     assert "<unk>" not in tokens(trimmed, "gnitset")

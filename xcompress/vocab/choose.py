@@ -16,6 +16,7 @@ from xcompress.vocab.tokenizer_json import (
     TokenizerJson,
     add_merge_steps,
     check_trimmable,
+    ids_of_characters,
     is_number_like,
     is_sign,
     model_vocabulary,
@@ -98,7 +99,7 @@ def choose_tokens(
     mandatory = required_ids(tokenizer_json) | set(needed) | _character_ids(tokenizer_json, counts)
     model = tokenizer_json["model"]
     if model["type"] == "Unigram":
-        # the cost of an unknown character is derived from the lowest score, so its token has to stay
+        # an unknown character's cost is derived from the lowest score, so its token has to stay: see `trim_tokenizer`
         scores = [score for _, score in model["vocab"]]
         mandatory.add(scores.index(min(scores)))
     frequent = _frequent_ids(tokenizer_json, counts, size, min_count)
@@ -139,8 +140,7 @@ def _character_ids(tokenizer_json: TokenizerJson, counts: Sequence[TokenCounts])
     characters |= {character for text in counts for character in text.characters}
     if any(text.words_only for text in counts):
         characters |= {surface for surface in surfaces.values() if len(surface) == 1 and is_sign(surface)}
-    tokens = {token for character in characters | ASCII | {""} for token in forms.tokens(character)}
-    return {vocabulary[token] for token in tokens if token in vocabulary}
+    return ids_of_characters(tokenizer_json, characters | ASCII | {""})
 
 
 def _measure_held_out(before: Tokenizer, after: Tokenizer, counts: TokenCounts) -> HeldOut:

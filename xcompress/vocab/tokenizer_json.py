@@ -259,6 +259,13 @@ class SurfaceForms:
         }
 
 
+def ids_of_characters(tokenizer_json: TokenizerJson, characters: Iterable[str]) -> set[int]:
+    """Return the ids of all tokens of one of the characters, with and without markers; "" stands for markers alone."""
+    forms, vocabulary = SurfaceForms.from_json(tokenizer_json), model_vocabulary(tokenizer_json["model"])
+    tokens = {token for character in characters for token in forms.tokens(character)}
+    return {vocabulary[token] for token in tokens if token in vocabulary}
+
+
 def is_sign(character: str) -> bool:
     """Tell whether a character is punctuation, a digit, or a sign of currency or mathematics, in any script."""
     return unicodedata.category(character).startswith(_SIGNS)
