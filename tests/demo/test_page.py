@@ -215,6 +215,28 @@ def test_a_search_that_succeeds_hides_an_earlier_error(page: "Page") -> None:
     assert page.locator("#error").is_hidden()
 
 
+def test_a_query_that_waits_is_searched_when_the_one_before_fails(
+    chromium: "Browser", site: Path, tmp_path: Path
+) -> None:
+    start = "export async function vectorsOf(session, feeds) {"
+    script = (site / "graph.js").read_text()
+    assert start in script
+    failing = f"let calls = 0;\n{start}\n  if ((calls += 1) === 9) throw new Error('no memory');"  # 8 calls are checks
+    (tmp_path / "graph.js").write_text(script.replace(start, failing))
+    page = chromium.new_page()
+    with Server(served_files(site) | {"/graph.js": tmp_path / "graph.js"}, policy=POLICY) as server:
+        page.goto(server.address + "/?device=wasm")
+        page.wait_for_selector("html[data-ready]")
+        page.evaluate("""for (const text of ["rain", "the boat is late"]) {
+          document.getElementById("query").value = text;
+          document.getElementById("query").dispatchEvent(new Event("input"));
+        }""")
+        page.wait_for_selector("html[data-answered='2']", timeout=10_000)
+        assert page.locator(".result").count() == 12
+        assert page.locator("#error").is_hidden()
+    page.close()
+
+
 def test_the_page_fits_a_phone_and_every_control_has_a_label(page: "Page") -> None:
     ask(page, "the boat is late")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -43,6 +43,7 @@ const handlers = {
   error({ text }) {
     state.busy = false;
     showError(text);
+    if (state.stale) search();
   },
 };
 
