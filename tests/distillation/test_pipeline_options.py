@@ -435,7 +435,8 @@ def test_a_dry_run_counts_the_tokens_of_each_pair_once(
     read = 8 * 1_000_000
     assert megabytes("stages.contrast.steps=1000000", *missing) == round(read * each / 1e6)
     assert f"tokens of the text, at most: {read * each / 1e9:.1f} GB on disk" in capsys.readouterr().err
-    large = "assistant.shape={vocabulary: 250002, hidden: 32, layers: 4, heads: 4, intermediate: 64, positions: 64}"
+    shape = "{vocabulary: 250002, hidden: 32, layers: 4, heads: 4, intermediate: 64, positions: 64}"
+    large = f"assistant={{source: org/large, shape: {shape}}}"
     twice = round(read * (each + 2 * 24 * 2) / 1e6)
     assert megabytes("stages.contrast.steps=1000000", *missing, large) == twice
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.recipe import small_recipe, stages_of
+from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import Plan, plan, show
+from xcompress.errors import InputError
 
 EPOCH = stages_of(a="objectives: {teacher: 32}, epochs: 1")
 FILE = "{{source: {}/en-{}.tsv, language: {}{}}}"
@@ -40,3 +42,33 @@ def test_epochs_are_not_known_where_not_all_text_is_counted(
     assert found.stages[0].steps is found.token_megabytes is None
     show(found)
     assert "teacher's vectors, at most: stored ? on disk and ?, live none and ?;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["vocabulary={{method: trim}}"], "vocabulary: the tokenizer is WordLevel, only .* can be trimmed"),
+        (["vocabulary={{method: train}}"], "vocabulary.method train: the tokenizer is WordLevel"),
+        (["corpus.tsv=[{{source: {}/pairs.csv, language: de}}]"], "corpus.tsv.0.source: .*/pairs.csv: is a .csv file"),
+        (["teacher.sha256=abc"], "teacher.sha256: .* is a folder; give the digests of files inside it"),
+        (["teacher.source=python:absent"], "teacher.source: python:absent: not of the form"),
+    ],
+)
+def test_a_dry_run_refuses_what_distill_refuses(overrides: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").touch()
+    recipe = small_recipe(tmp_path, *(override.format(tmp_path) for override in overrides))
+    with pytest.raises(InputError, match=message):
+        plan(recipe, tmp_path / "run")
+    with pytest.raises(InputError, match=message):
+        distill(recipe, tmp_path / "run")
+
+
+def test_a_dry_run_refuses_a_model_inside_the_run_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"teacher.source: .* is inside the run folder; choose another --run"):
+        plan(small_recipe(tmp_path), tmp_path)
+
+
+def test_a_dry_run_lists_files_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show(plan(small_recipe(tmp_path, "teacher.source=./absent", "dev.sts=./sets"), tmp_path / "run"))
+    said = capsys.readouterr().err
+    assert "no such file: ./absent" in said and "no such file: ./sets" in said

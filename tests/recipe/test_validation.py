@@ -32,6 +32,13 @@ def test_one_digest_for_a_local_folder_is_refused(encoder: Path) -> None:
     assert line.startswith(f"teacher.sha256: {encoder} is a folder; give the digests of files inside it by name")
 
 
+def test_a_local_model_that_brings_code_is_refused(encoder: Path) -> None:
+    write_json(encoder / "modules.json", [{"type": "my_code.Layer", "path": ""}])
+    (line,) = problems(recipe_with(f"teacher.source={encoder}"))
+    assert line.startswith(f"{encoder / 'modules.json'}: type names 'my_code.Layer', which could")
+    assert problems(recipe_with(f"teacher.source={encoder}", "teacher.trust_remote_code=true")) == []
+
+
 @pytest.mark.parametrize("name", ["pairs.csv", "pairs.CSV.gz", "pairs.csv.xz"])
 def test_parallel_text_in_csv_is_refused(name: str, tmp_path: Path) -> None:
     file = tmp_path / name

@@ -35,15 +35,13 @@ from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.distillation.training_data import SCORED, TrainingData
 from xcompress.errors import InputError
-from xcompress.files import read_json
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe
 from xcompress.sources import fingerprint, resolve
 from xcompress.sources.python_code import PYTHON
 from xcompress.vocab.student import count_tokens, replace_token_embeddings, seen_tokens, trim_student
-from xcompress.vocab.tokenizer_json import check_trimmable
-from xcompress.vocab.train import check_trainable, retrain, train_new_tokenizer
+from xcompress.vocab.train import retrain, train_new_tokenizer
 
 TOKEN_COUNTS = "piece_counts.npy"
 """File of the start step: how often each token occurs in the training text, (V,)."""
@@ -107,17 +105,6 @@ def _build_reference(
 
 def _import(encoder: FrozenEncoder, max_tokens: int) -> tuple[Student, Tokenizer]:
     return import_layers(encoder.section, locate(encoder.section, encoder.key), encoder.key, max_tokens)
-
-
-def check_vocabulary(recipe: Recipe, reference: Step | None) -> None:
-    """Check that the assistant's vocabulary can be changed as the recipe says.
-
-    :param reference: None for a student that starts from scratch.
-    :raises InputError: when its tokenizer is of another kind.
-    """
-    checks = {"trim": check_trimmable, "train": check_trainable}
-    if reference and (check := checks.get(recipe.vocabulary.method)):
-        check(read_json(reference.folder / "tokenizer.json"))
 
 
 def start_step(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 from xcompress.recipe import Recipe, StudentSection
 from xcompress.recipe.parameters import count_recurrences
+from xcompress.tokenizer_file import read_tokenizer
+from xcompress.vocab.tokenizer_json import check_trimmable, tokenizer_to_json
+from xcompress.vocab.train import check_trainable
 
 TEXTS_AT_ONCE = 256
 """Texts whose token embeddings are compared at a time."""
@@ -95,6 +99,17 @@ def student_config(assistant: StudentConfig, section: StudentSection) -> Student
         max_tokens=min(section.max_tokens, assistant.max_tokens),
         prefix="",
     )
+
+
+def check_vocabulary(recipe: Recipe, tokenizer: Path | None) -> None:
+    """Check that the assistant's vocabulary can be changed as the recipe says.
+
+    :param tokenizer: its tokenizer.json; None for a student that starts from scratch.
+    :raises InputError: when the tokenizer is damaged or of another kind.
+    """
+    checks = {"trim": check_trimmable, "train": check_trainable}
+    if tokenizer and (check := checks.get(recipe.vocabulary.method)):
+        check(tokenizer_to_json(read_tokenizer(tokenizer)))
 
 
 def scratch_config(recipe: Recipe, vocab_size: int, pad_token_id: int) -> StudentConfig:

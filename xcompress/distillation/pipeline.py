@@ -17,7 +17,7 @@ from xcompress.bundle.manifest import MANIFEST, read_manifest
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.console import say, warn
 from xcompress.distillation import distributed
-from xcompress.distillation.assistant import check_vocabulary, reference_step, start_step
+from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.groups import groups_step, pairs_of_groups
 from xcompress.distillation.data.labelled import augmented_step, labelled_step
@@ -27,7 +27,7 @@ from xcompress.distillation.failures import explain_failures
 from xcompress.distillation.file_records import check_files, describe
 from xcompress.distillation.hardware import check_compiler, device, has_bf16
 from xcompress.distillation.heartbeat import watch_workers
-from xcompress.distillation.initialization import scratch_config, student_config
+from xcompress.distillation.initialization import check_vocabulary, scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
 from xcompress.distillation.stage_inputs import StageModels, StageSettings, StageText
@@ -42,8 +42,7 @@ from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.packages import require_package
 from xcompress.paths import as_path
 from xcompress.recipe import Recipe
-from xcompress.recipe.validation import problems
-from xcompress.sources import looks_like_path
+from xcompress.recipe.validation import check_run_folder, problems, refuse
 
 RECIPE = "recipe.yaml"
 LIBRARIES = (
@@ -74,7 +73,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
         reference = reference_step(recipe, run, encoders)
-        check_vocabulary(recipe, reference)
+        check_vocabulary(recipe, reference.folder / "tokenizer.json" if reference else None)
         config = _student_config(recipe, reference)
         for name, stage in recipe.stages.items():
             check_depths(name, stage, config)
@@ -125,22 +124,12 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
 
 
 def _check_sources(recipe: Recipe, folder: Path) -> None:
-    """Refuse a model inside the run folder, which the run replaces, and what `recipe validate` finds.
-
-    Warn of a teacher that lacks a language.
-    """
-    for key, encoder in recipe.encoders.items():
-        path = as_path(encoder.source)
-        is_local = looks_like_path(encoder.source) or path.exists()
-        if is_local and path.resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{key}.source: {encoder.source} is inside the run folder; choose another --run")
+    """Refuse what `recipe validate` finds, and a model inside the run folder; warn of languages new to the teacher."""
+    check_run_folder(recipe, folder)
     # Hours may pass before the last source is read. A finished run may have lost models that it no longer needs. Other
     # hosts follow the first one: where only they lack a file, the step that reads it says so.
     is_checked = distributed.is_main() and not _is_finished(recipe, folder)
-    found = distributed.all_gather_object(problems(recipe) if is_checked else [])[0]
-    if found:
-        more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
-        raise InputError(f"{found[0]}{more}")
+    refuse(distributed.all_gather_object(problems(recipe) if is_checked else [])[0])
     source = recipe.teacher.source if recipe.teacher else ""
     if source.startswith(RELEASED):
         known = read_manifest(released_folder(source.removeprefix(RELEASED))).get("languages", [])

@@ -17,13 +17,17 @@ from xcompress.corpus.store import PairFile
 from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, has_bf16
+from xcompress.distillation.initialization import check_vocabulary
 from xcompress.distillation.run_folder import STEP, flatten
 from xcompress.distillation.teachers.disk import BYTES_STORED, check_disk, count_texts
 from xcompress.errors import InputError
 from xcompress.files import read_json
+from xcompress.modeling.load import tokenizer_file
+from xcompress.modeling.st_folder import folders_of
+from xcompress.paths import as_path
 from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import Counts, count_encoder, count_parameters, shape_of, teacher_width
-from xcompress.recipe.validation import file_references
+from xcompress.recipe.validation import check_run_folder, file_references, problems, refuse
 from xcompress.sources import can_be_fetched, is_here, resolve
 from xcompress.sources.python_code import PYTHON
 
@@ -107,9 +111,13 @@ class Plan:
 def plan(recipe: Recipe, folder: Path) -> Plan:
     """Estimate what `distill` would do. Nothing is fetched or written, and of text only lines are counted.
 
-    :raises InputError: when the student's shape cannot be made from the assistant's, or, once the corpus step has run,
-        the teacher's vectors do not fit the disk.
+    :raises InputError: when `distill` would refuse the recipe for more than missing files, as far as local files tell,
+        or, once the corpus step has run, the teacher's vectors do not fit the disk.
     """
+    check_run_folder(recipe, folder)
+    refuse(problems(recipe, missing=False))
+    check_vocabulary(recipe, _local_tokenizer(recipe))
+
     # Count the training pairs if the corpus step has run, and the lines of the text files that are here.
     pairs = dict[str, int]()
     if _is_corpus_of(recipe, folder / "corpus"):
@@ -147,6 +155,21 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         token_megabytes=_token_megabytes(recipe, sum(of_language.values()), counts.student),
         stages=tuple(stages),
     )
+
+
+def _local_tokenizer(recipe: Recipe) -> Path | None:
+    """Return the tokenizer.json that the student starts from; None where it is not on this machine.
+
+    :raises InputError: when a local model lacks it.
+    """
+    if recipe.assistant is None:
+        return None
+    encoder = recipe.assistant.embeddings_from or recipe.assistant.layer_source
+    if encoder.tokenizer:
+        named = encoder.tokenizer
+        return resolve(named.source, named.sha256) if is_here(named.source) else None
+    folder = as_path(encoder.source)
+    return tokenizer_file(folders_of(folder)[0]) if folder.is_dir() else None
 
 
 def _count_lines(recipe: Recipe) -> tuple[dict[str, int], dict[str, int]]:

@@ -1,7 +1,8 @@
 """Check the references and sizes of a loaded recipe. Nothing is fetched."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.errors import InputError
@@ -10,6 +11,7 @@ from xcompress.recipe.encoders import EncoderSection
 from xcompress.recipe.parameters import count_parameters, shape_of
 from xcompress.recipe.schema import Recipe
 from xcompress.sources import looks_like_path, parse_wheel, parts_of
+from xcompress.sources.model_folder import check_model_folder
 from xcompress.sources.python_code import PYTHON, PYTHON_REFERENCE
 
 _CSV = re.compile(r"\.csv(\.gz|\.xz)?$", re.I)
@@ -45,14 +47,17 @@ def _text_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield from ((f"labelled.{kind}.{row}", reference) for reference in references)
 
 
-def problems(recipe: Recipe) -> list[str]:
-    """Return what is wrong with a recipe, each problem in one line that names the key."""
+def problems(recipe: Recipe, *, missing: bool = True) -> list[str]:
+    """Return what is wrong with a recipe, each problem in one line that names the key.
+
+    :param missing: whether files that are not on this machine count.
+    """
     lines = []
     for key, encoder in recipe.encoders.items():
-        lines += [f"{key}.source: {problem}" for problem in _source_problems(encoder.source)]
-        lines += [f"{key}.{problem}" for problem in _folder_problems(encoder)]
+        lines += [f"{key}.source: {problem}" for problem in _source_problems(encoder.source, missing)]
+        lines += _folder_problems(key, encoder)
     for key, reference in file_references(recipe):
-        lines += [f"{key}: {problem}" for problem in _reference_problems(reference)]
+        lines += [f"{key}: {problem}" for problem in _reference_problems(reference, missing)]
     for row, tsv in enumerate(recipe.corpus.tsv):
         if _CSV.search(tsv.source):
             lines.append(
@@ -66,7 +71,29 @@ def problems(recipe: Recipe) -> list[str]:
     return lines
 
 
-def _source_problems(source: str) -> Iterator[str]:
+def refuse(found: Sequence[str]) -> None:
+    """Raise the first of some problems, with the number of the others.
+
+    :raises InputError: when there is one.
+    """
+    if found:
+        more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
+        raise InputError(f"{found[0]}{more}")
+
+
+def check_run_folder(recipe: Recipe, folder: Path) -> None:
+    """Refuse a model inside the run folder, which the run replaces.
+
+    :raises InputError: naming the key.
+    """
+    for key, encoder in recipe.encoders.items():
+        path = as_path(encoder.source)
+        is_local = looks_like_path(encoder.source) or path.exists()
+        if is_local and path.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{key}.source: {encoder.source} is inside the run folder; choose another --run")
+
+
+def _source_problems(source: str, missing: bool) -> Iterator[str]:
     if source.startswith(PYTHON):
         if not PYTHON_REFERENCE.fullmatch(source):
             yield f"{source}: not of the form {PYTHON}package.module:name"
@@ -76,28 +103,34 @@ def _source_problems(source: str) -> Iterator[str]:
         except InputError as error:
             yield str(error)
     elif source.startswith("wheel:") or looks_like_path(source):  # else a hub id, or a folder of that name
-        yield from _reference_problems(source)
+        yield from _reference_problems(source, missing)
 
 
-def _folder_problems(encoder: EncoderSection) -> Iterator[str]:
-    """Compare `sha256` and `shape` with a local folder, as far as that takes no reading of weights."""
+def _folder_problems(key: str, encoder: EncoderSection) -> Iterator[str]:
+    """Check a local folder, and compare `sha256` and `shape` with it, as far as that takes no reading of weights."""
     folder = as_path(encoder.source)
     if not folder.is_dir():
         return
+    try:
+        check_model_folder(folder, key, trust_remote_code=encoder.trust_remote_code)
+    except InputError as error:
+        yield str(error)
     if isinstance(encoder.sha256, str):
-        yield f"sha256: {encoder.source} is a folder; give the digests of files inside it by name, or leave sha256 out"
+        advice = "give the digests of files inside it by name, or leave sha256 out"
+        yield f"{key}.sha256: {encoder.source} is a folder; {advice}"
     found = shape_of(encoder.model_copy(update={"shape": None})) if encoder.shape else None
     for name, size in found or ():
         if size != (stated := getattr(encoder.shape, name)):
-            yield f"shape.{name}: is {stated}, but {encoder.source} has {size}; correct one of them, or leave shape out"
+            advice = "correct one of them, or leave shape out"
+            yield f"{key}.shape.{name}: is {stated}, but {encoder.source} has {size}; {advice}"
 
 
-def _reference_problems(reference: str) -> Iterator[str]:
+def _reference_problems(reference: str, missing: bool) -> Iterator[str]:
     for part in parts_of(reference):
         try:
             if part.startswith("wheel:"):
                 parse_wheel(part)
-            elif not as_path(part).exists():
+            elif missing and not as_path(part).exists():
                 yield f"{part}: no such file or folder; put it there, or give another path"
         except InputError as error:
             yield str(error)
