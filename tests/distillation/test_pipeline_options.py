@@ -474,3 +474,31 @@ def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) 
 def test_weights_of_4_bits_are_those_of_one_training_of_a_student(recipe_file: Path, override: str) -> None:
     with pytest.raises(InputError, match="quantize needs `train: student` and one training"):
         load_recipe(recipe_file, [CONTRAST, "stages.contrast.quantize=int4", override])
+
+
+def write_hub_cache(folder: Path, model: Path, commit: str) -> None:
+    """Imitate Hugging Face's cache after a download of org/name at a commit."""
+    repository = folder / "models--org--name"
+    shutil.copytree(model, repository / "snapshots" / commit)
+    (repository / "refs").mkdir(exist_ok=True)
+    (repository / "refs/main").write_text(commit)
+
+
+def test_a_run_records_the_commits_of_hub_models_and_warns_of_others(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    first, second = "1" * 40, "2" * 40
+    recipe, folder = load_recipe(recipe_file, [CONTRAST, "teacher.source=org/name"]), tmp_path / "run"
+    write_hub_cache(tmp_path, recipe_file.parent / "teacher", first)
+    distill(recipe, folder)
+    assert read_json(folder / "hub.json") == {"org/name": first}
+    models = read_json(folder / "manifest.json")["models"]
+    assert models["teacher"]["commit"] == first and "commit" not in models["assistant"]
+    assert "org/name" not in capsys.readouterr().err
+
+    write_hub_cache(tmp_path, recipe_file.parent / "teacher", second)
+    distill(recipe, folder)
+    assert read_json(folder / "hub.json") == {"org/name": first}
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"org/name: the model of the hub was commit {first} when this run read it, and is {second}" in said

@@ -43,8 +43,11 @@ from xcompress.packages import require_package
 from xcompress.paths import as_path
 from xcompress.recipe import Recipe
 from xcompress.recipe.validation import check_run_folder, problems, refuse
+from xcompress.sources import commit_of
 
 RECIPE = "recipe.yaml"
+HUB = "hub.json"
+"""The commits of the hub models that a run read, by the references in the recipe."""
 LIBRARIES = (
     "torch",
     "transformers",
@@ -72,6 +75,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     with explain_failures(folder), watch_workers(), open_run(folder) as run:
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
+        _record_commits(recipe, run)
         reference = reference_step(recipe, run, encoders)
         check_vocabulary(recipe, reference.folder / "tokenizer.json" if reference else None)
         config = _student_config(recipe, reference)
@@ -118,6 +122,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         if recipe.dev.sts and student.reused and not student.facts["dev"]["sts"]:
             warn("dev.sts: the student was trained and scored without it; score it with `xcompress bench --data`")
         if distributed.is_main():
+            _record_commits(recipe, run)
             _publish(recipe, run, encoders, assistant, student)
         distributed.barrier()
     return folder
@@ -142,6 +147,34 @@ def _is_finished(recipe: Recipe, folder: Path) -> bool:
     with suppress(InputError):  # no manifest, or a damaged one
         return bool(read_mapping(folder / MANIFEST).get("recipe_hash") == recipe.hash)
     return False
+
+
+def _record_commits(recipe: Recipe, run: Run) -> None:
+    """Record the commits of hub models that the run reads; at its start, warn of those that have changed since.
+
+    A model is recorded once the cache has it. A run that reuses no step is of the models that the cache has now.
+    """
+    augment = recipe.labelled.augment
+    sources = [encoder.source for encoder in recipe.encoders.values()] + ([augment.cross_encoder] if augment else [])
+    found = {source: commit for source in sources if (commit := commit_of(source))}
+    if not distributed.is_main() or not found:
+        return
+    is_new = bool(run.steps) and not any(step.reused for step in run.steps)
+    recorded = {} if is_new else _read_commits(run)
+    for source, commit in found.items():
+        earlier = recorded.setdefault(source, commit)
+        if earlier != commit and not run.steps:
+            warn(
+                f"{source}: the model of the hub was commit {earlier} when this run read it, and is {commit} in the "
+                f"cache now; finished steps keep the old one: choose another --run, or name a revision after @"
+            )
+    write_json(run.folder / HUB, recorded)
+
+
+def _read_commits(run: Run) -> dict[str, str]:
+    with suppress(InputError):  # no hub model was read, or the file is damaged
+        return dict(read_mapping(run.folder / HUB))
+    return {}
 
 
 def _student_config(recipe: Recipe, reference: Step | None) -> StudentConfig:
@@ -193,7 +226,7 @@ def write_manifest(recipe: Recipe, run: Run, encoders: Encoders, student: Step) 
 
     :param student: the last step that trained the student.
     """
-    recipe_json = recipe.model_dump(mode="json")
+    recipe_json, commits = recipe.model_dump(mode="json"), _read_commits(run)
     write_text(run.folder / RECIPE, yaml.safe_dump(recipe_json, sort_keys=False, allow_unicode=True))
     manifest = {
         "name": recipe.name,
@@ -210,7 +243,11 @@ def write_manifest(recipe: Recipe, run: Run, encoders: Encoders, student: Step) 
         "recipe": recipe_json,
         "recipe_hash": recipe.hash,
         "models": {
-            name: {"source": encoder.section.source, "hash": encoder.fingerprint}
+            name: {
+                "source": (source := encoder.section.source),
+                "hash": encoder.fingerprint,
+                **({"commit": commits[source]} if source in commits else {}),
+            }
             for name, encoder in encoders.by_name().items()
         },
         "student_hash": sha256_of(run.folder / "student" / "model.safetensors"),

@@ -3,6 +3,7 @@
 from xcompress.sources.resolve import (
     can_be_fetched,
     check,
+    commit_of,
     fingerprint,
     is_here,
     looks_like_path,
@@ -15,6 +16,7 @@ __all__ = [
     "Wheel",
     "can_be_fetched",
     "check",
+    "commit_of",
     "fingerprint",
     "is_here",
     "looks_like_path",

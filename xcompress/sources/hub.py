@@ -82,6 +82,17 @@ def hub_snapshot(
         raise InputError(_hub_reason(reference, error, advice)) from error
 
 
+def cached_commit(reference: str) -> str | None:
+    """Return the commit of a hub id's local copy; None where there is none. Nothing is fetched."""
+    import huggingface_hub
+
+    name, _, revision = reference.partition("@")
+    with suppress(Exception):  # not in the local cache, whatever the library raises for that
+        path = Path(huggingface_hub.snapshot_download(name, revision=revision or None, local_files_only=True))
+        return path.name if path.parent.name == "snapshots" else None
+    return None
+
+
 def _has_weights(path: Path) -> bool:
     return (path / "config.json").is_file() and any(path.rglob("*.safetensors"))
 

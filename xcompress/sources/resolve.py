@@ -13,7 +13,7 @@ from xcompress.errors import InputError
 from xcompress.files import hash_of, sha256_of
 from xcompress.paths import as_path, cache_folder, explain_cache_errors, path_inside
 from xcompress.sources.archives import join_parts
-from xcompress.sources.hub import from_hub
+from xcompress.sources.hub import cached_commit, from_hub
 from xcompress.sources.suggestions import suggest_inside, suggest_path
 from xcompress.sources.wheels import SYNTAX, from_wheel, installed, parse_wheel
 
@@ -81,6 +81,11 @@ def fingerprint(reference: str) -> str:
         raise InputError(
             f"{error.filename or path}: cannot be read ({error.strerror}); correct its permissions"
         ) from error
+
+
+def commit_of(reference: str) -> str | None:
+    """Return the commit of a hub id in Hugging Face's cache; None if it is not there, and for other references."""
+    return None if looks_like_path(reference) or is_here(reference) else cached_commit(reference)
 
 
 def is_here(reference: str) -> bool:
