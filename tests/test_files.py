@@ -361,7 +361,7 @@ def test_bad_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(InputError, match=r"bad.json: not valid JSON"):
         files.read_json(tmp_path / "bad.json")
-    with pytest.raises(InputError, match=r"none.json: no such file"):
+    with pytest.raises(InputError, match=r"none.json: no such file; put it there, or give another path"):
         files.read_json(tmp_path / "none.json")
 
 

@@ -402,7 +402,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
+        raise InputError(f"{path}: no such file; put it there, or give another path") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); correct its name or its permissions") from error
     except (ValueError, RecursionError) as error:  # of text that is not UTF-8, too

@@ -126,6 +126,7 @@ def test_a_name_that_cannot_be_a_path_is_bad_input(command: list[str], name: str
         (["--\x1b[31mred"], "error: No such option: --\\"),
         (["models", "a\u202eb", "\x1b]0;t\x07"], "error: Got unexpected extra argument"),
         (["export", "--target", "\ud800"], "error: Invalid value for '--target': "),
+        (["export", "--target", "phone"], "error: Invalid value for '--target': 'phone' is not one of "),
         (["nonsense[/]"], "error: No such command 'nonsense[/]'"),
         (["recipe", "nonsense"], "error: No such command 'nonsense'; see `xcompress recipe --help`"),
         (["search", "a"], "error: Missing argument '"),

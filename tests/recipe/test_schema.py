@@ -173,6 +173,11 @@ def test_files_that_are_no_recipe_are_refused(text: str, message: str, tmp_path:
         load_recipe(path)
 
 
+def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot be read \(Is a directory\); give a UTF-8 YAML file"):
+        load_recipe(tmp_path)
+
+
 def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none.yaml: no such recipe"):
         load_recipe(tmp_path / "none.yaml")

@@ -51,7 +51,7 @@ BAD = {
     "a key that is a mapping": ("name: a\n? {a: b}\n: b\n", "line 2"),
     "a NUL": ("name: a\0b\n", "special characters"),
     "two documents": ("name: a\n---\nname: b\n", "line 2"),
-    "nothing": ("", "NoneType"),
+    "nothing": ("", "is empty"),
     "a list": ("[a]", "list"),
 }
 

@@ -42,5 +42,6 @@ def _on_one_line() -> Iterator[None]:
 
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "xcompress"
-        fail(f"{error.format_message().rstrip('.')}; see `{command} --help`")
+        message = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's, which typer calls
+        fail(f"{message}; see `{command} --help`")
         raise typer.Exit(2) from error

@@ -62,10 +62,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         with path.open(encoding="utf-8") as stream:
             text = stream.read(LARGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a UTF-8 YAML file") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: cannot be read ({reason}); give a UTF-8 YAML file") from error
     values = parse_yaml(text, str(path))
     if not isinstance(values, dict):
-        raise InputError(f"{path}: holds {type(values).__name__}, not keys and values; see recipes/minilm_ru3.yaml")
+        content = "is empty" if values is None else f"holds {type(values).__name__}"
+        raise InputError(f"{path}: {content}, not keys and values; see recipes/minilm_ru3.yaml")
     return values
 
 
