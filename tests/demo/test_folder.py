@@ -135,7 +135,9 @@ def test_only_a_demo_is_replaced(tmp_path: Path, site: Path, package: Path) -> N
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / DESCRIPTION).write_text('{"a": 1}')
     (tmp_path / "a.jpg").write_text("x")
-    for name, first in (("site", "mine.txt"), ("other", DESCRIPTION), ("a.jpg", "a.jpg")):
+    with pytest.raises(InputError, match=r"a\.jpg: is a file; name a folder for the page"):
+        write_demo(tmp_path / "a.jpg", bundle(), package=package)
+    for name, first in (("site", "mine.txt"), ("other", DESCRIPTION)):
         with pytest.raises(InputError, match=f"{name}: {first} was not written by a demo and would be lost"):
             write_demo(tmp_path / name, bundle(), package=package)
     assert (site / "mine.txt").read_text() == "old"

@@ -134,18 +134,16 @@ def check_tokenizer(path: Path, tokenizer_json: Mapping[str, Any]) -> None:
 
 
 def _check_replaceable(folder: Path) -> None:
-    """Refuse a folder with files that no demo wrote."""
+    """Refuse a file, and a folder with files that no demo wrote."""
     if not folder.exists():
         return
     if not folder.is_dir():
-        foreign = [folder.name]
-    else:
-        path = folder / DESCRIPTION
-        description = read_json(path) if path.is_file() else None
-        contents = description.get("contents") if isinstance(description, dict) else None
-        written = {DESCRIPTION, *map(str, contents)} if isinstance(contents, list) else set()
-        foreign = sorted(_file_names(folder) - written)
-    if foreign:
+        raise InputError(f"{folder}: is a file; name a folder for the page")
+    path = folder / DESCRIPTION
+    description = read_json(path) if path.is_file() else None
+    contents = description.get("contents") if isinstance(description, dict) else None
+    written = {DESCRIPTION, *map(str, contents)} if isinstance(contents, list) else set()
+    if foreign := sorted(_file_names(folder) - written):
         raise InputError(f"{folder}: {foreign[0]} was not written by a demo and would be lost; name another folder")
 
 
