@@ -414,7 +414,8 @@ def test_a_model_inside_the_run_folder_is_refused(recipe_file: Path, tmp_path: P
 def test_a_released_teacher_that_lacks_a_language_is_said(
     recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = load_recipe(recipe_file, ["teacher.source=released:tiny", "languages=[de, ko]"])
+    text = f"corpus.tsv=[{', '.join(f'{{source: {recipe_file}, language: {language}}}' for language in ('de', 'ko'))}]"
+    recipe = load_recipe(recipe_file, ["teacher.source=released:tiny", "languages=[de, ko]", text])
     _check_sources(recipe, tmp_path / "run")
     assert "teacher.source: released:tiny was not made for ko; take a teacher that knows" in capsys.readouterr().err
 

@@ -68,6 +68,14 @@ def test_a_dry_run_refuses_a_model_inside_the_run_folder(tmp_path: Path) -> None
         plan(small_recipe(tmp_path), tmp_path)
 
 
+def test_a_dry_run_refuses_what_cannot_be_a_run_folder(tmp_path: Path) -> None:
+    recipe = small_recipe(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/mine.txt").touch()
+    with pytest.raises(InputError, match="notes: is not empty and not a run; choose another --run"):
+        plan(recipe, tmp_path / "notes")
+
+
 def test_a_dry_run_lists_files_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show(plan(small_recipe(tmp_path, "teacher.source=./absent", "dev.sts=./sets"), tmp_path / "run"))
     said = capsys.readouterr().err

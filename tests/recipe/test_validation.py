@@ -47,6 +47,14 @@ def test_parallel_text_in_csv_is_refused(name: str, tmp_path: Path) -> None:
     assert line.startswith(f"corpus.tsv.0.source: {file}: is a .csv file; parallel text is english<TAB>translation")
 
 
+def test_a_language_without_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "en-de.tsv").touch()
+    changes = [f"corpus.tsv=[{{source: {tmp_path}/en-de.tsv, language: de}}]", "languages=[de, tr]"]
+    assert problems(recipe_with(*changes)) == [], "catalogues may be in any language"
+    (line,) = problems(recipe_with(*changes, "corpus.catalogues=[]"))
+    assert line == "languages: no file of corpus.tsv is in 'tr'; add one, or remove the language"
+
+
 def test_a_tab_separated_file_is_not_taken_for_csv(tmp_path: Path) -> None:
     file = tmp_path / "my.csv.tsv"
     file.touch()

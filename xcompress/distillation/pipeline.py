@@ -42,7 +42,7 @@ from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.packages import require_package
 from xcompress.paths import as_path
 from xcompress.recipe import Recipe
-from xcompress.recipe.validation import check_run_folder, problems, refuse
+from xcompress.recipe.validation import check_outside, problems, refuse
 from xcompress.sources import commit_of
 
 RECIPE = "recipe.yaml"
@@ -130,7 +130,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
 
 def _check_sources(recipe: Recipe, folder: Path) -> None:
     """Refuse what `recipe validate` finds, and a model inside the run folder; warn of languages new to the teacher."""
-    check_run_folder(recipe, folder)
+    check_outside(recipe, folder)
     # Hours may pass before the last source is read. A finished run may have lost models that it no longer needs. Other
     # hosts follow the first one: where only they lack a file, the step that reads it says so.
     is_checked = distributed.is_main() and not _is_finished(recipe, folder)

@@ -18,7 +18,7 @@ from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, has_bf16
 from xcompress.distillation.initialization import check_vocabulary
-from xcompress.distillation.run_folder import STEP, flatten
+from xcompress.distillation.run_folder import STEP, check_run_folder, flatten
 from xcompress.distillation.teachers.disk import BYTES_STORED, check_disk, count_texts
 from xcompress.errors import InputError
 from xcompress.files import read_json
@@ -27,7 +27,7 @@ from xcompress.modeling.st_folder import folders_of
 from xcompress.paths import as_path
 from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import Counts, count_encoder, count_parameters, shape_of, teacher_width
-from xcompress.recipe.validation import check_run_folder, file_references, problems, refuse
+from xcompress.recipe.validation import check_outside, file_references, problems, refuse
 from xcompress.sources import can_be_fetched, is_here, resolve
 from xcompress.sources.python_code import PYTHON
 
@@ -114,8 +114,9 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     :raises InputError: when `distill` would refuse the recipe for more than missing files, as far as local files tell,
         or, once the corpus step has run, the teacher's vectors do not fit the disk.
     """
-    check_run_folder(recipe, folder)
+    check_outside(recipe, folder)
     refuse(problems(recipe, missing=False))
+    check_run_folder(folder)
     check_vocabulary(recipe, _local_tokenizer(recipe))
 
     # Count the training pairs if the corpus step has run, and the lines of the text files that are here.

@@ -169,8 +169,16 @@ def _changes(earlier: Mapping[str, object], now: Mapping[str, object]) -> Iterat
             yield f"{name} ({new}, was {old})" if readable else name
 
 
-def _check_is_run(folder: Path) -> None:
-    """Refuse a folder of other files, which steps would replace; vectors may be copied there from another run."""
+def check_run_folder(folder: Path) -> None:
+    """Refuse what cannot be a run folder.
+
+    That is a path that no folder can have, and a folder of other files, which steps would replace; vectors may be
+    copied there from another run.
+
+    :raises InputError: saying why.
+    """
+    check_encoding(folder)
+    check_target(folder)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if names - {VECTORS} and LOCK not in names and not any(folder.glob(f"*/{STEP}")):
         raise InputError(f"{folder}: is not empty and not a run; choose another --run")
@@ -185,9 +193,7 @@ def open_run(folder: Path) -> Iterator[Run]:
     if not distributed.is_main():
         yield Run(folder)
         return
-    check_encoding(folder)
-    check_target(folder)
-    _check_is_run(folder)
+    check_run_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK)

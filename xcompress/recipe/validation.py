@@ -64,6 +64,13 @@ def problems(recipe: Recipe, *, missing: bool = True) -> list[str]:
                 f"corpus.tsv.{row}.source: {tsv.source}: is a .csv file; parallel text is english<TAB>translation, "
                 "without header and quotes: write it so, as .tsv"
             )
+    if not recipe.corpus.catalogues:  # which languages those have is known once they are read
+        known = {tsv.language for tsv in recipe.corpus.tsv}
+        lines += [
+            f"languages: no file of corpus.tsv is in {language!r}; add one, or remove the language"
+            for language in recipe.languages
+            if language not in known
+        ]
     try:
         count_parameters(recipe)
     except InputError as error:
@@ -81,7 +88,7 @@ def refuse(found: Sequence[str]) -> None:
         raise InputError(f"{found[0]}{more}")
 
 
-def check_run_folder(recipe: Recipe, folder: Path) -> None:
+def check_outside(recipe: Recipe, folder: Path) -> None:
     """Refuse a model inside the run folder, which the run replaces.
 
     :raises InputError: naming the key.
