@@ -236,6 +236,13 @@ def test_a_teacher_folder_without_a_model_is_refused(recipe_file: Path, tmp_path
         distill(recipe, tmp_path / "run")
 
 
+def test_a_teacher_whose_pooling_is_not_known_is_refused_before_text_is_read(recipe_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_file, [f"teacher.source={recipe_file.parent / 'assistant'}"])
+    with pytest.raises(InputError, match=r"teacher.pooling: not given, .* set it to mean or cls"):
+        distill(recipe, tmp_path / "run")
+    assert not (tmp_path / "run/corpus").exists()
+
+
 @pytest.mark.parametrize("content", ["{", "{}", "[]", '"x"', None])
 def test_a_damaged_manifest_or_a_missing_recipe_of_a_finished_run_is_written_again(
     content: str | None, run: Path, recipe_file: Path, tmp_path: Path

@@ -32,6 +32,15 @@ def test_one_digest_for_a_local_folder_is_refused(encoder: Path) -> None:
     assert line.startswith(f"teacher.sha256: {encoder} is a folder; give the digests of files inside it by name")
 
 
+def test_a_folder_without_a_model_and_a_file_for_the_folder_of_sets_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "sts.tsv").touch()
+    lines = problems(recipe_with(f"teacher.source={tmp_path}", f"dev.sts={tmp_path}/sts.tsv"))
+    assert lines == [
+        f"teacher.source: {tmp_path} holds neither modules.json nor config.json; name a model's folder",
+        f"dev.sts: {tmp_path}/sts.tsv is a file; name the folder of the sets",
+    ]
+
+
 def test_a_local_model_that_brings_code_is_refused(encoder: Path) -> None:
     write_json(encoder / "modules.json", [{"type": "my_code.Layer", "path": ""}])
     (line,) = problems(recipe_with(f"teacher.source={encoder}"))

@@ -32,6 +32,7 @@ from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
 from xcompress.distillation.stage_inputs import StageModels, StageSettings, StageText
 from xcompress.distillation.stages import plan_stages, plan_text_stages, stage_step
+from xcompress.distillation.teachers.encoder import check_local_model
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.trainer import check_batch
 from xcompress.distillation.training_data import prepare_training_data
@@ -40,7 +41,6 @@ from xcompress.files import hash_of, read_mapping, sha256_of, whole_folder, writ
 from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.packages import require_package
-from xcompress.paths import as_path
 from xcompress.recipe import Recipe
 from xcompress.recipe.validation import check_outside, problems, refuse
 from xcompress.sources import commit_of
@@ -75,6 +75,9 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     with explain_failures(folder), watch_workers(), open_run(folder) as run:
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
+        for teacher in (encoders.teacher, encoders.correlation):
+            for encoder in teacher.encoders if teacher else ():
+                check_local_model(encoder.section, encoder.key)
         _record_commits(recipe, run)
         reference = reference_step(recipe, run, encoders)
         check_vocabulary(recipe, reference.folder / "tokenizer.json" if reference else None)

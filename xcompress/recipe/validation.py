@@ -58,6 +58,8 @@ def problems(recipe: Recipe, *, missing: bool = True) -> list[str]:
         lines += _folder_problems(key, encoder)
     for key, reference in file_references(recipe):
         lines += [f"{key}: {problem}" for problem in _reference_problems(reference, missing)]
+    if recipe.dev.sts and as_path(recipe.dev.sts).is_file():
+        lines.append(f"dev.sts: {recipe.dev.sts} is a file; name the folder of the sets")
     for row, tsv in enumerate(recipe.corpus.tsv):
         if _CSV.search(tsv.source):
             lines.append(
@@ -117,6 +119,9 @@ def _folder_problems(key: str, encoder: EncoderSection) -> Iterator[str]:
     """Check a local folder, and compare `sha256` and `shape` with it, as far as that takes no reading of weights."""
     folder = as_path(encoder.source)
     if not folder.is_dir():
+        return
+    if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
+        yield f"{key}.source: {encoder.source} holds neither modules.json nor config.json; name a model's folder"
         return
     try:
         check_model_folder(folder, key, trust_remote_code=encoder.trust_remote_code)

@@ -29,6 +29,7 @@ from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import import_encoder, is_student
 from xcompress.modeling.st_folder import pooling_of
 from xcompress.modeling.student import Student, StudentConfig
+from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, EnsembleMember
 from xcompress.recipe.encoders import CONFIG_KEYS
 from xcompress.sources import check, fingerprint, resolve
@@ -122,6 +123,43 @@ def check_mean_pooling(section: EncoderSection, path: Path, key: str) -> None:
         )
 
 
+def check_local_model(section: EncoderSection, key: str) -> None:
+    """Check a teacher that is on this machine, as far as that takes no weights: its vectors are needed hours later.
+
+    :raises InputError: as `open_encoder`.
+    """
+    path = as_path(section.source)
+    if path.exists() and not section.gives_only_vectors:
+        _check_model(section, path, key)
+
+
+def _check_files(section: EncoderSection, path: Path, key: str) -> None:
+    if path.is_file() and not is_e5s1(path):
+        raise InputError(f"{key}.source: {section.source} is neither a model's folder, an E5S1 file nor .npy; name one")
+    if path.is_file() and section.tokenizer is None:
+        raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
+    if path.is_dir():
+        check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
+
+
+def _check_model(section: EncoderSection, path: Path, key: str) -> None:
+    """Check that a model's files and the recipe say how a text becomes a vector."""
+    _check_files(section, path, key)
+    if path.is_file() or section.tokenizer or is_student(path):  # which `import_layers` opens
+        return
+    has_modules = (path / "modules.json").is_file()
+    if not has_modules and not (path / "config.json").is_file():
+        raise InputError(
+            f"{key}.source: {section.source} holds neither modules.json nor config.json; name a model's folder"
+        )
+    _check_pooling(section, path, key)
+    if not has_modules and section.pooling is None:
+        raise InputError(
+            f"{key}.pooling: not given, and {section.source} has no modules.json that says how its token vectors "
+            "become a sentence vector; set it to mean or cls, as its model card says"
+        )
+
+
 def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int = 128) -> tuple[Student, Tokenizer]:
     """Open a layer source (an E5S1 file, or the folder of a student or a BERT-family encoder) as a `Student`.
 
@@ -129,12 +167,7 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     :raises InputError: when it is none of these, has another pooling than the mean, has features that a trained
         student lacks, or the recipe does not fit it.
     """
-    if path.is_file() and not is_e5s1(path):
-        raise InputError(f"{key}.source: {section.source} is neither a model's folder, an E5S1 file nor .npy; name one")
-    if path.is_file() and section.tokenizer is None:
-        raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
-    if path.is_dir():
-        check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
+    _check_files(section, path, key)
     if is_student(path) and section.tokenizer:
         raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
     check_mean_pooling(section, path, key)
@@ -209,25 +242,13 @@ def _function_fingerprint(source: str) -> list[str | None]:
 def _open_model(section: EncoderSection, key: str) -> Encode:
     """Open a model as a `Student` where xcompress alone can read it, else with sentence-transformers."""
     path = locate(section, key)
-    if path.is_dir():
-        check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
+    _check_model(section, path, key)
     of_student = is_student(path)
     if path.is_file() or section.tokenizer or of_student:
         student, tokenizer = import_layers(section, path, key)
         if not of_student and isinstance(section, EnsembleMember):
             student.config = replace(student.config, normalize=section.normalize)
         return student_encoder(key, student, tokenizer)
-    has_modules = (path / "modules.json").is_file()
-    if not has_modules and not (path / "config.json").is_file():
-        raise InputError(
-            f"{key}.source: {section.source} holds neither modules.json nor config.json; name a model's folder"
-        )
-    _check_pooling(section, path, key)
-    if not has_modules and section.pooling is None:
-        raise InputError(
-            f"{key}.pooling: not given, and {section.source} has no modules.json that says how its token vectors "
-            "become a sentence vector; set it to mean or cls, as its model card says"
-        )
     return _open_sentence_transformer(section, path, key)
 
 
