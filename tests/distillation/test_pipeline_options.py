@@ -503,3 +503,8 @@ def test_a_run_records_the_commits_of_hub_models_and_warns_of_others(
     assert read_json(folder / "hub.json") == {"org/name": first}
     said = " ".join(capsys.readouterr().err.split())
     assert f"org/name: the model of the hub was commit {first} when this run read it, and is {second}" in said
+
+    for step in folder.glob("*/step.json"):
+        shutil.rmtree(step.parent)
+    distill(recipe, folder)
+    assert read_json(folder / "hub.json") == {"org/name": second}, "all steps were made again"

@@ -74,6 +74,8 @@ def test_a_dry_run_refuses_what_cannot_be_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "notes/mine.txt").touch()
     with pytest.raises(InputError, match="notes: is not empty and not a run; choose another --run"):
         plan(recipe, tmp_path / "notes")
+    with pytest.raises(InputError, match=r"mine\.txt: cannot be a run folder"):
+        plan(recipe, tmp_path / "notes/mine.txt")
 
 
 def test_a_dry_run_lists_files_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,13 +172,15 @@ def _changes(earlier: Mapping[str, object], now: Mapping[str, object]) -> Iterat
 def check_run_folder(folder: Path) -> None:
     """Refuse what cannot be a run folder.
 
-    That is a path that no folder can have, and a folder of other files, which steps would replace; vectors may be
-    copied there from another run.
+    That is a path that no folder can have, a file, and a folder of other files, which steps would replace. Vectors may
+    be copied there from another run.
 
     :raises InputError: saying why.
     """
     check_encoding(folder)
     check_target(folder)
+    if folder.is_file():
+        raise InputError(f"{folder}: cannot be a run folder (it is a file); choose another --run")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if names - {VECTORS} and LOCK not in names and not any(folder.glob(f"*/{STEP}")):
         raise InputError(f"{folder}: is not empty and not a run; choose another --run")
