@@ -162,6 +162,20 @@ class Bundle:
 
         return Encoder(self.folder, precision=precision, engine=engine, threads=threads)
 
+    def dequantize(self, output: str | Path | None = None) -> Path:
+        """Write the student that the bundle was made from, in float32, to train it further; return its folder.
+
+        Its weights are those of the bundle, as they were rounded. sentence-transformers trains it, and `export_model`
+        takes its folder.
+
+        :param output: the folder to write, which must be empty or absent; default `<name>-student`.
+        :raises InputError: if the weights cannot be read, or the folder cannot be written.
+        :raises GateError: if the student's vectors are not those of the bundle.
+        """
+        from xcompress.export.dequantize import dequantize
+
+        return dequantize(self.folder, _to_path(output, "dequantize: output") if output else None)
+
     def bench(self, reference: "str | Path | Bundle | None" = None, **options: Unpack[BenchOptions]) -> "Report":
         """Measure the bundle and compare it with a reference. See `bench_models`."""
         return bench_models(self, reference=reference, **options)

@@ -108,6 +108,7 @@ def test_a_disk_that_fills_up_during_export_is_one_line(
     [
         ["export", "{}"],
         ["trim", "{}", "--languages", "de"],
+        ["dequantize", "{}"],
         ["embed", "rain", "--model", "{}"],
         ["bench", "{}"],
         ["recipe", "show", "{}"],

@@ -114,8 +114,21 @@ def test_an_incomplete_student_or_encoder_names_what_is_missing(name: str, tmp_p
 def test_a_bundle_is_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert")
     write_json(tmp_path / "manifest.json", {"made_from": "abc"})
-    with pytest.raises(InputError, match="is a bundle already; give the run, student or encoder that it was made from"):
+    with pytest.raises(
+        InputError, match=f"{tmp_path}: is a bundle already; .* `xcompress dequantize {tmp_path}` makes"
+    ):
         find_source(tmp_path)
+
+
+@pytest.mark.parametrize("reference", ["small", "released:small"])
+def test_a_released_model_is_refused_with_what_to_do(reference: str) -> None:
+    with pytest.raises(InputError, match=r"^small: is a bundle already; .* `xcompress dequantize small` makes"):
+        find_source(reference)
+
+
+def test_a_folder_wins_over_a_released_model(working_folder: Path) -> None:
+    save_student(working_folder / "small")
+    assert find_source("small").student == Path("small")
 
 
 def test_a_foreign_encoder_is_opened_as_the_student_that_it_is(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ sys.path.append(str(ROOT / "benchmarks" / "release"))
 import card
 import center
 import provenance
-import read_back
 import release
 import rescore
 
-__all__ = ["card", "center", "provenance", "read_back", "release", "rescore"]
+__all__ = ["card", "center", "provenance", "release", "rescore"]

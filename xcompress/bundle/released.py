@@ -33,6 +33,21 @@ def released_folder(name: str = DEFAULT) -> Path:
     return MODELS / name
 
 
+def refuse_bundle(reference: str) -> None:
+    """Refuse a bundle or a released model where a student or another encoder with weights to change is expected.
+
+    :param reference: what the user named; a folder that exists wins over a released model.
+    :raises InputError: when it is one; the message says how to make a student of it.
+    """
+    folder, name = as_path(reference), reference.removeprefix(RELEASED)
+    if is_bundle(folder) if folder.exists() else name in released_names():
+        shown = reference if folder.exists() else name
+        raise InputError(
+            f"{shown}: is a bundle already; give the model that it was made from, or the student that "
+            f"`xcompress dequantize {shown}` makes"
+        )
+
+
 def released_models() -> list[dict[str, Any]]:
     """Describe each released model, the default first: folder, languages, sizes and dev scores.
 

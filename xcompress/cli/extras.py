@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from xcompress.packages import install_command, is_installed
 from xcompress.runtimes import RUNTIMES
 
-COMMAND_EXTRAS = {"distill": "train", "trim": "train", "export": "export", "bench": "bench"}
+COMMAND_EXTRAS = {"distill": "train", "trim": "train", "export": "export", "dequantize": "export", "bench": "bench"}
 """The extra that a command needs; other commands work with the base install."""
 _EXTRAS = (
     *("train", "export", "bench", "browser", "optimum"),

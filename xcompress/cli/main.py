@@ -11,6 +11,7 @@ from xcompress import __version__
 from xcompress.cli import INTERRUPT_CODE, INTERRUPTED
 from xcompress.cli.bench import bench
 from xcompress.cli.demo import demo
+from xcompress.cli.dequantize import dequantize
 from xcompress.cli.distill import distill
 from xcompress.cli.encode import embed, search
 from xcompress.cli.export import export
@@ -65,7 +66,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(recipe_commands, name="recipe")
-for command in (distill, export, bench, trim, embed, search, models, demo):
+for command in (distill, export, bench, trim, dequantize, embed, search, models, demo):
     app.command()(command)
 
 

@@ -85,6 +85,11 @@ def pack_int4(first: NDArray[np.int8], second: NDArray[np.int8]) -> NDArray[np.u
     return np.bitwise_or(low, np.left_shift(high, 4), dtype=np.uint8)
 
 
+def unpack_int4(packed: NDArray[np.uint8]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    """Return the two arrays that `pack_int4` packed."""
+    return (packed & 15).astype(np.int8) - np.int8(8), (packed >> 4).astype(np.int8) - np.int8(8)
+
+
 @dataclass(frozen=True)
 class Int4Weights:
     """Weights (out, in) in int8, stored as 4-bit values with one step per block of inputs."""

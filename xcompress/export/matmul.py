@@ -149,11 +149,12 @@ class MatMulWriter:
         The operators take one scale for all tokens. So x * steps / largest is quantised with scale 1, the scales of W
         are divided by the steps, and the product is multiplied by the largest of each token.
         """
+        steps = token_steps(matmul)
+        zero = 255 - steps
         if matmul.least is None:
-            zero, steps, floor = 128, 127, _TINY
+            floor = _TINY
             magnitudes = writer.node("Abs", inputs)
         else:
-            zero, steps = _NEGATIVE_STEPS, 255 - _NEGATIVE_STEPS
             floor = -matmul.least * steps / _NEGATIVE_STEPS  # with it, no input is below 0 in uint8
             magnitudes = inputs
         largest = writer.node("ReduceMax", magnitudes, writer.integers(-1), keepdims=1)
@@ -212,6 +213,11 @@ class MatMulWriter:
         seen = self.ranges.get(matmul.name)
         moments = None if seen is None or seen.moments is None else seen.moments / np.outer(smooth, smooth)
         return int4_weights(weight, moments)
+
+
+def token_steps(matmul: MatMul) -> int:
+    """Return how many of the 255 steps of a token's scale are above 0, at level token."""
+    return 127 if matmul.least is None else 255 - _NEGATIVE_STEPS
 
 
 def int8_weights(weight: Floats) -> Int8Weights:

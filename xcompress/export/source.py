@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_bundle
 from xcompress.bundle.prompts import prompts_problem
+from xcompress.bundle.released import refuse_bundle
 from xcompress.errors import InputError
 from xcompress.files import check_encoding, hash_of, read_json, read_mapping, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
@@ -108,11 +109,12 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
     :param reference: a run folder, the folder of a student or encoder, an E5S1 file, anything that `sources.resolve`
         can fetch, or None for the newest finished run in `RUNS`.
     :param options: how to read an encoder.
-    :raises InputError: when there is no such model, or it is incomplete.
+    :raises InputError: when there is no such model, it is incomplete, or it is a bundle.
     """
     if reference is None:
         return _check(_run_source(_newest_run(RUNS)), options or SourceOptions())
     text, options = str(reference).strip(), options or SourceOptions()
+    refuse_bundle(text)
     if _is_local(text):
         return _find_local(as_path(text), options)
     source = _find_local(resolve(text), options)
@@ -198,8 +200,7 @@ def _find_local(path: Path, options: SourceOptions) -> Source:
     if not path.is_dir():
         problem = "not a folder or an E5S1 file" if path.exists() else "no such folder"
         raise InputError(f"{path}: {problem}; {_EXPECTED}")
-    if is_bundle(path):
-        raise InputError(f"{path}: is a bundle already; give the run, student or encoder that it was made from")
+    refuse_bundle(str(path))
     if (path / MANIFEST).is_file() and not (path / "config.json").is_file():
         return _check(_run_source(path), options)
     name = path.resolve().name

@@ -84,7 +84,7 @@ class Writer:
     def model(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
         """Make the model from all nodes and constants; import only the domains in use."""
         graph = helper.make_graph(self.nodes, "xcompress", inputs, outputs, list(self._constants.values()))
-        domains = {node.domain for node in _all_nodes(graph)} | {""}
+        domains = {node.domain for node in all_nodes(graph)} | {""}
         opsets = [helper.make_opsetid(domain, 1 if domain else OPSET) for domain in sorted(domains)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="xcompress")
 
@@ -93,10 +93,10 @@ class Writer:
         return helper.make_graph(self.nodes, "unit", inputs, outputs)
 
 
-def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """List the nodes of a graph and of the bodies of its loops."""
     nodes = list(graph.node)
     for node in graph.node:
         for attribute in node.attribute:
-            nodes += _all_nodes(attribute.g) if attribute.HasField("g") else []
+            nodes += all_nodes(attribute.g) if attribute.HasField("g") else []
     return nodes

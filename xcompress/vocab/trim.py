@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 
 import xcompress
 from xcompress import console
+from xcompress.bundle.released import refuse_bundle
 from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.bounds import check_ids
@@ -124,6 +125,7 @@ def trim_model(
     for prefix in prefixes:
         if problem := prefix_problem(prefix):
             raise InputError(f"prefix: {problem}; give another")
+    refuse_bundle(model)
     source = resolve(model)
     name = model.rstrip("/").split("/")[-1].partition("@")[0] or "model"
     target = output or Path("-".join([name, *(languages or ["trimmed"])]))
