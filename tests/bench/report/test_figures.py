@@ -3,6 +3,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import combinations, pairwise
+from math import dist
 from pathlib import Path
 from struct import unpack
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import pytest
 from tests.helpers.report import BROKEN, FP32, INT8, REFERENCE, STATIC, small_report, without
 from xcompress.bench.report.figures import pictures, svg, write_pngs
 from xcompress.bench.report.figures.catalogue import accuracy_rows
-from xcompress.bench.report.figures.labels import Box, apart, beside
+from xcompress.bench.report.figures.labels import Box, apart, beside, nearest
 from xcompress.bench.report.format import in_megabytes, milliseconds, shorten, signed, times
 from xcompress.bench.report.headlines import headlines, pareto_front
 from xcompress.bench.report.html import html
@@ -66,6 +67,13 @@ def test_labels_do_not_cover_each_other_in_a_crowd() -> None:
 def test_a_label_stays_in_the_frame() -> None:
     (box,) = beside([(395.0, 50.0)], [(90.0, 12.0)], [], Box(0, 0, 400, 300))
     assert box.right <= 400
+
+
+def test_a_label_is_nearer_to_its_own_point_than_to_others() -> None:
+    points = [(100.0, 100.0), (170.0, 112.0)]  # at the right edge; to its left, the label would touch the first point
+    boxes = beside(points, [(20.0, 12.0), (110.0, 12.0)], [], Box(0, 0, 180, 200))
+    for own, box in zip(points, boxes, strict=True):
+        assert own == min(points, key=lambda point: dist(point, nearest(point, box)))
 
 
 def test_apart_keeps_order_gap_and_bounds() -> None:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import cos, pi, sin
+from math import cos, dist, pi, sin
 
 DISTANCES = (9.0, 16.0, 26.0, 38.0, 54.0, 74.0)
 DIRECTIONS = (0, 8, 4, 12, 2, 14, 6, 10, 1, 15, 7, 9, 3, 13, 5, 11)
 """Sixteenths of a circle in order of preference: right, left, above, below, then in between."""
 OUTSIDE, CROSSED, COVERED = 50.0, 40.0, 10.0
 """Cost of a square point outside the frame, of a line through a label, and on another label; 1 on anything else."""
+MISLEADING = 100.0
+"""Cost of a label that is nearer to another point than to its own."""
 STEPS = 12
 """Boxes that approximate a line."""
 
@@ -41,6 +43,8 @@ def beside(
 ) -> list[Box]:
     """Find a place near each point for its label: in the frame, off other labels, over as little else as possible.
 
+    A label is placed nearer to its own point than to any other one, unless all such places are worse.
+
     :param sizes: width and height of each label.
     :param obstacles: boxes of what else is drawn there, such as markers and error bars.
     """
@@ -53,7 +57,9 @@ def beside(
             outside = box.area - box.common(frame)
             crossed = sum(_overlap(line, placed) for line in leader(point, box)) + _overlap(box, leaders)
             covered = COVERED * _overlap(box, placed)
-            return distance + OUTSIDE * outside + covered + CROSSED * crossed + _overlap(box, obstacles)
+            gap = dist(point, nearest(point, box))
+            misleading = MISLEADING * any(dist(other, nearest(other, box)) < gap for other in points)
+            return distance + OUTSIDE * outside + covered + CROSSED * crossed + misleading + _overlap(box, obstacles)
 
         best = min(_candidates(point, size), key=cost)[1]
         placed.append(best)
