@@ -252,6 +252,25 @@ def test_browser_figures_are_compared() -> None:
     assert found.rows()[1][2:] == ("0.9999", "0.9000", "-0.0999", "worse")
 
 
+def test_times_of_a_browser_are_not_compared_across_slow_downs() -> None:
+    old = browser_report()
+    slow = part(old, INT8, "browser", slow_down=8.0)
+    slow = part(slow, FP32, "browser", slow_down=8.0)
+    found = compare(slower(slow, INT8, 1.0), old)  # the reference beside the browser has its speed
+    assert not found.changes
+    assert found.notes[-1] == (
+        f"{INT8}: not compared: start, latency, throughput (in a browser in one report only, or slowed down by another "
+        "factor)"
+    )
+    assert found.warnings == ("slow-down: 8, was 4",)
+
+
+def test_memory_in_a_browser_is_not_compared_with_that_of_a_process() -> None:
+    found = compare(part(browser_report(), INT8, "memory", resident=300 * MB), small_report())
+    assert not found.changes
+    assert all("memory (in a browser in one report only)" in note for note in found.notes if INT8 in note)
+
+
 def test_a_comparison_is_written_as_markdown_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     old = small_report()
     found = compare(slower(lost(old, INT8, 5), FP32, -0.5), old)

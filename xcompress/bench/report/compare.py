@@ -213,7 +213,10 @@ def _compare_subject(new: Result, old: Result, reports: _Reports) -> _Outcomes:
         after, before = getattr(new.size, part), getattr(old.size, part)
         if after != before:
             yield _change(new, part, "bytes", after, before, less=True)
-    yield from _compare_memory(new, old)
+    if bool(new.browser) == bool(old.browser):
+        yield from _compare_memory(new, old)
+    else:
+        yield "memory (in a browser in one report only)"
     if not (reports.same_reference and reports.new.reference == new.name):
         yield from _compare_times(new, old, reports)
     yield from _compare_accuracy(new, old, reports)
@@ -255,7 +258,9 @@ def _compare_memory(new: Result, old: Result) -> _Outcomes:
 def _compare_times(new: Result, old: Result, reports: _Reports) -> _Outcomes:
     """Compare start, latency and throughput: by speedup over a common reference, else on machines that look alike."""
     slow_downs = [result.browser.slow_down if result.browser else None for result in (new, old)]
-    alike = reports.same_machine and slow_downs[0] == slow_downs[1]
+    if slow_downs[0] != slow_downs[1]:  # a reference beside the browser is not slowed down
+        yield "start, latency, throughput (in a browser in one report only, or slowed down by another factor)"
+        return
     earlier = _timings(old, reports.old)
     for key, after in _timings(new, reports.new).items():
         if not (before := earlier.get(key)):
@@ -264,7 +269,7 @@ def _compare_times(new: Result, old: Result, reports: _Reports) -> _Outcomes:
             noise = after.speedup_noise + before.speedup_noise + between_runs(after.threads, ratio=True)
             if differ(after.speedup, before.speedup, noise):
                 yield _change(new, f"{after.figure}, speedup", "times", after.speedup, before.speedup, less=False)
-        elif alike:
+        elif reports.same_machine:
             noise = after.noise + before.noise + between_runs(after.threads, ratio=False)
             if differ(after.absolute, before.absolute, noise):
                 less = after.unit == "seconds"
@@ -394,6 +399,7 @@ def _circumstances(reports: _Reports) -> Iterator[str]:
             "schema": report.schema,
             "device": report.device.name,
             "memory ceiling": f"{in_megabytes(ceiling)} MB" if ceiling else "none",
+            "slow-down": next((f"{result.browser.slow_down:g}" for result in report.results if result.browser), "none"),
             "bench": "quick" if report.quick else "full",
             "machine": f"{machine.cpu} with {threads_text(machine.threads)}",
             "reference": report.reference or "none",
