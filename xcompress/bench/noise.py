@@ -36,8 +36,12 @@ def latency_noise(latency: Latency, reference: Latency | None = None) -> float:
 
 
 def start_noise(start: Start, reference: Start | None = None) -> float:
-    """Return the noise of a start within a run: half of its spread, which is the range from the least to the most."""
-    return (start.spread + (reference.spread if reference else 0)) / 2
+    """Return the noise of a start within a run: half of its spread, which is the range from the least to the most.
+
+    The spread of a single process, as in a quick bench, is not known: `NOISY` takes its place.
+    """
+    spreads = (each.spread if each.processes > 1 else NOISY for each in (start, reference) if each)
+    return sum(spreads) / 2
 
 
 def throughput_noise(throughput: Throughput, reference: Throughput | None = None) -> float:

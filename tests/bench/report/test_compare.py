@@ -156,6 +156,17 @@ def test_a_start_changes_when_it_does_beyond_both_spreads() -> None:
     assert only(found)[-1] == "worse"
 
 
+def test_a_start_of_one_process_is_known_less_well() -> None:
+    def quick(report: Report) -> Report:
+        for name in (REFERENCE, INT8):
+            report = part(report, name, "start", processes=1, spread=0.0)
+        return report
+
+    old, new = quick(small_report()), quick(part(small_report(), INT8, "start", model=0.18))
+    assert not compare(new, old).changes  # 16 % slower
+    assert compare(quick(part(small_report(), INT8, "start", model=0.4)), old).changes
+
+
 def test_throughput_changes_and_is_not_compared_over_another_number_of_sentences() -> None:
     report = small_report()
     assert only(compare(part(report, INT8, "throughput", speedup=3.3), report))[1:4] == (
