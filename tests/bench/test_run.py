@@ -223,6 +223,7 @@ def test_any_python_code_is_a_reference() -> None:
     report = bench(Path("loose"), reference="python:lengths:encode", config=SHORT)
     reference, *others = report.results
     assert (reference.kind, reference.failed, reference.latency) == ("python", None, ())
+    assert reference.memory and reference.memory.busy_peak is None, "it ran no shape"
     assert reference.throughput and reference.throughput.tokens is None
     assert all(one.throughput and one.throughput.speedup for one in others)
     assert all(one.accuracy[0].figures["en-en"].drop is not None for one in others)

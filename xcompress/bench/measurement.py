@@ -78,9 +78,9 @@ class Measurement:
             self.browser = Browser(**reply["browser"])
 
     def record_busy_peak(self) -> None:
-        """Record the worker's highest memory so far."""
+        """Record the worker's highest memory so far, if it has run any shape."""
         reply = self.ask("memory")
-        if reply and self.memory:
+        if reply and self.memory and self.latency:
             self.memory = replace(self.memory, busy_peak=reply["peak"])
 
     def time_calls(self, shape: Shape, calls: int, warm: bool) -> list[float]:

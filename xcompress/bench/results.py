@@ -66,7 +66,7 @@ class Memory:
     peak: Bytes
     """The highest value until then."""
     busy_peak: Bytes | None
-    """The highest value after all latency shapes with one thread; None if the subject failed before."""
+    """The highest value after all latency shapes with one thread; None if none was run with one thread."""
 
 
 @dataclass(frozen=True)
