@@ -13,7 +13,7 @@ most 0.5 %. With the constants below, none of those models counts as changed. No
 
 from math import hypot, log, sqrt
 
-from xcompress.bench.results import NOISY, Figure, Latency, Start, Throughput
+from xcompress.bench.results import NOISY, Interval, Latency, Start, Throughput
 
 NOTCH = 1.57
 RATIO_ONE_THREAD = 0.05
@@ -25,9 +25,6 @@ ABSOLUTE = 0.30
 MEMORY = 0.05
 MEMORY_BYTES = 1_000_000
 """Memory has changed if it differs by more than this and by more than the share MEMORY."""
-
-Interval = tuple[float, float, float]
-"""A value, and the lower and upper end of its 95 % interval."""
 
 
 def latency_noise(latency: Latency, reference: Latency | None = None) -> float:
@@ -83,10 +80,3 @@ def intervals_differ(after: Interval, before: Interval) -> bool:
     """
     below, above = sorted((after, before))
     return above[0] - below[0] > hypot(above[0] - above[1], below[2] - below[0])
-
-
-def drop_of(figure: Figure) -> Interval | None:
-    """Return the drop of a figure against the reference, with its interval; None without a reference."""
-    if figure.drop is None or figure.drop_low is None or figure.drop_high is None:
-        return None
-    return figure.drop, figure.drop_low, figure.drop_high

@@ -22,6 +22,8 @@ Bytes = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """A ratio, or a rate."""
+Interval = tuple[float, float, float]
+"""A value, and the lower and upper end of its 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class Size:
     tokenizer: Bytes
     sha256: str
     """Of the main weights file; empty if there is none."""
+
+    @property
+    def total(self) -> int:
+        """Bytes of weights and tokenizer together."""
+        return self.weights + self.tokenizer
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,13 @@ class Figure:
     drop_low: float | None = None
     drop_high: float | None = None
 
+    @property
+    def drop_interval(self) -> Interval | None:
+        """The drop and its interval; None for the reference itself, or without a reference."""
+        if self.drop is None or self.drop_low is None or self.drop_high is None:
+            return None
+        return self.drop, self.drop_low, self.drop_high
+
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -154,6 +168,11 @@ class Accuracy:
     """By language pair, by language, or by direction (`de>en`)."""
     averages: dict[str, Figure]
     """Means over several pairs or languages, as papers report them."""
+
+    @property
+    def all_figures(self) -> dict[str, Figure]:
+        """The averages, then the other figures."""
+        return self.averages | {name: figure for name, figure in self.figures.items() if name not in self.averages}
 
 
 @dataclass(frozen=True)
@@ -192,6 +211,10 @@ class Result:
     """Why the subject could not be measured to the end."""
     over_memory: bool = False
     """Whether it failed because it needs more memory than the device's ceiling."""
+
+    def accuracy_on(self, test: str) -> Accuracy | None:
+        """Return the figures on a test; None where there are none."""
+        return next((accuracy for accuracy in self.accuracy if accuracy.test == test), None)
 
 
 @dataclass(frozen=True)

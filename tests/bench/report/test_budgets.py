@@ -80,9 +80,7 @@ def test_budgets_that_are_kept_break_nothing() -> None:
     ],
 )
 def test_a_broken_budget_is_one_line(limits: dict[str, object], budget: str, line: str) -> None:
-    (one,) = broken_budgets(small_report(), budgets(**limits))
-    assert (one.subject, one.budget, one.line) == (INT8, budget, f"{INT8}: {budget}: {line}")
-    assert f"{one.allowed:g}" in line and one.measured is not None
+    assert broken_budgets(small_report(), budgets(**limits)) == [f"{INT8}: {budget}: {line}"]
     with pytest.raises(GateError, match="budgets: 1 broken: ") as caught:
         require(small_report(), budgets(**limits))
     assert caught.value.exit_code == 3 and line in str(caught.value) and "\n" not in str(caught.value)
@@ -175,8 +173,8 @@ def test_a_budget_without_a_measurement_counts_as_broken(report: Report, limits:
     wanted = Budgets.model_validate(limits)
     found = broken_budgets(report, wanted)
     count = 10 if "size_mb" in limits else 1
-    assert [one.measured for one in found] == [None] * count
-    assert all(f"not measured ({why}" in one.line and "\n" not in one.line for one in found)
+    assert len(found) == count
+    assert all(f"not measured ({why}" in line and "\n" not in line for line in found)
     with pytest.raises(GateError):
         require(report, wanted)
 
@@ -194,7 +192,7 @@ def test_without_a_reference_no_ratio_and_no_loss_is_measured() -> None:
 
     report = replace(changed(INT8, alone), reference=None)
     limits = budgets(size_mb=99, start_speedup=1, speedup={"1x16": 1}, accuracy_drop={"topics": {"de": 99}})
-    lines = [one.line for one in broken_budgets(report, limits)]
+    lines = broken_budgets(report, limits)
     assert len(lines) == 3 and all("not measured (no reference; give --reference)" in line for line in lines)
 
 
@@ -278,6 +276,7 @@ def test_a_run_writes_budgets_into_its_recipe_which_can_be_read_again(tmp_path: 
     assert load_recipe(tmp_path / "recipe.yaml") == load_recipe(MINILM)
 
 
-def test_megabytes_are_ten_to_the_six() -> None:
-    report = changed(INT8, lambda one: replace(one, size=replace(one.size, weights=20 * MB - 4 * MB + 1)))
-    assert [one.measured for one in broken_budgets(report, budgets(size_mb=20))] == [20.000001]
+@pytest.mark.parametrize("more", [0, 1])
+def test_megabytes_are_ten_to_the_six(more: int) -> None:
+    report = changed(INT8, lambda one: replace(one, size=replace(one.size, weights=20 * MB - 4 * MB + more)))
+    assert len(broken_budgets(report, budgets(size_mb=20))) == more

@@ -97,7 +97,7 @@ def test_words() -> None:
     assert [in_megabytes(size) for size in (1_234_567_000, 99_940_000, 1_500_000)] == ["1,235", "99.9", "1.50"]
     assert [milliseconds(one) for one in (1.5, 0.0123, 0.0002)] == ["1,500", "12.3", "0.20"]
     assert [times(one) for one in (149.5, 3.94, 1.2)] == ["150×", "3.9×", "1.20×"]
-    assert [signed(one, 1) for one in (-0.84, -0.04, 2.0)] == ["−0.8", "0.0", "2.0"]
+    assert [signed(one) for one in (-0.84, -0.04, 2.0)] == ["−0.8", "0.0", "2.0"]
 
 
 def test_a_long_name_keeps_both_ends_and_one_line() -> None:

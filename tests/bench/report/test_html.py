@@ -18,14 +18,14 @@ from tests.helpers.report import (
     small_report,
     without,
 )
-from xcompress.bench.results import Figure, Report
+from xcompress.bench.results import Report
 from xcompress.printable import UNPRINTABLE
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from xcompress.bench.report.html import html
 from xcompress.bench.report.html.summary import compared
-from xcompress.bench.report.html.tables import beyond_chance, drop_text
+from xcompress.bench.report.html.tables import drop_text
 
 VOID = {"meta", "img", "br", "hr", "link", "input", "col"}
 NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
@@ -249,16 +249,15 @@ def test_a_name_that_is_no_text_is_still_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "sign"), [(0.2, 1.0, "▼"), (-1.0, -0.1, "▲"), (-0.2, 0.4, ""), (None, None, "")]
+    ("figures", "text"),
+    [
+        ((0.5, 0.2, 1.0), "▼ drop 0.5 (0.2 to 1.0)"),
+        ((-0.5, -1.0, -0.1), "▲ drop −0.5 (−1.0 to −0.1)"),
+        ((-0.26, -0.5, 0.04), "drop −0.3 (−0.5 to 0.0)"),
+    ],
 )
-def test_only_what_is_beyond_chance_is_marked(low: float | None, high: float | None, sign: str) -> None:
-    assert beyond_chance(Figure(70, 69, 71, 0.5, low, high)) == sign
-
-
-def test_drops_in_words() -> None:
-    assert drop_text(Figure(70, 69, 71), 1) == ""
-    assert drop_text(Figure(70, 69, 71, -0.26, -0.5, 0.04), 1) == "−0.3 (−0.5 to 0.0)"
-    assert drop_text(Figure(0.9, 0.8, 0.95, 0.0123), 3) == "0.012"
+def test_only_a_drop_beyond_chance_has_a_sign(figures: tuple[float, float, float], text: str) -> None:
+    assert drop_text(*figures) == text
 
 
 @pytest.mark.parametrize(

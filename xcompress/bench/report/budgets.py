@@ -5,28 +5,14 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path, PurePath
 
-from xcompress.bench.noise import drop_of, latency_noise, start_noise, tolerance
+from xcompress.bench.noise import latency_noise, start_noise, tolerance
 from xcompress.bench.report.compare import reference_latency, start_speedup
 from xcompress.bench.report.format import shape_text
-from xcompress.bench.report.headlines import disk_bytes, figures_of
 from xcompress.bench.results import UNKNOWN, Figure, Report, Result
 from xcompress.errors import GateError, InputError
 from xcompress.recipe import Budgets, load_recipe
 
 GRAPHS = (".onnx", ".ort")
-
-
-@dataclass(frozen=True)
-class BrokenBudget:
-    """A budget that a subject does not keep."""
-
-    subject: str
-    budget: str
-    """Its key below `budgets` in the recipe."""
-    allowed: float
-    measured: float | None
-    """None when it was not measured, which counts as broken."""
-    line: str
 
 
 def load_budgets(recipe: Path | str) -> Budgets:
@@ -50,14 +36,14 @@ def require(report: Report, budgets: Budgets) -> None:
     """
     broken = broken_budgets(report, budgets)
     if broken:
-        lines = "; ".join(budget.line for budget in broken)
+        lines = "; ".join(broken)
         raise GateError(
             f"budgets: {len(broken)} broken: {lines}; improve the model, or change the budgets in the recipe"
         )
 
 
-def broken_budgets(report: Report, budgets: Budgets) -> list[BrokenBudget]:
-    """Return the budgets that subjects do not keep.
+def broken_budgets(report: Report, budgets: Budgets) -> list[str]:
+    """Return a line for each budget that a subject does not keep.
 
     Sizes, memory and accuracy are judged by the measured value; for accuracy, the line says whether the 95 % interval
     of the drop reaches the limit. Latency and start may miss their budget by the noise within the run
@@ -66,7 +52,7 @@ def broken_budgets(report: Report, budgets: Budgets) -> list[BrokenBudget]:
     :raises InputError: when a budget names a subject, test or language pair that the report does not have.
     """
     _check_names(report, budgets)
-    return [broken for result in budgeted_subjects(report, budgets) for broken in _judge(result, report, budgets)]
+    return [broken for result in budgeted_subjects(report, budgets) for broken in _check(result, report, budgets)]
 
 
 def budgeted_subjects(report: Report, budgets: Budgets) -> list[Result]:
@@ -111,7 +97,7 @@ def _check_names(report: Report, budgets: Budgets) -> None:
     tests = {accuracy.test for accuracy in measured}
     for test, limits in budgets.accuracy_drop.items():
         check(f"accuracy_drop.{test}", test, tests)
-        figures = {name for accuracy in measured if accuracy.test == test for name in figures_of(accuracy)}
+        figures = {name for accuracy in measured if accuracy.test == test for name in accuracy.all_figures}
         for name in limits:
             check(f"accuracy_drop.{test}.{name}", name, figures)
 
@@ -121,38 +107,32 @@ class _Check:
     """A budget held against what was measured."""
 
     budget: str
-    allowed: float
-    measured: float | None
+    """Its key below `budgets` in the recipe."""
     kept: bool
+    measured: str
+    """In words; empty when it was not measured."""
     limit: str
-    text: str
-    """The measured value in words."""
 
 
-def _judge(result: Result, report: Report, budgets: Budgets) -> Iterator[BrokenBudget]:
-    """Yield the budgets that one subject breaks."""
+def _check(result: Result, report: Report, budgets: Budgets) -> Iterator[str]:
+    """Yield a line for each budget that one subject breaks."""
     checks = _check_bytes(result, budgets), _check_speed(result, report, budgets), _check_accuracy(result, budgets)
     for check in chain(*checks):
-        text = check.text
-        if check.measured is None:
-            text = f"not measured ({_why_missing(check.budget, result, report)})"
-        elif check.kept:
-            continue
-        line = " ".join(f"{result.name}: {check.budget}: {text}, {check.limit}".split())
-        yield BrokenBudget(result.name, check.budget, check.allowed, check.measured, line)
+        if not check.kept:
+            measured = check.measured or f"not measured ({_why_missing(check.budget, result, report)})"
+            yield " ".join(f"{result.name}: {check.budget}: {measured}, {check.limit}".split())
 
 
 def _check_bytes(result: Result, budgets: Budgets) -> Iterator[_Check]:
     """Check size on disk and memory."""
     memory = asdict(result.memory) if result.memory else {}
     limits = {f"memory_mb.{part}": (limit, memory.get(part)) for part, limit in budgets.memory_mb.model_dump().items()}
-    size = disk_bytes(result.size) if result.size.weights else None
+    size = result.size.total if result.size.weights else None
     for budget, (allowed, measured) in {"size_mb": (budgets.size_mb, size), **limits}.items():
         if allowed is not None:
-            value = None if measured is None else measured / 1e6
-            text = "" if value is None else f"{value:.2f} MB"
-            kept = value is not None and value <= allowed
-            yield _Check(budget, allowed, value, kept, f"at most {allowed:g} MB", text)
+            kept = measured is not None and measured / 1e6 <= allowed
+            text = "" if measured is None else f"{measured / 1e6:.2f} MB"
+            yield _Check(budget, kept, text, f"at most {allowed:g} MB")
 
 
 def _check_speed(result: Result, report: Report, budgets: Budgets) -> Iterator[_Check]:
@@ -171,22 +151,21 @@ def _check_speed(result: Result, report: Report, budgets: Budgets) -> Iterator[_
         speedups[f"speedup.{shape}"] = limit, latency.speedup if latency else None, noise
     for budget, (allowed, speedup, noise) in speedups.items():
         if allowed is not None:
-            text = "" if speedup is None else f"{speedup:.2f} times as fast as the reference (noise {noise:.0%})"
             kept = speedup is not None and speedup >= allowed * (1 - tolerance(noise))
-            yield _Check(budget, allowed, speedup, kept, f"at least {allowed:g} times", text)
+            text = "" if speedup is None else f"{speedup:.2f} times as fast as the reference (noise {noise:.0%})"
+            yield _Check(budget, kept, text, f"at least {allowed:g} times")
 
 
 def _check_accuracy(result: Result, budgets: Budgets) -> Iterator[_Check]:
     """Check the points lost against the reference, by the value."""
     for test, limits in budgets.accuracy_drop.items():
-        accuracy = next((accuracy for accuracy in result.accuracy if accuracy.test == test), None)
-        figures = figures_of(accuracy) if accuracy else {}
+        accuracy = result.accuracy_on(test)
         for name, allowed in limits.items():
-            figure = figures.get(name)
+            figure = accuracy.all_figures.get(name) if accuracy else None
             drop = figure.drop if figure else None
-            text = f"{drop:.2f} points lost{_interval_text(figure, allowed)}" if figure and drop is not None else ""
             kept = drop is not None and drop <= allowed  # not a drop that is NaN
-            yield _Check(f"accuracy_drop.{test}.{name}", allowed, drop, kept, f"at most {allowed:g}", text)
+            text = f"{drop:.2f} points lost{_interval_text(figure, allowed)}" if figure and drop is not None else ""
+            yield _Check(f"accuracy_drop.{test}.{name}", kept, text, f"at most {allowed:g}")
 
 
 def _why_missing(budget: str, result: Result, report: Report) -> str:
@@ -200,8 +179,8 @@ def _why_missing(budget: str, result: Result, report: Report) -> str:
 
 
 def _interval_text(figure: Figure, allowed: float) -> str:
-    drop = drop_of(figure)
-    if drop is None:
+    if figure.drop_interval is None:
         return ""
-    verdict = "which reaches the limit" if drop[1] <= allowed else "all above the limit"
-    return f" (95 % interval {drop[1]:.2f} to {drop[2]:.2f}, {verdict})"
+    _, low, high = figure.drop_interval
+    verdict = "which reaches the limit" if low <= allowed else "all above the limit"
+    return f" (95 % interval {low:.2f} to {high:.2f}, {verdict})"

@@ -10,7 +10,6 @@ from xcompress import console
 from xcompress.bench.noise import (
     between_runs,
     differ,
-    drop_of,
     intervals_differ,
     latency_noise,
     memory_differs,
@@ -306,11 +305,11 @@ def _compare_accuracy(new: Result, old: Result, reports: _Reports) -> _Outcomes:
     earlier = {_test_key(accuracy): accuracy for accuracy in old.accuracy}
     for accuracy in new.accuracy:
         match = earlier.get(_test_key(accuracy))
-        old_figures = match.figures | match.averages if match else {}
-        for name, after in (accuracy.figures | accuracy.averages).items():
+        old_figures = match.all_figures if match else {}
+        for name, after in accuracy.all_figures.items():
             if not (before := old_figures.get(name)):
                 continue
-            figure, drop, old_drop = f"{accuracy.test}, {name}", drop_of(after), drop_of(before)
+            figure, drop, old_drop = f"{accuracy.test}, {name}", after.drop_interval, before.drop_interval
             if reports.same_reference and drop and old_drop:
                 if intervals_differ(drop, old_drop):
                     yield _change(new, f"{figure}, lost", "points", drop[0], old_drop[0], less=True)
@@ -383,7 +382,7 @@ def _tests(report: Report) -> dict[str, dict[str, Figure]]:
     tests: dict[str, dict[str, Figure]] = {}
     for accuracy in (accuracy for result in report.results for accuracy in result.accuracy):
         title = f"accuracy on {accuracy.test} ({accuracy.metric}, {accuracy.rows} rows)"
-        tests.setdefault(title, {}).update(accuracy.figures | accuracy.averages)
+        tests.setdefault(title, {}).update(accuracy.all_figures)
     return tests
 
 

@@ -2,14 +2,11 @@
 
 import textwrap
 
-from xcompress.bench.report.headlines import figures_of
 from xcompress.bench.results import Latency, Report, Result
 from xcompress.printable import one_line, printable
 
 LONGEST = 44
 """Characters of a name in a picture; longer names lose their middle, since paths differ at their ends."""
-SMALL = 1.5
-"""Figures that are all at most this are shares of one and need three decimals."""
 
 
 def shape_text(latency: Latency, by: str = "x") -> str:
@@ -61,16 +58,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def signed(value: float, decimals: int) -> str:
-    """Format a number with a real minus sign; a number that rounds to zero has none."""
-    return f"{value:z.{decimals}f}".replace("-", "−")
-
-
-def decimals_of(report: Report, test: str) -> int:
-    """Return the number of decimals that a test's figures need."""
-    tests = (accuracy for result in report.results for accuracy in result.accuracy if accuracy.test == test)
-    figures = (figure for accuracy in tests for figure in figures_of(accuracy).values())
-    return 3 if all(abs(figure.value) <= SMALL for figure in figures) else 1
+def signed(value: float) -> str:
+    """Format a figure in points, with a real minus sign; a number that rounds to zero has none."""
+    return f"{value:z.1f}".replace("-", "−")
 
 
 def shorten(name: str) -> str:

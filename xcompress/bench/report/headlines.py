@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xcompress.bench.eval.collect import HOLDOUTS
-from xcompress.bench.results import Accuracy, Figure, Report, Result, Size
+from xcompress.bench.results import Accuracy, Figure, Report, Result
 from xcompress.corpus.graded import BUILTIN
 
 KINDS = ("similarity", "retrieval", "classification")
@@ -33,14 +33,12 @@ class Headline:
 
     def figure(self, result: Result) -> Figure | None:
         """Return a subject's figure; None where it has none."""
-        accuracy = next((accuracy for accuracy in result.accuracy if accuracy.test == self.test), None)
-        return figures_of(accuracy).get(self.average) if accuracy else None
+        accuracy = result.accuracy_on(self.test)
+        return accuracy.all_figures.get(self.average) if accuracy else None
 
     def sized(self, report: Report) -> list[tuple[Result, Figure]]:
         """List the subjects that have this figure and a known size on disk."""
-        return [
-            (result, figure) for result in report.results if (figure := self.figure(result)) and disk_bytes(result.size)
-        ]
+        return [(result, figure) for result in report.results if (figure := self.figure(result)) and result.size.total]
 
 
 def headlines(report: Report) -> list[Headline]:
@@ -54,23 +52,17 @@ def headlines(report: Report) -> list[Headline]:
 
 
 def _headline(report: Report, kind: str) -> Headline | None:
-    tests = [test for test in tests_of(report) if test.kind == kind and figures_of(test)]
+    tests = [test for test in tests_of(report) if test.kind == kind and test.all_figures]
     if not tests:
         return None
 
     def subjects(name: str) -> int:
-        return sum(any(accuracy.test == name for accuracy in result.accuracy) for result in report.results)
+        return sum(result.accuracy_on(name) is not None for result in report.results)
 
     test = max(tests, key=lambda test: (test.test not in (BUILTIN, HOLDOUTS), subjects(test.test), test.rows))
     names = list(test.averages) or list(test.figures)[:1]
     average = next((name for name in PREFERRED if name in names), names[-1])
     return Headline(test.test, kind, test.metric, average)
-
-
-def figures_of(accuracy: Accuracy) -> dict[str, Figure]:
-    """Return the averages, then the other figures."""
-    others = {name: figure for name, figure in accuracy.figures.items() if name not in accuracy.averages}
-    return accuracy.averages | others
 
 
 def tests_of(report: Report) -> list[Accuracy]:
@@ -80,11 +72,6 @@ def tests_of(report: Report) -> list[Accuracy]:
         for accuracy in result.accuracy:
             tests.setdefault(accuracy.test, accuracy)
     return list(tests.values())
-
-
-def disk_bytes(size: Size) -> int:
-    """Return the bytes of weights and tokenizer together."""
-    return size.weights + size.tokenizer
 
 
 def pareto_front(points: Sequence[Point]) -> list[int]:

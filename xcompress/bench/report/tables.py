@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from xcompress import console
 from xcompress.bench.report.format import in_megabytes, milliseconds, percent, shape_text, threads_text, times
+from xcompress.bench.report.headlines import tests_of
 from xcompress.bench.results import Accuracy, Figure, Latency, Report, Result
 from xcompress.corpus.graded import BUILTIN
 from xcompress.printable import markdown_text
@@ -27,13 +28,12 @@ class Grid:
 def grids(report: Report) -> list[Grid]:
     """Lay out a report's tables; tables without figures are left out."""
     counts = sorted({latency.threads for result in report.results for latency in result.latency})
-    tests = {(accuracy.test, accuracy.kind): accuracy for result in report.results for accuracy in result.accuracy}
     return [
         _size_grid(report),
         *(_latency_grid(report, count) for count in counts),
         *_throughput_grid(report),
         *_browser_grid(report),
-        *(_accuracy_grid(report, test) for test in tests.values()),
+        *(_accuracy_grid(report, test) for test in tests_of(report)),
     ]
 
 
@@ -178,15 +178,13 @@ def _accuracy_grid(report: Report, test: Accuracy) -> Grid:
     def cell(figure: Figure | None) -> str:
         if figure is None:
             return NONE
-        if figure.drop is None or figure.drop_low is None or figure.drop_high is None:
+        if figure.drop_interval is None:
             return f"{figure.value:.1f} [{figure.low:.1f}, {figure.high:.1f}]"
-        return f"{figure.value:.1f}  {-figure.drop:+.1f} [{-figure.drop_high:+.1f}, {-figure.drop_low:+.1f}]"
+        drop, low, high = figure.drop_interval
+        return f"{figure.value:.1f}  {-drop:+.1f} [{-high:+.1f}, {-low:+.1f}]"
 
     def cells(result: Result) -> list[str]:
-        measured = (
-            accuracy for accuracy in result.accuracy if (accuracy.test, accuracy.kind) == (test.test, test.kind)
-        )
-        accuracy = next(measured, None)
+        accuracy = result.accuracy_on(test.test)
         if accuracy is None:
             return []
         figures = accuracy.averages or accuracy.figures

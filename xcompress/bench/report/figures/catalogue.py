@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from xcompress.bench.report.format import decimals_of, in_megabytes, milliseconds, shape_text, signed, threads_text
-from xcompress.bench.report.headlines import Headline, disk_bytes, figures_of, headlines, tests_of
-from xcompress.bench.results import Accuracy, Report
+from xcompress.bench.report.format import in_megabytes, milliseconds, shape_text, signed, threads_text
+from xcompress.bench.report.headlines import Headline, headlines, tests_of
+from xcompress.bench.results import Accuracy, Figure, Report
 
 ROWS_HEIGHT = 8.2
 """Inches for all rows of a picture, so that it fits on a page."""
@@ -36,7 +36,7 @@ def pictures(report: Report) -> list[Picture]:
     """
     chosen = [headline for headline in headlines(report) if headline.sized(report)]
     counts = sorted({latency.threads for result in report.results for latency in result.latency})
-    tests = [test.test for test in tests_of(report) if figures_of(test)]
+    tests = [test.test for test in tests_of(report) if test.all_figures]
     # tests whose names give the same file name are numbered
     stems = [f"accuracy-{re.sub(r'[^a-z0-9]+', '-', test.lower()).strip('-') or 'test'}" for test in tests]
     names = [name if stems.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(stems, 1)]
@@ -49,9 +49,8 @@ def pictures(report: Report) -> list[Picture]:
 
 
 def _size_picture(report: Report, headline: Headline, *, first: bool) -> Picture:
-    decimals = decimals_of(report, headline.test)
     values = (
-        f"{result.name}: {in_megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)}"
+        f"{result.name}: {in_megabytes(result.size.total)} MB, {signed(figure.value)}"
         for result, figure in headline.sized(report)
     )
     return Picture(
@@ -81,11 +80,10 @@ def _latency_picture(report: Report, threads: int) -> Picture:
 
 
 def _accuracy_picture(report: Report, test: str, name: str) -> Picture:
-    decimals = decimals_of(report, test)
     rows, count = accuracy_rows(report, test)
     left_out = f" The {len(rows)} rows of {count} in which subjects differ most." if len(rows) < count else ""
     values = (
-        f"{row.name}: " + ", ".join(f"{subject} {signed(span.value, decimals)}" for subject, span in row.spans.items())
+        f"{row.name}: " + ", ".join(f"{subject} {signed(figure.value)}" for subject, figure in row.figures.items())
         for row in [row for row in rows if row.strong] or rows
     )
     return Picture(
@@ -115,20 +113,11 @@ def _join(values: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Span:
-    """A value with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Row:
     """The values of all subjects for one figure."""
 
     name: str
-    spans: Mapping[str, Span]
+    figures: Mapping[str, Figure]
     """By subject."""
     strong: bool = False
     """Whether the name is in bold."""
@@ -147,20 +136,15 @@ def accuracy_rows(report: Report, test: str) -> tuple[list[Row], int]:
     accuracies = accuracies_of(report, test)
 
     def row(name: str, strong: bool) -> Row:
-        figures = {subject: figures_of(accuracy).get(name) for subject, accuracy in accuracies.items()}
-        spans = {
-            subject: Span(figure.value, min(figure.low, figure.value), max(figure.high, figure.value))
-            for subject, figure in figures.items()
-            if figure
-        }
-        return Row(name, spans, strong)
+        figures = {subject: accuracy.all_figures.get(name) for subject, accuracy in accuracies.items()}
+        return Row(name, {subject: figure for subject, figure in figures.items() if figure}, strong)
 
     def spread(row: Row) -> float:
-        values = [span.value for span in row.spans.values()]
+        values = [figure.value for figure in row.figures.values()]
         return max(values) - min(values)
 
     averages = list(dict.fromkeys(name for accuracy in accuracies.values() for name in accuracy.averages))
-    names = dict.fromkeys(name for accuracy in accuracies.values() for name in figures_of(accuracy))
+    names = dict.fromkeys(name for accuracy in accuracies.values() for name in accuracy.all_figures)
     strong = [row(name, True) for name in averages]
     others = [row(name, False) for name in names if name not in averages]
     room = max(1, int(ROWS_HEIGHT / row_height(len(accuracies))) - len(strong))
@@ -170,4 +154,4 @@ def accuracy_rows(report: Report, test: str) -> tuple[list[Row], int]:
 
 def accuracies_of(report: Report, test: str) -> dict[str, Accuracy]:
     """Return a test's accuracy by subject, for the subjects that have it."""
-    return {result.name: accuracy for result in report.results for accuracy in result.accuracy if accuracy.test == test}
+    return {result.name: accuracy for result in report.results if (accuracy := result.accuracy_on(test))}

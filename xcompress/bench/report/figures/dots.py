@@ -35,11 +35,11 @@ def draw_rows(
         if number % 2 == 0:
             axes.axhspan(number - 0.5, number + 0.5, color=theme.band, linewidth=0, zorder=0)
         for place, name in enumerate(names):
-            if span := row.spans.get(name):
+            if drawn := row.figures.get(name):
                 y = number + (place + 1) / (len(names) + 1) - 0.5
-                reach = [[span.value - span.low], [span.high - span.value]]
-                axes.errorbar(span.value, y, xerr=reach, color=look[name].color, elinewidth=1.4, capsize=2, zorder=3)
-                axes.add_line(_marker(look[name], theme, [span.value], [y]))
+                reach = [[max(0.0, drawn.value - drawn.low)], [max(0.0, drawn.high - drawn.value)]]
+                axes.errorbar(drawn.value, y, xerr=reach, color=look[name].color, elinewidth=1.4, capsize=2, zorder=3)
+                axes.add_line(_marker(look[name], theme, [drawn.value], [y]))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(range(len(rows)), [shorten(row.name) for row in rows])
     for text, row in zip(axes.get_yticklabels(), rows, strict=True):

@@ -6,12 +6,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import NullLocator
 
-from xcompress.bench.report.figures.catalogue import Row, Span
+from xcompress.bench.report.figures.catalogue import Row
 from xcompress.bench.report.figures.dots import draw_rows
 from xcompress.bench.report.figures.labels import apart
 from xcompress.bench.report.figures.style import Look, Theme, canvas, head, label_log_axis, looks
 from xcompress.bench.report.format import label, shape_text, threads_text
-from xcompress.bench.results import Latency, Report, Result
+from xcompress.bench.results import Figure, Latency, Report, Result
 
 LINE_POINTS = 11.5
 """Height of a line of text."""
@@ -111,17 +111,17 @@ def _label_ends(
 
 def _draw_shapes(report: Report, threads: int, theme: Theme) -> Canvas:
     """Draw dots, not bars: times of one sentence and of a batch need a log scale, which has no zero for bars."""
-    spans: dict[str, dict[str, Span]] = {}
+    rows: dict[str, dict[str, Figure]] = {}
     for result in report.results:
         for timed in result.latency:
             if timed.threads == threads:
-                span = Span(timed.p50 * 1e3, timed.p50 * 1e3, max(timed.p95, timed.p50) * 1e3)
-                spans.setdefault(shape_text(timed, " × "), {})[result.name] = span
-    subjects = {name for row in spans.values() for name in row}
+                whisker = Figure(timed.p50 * 1e3, timed.p50 * 1e3, timed.p95 * 1e3)
+                rows.setdefault(shape_text(timed, " × "), {})[result.name] = whisker
+    subjects = {name for row in rows.values() for name in row}
     names = {result.name: label(report, result) for result in report.results if result.name in subjects}
     title = f"Latency by batch × tokens, {threads_text(threads)}"
-    rows = [Row(shape, row) for shape, row in spans.items()]
-    figure, axes = draw_rows(title, rows, names, looks(report, theme), theme)
+    drawn = [Row(shape, row) for shape, row in rows.items()]
+    figure, axes = draw_rows(title, drawn, names, looks(report, theme), theme)
     axes.set_xscale("log")
     label_log_axis(axes.xaxis)
     axes.set_xlabel("ms, log scale (further left is better)")

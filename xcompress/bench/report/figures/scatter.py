@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Canvas
 from xcompress.bench.report.figures.labels import Box, beside, nearest
 from xcompress.bench.report.figures.style import Look, Theme, canvas, head, label_log_axis, looks
 from xcompress.bench.report.format import label, wrap
-from xcompress.bench.report.headlines import Headline, disk_bytes, pareto_front
+from xcompress.bench.report.headlines import Headline, pareto_front
 from xcompress.bench.results import Figure, Report
 
 Place = tuple[float, float]
@@ -41,7 +41,7 @@ def draw_size(report: Report, headline: Headline, theme: Theme) -> Canvas:
     """Draw the subjects that have this figure and a known size."""
     look = looks(report, theme)
     markers = [
-        Marker(label(report, result, 24), (disk_bytes(result.size) / 1e6, figure.value), figure, look[result.name])
+        Marker(label(report, result, 24), (result.size.total / 1e6, figure.value), figure, look[result.name])
         for result, figure in headline.sized(report)
     ]
     picture, axes = canvas(4.5)
@@ -51,7 +51,7 @@ def draw_size(report: Report, headline: Headline, theme: Theme) -> Canvas:
     axes.set_ylabel(wrap(f"{headline.metric} (higher is better)", LABEL_WIDTH))
     for marker in markers:
         x, y = marker.place
-        reach = [[y - marker.figure.low], [marker.figure.high - y]]
+        reach = [[max(0.0, y - marker.figure.low)], [max(0.0, marker.figure.high - y)]]
         axes.errorbar(x, y, yerr=reach, color=marker.look.color, elinewidth=1.4, capsize=3, zorder=3)
         axes.plot(
             x,

@@ -5,7 +5,6 @@ from xml.etree.ElementTree import Element
 
 from xcompress.bench.report.compare import reference_latency
 from xcompress.bench.report.format import (
-    decimals_of,
     in_megabytes,
     milliseconds,
     sentences_text,
@@ -13,9 +12,8 @@ from xcompress.bench.report.format import (
     threads_text,
     times,
 )
-from xcompress.bench.report.headlines import Headline, disk_bytes, headlines, pareto_front
+from xcompress.bench.report.headlines import Headline, headlines, pareto_front
 from xcompress.bench.report.html.element import tag
-from xcompress.bench.report.html.tables import interval_text
 from xcompress.bench.results import Figure, Latency, Memory, Report, Result
 
 EVEN = 0.995
@@ -45,12 +43,9 @@ def _sentences(report: Report) -> Iterator[str]:
     )
     for headline in headlines(report):
         if sized := headline.sized(report):
-            decimals = decimals_of(report, headline.test)
-            front = [
-                sized[n] for n in pareto_front([(disk_bytes(result.size), figure.value) for result, figure in sized])
-            ]
+            front = [sized[n] for n in pareto_front([(result.size.total, figure.value) for result, figure in sized])]
             names = ", ".join(
-                f"{result.name} ({in_megabytes(disk_bytes(result.size))} MB, {signed(figure.value, decimals)})"
+                f"{result.name} ({in_megabytes(result.size.total)} MB, {signed(figure.value)})"
                 for result, figure in front
             )
             yield f"No other subject is both smaller and more accurate ({headline.label}) than: {names}."
@@ -72,7 +67,7 @@ def _card(report: Report, result: Result) -> Element:
 def _facts(report: Report, result: Result) -> Iterator[Element]:
     """Make a fact each for size, latency, memory and the headline figures."""
     base = report.base
-    size, base_size = disk_bytes(result.size), disk_bytes(base.size) if base else 0
+    size, base_size = result.size.total, base.size.total if base else 0
     if size and base_size:
         detail = f"{in_megabytes(size)} MB against {in_megabytes(base_size)} MB"
         yield _fact("on disk", compared(base_size / size, "smaller", "larger"), detail)
@@ -85,7 +80,7 @@ def _facts(report: Report, result: Result) -> Iterator[Element]:
         yield _memory_fact(base, result.memory)
     for headline in headlines(report):
         if figure := headline.figure(result):
-            yield _accuracy_fact(report, headline, figure)
+            yield _accuracy_fact(headline, figure)
 
 
 def _fact(label: str, value: str, detail: str) -> Element:
@@ -112,20 +107,20 @@ def _memory_fact(base: Result | None, memory: Memory) -> Element:
     return _fact(label, compared(reference / resident, "less", "more"), detail)
 
 
-def _accuracy_fact(report: Report, headline: Headline, figure: Figure) -> Element:
-    decimals = decimals_of(report, headline.test)
-    label, value = f"{headline.label} ({headline.metric})", signed(figure.value, decimals)
-    if figure.drop is None:
-        return _fact(label, value, f"95 % interval {interval_text(figure.low, figure.high, decimals)}")
+def _accuracy_fact(headline: Headline, figure: Figure) -> Element:
+    label, value = f"{headline.label} ({headline.metric})", signed(figure.value)
+    if figure.drop_interval is None:
+        return _fact(label, value, f"95 % interval {signed(figure.low)} to {signed(figure.high)}")
 
     def plus(change: float) -> str:
-        text = signed(change, decimals)
+        text = signed(change)
         return text if text.startswith("−") or float(text) == 0 else f"+{text}"
 
-    detail = f"{value} against {signed(figure.value + figure.drop, decimals)}"
-    if figure.drop_low is not None and figure.drop_high is not None:
-        detail += f", change {plus(-figure.drop_high)} to {plus(-figure.drop_low)} (95\N{NO-BREAK SPACE}%)"
-    return _fact(label, plus(-figure.drop), detail)
+    drop, low, high = figure.drop_interval
+    detail = (
+        f"{value} against {signed(figure.value + drop)}, change {plus(-high)} to {plus(-low)} (95\N{NO-BREAK SPACE}%)"
+    )
+    return _fact(label, plus(-drop), detail)
 
 
 def compared(ratio: float, better: str, worse: str) -> str:

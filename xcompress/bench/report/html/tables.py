@@ -5,7 +5,6 @@ from typing import TypeVar
 from xml.etree.ElementTree import Element
 
 from xcompress.bench.report.format import (
-    decimals_of,
     in_megabytes,
     milliseconds,
     percent,
@@ -14,7 +13,7 @@ from xcompress.bench.report.format import (
     threads_text,
     times,
 )
-from xcompress.bench.report.headlines import disk_bytes, figures_of, tests_of
+from xcompress.bench.report.headlines import tests_of
 from xcompress.bench.report.html.element import Node, each, table, tag
 from xcompress.bench.results import Accuracy, Browser, Figure, Latency, Memory, Report, Result, Start, Throughput
 
@@ -23,7 +22,6 @@ NONE = "–"
 LATENCY = ("p50", "p95", "p99", "speedup", "share of peak", "multiply-adds, M", "spread")
 MOST_COLUMNS = 5
 """Subjects in one table of accuracy; more would not fit on a printed page."""
-LOST, GAINED = "▼", "▲"
 Part = TypeVar("Part", Start, Memory, Throughput, Browser)
 
 
@@ -32,8 +30,8 @@ def sizes(report: Report) -> Element:
     base = report.base
     rows = []
     for result in report.results:
-        size = disk_bytes(result.size)
-        smaller = times(disk_bytes(base.size) / size) if base and disk_bytes(base.size) and size else NONE
+        size = result.size.total
+        smaller = times(base.size.total / size) if base and base.size.total and size else NONE
         cells = [in_megabytes(result.size.weights), in_megabytes(result.size.tokenizer), in_megabytes(size), smaller]
         rows.append(_row(report, result, cells))
     return table("On disk, MB", ("weights", "tokenizer", "both", "times smaller"), tag("tbody", *rows))
@@ -134,64 +132,43 @@ def browsers(report: Report) -> Element | None:
 
 def accuracies(report: Report) -> list[Element]:
     """Lay out every test in full: a row for each figure, a column for each subject, in several tables if needed."""
-    return [part for test in tests_of(report) if figures_of(test) for part in _accuracy_tables(report, test)]
+    return [part for test in tests_of(report) if test.all_figures for part in _accuracy_tables(report, test)]
 
 
 def _accuracy_tables(report: Report, test: Accuracy) -> Iterator[Element]:
-    measured = [
-        (result.name, accuracy)
-        for result in report.results
-        for accuracy in result.accuracy
-        if accuracy.test == test.test
-    ]
-    decimals = decimals_of(report, test.test)
+    measured = [(result.name, accuracy) for result in report.results if (accuracy := result.accuracy_on(test.test))]
     chunks = [measured[start : start + MOST_COLUMNS] for start in range(0, len(measured), MOST_COLUMNS)]
     for number, chunk in enumerate(chunks, 1):
         caption = f"{test.test}: {test.metric}, {test.rows:,} rows" + (
             f" (table {number} of {len(chunks)})" if len(chunks) > 1 else ""
         )
         averages = dict.fromkeys(name for _, accuracy in chunk for name in accuracy.averages)
-        names = dict.fromkeys([*averages, *(name for _, accuracy in chunk for name in figures_of(accuracy))])
+        names = dict.fromkeys([*averages, *(name for _, accuracy in chunk for name in accuracy.all_figures)])
         rows = []
         for name in names:
-            cells = (_accuracy_cell(figures_of(accuracy).get(name), decimals) for _, accuracy in chunk)
+            cells = (_accuracy_cell(accuracy.all_figures.get(name)) for _, accuracy in chunk)
             head = tag("th", name, scope="row")
             rows.append(tag("tr", head, *cells, class_="strong" if name in averages else ""))
         heads = [f"{name} (reference)" if name == report.reference else name for name, _ in chunk]
         yield table(caption, heads, tag("tbody", *rows), first="figure")
 
 
-def _accuracy_cell(figure: Figure | None, decimals: int) -> Element:
+def _accuracy_cell(figure: Figure | None) -> Element:
     if figure is None:
         return tag("td", NONE)
-    interval = interval_text(figure.low, figure.high, decimals)
-    parts = [tag("span", signed(figure.value, decimals), class_="value"), tag("small", interval)]
-    if figure.drop is not None:
-        drop = f"{beyond_chance(figure)} drop {drop_text(figure, decimals)}".strip()
-        parts.append(tag("small", drop, class_="drop"))
+    parts = [
+        tag("span", signed(figure.value), class_="value"),
+        tag("small", f"{signed(figure.low)} to {signed(figure.high)}"),
+    ]
+    if figure.drop_interval:
+        parts.append(tag("small", drop_text(*figure.drop_interval), class_="drop"))
     return tag("td", *parts, class_="stack")
 
 
-def interval_text(low: float, high: float, decimals: int) -> str:
-    """Format an interval."""
-    return f"{signed(low, decimals)} to {signed(high, decimals)}"
-
-
-def drop_text(figure: Figure, decimals: int) -> str:
-    """Format the drop against the reference, with its interval where it has one."""
-    if figure.drop is None:
-        return ""
-    drop = signed(figure.drop, decimals)
-    if figure.drop_low is None or figure.drop_high is None:
-        return drop
-    return f"{drop} ({interval_text(figure.drop_low, figure.drop_high, decimals)})"
-
-
-def beyond_chance(figure: Figure) -> str:
-    """Return the sign for lost or gained; nothing where the interval of the drop contains zero."""
-    if figure.drop_low is None or figure.drop_high is None:
-        return ""
-    return LOST if figure.drop_low > 0 else GAINED if figure.drop_high < 0 else ""
+def drop_text(drop: float, low: float, high: float) -> str:
+    """Format a drop and its interval, after a sign for lost or gained where the interval does not contain zero."""
+    sign = "▼ " if low > 0 else "▲ " if high < 0 else ""
+    return f"{sign}drop {signed(drop)} ({signed(low)} to {signed(high)})"
 
 
 def _measured(
