@@ -34,7 +34,7 @@ def real_package(request: pytest.FixtureRequest) -> Path:
         pytest.skip("playwright is not installed")
     named = os.environ.get(ONNXRUNTIME_WEB)
     try:
-        find_browser(None)
+        find_browser()
         return find_package(named or request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web")
     except LookupError as error:
         pytest.skip(str(error))
@@ -53,7 +53,7 @@ def chromium(real_package: Path) -> Iterator["Browser"]:
         # Where there is no graphics processor, the browser computes WebGPU in software.
         webgpu = ["--enable-unsafe-webgpu", "--enable-features=Vulkan"]
         flags = [*webgpu, *(["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
-        browser = playwright.chromium.launch(executable_path=find_browser(None), args=flags)
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=flags)
         yield browser
         browser.close()
 

@@ -44,32 +44,30 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_the_vectors_of_both_sides_are_compared(emulator: Path, tmp_path: Path) -> None:
-    found = check_arm64(bundle(), "int8", SENTENCES, make_root(tmp_path / "a root"))
+def test_the_vectors_of_both_sides_are_compared(
+    emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(make_root(tmp_path / "a root")))
+    found = check_arm64(bundle(), "int8", SENTENCES)
     assert found.sentences == len(SENTENCES)
     assert found.least_cosine == pytest.approx(1.0, abs=1e-6)
     assert found.largest_difference < 1e-5
     assert "5 sentences" in str(found)
 
 
-def test_the_folder_may_come_from_the_environment(
-    emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_comes_from_the_environment(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(make_root(tmp_path / "sysroot")))
     found = find_arm64()
     assert found.qemu == str(emulator)
     assert found.python.name == "python3.11"
-
-
-def test_the_libraries_for_arm64_hide_those_of_this_machine(emulator: Path, tmp_path: Path) -> None:
-    found = find_arm64(make_root(tmp_path / "sysroot"))
+    # the libraries for arm64 hide those of this machine
     paths = next(word for word in found.command() if word.startswith("PYTHONPATH="))
     assert paths == f"PYTHONPATH={tmp_path}/sysroot/site"
 
 
-def why_not(root: Path | None = None) -> str:
+def why_not() -> str:
     with pytest.raises(InputError) as caught:
-        find_arm64(root)
+        find_arm64()
     return str(caught.value)
 
 
@@ -78,22 +76,27 @@ def test_what_is_missing_is_named_with_its_installation(
 ) -> None:
     assert "run `sh benchmarks/arm64.sh DIR` once and set XCOMPRESS_ARM64=DIR" in why_not()
     root = make_root(tmp_path / "sysroot")
+    monkeypatch.setenv(VARIABLE, str(root))
     (root / "proc/cpuinfo").unlink()
-    assert f"{root}: lacks proc/cpuinfo; run `sh benchmarks/arm64.sh {root}`" in why_not(root)
+    assert f"{root}: lacks proc/cpuinfo; run `sh benchmarks/arm64.sh {root}`" in why_not()
     with pytest.raises(InputError, match=r"lacks proc/cpuinfo"):
-        check_arm64(bundle(), "int8", SENTENCES, root)
+        check_arm64(bundle(), "int8", SENTENCES)
+    monkeypatch.setenv(VARIABLE, str(make_root(tmp_path / "without LiteRT")))
     with pytest.raises(InputError, match=r"lacks site/ai_edge_litert; run `sh benchmarks/arm64.sh"):
-        check_arm64(bundle(), "int8", SENTENCES, make_root(tmp_path / "without LiteRT"), "litert")
+        check_arm64(bundle(), "int8", SENTENCES, "litert")
     emulator.unlink()
     monkeypatch.setenv("PATH", str(emulator.parent))
-    assert "install qemu's user emulation" in why_not(root)
+    assert "install qemu's user emulation" in why_not()
     monkeypatch.setattr(arm64.platform, "machine", lambda: "aarch64")
-    assert "this machine is an arm64 itself" in why_not(root)
+    assert "this machine is an arm64 itself" in why_not()
 
 
-def test_without_sentences_there_is_nothing_to_compare(emulator: Path, tmp_path: Path) -> None:
+def test_without_sentences_there_is_nothing_to_compare(
+    emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(make_root(tmp_path / "sysroot")))
     with pytest.raises(InputError, match="no sentence"):
-        check_arm64(bundle(), "int8", [], make_root(tmp_path / "sysroot"))
+        check_arm64(bundle(), "int8", [])
 
 
 def test_the_worst_sentence_counts() -> None:

@@ -183,14 +183,18 @@ def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> Non
         ("[[3, 9], []]", r"is Python 3\.9, not 3\.11 or newer; name another one with XCOMPRESS_REMOTE_PYTHON"),
     ],
 )
-def test_a_host_without_a_requirement_is_refused(left: Path, tmp_path: Path, answer: str, said: str) -> None:
-    with pytest.raises(InputError, match=said), SshHost(ALIAS, fake_python(tmp_path, answer)):
+def test_a_host_without_a_requirement_is_refused(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, said: str
+) -> None:
+    monkeypatch.setenv(PYTHON, fake_python(tmp_path, answer))
+    with pytest.raises(InputError, match=said), SshHost(ALIAS):
         pass
     assert not list(left.iterdir())
 
 
-def test_a_host_without_python_is_refused(left: Path) -> None:
-    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), SshHost(ALIAS, "no-python"):
+def test_a_host_without_python_is_refused(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PYTHON, "no-python")
+    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), SshHost(ALIAS):
         pass
     assert not list(left.iterdir())
 
@@ -246,10 +250,12 @@ def test_a_greeting_of_the_hosts_shell_is_passed_over(
 @pytest.mark.parametrize(
     "answer", ["", "[", "[" * 50_000, "null", '[[3, "x"], []]', "[[3, 12], [5]]", "[[3, 12]]", "{}", "\x1b[2J\udcff"]
 )
-def test_a_python_that_answers_garbage_is_reported(near: Path, tmp_path: Path, answer: str) -> None:
+def test_a_python_that_answers_garbage_is_reported(
+    near: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
     (tmp_path / "answer").write_text(answer, errors="surrogateescape")
-    python = script(tmp_path / "python there", f"cat '{tmp_path}/answer'")
-    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*is not a Python") as caught, SshHost(ALIAS, python):
+    monkeypatch.setenv(PYTHON, script(tmp_path / "python there", f"cat '{tmp_path}/answer'"))
+    with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*is not a Python") as caught, SshHost(ALIAS):
         pass
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500
@@ -269,10 +275,13 @@ def test_a_python_that_answers_garbage_is_reported(near: Path, tmp_path: Path, a
         """yes '' | head -c 100000 >&2; echo gone >&2; exit 3""",
     ],
 )
-def test_a_worker_that_replies_garbage_is_reported(near: Path, tmp_path: Path, replies: str) -> None:
+def test_a_worker_that_replies_garbage_is_reported(
+    near: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replies: str
+) -> None:
     # This Python has all libraries, but its worker prints something else than replies.
-    python = script(tmp_path / "python there", f'case "$*" in *worker*) {replies};; *) echo "[[3, 12], []]";; esac')
-    with SshHost(ALIAS, python) as host, pytest.raises(InputError, match="cannot be described") as caught:
+    answers = f'case "$*" in *worker*) {replies};; *) echo "[[3, 12], []]";; esac'
+    monkeypatch.setenv(PYTHON, script(tmp_path / "python there", answers))
+    with SshHost(ALIAS) as host, pytest.raises(InputError, match="cannot be described") as caught:
         host.machine()
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500

@@ -1,6 +1,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.helpers.student import CONFIG, SENTENCES, bundle, change_manifest, save_student
+from tests.helpers.student import SENTENCES, bundle, change_manifest, save_student
 from xcompress.bench.devices.browser import emulation_notes
 from xcompress.bench.workers.browser import Adapter, BrowserWorker, Tools, check_browser, find_adapter
 from xcompress.bench.workers.browser import page as page_module
@@ -27,7 +28,7 @@ from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.files import sha256_of
-from xcompress.web.onnxruntime_web import BUILDS
+from xcompress.web.onnxruntime_web import BUILDS, find_package, version_of
 from xcompress.web.server import Server
 
 IDS = [[0, 5, 6, 2]]
@@ -48,10 +49,10 @@ def tools(request: pytest.FixtureRequest) -> Tools:
         pytest.skip("playwright is not installed")
     named = os.environ.get("XCOMPRESS_ONNXRUNTIME_WEB")
     try:
-        tools_module.find_browser(None)
+        browser = tools_module.find_browser()
         package = Path(named) if named else request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web"
-        return check_browser(onnxruntime_web=package)
-    except (InputError, LookupError) as error:
+        return Tools(browser, find_package(package), version_of(package))
+    except LookupError as error:
         pytest.skip(str(error))
 
 
@@ -98,7 +99,6 @@ def encode_singly(worker: BrowserWorker, texts: list[str]) -> dict:
 @in_browser
 def test_load_reports_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> None:
     worker, reply = loaded
-    assert reply["dimension"] == CONFIG.dimension
     assert set(reply["seconds"]) == {"import", "model", "first_vector"}
     assert reply["seconds"]["import"] > 0.02, "the runtime's megabytes are compiled"
     assert min(reply["seconds"].values()) > 0
@@ -367,30 +367,30 @@ def test_installed_tools_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("CHROME_PATH", str(other))
     monkeypatch.setenv("XCOMPRESS_ONNXRUNTIME_WEB", str(elsewhere))
     assert check_browser() == Tools(other, elsewhere, "1.99.0")
-    assert check_browser(program, package) == Tools(program, package, "1.99.0")
-    gpu = check_browser(program, package, "webgpu")
-    assert [name for name in gpu.runtime if name not in check_browser(program, package).runtime] == list(gpu.runtime)
+    gpu = check_browser("webgpu")
+    assert (gpu.browser, gpu.device) == (other, "webgpu")
+    assert set(gpu.runtime).isdisjoint(check_browser().runtime)
 
 
 def test_named_tools_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hide_everything(monkeypatch, tmp_path)
     monkeypatch.setattr(tools_module, "is_installed", lambda _: True)
+    monkeypatch.setenv("CHROME_PATH", "no/such")
     old = make_package(tmp_path / "old", lacking="ort.wasm.min.mjs")
+    monkeypatch.setenv("XCOMPRESS_ONNXRUNTIME_WEB", str(old))
     with pytest.raises(InputError, match=r"no/such is not a program.*old has no dist/ort\.wasm\.min\.mjs"):
-        check_browser("no/such", old)
+        check_browser()
+    monkeypatch.setenv("CHROME_PATH", str(make_program(tmp_path / "chromium")))
     without = make_package(tmp_path / "without", lacking="ort.jspi.min.mjs")
+    monkeypatch.setenv("XCOMPRESS_ONNXRUNTIME_WEB", str(without))
     with pytest.raises(InputError, match=r"--device webgpu: .*onnxruntime-web 1\.30 or later \(.*ort\.jspi\.min\.mjs"):
-        check_browser(make_program(tmp_path / "chromium"), without, "webgpu")
+        check_browser("webgpu")
 
 
-@pytest.mark.parametrize(
-    ("precision", "slow_down", "says"),
-    [("int4", 4.0, r"precision is 'int4', but the graphs are .*fp32"), ("int8", 0.5, r"--slow-down: is 0\.5; give 1")],
-)
-def test_wrong_options_are_refused(precision: str, slow_down: float, says: str) -> None:
+def test_a_precision_that_the_bundle_lacks_is_refused() -> None:
     nothing = Tools(Path("no browser"), Path("no package"), "0")
-    with pytest.raises(InputError, match=says):
-        BrowserWorker(bundle(), precision, slow_down=slow_down, tools=nothing)
+    with pytest.raises(InputError, match=r"precision is 'int4', but the graphs are .*fp32"):
+        BrowserWorker(bundle(), "int4", tools=nothing)
 
 
 def test_the_emulation_is_described() -> None:
@@ -403,8 +403,8 @@ def test_the_emulation_is_described() -> None:
 @pytest.fixture(scope="module")
 def gpu_tools(tools: Tools) -> Tools:
     try:
-        return check_browser(tools.browser, tools.onnxruntime_web, "webgpu")
-    except InputError as error:
+        return replace(tools, onnxruntime_web=find_package(tools.onnxruntime_web, "webgpu"), device="webgpu")
+    except LookupError as error:
         pytest.skip(str(error))
 
 

@@ -8,7 +8,7 @@ from xcompress.bench.workers.client import WorkerFailed, decode_vectors
 from xcompress.bench.workers.replies import find_mistake
 
 START = {"import": 0.1, "model": 0.2, "first_vector": 0.3}
-LOAD = {"seconds": START, "dimension": 24, "multiply_adds": None, "disk": 0, "bare": 10**7, "resident": -5, "peak": 0}
+LOAD = {"seconds": START, "multiply_adds": None, "disk": 0, "bare": 10**7, "resident": -5, "peak": 0}
 
 
 def test_the_replies_of_a_worker_are_right() -> None:

@@ -73,14 +73,13 @@ class Arm64:
         return ["env", *cleared, *variables, *emulated, "-s", "-P", *module_arguments("xcompress.bench.workers.worker")]
 
 
-def find_arm64(root: Path | None = None) -> Arm64:
-    """Find the emulator and the folder of arm64 libraries.
+def find_arm64() -> Arm64:
+    """Find the emulator, and the folder of arm64 libraries that XCOMPRESS_ARM64 names.
 
-    :param root: the folder; None takes the one that XCOMPRESS_ARM64 names.
     :raises InputError: when something is missing, with how to install it, or when this machine is an arm64 itself.
     """
     qemu = next((path for name in _QEMU if (path := shutil.which(name))), None)
-    named = root or os.environ.get(VARIABLE)
+    named = os.environ.get(VARIABLE)
     if platform.machine() in ("aarch64", "arm64"):
         raise InputError("arm64: not checked: this machine is an arm64 itself")
     if qemu is None:
@@ -102,9 +101,7 @@ def find_arm64(root: Path | None = None) -> Arm64:
     return Arm64(folder, qemu, folder / "usr/bin" / python.name)
 
 
-def check_arm64(
-    bundle: Path, precision: str, sentences: Sequence[str], root: Path | None = None, kind: str = "onnx"
-) -> VectorAgreement:
+def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], kind: str = "onnx") -> VectorAgreement:
     """Encode sentences here and on an emulated arm64, one thread each, and compare the vectors.
 
     :param precision: which graph of the bundle.
@@ -113,7 +110,7 @@ def check_arm64(
     :raises InputError: when the emulation is not installed, or there is no sentence.
     :raises WorkerFailed: when either worker fails.
     """
-    arm64 = find_arm64(root)
+    arm64 = find_arm64()
     if not sentences:
         raise InputError("arm64: no sentence to compare; give one or more")
     if not (arm64.root / CHECKED[kind]).exists():

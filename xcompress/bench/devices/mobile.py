@@ -164,11 +164,10 @@ def phone_subjects(subject: Subject) -> list[Subject]:
     ]
 
 
-def emulation_notes(machine: Machine, root: Path | None = None) -> tuple[str, ...]:
+def emulation_notes(machine: Machine) -> tuple[str, ...]:
     """Return a line for everything that differs from a phone.
 
     :param machine: the machine that the bench runs on.
-    :param root: the folder for the check on arm64, as in `find_arm64`.
     """
     notes = [
         f"one thread of this machine ({machine.cpu}) takes the place of a phone's processor: compare subjects with "
@@ -185,7 +184,7 @@ def emulation_notes(machine: Machine, root: Path | None = None) -> tuple[str, ..
         "thermal limits are not emulated: a phone that gets warm slows down",
     ]
     try:
-        find_arm64(root)
+        find_arm64()
         notes.append("arm64: the bundle also runs on an emulated processor (qemu), to check its vectors, not its speed")
     except InputError as error:
         notes.append(str(error))
@@ -240,9 +239,7 @@ def _convert_to_ort(folder: Path, graph: str) -> str:
     return converted.relative_to(folder).as_posix()
 
 
-def measure_needed_memory(
-    worker: Worker, load: Mapping[str, Any], batches: Sequence[list[list[int]]] = ()
-) -> int | None:
+def measure_needed_memory(worker: Worker, load: Mapping[str, Any], batches: Sequence[list[list[int]]]) -> int | None:
     """Measure the memory of a subject that failed under a ceiling: load it without one, and run batches.
 
     This counts what `memory.limit` bounds. The system keeps no highest mark of that, so another thread polls the

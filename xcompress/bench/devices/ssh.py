@@ -130,15 +130,14 @@ class SshHost:
     Port, user, key and the like come from the user's ssh configuration.
 
     :param host: any destination that ssh takes: a host, `user@host`, an alias, `ssh://user@host:port`.
-    :param python: the host's Python, 3.11 or newer, with numpy, onnxruntime and tokenizers.
     :raises InputError: when ssh could not take the host's name.
     """
 
-    def __init__(self, host: str, python: str | None = None) -> None:
+    def __init__(self, host: str) -> None:
         if not host or host.startswith("-") or not host.isprintable() or " " in host:
             raise InputError(f"--device ssh:{host}: {host!r} is not a host; name one, such as ssh:user@example.org")
         self.host = host
-        self._python = shlex.quote(python or os.environ.get(PYTHON) or "python3")
+        self._python = shlex.quote(os.environ.get(PYTHON) or "python3")
         try:
             self._ssh = shlex.split(os.environ.get(SSH) or "ssh")
         except ValueError as error:

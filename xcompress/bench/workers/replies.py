@@ -34,7 +34,6 @@ class _Memory(_Reply):
 
 class _Load(_Memory):
     seconds: _Start
-    dimension: Count
     multiply_adds: Annotated[list[Count], Field(min_length=2, max_length=2)] | None
     disk: Count
 

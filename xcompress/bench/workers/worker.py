@@ -98,13 +98,12 @@ class RequestHandler:
         self.model = build(source, precision, device, **engine)
         self.model.use_threads(1)
         loaded = perf_counter()
-        vector = self.model.encode([sentence])
+        self.model.encode([sentence])
         first = perf_counter()
         if input_ids:
             self.do_time(input_ids, calls=3, warm=False)
         return {
             "seconds": {"import": imported - start, "model": loaded - imported, "first_vector": first - loaded},
-            "dimension": int(vector.shape[1]),
             "multiply_adds": self.model.multiply_adds(),
             "disk": getattr(self.model, "bytes_on_disk", 0),
             **self.do_memory(),

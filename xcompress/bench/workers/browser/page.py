@@ -36,7 +36,7 @@ class Page:
     :raises WorkerFailed: when the browser does not start or does not open the page.
     """
 
-    def __init__(self, browser: Path, address: str, device: str = "wasm") -> None:
+    def __init__(self, browser: Path, address: str, device: str) -> None:
         from playwright.sync_api import sync_playwright
 
         self.requests: list[str] = []

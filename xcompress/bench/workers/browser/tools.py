@@ -40,7 +40,6 @@ class Tools:
     """Folder of the npm package."""
     version: str
     """Of onnxruntime-web."""
-
     device: str = "wasm"
     """wasm or webgpu."""
 
@@ -55,26 +54,24 @@ class Tools:
         return runtime_files(self.onnxruntime_web, self.device)
 
 
-def check_browser(
-    browser: str | Path | None = None, onnxruntime_web: str | Path | None = None, device: str = "wasm"
-) -> Tools:
+def check_browser(device: str = "wasm") -> Tools:
     """Find all that is needed; install and download nothing.
 
-    :param browser: name or path of a Chromium, Chrome or Edge; None looks at the variable CHROME_PATH, then for the
-        usual names.
-    :param onnxruntime_web: folder of the npm package; None looks at the variable XCOMPRESS_ONNXRUNTIME_WEB, then into
-        node_modules of the current folder and of those above it.
+    The browser is the Chromium, Chrome or Edge that the variable CHROME_PATH names, else one of the usual names;
+    onnxruntime-web is in the folder that XCOMPRESS_ONNXRUNTIME_WEB names, else in node_modules of the current folder or
+    above.
+
     :param device: wasm or webgpu.
     :raises InputError: with all that is missing, and how to install it, in one line.
     """
     missing = [] if is_installed("playwright") else [f"the Python package playwright: {install_command('browser')}"]
     program = package = None
     try:
-        program = find_browser(browser)
+        program = find_browser()
     except LookupError as error:
         missing.append(str(error.args[0]))
     try:
-        package = find_package(onnxruntime_web, device)
+        package = find_package(device=device)
     except LookupError as error:
         missing.append(str(error.args[0]))
     if program is None or package is None or missing:
@@ -82,14 +79,12 @@ def check_browser(
     return Tools(program, package, version_of(package), device)
 
 
-def find_browser(browser: str | Path | None = None) -> Path:
-    """Return the path of a browser.
+def find_browser() -> Path:
+    """Return the path of a browser, as `check_browser` describes.
 
-    :param browser: name or path, as in `check_browser`.
     :raises LookupError: when there is none, with how to install it.
     """
-    named = browser or os.environ.get(CHROME_PATH)
-    if named:
+    if named := os.environ.get(CHROME_PATH):
         program = shutil.which(named)
         if program is None:
             raise LookupError(f"a browser ({named} is not a program): give the path of a Chromium in {CHROME_PATH}")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bench.workers.browser.page import Page
-from xcompress.bench.workers.browser.tools import Tools, check_browser
+from xcompress.bench.workers.browser.tools import Tools
 from xcompress.bench.workers.client import TIMEOUT, WorkerClient, WorkerFailed, decode_vectors
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder, Precision
@@ -79,25 +79,12 @@ class BrowserWorker(WorkerClient):
     :param bundle: the bundle's folder.
     :param precision: which of its graphs.
     :param slow_down: how many times slower the page's thread is made.
-    :param tools: the result of `check_browser`; None calls it.
-    :param timeout: seconds that a single request may take before the browser is killed.
-    :raises InputError: when tools are missing, the folder is not a bundle or lacks the precision, or slow_down is below
-        1.
+    :param tools: the result of `check_browser`.
+    :raises InputError: when the folder is not a bundle or lacks the precision.
     :raises WorkerFailed: when the browser does not start.
     """
 
-    def __init__(
-        self,
-        bundle: Path,
-        precision: str,
-        *,
-        slow_down: float = SLOW_DOWN,
-        tools: Tools | None = None,
-        timeout: float = TIMEOUT,
-    ) -> None:
-        if not slow_down >= 1:
-            raise InputError(f"--slow-down: is {slow_down:g}; give 1 (this machine's own speed) or more")
-        tools = tools or check_browser()
+    def __init__(self, bundle: Path, precision: str, *, tools: Tools, slow_down: float = SLOW_DOWN) -> None:
         self._manifest = read_manifest(bundle)
         graphs = graphs_of(bundle, self._manifest)
         if precision not in graphs:
@@ -107,10 +94,11 @@ class BrowserWorker(WorkerClient):
             )
         self.bundle, self.precision, self.slow_down, self.tools = bundle, precision, slow_down, tools
         self._graph = graphs[precision]
-        self.timeout = timeout
+        self.timeout = TIMEOUT
+        """Seconds that a single request may take before the browser is killed."""
         self._timed_out = self._closed = False
         self._tokenizer: BundleTokenizer | None = None
-        self._bare = self._peak = self._dimension = 0
+        self._bare = self._peak = 0
         self._server = Server(_PAGE | {f"/ort/{name}": file for name, file in tools.runtime.items()})
         # playwright's objects belong to one thread, and one thread cannot hold two of its event loops
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
@@ -194,14 +182,13 @@ class BrowserWorker(WorkerClient):
         first = self._call("encode", rows=self._tokenizer.token_ids([sentence]), pad=self._tokenizer.pad_token_id)
         if input_ids:
             self._call("time", rows=input_ids, calls=3, warm=0)
-        self._dimension = int(first["shape"][-1])
         measured = {"import": runtime, "model": opened, "first_vector": first}
         memory = self._do_memory()
         downloaded = sum(file.stat().st_size for file in self.tools.runtime.values())
         browser = {"version": page.version, "slow_down": self.slow_down, "runtime": downloaded, **self._read_memory()}
         # Compare the vectors after all figures are taken.
         texts = _parity_sentences(self._manifest.get("languages", []))
-        parity = native_cosine(self._do_encode(texts, batch_size=1), self.bundle, texts, precision=self.precision)
+        parity = native_cosine(self._do_encode(texts, batch_size=1), self.bundle, texts, self.precision)
         browser["parity"] = parity
         if device == "webgpu" and not parity >= (least := LEAST_PARITY[self.precision]):
             raise WorkerFailed(
@@ -211,7 +198,6 @@ class BrowserWorker(WorkerClient):
         counted = bundle_multiply_adds(self.bundle)
         return {
             "seconds": {name: reply["seconds"] for name, reply in measured.items()},
-            "dimension": self._dimension,
             **memory,
             "multiply_adds": [counted.token, counted.pair] if counted else None,
             "browser": browser,
@@ -244,7 +230,7 @@ class BrowserWorker(WorkerClient):
         """Encode texts to vectors (n, D), at full speed."""
         self._page.slow_down(1)
         sequences, pad = self._tokenize(texts)
-        vectors: NDArray[np.float32] = np.empty((len(texts), self._dimension), dtype="<f4")
+        vectors: NDArray[np.float32] = np.empty((len(texts), self._manifest["dimension"]), dtype="<f4")
         for rows in batches_by_length(list(map(len, sequences)), batch_size):
             vectors[rows] = decode_vectors(self._call("encode", rows=[sequences[row] for row in rows], pad=pad))
         return {"vectors": b64encode(vectors.tobytes()).decode("ascii"), "shape": list(vectors.shape)}
@@ -266,7 +252,7 @@ class BrowserWorker(WorkerClient):
         return {"js_heap": self._page.heap(collect=True), "wasm_memory": int(self._page.call("memory")["wasm"])}
 
 
-def native_cosine(reply: Mapping[str, Any], bundle: Path, sentences: Sequence[str], precision: str = "auto") -> float:
+def native_cosine(reply: Mapping[str, Any], bundle: Path, sentences: Sequence[str], precision: str) -> float:
     """Return the least cosine between a browser's vectors and those of native onnxruntime.
 
     Every sentence must be encoded by itself (batch_size=1), since an int8 vector depends a little on its batch. It also
