@@ -19,6 +19,7 @@ MAX_CALLS = 10
 SHORT_CALL = 0.1
 """Calls shorter than this are preceded by an untimed one in every turn, since the other subjects emptied the caches."""
 MAX_BATCH, MIN_TOKENS, MAX_TOKENS = 512, 3, 512
+PERCENTILES = {"least": 0, "p25": 25, "p50": 50, "p75": 75, "p95": 95, "p99": 99, "most": 100}
 
 
 @dataclass(frozen=True)
@@ -134,26 +135,19 @@ def summarize_calls(
     :param multiply_adds: of one call.
     :param peak: multiply-adds per second that the machine reaches.
     """
-    seconds = np.concatenate([np.asarray(calls) for calls in rounds])
-    least, p25, p50, p75, p95, p99, most = (
-        float(value) for value in np.percentile(seconds, [0, 25, 50, 75, 95, 99, 100])
-    )
+    seconds = np.concatenate(rounds)
+    percentiles = np.percentile(seconds, list(PERCENTILES.values())).tolist()
+    points: dict[str, float] = dict(zip(PERCENTILES, percentiles, strict=True))
     return Latency(
         batch=shape.batch,
         tokens=shape.tokens,
         threads=threads,
         rounds=len(rounds),
         calls=len(seconds),
-        least=least,
-        p25=p25,
-        p50=p50,
-        p75=p75,
-        p95=p95,
-        p99=p99,
-        most=most,
+        **points,
         speedup=None if reference is None else speedup(rounds, reference),
         multiply_adds=multiply_adds,
-        peak_share=multiply_adds / p50 / peak if multiply_adds and peak else None,
+        peak_share=multiply_adds / points["p50"] / peak if multiply_adds and peak else None,
     )
 
 

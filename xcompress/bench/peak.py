@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from xcompress.bench.report.format import threads_text
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import WorkerClient, WorkerFailed
 from xcompress.bundle.manifest import FLOAT
@@ -30,7 +31,7 @@ class Peaks:
 
     def labels(self) -> dict[str, float]:
         """Return the peaks by the names that the report gives them, such as `int8, 2 threads`."""
-        return {f"{kind}, {count} thread{'s' * (count > 1)}": peak for (kind, count), peak in self.per_second.items()}
+        return {f"{kind}, {threads_text(count)}": peak for (kind, count), peak in self.per_second.items()}
 
 
 def measure_peaks(worker: WorkerClient | None, thread_counts: Sequence[int]) -> Peaks:

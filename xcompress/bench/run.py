@@ -35,6 +35,7 @@ from xcompress.bench.latency import (
 from xcompress.bench.machine import STAT
 from xcompress.bench.measurement import Batches, Measurement
 from xcompress.bench.peak import Peaks, measure_peaks
+from xcompress.bench.report.format import threads_text
 from xcompress.bench.report.notes import failures, load_warnings, noise_warnings, notes_of
 from xcompress.bench.report.tables import markdown
 from xcompress.bench.results import SCHEMA, Report, Size, Throughput
@@ -280,7 +281,7 @@ class _Bench:
         for shape in self.config.grid:
             working = {each.subject.name: each for each in measurements if not each.failed and shape in each.batches}
             turns = {name: partial(measurement.time_calls, shape) for name, measurement in working.items()}
-            advance = partial(ticker.advance, note=f"latency: {shape}, {threads} thread{'s' * (threads > 1)}")
+            advance = partial(ticker.advance, note=f"latency: {shape}, {threads_text(threads)}")
             timing = self.config.timing
             rounds = take_turns(turns, timing.seconds, timing.rounds, partial(_fail, working), advance)
             reference = rounds.get(self.reference or "")

@@ -77,19 +77,17 @@ class MobileDevice(Device):
 
         A bundle that cannot be converted is marked as broken.
         """
-        prepared = []
+        prepared: list[Subject] = []
         for number, subject in enumerate(subjects):
+            phones: list[Subject] = []
             if subject.kind == "onnx" and not subject.broken:
-                phones: list[Subject] = []
                 try:
                     phones = phone_subjects(subject)
                     folder = mobile_bundle(Path(subject.source), subject.precision, self.folder / str(number))
                     subject = replace(subject, source=str(folder))
                 except InputError as error:
                     subject = replace(subject, broken=str(error))
-                prepared += [subject, *phones]
-            else:
-                prepared.append(subject)
+            prepared += [subject, *phones]
         return prepared, reference
 
     def start_worker(self, subject: Subject) -> WorkerClient:

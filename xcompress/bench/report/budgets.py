@@ -138,22 +138,21 @@ def _check_bytes(result: Result, budgets: Budgets) -> Iterator[_Check]:
 def _check_speed(result: Result, report: Report, budgets: Budgets) -> Iterator[_Check]:
     """Check start and latency, as speedups over the reference, which may miss by their noise."""
     base = report.base
-    speedups: dict[str, tuple[float | None, float | None, float]] = {
-        "start_speedup": (budgets.start_speedup, None, 0.0)
-    }
-    if result.start and result.name != report.reference:
-        noise = start_noise(result.start, base.start if base else None)
-        speedups["start_speedup"] = budgets.start_speedup, start_speedup(result, base), noise
+
+    def check(budget: str, allowed: float, speedup: float | None, noise: float) -> _Check:
+        kept = speedup is not None and speedup >= allowed * (1 - tolerance(noise))
+        text = "" if speedup is None else f"{speedup:.2f} times as fast as the reference (noise {noise:.0%})"
+        return _Check(budget, kept, text, f"at least {allowed:g} times")
+
+    if budgets.start_speedup is not None:
+        speedup = start_speedup(result, base) if result is not base else None
+        noise = start_noise(result.start, base.start if base else None) if result.start else 0.0
+        yield check("start_speedup", budgets.start_speedup, speedup, noise)
     timed = {shape_text(latency): latency for latency in result.latency if latency.threads == budgets.threads}
-    for shape, limit in budgets.speedup.items():
+    for shape, allowed in budgets.speedup.items():
         latency = timed.get(shape)
         noise = latency_noise(latency, reference_latency(base, latency)) if latency else 0.0
-        speedups[f"speedup.{shape}"] = limit, latency.speedup if latency else None, noise
-    for budget, (allowed, speedup, noise) in speedups.items():
-        if allowed is not None:
-            kept = speedup is not None and speedup >= allowed * (1 - tolerance(noise))
-            text = "" if speedup is None else f"{speedup:.2f} times as fast as the reference (noise {noise:.0%})"
-            yield _Check(budget, kept, text, f"at least {allowed:g} times")
+        yield check(f"speedup.{shape}", allowed, latency.speedup if latency else None, noise)
 
 
 def _check_accuracy(result: Result, budgets: Budgets) -> Iterator[_Check]:

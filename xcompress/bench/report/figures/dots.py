@@ -39,26 +39,13 @@ def draw_rows(
                 y = number + (place + 1) / (len(names) + 1) - 0.5
                 reach = [[max(0.0, drawn.value - drawn.low)], [max(0.0, drawn.high - drawn.value)]]
                 axes.errorbar(drawn.value, y, xerr=reach, color=look[name].color, elinewidth=1.4, capsize=2, zorder=3)
-                axes.add_line(_marker(look[name], theme, [drawn.value], [y]))
+                axes.plot(drawn.value, y, **look[name].marker_style(theme, -0.5))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(range(len(rows)), [shorten(row.name) for row in rows])
     for text, row in zip(axes.get_yticklabels(), rows, strict=True):
         text.set_fontweight("bold" if row.strong else "normal")
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
-    head(figure, title, [(_marker(look[subject], theme, [], []), name) for subject, name in names.items()])
+    key = [(Line2D([], [], **look[subject].marker_style(theme, -0.5)), name) for subject, name in names.items()]
+    head(figure, title, key)
     return figure, axes
-
-
-def _marker(look: Look, theme: Theme, x: list[float], y: list[float]) -> Line2D:
-    return Line2D(
-        x,
-        y,
-        marker=look.marker,
-        color=look.color,
-        markersize=look.size - 0.5,
-        markeredgecolor=theme.ink,
-        markeredgewidth=0.7,
-        linestyle="none",
-        zorder=4,
-    )

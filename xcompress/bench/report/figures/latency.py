@@ -56,16 +56,7 @@ def _draw_line(axes: Axes, latency: Sequence[Latency], look: Look, aside: float,
     whiskers = [[0.0] * len(latency), [max(0.0, timed.p95 - timed.p50) * 1e3 for timed in latency]]
     axes.errorbar(x, p50, yerr=whiskers, fmt="none", ecolor=look.color, elinewidth=1.2, capsize=3, zorder=3)
     axes.plot(x, p50, color=look.color, linestyle=look.dash, linewidth=1.8, zorder=3)
-    axes.plot(
-        x,
-        p50,
-        look.marker,
-        color=look.color,
-        markersize=look.size,
-        markeredgecolor=theme.ink,
-        markeredgewidth=0.7,
-        zorder=4,
-    )
+    axes.plot(x, p50, **look.marker_style(theme))
 
 
 def _set_scales(axes: Axes, report: Report) -> None:

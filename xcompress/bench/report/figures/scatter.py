@@ -53,16 +53,7 @@ def draw_size(report: Report, headline: Headline, theme: Theme) -> Canvas:
         x, y = marker.place
         reach = [[max(0.0, y - marker.figure.low)], [max(0.0, marker.figure.high - y)]]
         axes.errorbar(x, y, yerr=reach, color=marker.look.color, elinewidth=1.4, capsize=3, zorder=3)
-        axes.plot(
-            x,
-            y,
-            marker.look.marker,
-            color=marker.look.color,
-            markersize=marker.look.size + 2,
-            markeredgecolor=theme.ink,
-            markeredgewidth=0.8,
-            zorder=4,
-        )
+        axes.plot(x, y, **marker.look.marker_style(theme, 2))
     sizes = [marker.place[0] for marker in markers]
     axes.set_xlim(min(sizes) / 1.7, max(sizes) * 1.7)
     axes.margins(y=0.16)

@@ -52,10 +52,20 @@ class Look:
     dash: Dash
     reference: bool
 
-    @property
-    def size(self) -> float:
-        """Points across."""
-        return 11 if self.reference else 7
+    def marker_style(self, theme: Theme, larger: float = 0.0) -> dict[str, Any]:
+        """Return the properties of a marker without a line.
+
+        :param larger: points added to its size.
+        """
+        return {
+            "linestyle": "none",
+            "marker": self.marker,
+            "color": self.color,
+            "markersize": (11 if self.reference else 7) + larger,
+            "markeredgecolor": theme.ink,
+            "markeredgewidth": 0.7,
+            "zorder": 4,
+        }
 
 
 def looks(report: Report, theme: Theme) -> dict[str, Look]:
