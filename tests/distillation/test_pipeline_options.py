@@ -504,7 +504,25 @@ def test_a_run_records_the_commits_of_hub_models_and_warns_of_others(
     said = " ".join(capsys.readouterr().err.split())
     assert f"org/name: the model of the hub was commit {first} when this run read it, and is {second}" in said
 
-    for step in folder.glob("*/step.json"):
-        shutil.rmtree(step.parent)
+    for made in [*(step.parent for step in folder.glob("*/step.json")), folder / "vectors"]:
+        shutil.rmtree(made)
     distill(recipe, folder)
-    assert read_json(folder / "hub.json") == {"org/name": second}, "all steps were made again"
+    assert read_json(folder / "hub.json") == {"org/name": second}, "all steps and vectors were made again"
+
+
+def test_a_model_that_a_stopped_run_did_not_read_is_not_recorded(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    first, second = "1" * 40, "2" * 40
+    recipe, folder = load_recipe(recipe_file, [CONTRAST, "teacher.source=org/name"]), tmp_path / "run"
+    write_hub_cache(tmp_path, recipe_file.parent / "teacher", first)
+    for file in (tmp_path / "models--org--name/snapshots" / first).rglob("*.safetensors"):
+        file.unlink()
+    with pytest.raises(InputError, match=r"org/name: .*could not be reached"):
+        distill(recipe, folder)
+    write_hub_cache(tmp_path, recipe_file.parent / "teacher", second)
+    distill(recipe, folder)
+    assert read_json(folder / "hub.json") == {"org/name": second}
+    assert read_json(folder / "manifest.json")["models"]["teacher"]["commit"] == second
+    assert "org/name: the model of the hub" not in capsys.readouterr().err

@@ -4,7 +4,8 @@ import importlib.metadata
 import os
 import platform
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -44,6 +45,7 @@ from xcompress.packages import require_package
 from xcompress.recipe import Recipe
 from xcompress.recipe.validation import check_outside, problems, refuse
 from xcompress.sources import commit_of
+from xcompress.sources.hub import COMMITS_READ
 
 RECIPE = "recipe.yaml"
 HUB = "hub.json"
@@ -72,13 +74,12 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     """
     with explain_failures(folder):
         _check_sources(recipe, folder)
-    with explain_failures(folder), watch_workers(), open_run(folder) as run:
+    with explain_failures(folder), watch_workers(), open_run(folder) as run, _record_commits(recipe, run):
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
         for teacher in (encoders.teacher, encoders.correlation):
             for encoder in teacher.encoders if teacher else ():
                 check_local_model(encoder.section, encoder.key)
-        _record_commits(recipe, run)
         reference = reference_step(recipe, run, encoders)
         check_vocabulary(recipe, reference.folder / "tokenizer.json" if reference else None)
         config = _student_config(recipe, reference)
@@ -125,7 +126,6 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         if recipe.dev.sts and student.reused and not student.facts["dev"]["sts"]:
             warn("dev.sts: the student was trained and scored without it; score it with `xcompress bench --data`")
         if distributed.is_main():
-            _record_commits(recipe, run)
             _publish(recipe, run, encoders, assistant, student)
         distributed.barrier()
     return folder
@@ -152,32 +152,36 @@ def _is_finished(recipe: Recipe, folder: Path) -> bool:
     return False
 
 
-def _record_commits(recipe: Recipe, run: Run) -> None:
-    """Record the commits of hub models that the run reads; at its start, warn of those that have changed since.
-
-    A model is recorded once the cache has it. A run that reuses no step is of the models that the cache has now.
-    """
+@contextmanager
+def _record_commits(recipe: Recipe, run: Run) -> Iterator[None]:
+    """Warn of hub models that have changed since the run read them; record the commits that it reads in the block."""
+    COMMITS_READ.clear()  # of other runs in this process
     augment = recipe.labelled.augment
-    sources = [encoder.source for encoder in recipe.encoders.values()] + ([augment.cross_encoder] if augment else [])
-    found = {source: commit for source in sources if (commit := commit_of(source))}
-    if not distributed.is_main() or not found:
-        return
-    is_new = bool(run.steps) and not any(step.reused for step in run.steps)
-    recorded = {} if is_new else _read_commits(run)
-    for source, commit in found.items():
-        earlier = recorded.setdefault(source, commit)
-        if earlier != commit and not run.steps:
+    named = {encoder.source for encoder in recipe.encoders.values()} | ({augment.cross_encoder} if augment else set())
+    for source, earlier in _commits_of(run).items() if distributed.is_main() else ():
+        commit = commit_of(source) if source in named else None
+        if commit not in (None, earlier):
             warn(
                 f"{source}: the model of the hub was commit {earlier} when this run read it, and is {commit} in the "
                 f"cache now; finished steps keep the old one: choose another --run, or name a revision after @"
             )
-    write_json(run.folder / HUB, recorded)
+    try:
+        yield
+    finally:
+        if distributed.is_main() and (commits := _commits_of(run)):
+            write_json(run.folder / HUB, commits)
 
 
-def _read_commits(run: Run) -> dict[str, str]:
+def _commits_of(run: Run) -> dict[str, str]:
+    """Return the commits of the hub models that the steps of a run were made of.
+
+    Those that were read first, unless no step is reused.
+    """
+    recorded: dict[str, str] = {}
     with suppress(InputError):  # no hub model was read, or the file is damaged
-        return dict(read_mapping(run.folder / HUB))
-    return {}
+        recorded = dict(read_mapping(run.folder / HUB))
+    is_new = bool(run.steps) and not any(step.reused for step in run.steps)
+    return recorded | COMMITS_READ if is_new else COMMITS_READ | recorded
 
 
 def _student_config(recipe: Recipe, reference: Step | None) -> StudentConfig:
@@ -229,7 +233,7 @@ def write_manifest(recipe: Recipe, run: Run, encoders: Encoders, student: Step) 
 
     :param student: the last step that trained the student.
     """
-    recipe_json, commits = recipe.model_dump(mode="json"), _read_commits(run)
+    recipe_json, commits = recipe.model_dump(mode="json"), _commits_of(run)
     write_text(run.folder / RECIPE, yaml.safe_dump(recipe_json, sort_keys=False, allow_unicode=True))
     manifest = {
         "name": recipe.name,

@@ -15,6 +15,8 @@ SECONDS = 15.0
 """How long the hub may take to answer."""
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py", "1_Pooling/*"]
 """Python files are only read where a recipe sets `trust_remote_code`."""
+COMMITS_READ: dict[str, str] = {}
+"""The commits of the models that `from_hub` has returned in this process, by reference."""
 SKIPPED = ["*.onnx", *(f"{folder}/*" for folder in GRAPH_FOLDERS), "*.bin", "*.msgpack", "*.h5"]
 
 
@@ -29,6 +31,7 @@ def from_hub(reference: str) -> Path:
     path = hub_snapshot(reference, FILES, _is_complete, advice, skipped=SKIPPED, is_usable=_has_weights)
     if not _has_weights(path):
         raise InputError(f"{reference}: has no config.json with *.safetensors weights (pickled weights are not read)")
+    COMMITS_READ[reference] = path.name
     return path
 
 
