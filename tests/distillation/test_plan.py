@@ -63,6 +63,25 @@ def test_a_dry_run_refuses_what_distill_refuses(overrides: list[str], message: s
         distill(recipe, tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("graded: [{0}/two.en.tsv]", r"two\.en\.tsv: 2 of 2 lines are bad: 2 fewer than three columns"),
+        ("entailment: [{0}/three.en.tsv]", r"three\.en\.tsv: 2 of 2 lines are bad: 2 no label"),
+        ("graded: [{{source: '{0}/three.{{language}}.tsv', languages: [en, de]}}]", "row 1 has score 4, but .* has 3"),
+    ],
+)
+def test_a_dry_run_refuses_labelled_files_as_distill_does(override: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "two.en.tsv").write_text("It rains.\t3\nIt snows.\t4\n")
+    for language, score in (("en", 3), ("de", 4)):
+        (tmp_path / f"three.{language}.tsv").write_text(f"It rains.\tIt pours.\t{score}\nIt snows.\tIt hails.\t1\n")
+    recipe = small_recipe(tmp_path, EPOCH, f"labelled={{{override.format(tmp_path)}}}")
+    with pytest.raises(InputError, match=message):
+        plan(recipe, tmp_path / "run")
+    with pytest.raises(InputError, match=message):
+        distill(recipe, tmp_path / "run")
+
+
 def test_a_dry_run_refuses_a_model_inside_the_run_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"teacher.source: .* is inside the run folder; choose another --run"):
         plan(small_recipe(tmp_path), tmp_path)

@@ -12,6 +12,7 @@ import torch
 from xcompress.bundle.released import RELEASED
 from xcompress.console import say, table
 from xcompress.corpus.build import TRAIN, corpus_file
+from xcompress.corpus.labelled import read_aligned_graded, read_entailment, read_graded
 from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
 from xcompress.distillation.data.sentences import SIDES
@@ -109,7 +110,7 @@ class Plan:
 
 
 def plan(recipe: Recipe, folder: Path) -> Plan:
-    """Estimate what `distill` would do. Nothing is fetched or written, and of text only lines are counted.
+    """Estimate what `distill` would do. Nothing is fetched or written, and of unlabelled text only lines are counted.
 
     :raises InputError: when `distill` would refuse the recipe for more than missing files, as far as local files tell,
         or, once the corpus step has run, the teacher's vectors do not fit the disk.
@@ -118,6 +119,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     refuse(problems(recipe, missing=False))
     check_run_folder(folder)
     check_vocabulary(recipe, _local_tokenizer(recipe))
+    _check_labelled(recipe)
 
     # Count the training pairs if the corpus step has run, and the lines of the text files that are here.
     pairs = dict[str, int]()
@@ -171,6 +173,22 @@ def _local_tokenizer(recipe: Recipe) -> Path | None:
         return resolve(named.source, named.sha256) if is_here(named.source) else None
     folder = as_path(encoder.source)
     return tokenizer_file(folders_of(folder)[0]) if folder.is_dir() else None
+
+
+def _check_labelled(recipe: Recipe) -> None:
+    """Read the labelled pairs that are on this machine.
+
+    :raises InputError: when a file is not as it should be.
+    """
+    for source in recipe.labelled.entailment:
+        if is_here(source):
+            read_entailment(resolve(source))
+    for entry in recipe.labelled.graded:
+        if isinstance(entry, str):
+            if is_here(entry):
+                read_graded(resolve(entry))
+        elif all(map(is_here, entry.sources.values())):
+            read_aligned_graded({language: resolve(name) for language, name in entry.sources.items()}, recipe.seed)
 
 
 def _count_lines(recipe: Recipe) -> tuple[dict[str, int], dict[str, int]]:
