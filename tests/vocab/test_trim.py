@@ -360,6 +360,12 @@ def test_nothing_to_go_by_is_refused(inside: Path) -> None:
         trim_model("model")
 
 
+def test_a_run_is_no_model_but_has_one(inside: Path) -> None:
+    save_student(inside / "run" / "student")
+    with pytest.raises(InputError, match=r"run: is a run; give its student, .*run/student"):
+        trim_model("./run", languages=["de"])
+
+
 def test_a_file_is_no_model(inside: Path) -> None:
     with pytest.raises(InputError, match=r"text.txt: is a file; give a model's folder"):
         trim_model("./text.txt", Path("small"), languages=["de"])

@@ -161,6 +161,8 @@ def _check_target(target: Path, source: Path) -> None:
 def _open_trimmable(source: Path) -> _TrimmableModel:
     if not source.is_dir():
         raise InputError(f"{source}: is a file; give a model's folder")
+    if is_student(source / "student") and not (source / "config.json").exists():
+        raise InputError(f"{source}: is a run; give its student, {source / 'student'}")
     check_paths(source)
     if is_student(source):
         return _open_student(source)
