@@ -1,34 +1,19 @@
-"""The training objectives of calibrated similarity (Ham and Kim, 2021), and CoSENT, as functions of tensors.
+"""The losses on labelled pairs of calibrated similarity (Ham and Kim, 2021), and CoSENT, as functions of tensors.
 
-Phase 1 learns from labelled pairs of sentences, phase 2 from translations. Sentence vectors are (N, D): row i of one
-batch and row i of the other are a pair. All return a scalar.
+Sentence vectors are (N, D): row i of one batch and row i of the other are a pair. Losses are scalars.
 """
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
+from torch.nn.functional import cosine_similarity, mse_loss
 
 COSENT_SCALE = 20.0
 """lambda of CoSENT."""
 
 
-def moving_loss(teacher_sources: Tensor, targets: Tensor) -> Tensor:
-    """Eq. 1: MSE(S(t), T(s)), the mean over pairs and components of (S(t) - T(s))^2."""
-    return mse_loss(targets, teacher_sources)
-
-
 def entailment_features(first: Tensor, second: Tensor) -> Tensor:
     """Return (u, v, |u - v|), (N, 3 D), the input of the classifier of section 5.1, for sentence vectors u and v."""
     return torch.cat([first, second, (first - second).abs()], dim=-1)
-
-
-def entailment_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy -log p(label) of entailment, neutral and contradiction (section 5.1).
-
-    :param logits: one for each class, (N, 3).
-    :param labels: class of each pair, int64, (N,).
-    """
-    return cross_entropy(logits, labels)
 
 
 def graded_loss(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:

@@ -20,24 +20,9 @@ def teacher_loss(teacher_sources: Tensor, sources: Tensor, targets: Tensor) -> T
     return mse_loss(sources, teacher_sources) + mse_loss(targets, teacher_sources)
 
 
-def teacher_targets_loss(teacher_targets: Tensor, targets: Tensor) -> Tensor:
-    """MSE(T(t), X(t)), half of eq. 4 with T instead of A: for a teacher that knows the target languages."""
-    return mse_loss(targets, teacher_targets)
-
-
 def assistant_loss(assistant_sources: Tensor, assistant_targets: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
     """Eq. 4: MSE(A(s), S(s)) + MSE(A(t), S(t))."""
     return mse_loss(sources, assistant_sources) + mse_loss(targets, assistant_targets)
-
-
-def monolingual_loss(teacher: Tensor, sentences: Tensor) -> Tensor:
-    """MSE(T(x), X(x)): a sentence of any language learns the teacher's own vector."""
-    return mse_loss(sentences, teacher)
-
-
-def monolingual_contrast_loss(teacher: Tensor, sentences: Tensor) -> Tensor:
-    """Eq. 5 with the same sentences on both sides: mean over i, j of (cos(T(x_i), T(x_j)) - cos(X(x_i), X(x_j)))^2."""
-    return (cosine_matrix(teacher, teacher) - cosine_matrix(sentences, sentences)).square().mean()
 
 
 def embedding_loss(assistant_tokens: Tensor, student_tokens: Tensor, attention_mask: Tensor) -> Tensor:

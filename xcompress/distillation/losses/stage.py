@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
 
 from xcompress.corpus.labelled import RELATIONS
 from xcompress.distillation.collapse import Collapse
@@ -176,21 +177,21 @@ def _word_objective(task: str) -> Objective:
 def _entailment_objective(step: StepOutput) -> Tensor:
     assert step.model.relations is not None  # a stage with the objective has the classifier
     logits = step.model.relations(calibrated.entailment_features(step.source_vectors, step.target_vectors))
-    return calibrated.entailment_loss(logits, step.labels["relations"])
+    return cross_entropy(logits, step.labels["relations"])
 
 
 OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "teacher": _teacher_objective(multi_stage.teacher_loss),
-    "teacher_targets": lambda step: multi_stage.teacher_targets_loss(
-        step.labels["teacher_targets"], step.target_vectors
-    ),
+    # MSE(T(t), X(t)), half of eq. 4 of multi-stage distillation with T for A.
+    "teacher_targets": lambda step: mse_loss(step.target_vectors, step.labels["teacher_targets"]),
     "contrast": _teacher_objective(multi_stage.contrast_loss),
     "contrast_bool": _teacher_objective(multi_stage.contrast_bool_loss),
     "contrast_ce": _teacher_objective(multi_stage.contrast_ce_loss),
     "assistant": lambda step: multi_stage.assistant_loss(
         step.labels["assistant_sources"], step.labels["assistant_targets"], step.source_vectors, step.target_vectors
     ),
-    "moving_teacher": lambda step: calibrated.moving_loss(step.labels["moving_sources"], step.target_vectors),
+    # Eq. 1 of calibrated similarity.
+    "moving_teacher": lambda step: mse_loss(step.target_vectors, step.labels["moving_sources"]),
     "entailment": _entailment_objective,
     "graded": lambda step: calibrated.graded_loss(step.source_vectors, step.target_vectors, step.labels["scores"]),
     "cosent": lambda step: calibrated.cosent_loss(step.source_vectors, step.target_vectors, step.labels["scores"]),
@@ -198,8 +199,9 @@ OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "reconstruction": _word_objective("reconstruction"),
     "unified": _word_objective("unified"),
     "alignment": lambda step: dual.alignment_loss(step.source_vectors, step.target_vectors),
-    "monolingual": _monolingual_objective(multi_stage.monolingual_loss),
-    "monolingual_contrast": _monolingual_objective(multi_stage.monolingual_contrast_loss),
+    "monolingual": _monolingual_objective(mse_loss),
+    # Eq. 5 of multi-stage distillation, with the same sentences on both sides.
+    "monolingual_contrast": _monolingual_objective(lambda teacher, x: multi_stage.contrast_loss(teacher, x, x)),
     "correlation": lambda step: correlation_loss(
         step.labels["correlation_sources"], step.source_vectors, step.target_vectors, GROUP
     ),
