@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from xcompress.corpus import pairs as faults
 from xcompress.corpus.lines import LONGEST, BadLineError, Tally
-from xcompress.corpus.pairs import Pair, as_line, check_read, chunks_of_lines, count_lines, parse_lines, split_line
+from xcompress.corpus.pairs import Pair, as_line, check_read, chunks_of_lines, parse_lines, split_line
 from xcompress.errors import InputError
 
 PAIRS = [
@@ -25,7 +25,9 @@ def read_tsv(path: Path, language: str, origin: str = "", tally: Tally | None = 
     tally = tally or Tally(path)
     for first, lines in chunks_of_lines(path, tally):
         pairs, bad = parse_lines(lines, first, language, origin or path.name)
-        count_lines(tally, len(pairs), bad)
+        tally.good += len(pairs)
+        for line in bad:
+            tally.add(*line)
         yield from pairs
     check_read(tally)
 

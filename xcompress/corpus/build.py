@@ -3,12 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, compress, islice
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from xcompress import files
 from xcompress.console import bar, tracked
@@ -17,7 +17,7 @@ from xcompress.corpus.clean import NUMBERS, CleanChunk, Cleaner, RawChunk
 from xcompress.corpus.columns import ColumnFile, Rows, Threshold, in_row_order, lowest, part_bits, partition, write_npy
 from xcompress.corpus.filters import Limits
 from xcompress.corpus.lines import Tally
-from xcompress.corpus.pairs import LINES, check_read, chunks_of_lines, count_lines
+from xcompress.corpus.pairs import LINES, check_read, chunks_of_lines
 from xcompress.corpus.split import HoldOut, Parts, Ranks, split
 from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
@@ -106,10 +106,13 @@ def build(
         for chunk in gather(clean_sources(catalogues, tsv, languages, limits or Limits(), seed, processes, 0, hosts)):
             gathered.append(chunk)
             if chunk.file is not None:
-                count_lines(tallies[chunk.file], chunk.good, chunk.bad)
+                tally = tallies[chunk.file]
+                tally.good += chunk.good
+                for line in chunk.bad:
+                    tally.add(*line)
                 if chunk.is_last:
-                    tallies[chunk.file].broken_off = chunk.broken_off
-                    check_read(tallies[chunk.file])
+                    tally.broken_off = chunk.broken_off
+                    check_read(tally)
         gathered.drop_duplicates()
 
         # Split them.
@@ -177,35 +180,26 @@ def _read_sources(
             yield RawChunk(file=number, is_last=True, broken_off=tally.broken_off)
 
 
-@dataclass
 class LanguageLines:
     """The pairs of one language: their lines in a file, and numbers of each in others beside it."""
 
-    path: Path
-    counts: "NDArray[np.int64]" = field(default_factory=lambda: np.zeros(3, np.int64))
-    """Pairs of each part."""
-    by_origin: "NDArray[np.int64]" = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Training pairs of each of `Gathered.origins`."""
+    def __init__(self, path: Path) -> None:
+        def column(name: str, dtype: DTypeLike) -> ColumnFile:
+            return ColumnFile(path.with_name(f"{path.name}.{name}"), np.dtype(dtype))
 
-    @cached_property
-    def all(self) -> ColumnFile:
+        self.path = path
+        self.all = column("all", NUMBERS)
         """The numbers of all pairs."""
-        return ColumnFile(self.path.with_name(f"{self.path.name}.all"), NUMBERS)
-
-    @cached_property
-    def is_first(self) -> ColumnFile:
+        self.is_first = column("first", np.bool_)
         """Whether a pair is no duplicate, for all pairs."""
-        return ColumnFile(self.path.with_name(f"{self.path.name}.first"), np.dtype(np.bool_))
-
-    @cached_property
-    def kept(self) -> ColumnFile:
+        self.kept = column("kept", NUMBERS)
         """The numbers of the pairs that are no duplicates."""
-        return ColumnFile(self.path.with_name(f"{self.path.name}.kept"), NUMBERS)
-
-    @cached_property
-    def parts(self) -> ColumnFile:
+        self.parts = column("split", np.uint8)
         """The part of each pair that is no duplicate."""
-        return ColumnFile(self.path.with_name(f"{self.path.name}.split"), np.dtype(np.uint8))
+        self.counts = np.zeros(3, np.int64)
+        """Pairs of each part."""
+        self.by_origin = np.zeros(0, np.int64)
+        """Training pairs of each of `Gathered.origins`."""
 
     def drop_duplicates(self) -> int:
         """Fill `is_first` and `kept`; return the number of duplicates."""

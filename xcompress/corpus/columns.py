@@ -35,14 +35,10 @@ class ColumnFile:
         with self.path.open("ab") as stream:
             np.ascontiguousarray(rows, self.dtype).tofile(stream)
 
-    def blocks(self, size: int | None = None) -> Iterator[NDArray[Any]]:
-        """Yield the rows in their order, `size` at a time."""
-        if not self.path.exists():
-            return
-        size, row = size or BLOCK, 0
-        while len(block := np.fromfile(self.path, self.dtype, size, offset=row * self.dtype.itemsize)):
-            yield block
-            row += len(block)
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """Yield the rows in their order, `BLOCK` at a time."""
+        for row in range(0, len(self), BLOCK):
+            yield np.fromfile(self.path, self.dtype, BLOCK, offset=row * self.dtype.itemsize)
 
     def column(self, name: str) -> Iterator[NDArray[Any]]:
         """Yield one number of each row, block by block."""

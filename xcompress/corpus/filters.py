@@ -48,6 +48,14 @@ _SCRIPTS = {
 }
 _LONGEST = 2000
 """Characters of a side; a longer one is dropped unseen, as normalisation takes quadratic time on some junk."""
+_ADDED_TO_SIDES = 10
+"""Characters that are added to both sides before their lengths are compared."""
+_MIN_LETTERS = 0.6
+"""Share of letters among a side's visible characters."""
+_MIN_SCRIPT = 0.5
+"""Share of letters in the script of the language."""
+_MAX_PLACEHOLDERS = 3
+"""Placeholders in the English side."""
 OVER_TOKENS = "over max_tokens"
 _MOST_SPECIAL_TOKENS = 4
 """Most special tokens that a tokenizer adds to a text."""
@@ -92,11 +100,8 @@ class Limits:
 
     :param min_words: words of the English side, without placeholders.
     :param max_words: words of the English side.
-    :param max_ratio: characters of the longer side / those of the shorter one, after adding `slack` to both; a Chinese,
+    :param max_ratio: characters of the longer side / those of the shorter one, after adding 10 to both; a Chinese,
         Japanese or Korean character counts as three.
-    :param min_letters: share of letters among a side's visible characters.
-    :param min_script: share of letters in the script of the language.
-    :param max_placeholders: placeholders in the English side.
     :param form: Unicode normalisation of the pairs that are kept; nfkc includes `one_sign`. All limits but `tokens` are
         checked in nfc.
     :param tokens: of each side, in the form that is kept; no limit when None.
@@ -105,10 +110,6 @@ class Limits:
     min_words: int = 4
     max_words: int = 64
     max_ratio: float = 2.5
-    slack: int = 10
-    min_letters: float = 0.6
-    min_script: float = 0.5
-    max_placeholders: int = 3
     form: Literal["nfc", "nfkc"] = "nfc"
     tokens: TokenLimit | None = None
 
@@ -136,19 +137,19 @@ def _why_dropped(raw: Pair, plain: Pair, limits: Limits) -> str | None:
         return "too short"
     if words > limits.max_words:
         return "too long"
-    if not placeholders(raw.target) == placeholders(raw.source) <= limits.max_placeholders:
+    if not placeholders(raw.target) == placeholders(raw.source) <= _MAX_PLACEHOLDERS:
         return "placeholders"
     if _INVALID.search(raw.source + raw.target):
         return "code or symbols"
     if same_key(plain.source) == same_key(plain.target):
         return "not translated"
     sides = (plain.source, plain.target)
-    if any(_CODE.search(side) or _share_of_letters(side) < limits.min_letters for side in sides):
+    if any(_CODE.search(side) or _share_of_letters(side) < _MIN_LETTERS for side in sides):
         return "code or symbols"
-    shorter, longer = sorted(len(side) + 2 * len(_WIDE.findall(side)) + limits.slack for side in sides)
+    shorter, longer = sorted(len(side) + 2 * len(_WIDE.findall(side)) + _ADDED_TO_SIDES for side in sides)
     if longer / shorter > limits.max_ratio:
         return "lengths differ"
-    return None if _share_in_script(plain.target, plain.language) >= limits.min_script else "wrong script"
+    return None if _share_in_script(plain.target, plain.language) >= _MIN_SCRIPT else "wrong script"
 
 
 def same_key(text: str) -> str:

@@ -47,10 +47,6 @@ class GradedPairs:
         """Return the number of rows."""
         return len(self.scores)
 
-    def every(self, step: int) -> "GradedPairs":
-        """Keep row 0, `step`, 2 x `step`, ..."""
-        return self.rows(slice(None, None, step))
-
     def rows(self, rows: slice) -> "GradedPairs":
         """Keep some rows."""
         return GradedPairs(self.first[rows], self.second[rows], self.scores[rows])
@@ -71,8 +67,9 @@ class GradedSet:
         return list(dict.fromkeys(text for rows in pairs for texts in (rows.first, rows.second) for text in texts))
 
     def every(self, step: int) -> "GradedSet":
-        """Keep every `step`-th row of every language pair."""
-        return replace(self, language_pairs={pair: rows.every(step) for pair, rows in self.language_pairs.items()})
+        """Keep rows 0, `step`, 2 x `step`, ... of every language pair."""
+        kept = slice(None, None, step)
+        return replace(self, language_pairs={pair: rows.rows(kept) for pair, rows in self.language_pairs.items()})
 
     def within(self, languages: Iterable[str]) -> "GradedSet":
         """Keep the language pairs with both sides in `languages`."""

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from xcompress.console import warn
 from xcompress.corpus.graded import read_aligned_files
 from xcompress.corpus.lines import BadLineError, Tally, table_rows
 from xcompress.corpus.normalise import is_visible
-from xcompress.corpus.pairs import EMPTY
+from xcompress.corpus.pairs import EMPTY, check_read
 from xcompress.errors import InputError
 
 RELATIONS = ("entailment", "neutral", "contradiction")
@@ -137,7 +136,5 @@ def _read(path: Path, parse: Callable[[str, str, list[str]], LabelledPair], layo
             continue
         tally.good += 1
         pairs.setdefault((first, second), pair)
-    tally.refuse_bad_file(f"{layout}, one pair per line")
-    if tally.bad:
-        warn(f"{path}: {tally}; the rest is used")
+    check_read(tally, f"{layout}, one pair per line")
     return list(pairs.values())

@@ -1,7 +1,7 @@
 """Parallel pairs, and the tab-separated files that they are read from."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -77,13 +77,6 @@ def parse_lines(
         if columns:
             pairs.append(Pair(*columns, language, origin))
     return pairs, bad
-
-
-def count_lines(tally: Tally, good: int, bad: Iterable[BadLine]) -> None:
-    """Add lines to the tally of their file."""
-    tally.good += good
-    for line in bad:
-        tally.add(*line)
 
 
 def check_read(tally: Tally, layout: str = "english<TAB>translation, one pair per line") -> None:

@@ -87,34 +87,6 @@ class ConcatSequence(LazySequence[Item]):
         return as_lazy(self.parts[part]).at(place - self.first_places[part])
 
 
-class SubsetSequence(LazySequence[Item]):
-    """Selected items of a sequence, by row number."""
-
-    def __init__(self, items: Sequence[Item], rows: Rows) -> None:
-        self.items = items
-        self.rows = rows
-
-    def __len__(self) -> int:
-        """Return the number of selected items."""
-        return len(self.rows)
-
-    def item(self, number: int) -> Item:
-        """Return one selected item."""
-        return self.items[int(self.rows[number])]
-
-    def places(self, rows: Rows) -> Rows:
-        """Return the places of the items in the sequence from which they are selected."""
-        return as_lazy(self.items).places(np.asarray(self.rows[rows]))
-
-    def extent(self) -> int:
-        """Return a number above all places."""
-        return as_lazy(self.items).extent()
-
-    def at(self, place: int) -> Item:
-        """Return the item that lies at a place."""
-        return as_lazy(self.items).at(place)
-
-
 class _InMemory(LazySequence[Item]):
     """The items of a list."""
 
@@ -133,7 +105,7 @@ def as_lazy(items: Sequence[Item]) -> LazySequence[Item]:
     return items if isinstance(items, LazySequence) else _InMemory(items)
 
 
-class DistinctTexts(SubsetSequence[str]):
+class DistinctTexts(LazySequence[str]):
     """Selected texts, with a hash of all of them: whoever needs it need not read them."""
 
     def __init__(self, texts: Sequence[str], rows: Rows, digest: str) -> None:
@@ -141,8 +113,29 @@ class DistinctTexts(SubsetSequence[str]):
 
         :param digest: a hash of the selected texts in their order.
         """
-        super().__init__(texts, rows)
+        self.texts = as_lazy(texts)
+        self.rows = rows
         self.digest = digest
+
+    def __len__(self) -> int:
+        """Return the number of selected texts."""
+        return len(self.rows)
+
+    def item(self, number: int) -> str:
+        """Return one selected text."""
+        return self.texts[int(self.rows[number])]
+
+    def places(self, rows: Rows) -> Rows:
+        """Return the places of the texts in the sequence from which they are selected."""
+        return self.texts.places(np.asarray(self.rows[rows]))
+
+    def extent(self) -> int:
+        """Return a number above all places."""
+        return self.texts.extent()
+
+    def at(self, place: int) -> str:
+        """Return the text that lies at a place."""
+        return self.texts.at(place)
 
     def blocks(self, blocks: Sequence[range], scratch: Path) -> Iterator[list[str]]:
         """Yield the texts of blocks of rows, a list for each block.

@@ -7,7 +7,7 @@ import pytest
 
 from xcompress.corpus import columns, sequences
 from xcompress.corpus.pairs import Pair, as_line
-from xcompress.corpus.sequences import ConcatSequence, SubsetSequence
+from xcompress.corpus.sequences import ConcatSequence, DistinctTexts
 from xcompress.corpus.store import PairFile, text_hash, write_lines
 from xcompress.distillation.data import sentences
 from xcompress.distillation.data.sentences import Sentences, distinct
@@ -82,7 +82,7 @@ def test_texts_of_blocks_are_read_in_the_order_of_the_files(
     reads: list[tuple[str, int]] = []
     read = PairFile.item
     monkeypatch.setattr(PairFile, "item", lambda file, row: reads.append((file.language, row)) or read(file, row))
-    monkeypatch.setattr(SubsetSequence, "item", lambda *_: pytest.fail("a row was looked up in the order of hashes"))
+    monkeypatch.setattr(DistinctTexts, "item", lambda *_: pytest.fail("a row was looked up in the order of hashes"))
     assert list(texts.blocks(blocks, tmp_path / "scratch" / "0")) == expected
     backwards = sum(after < before for before, after in pairwise(reads))
     assert backwards == 1 and len(reads) > 40  # from the sources, which end in French, to the targets in German
