@@ -27,7 +27,6 @@ from xcompress.distillation.initialization import (
     scratch_config,
     with_head,
     without_head,
-    without_normalization,
 )
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.encoder import import_layers, locate
@@ -183,9 +182,7 @@ def _build_assistant(
         assistant = without_head(assistant)
         vectors = student_encoder("assistant", assistant, tokenizer)(data.fit_texts)
         assistant = with_head(assistant, least_squares_head(vectors, data.teacher.of_text(data.fit_texts)))
-    else:
-        assistant = without_normalization(assistant)
-    assistant.config = replace(assistant.config, normalize=recipe.normalizes)
+    assistant.config = replace(assistant.config, normalize=recipe.normalizes, prefix="")
     assistant.save(folder, tokenizer)
     counts = count_tokens(tokenizer, text, assistant.config.vocab_size)
     np.add.at(counts, tokenizer.encode("").ids, len(text))  # the special tokens of each text, which are embedded, too

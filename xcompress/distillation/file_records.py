@@ -39,10 +39,11 @@ def check_files(folder: Path, records: Mapping[str, FileRecord]) -> tuple[dict[s
     """
     damage, current = {}, {}
     for name, record in records.items():
-        try:
-            current[name] = _check(folder / name, record)
-        except _DamageError as error:
-            damage[name] = str(error)
+        found = _check(folder / name, record)
+        if isinstance(found, str):
+            damage[name] = found
+        else:
+            current[name] = found
     return damage, current
 
 
@@ -67,27 +68,20 @@ def from_json(value: Mapping[str, Mapping[str, object]]) -> FileRecords:
     return {name: FileRecord(**entry) for name, entry in value.items()}  # type: ignore[arg-type]
 
 
-class _DamageError(Exception):
-    """A file is not what was recorded; the text says why, after its name."""
-
-
 def _record(path: Path, hashed: bool) -> FileRecord:
     status = path.stat()
     return FileRecord(status.st_size, status.st_mtime_ns, sha256_of(path) if hashed else None)
 
 
-def _check(path: Path, record: FileRecord) -> FileRecord:
-    """Return the present record of a file that is still the recorded one."""
+def _check(path: Path, record: FileRecord) -> FileRecord | str:
+    """Return the present record of a file that is still the recorded one, or what is wrong with it."""
     if not path.is_file():
-        raise _DamageError("is missing")
+        return "is missing"
     try:
         size, time = path.stat().st_size, path.stat().st_mtime_ns
         if size != record.bytes:
-            length = "shorter" if size < record.bytes else "longer"
-            raise _DamageError(f"is {length} than written ({size} bytes of {record.bytes})")
+            return f"is {'shorter' if size < record.bytes else 'longer'} than written ({size} bytes of {record.bytes})"
         now = record if time == record.mtime_ns else _record(path, hashed=record.sha256 is not None)
     except OSError as error:
-        raise _DamageError(f"cannot be read ({error.strerror})") from error
-    if now.sha256 != record.sha256:
-        raise _DamageError("has other content than written")
-    return now
+        return f"cannot be read ({error.strerror})"
+    return now if now.sha256 == record.sha256 else "has other content than written"

@@ -61,13 +61,6 @@ def least_squares_head(vectors: NDArray[np.float32], labels: NDArray[np.float32]
     return head
 
 
-def without_normalization(student: Student) -> Student:
-    """Return the same encoder, sharing its weights, without a prefix and with sentence vectors not normalised."""
-    plain = Student(replace(student.config, normalize=False, prefix=""))
-    plain.load_state_dict(student.state_dict(), assign=True)
-    return plain
-
-
 def without_head(student: Student) -> Student:
     """Return the same encoder, sharing its weights, without prefix and head: pooled vectors, not normalised."""
     plain = Student(replace(student.config, normalize=False, prefix="", head_size=None))

@@ -164,7 +164,7 @@ def _teacher_vectors(
     else:
         table = _match_width(table, fit_texts, recipe, width, section.normalize)
     if section.center:
-        table = _center(table, fit_texts, section.normalize)
+        table = _mapped(table, centering_map(table.by_text(FIT)(fit_texts)), section.normalize)
     transform = table.transform
     return TeacherVectors(
         table,
@@ -244,11 +244,6 @@ def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize
     if table.vectors.dimension == width:
         return table
     return _mapped(table, axes_of_vectors(table.by_text(FIT)(fit_texts), width, key), normalize)
-
-
-def _center(table: VectorTable, fit_texts: Sequence[str], normalize: bool) -> VectorTable:
-    """Map the vectors so that sentences with nothing in common have cosines near 0; see `centering_map`."""
-    return _mapped(table, centering_map(table.by_text(FIT)(fit_texts)), normalize)
 
 
 def _mapped(table: VectorTable, rows: NDArray[np.float32], normalize: bool) -> VectorTable:

@@ -107,8 +107,8 @@ def test_neighbours_taken_count_known_pairs() -> None:
 
 def test_fewer_sentences_than_neighbours() -> None:
     vectors = np.eye(3, dtype=np.float32)
-    assert len(neighbour_pairs(["a", "b", "c"], vectors, [])) == 3
-    assert neighbour_pairs(["a"], vectors[:1], []) == []
+    assert len(neighbour_pairs(["a", "b", "c"], vectors, [], 10)) == 3
+    assert neighbour_pairs(["a"], vectors[:1], [], 10) == []
 
 
 def test_no_matrix_of_all_cosines_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +136,14 @@ def test_grades_are_the_models_own_in_the_order_of_the_pairs(ready: Path, monkey
     assert grade(cross_encoder(ready, [], 0, seed=1), []) == []
 
 
-def test_training_learns_the_scores_and_depends_on_the_seed_alone(bare: Path, graded: list[GradedPair]) -> None:
+def test_training_learns_the_scores_and_depends_on_the_seed_alone(
+    bare: Path, graded: list[GradedPair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(augment, "LEARNING_RATE", 3e-3)
     pairs = [(one.first, one.second) for one in graded]
 
     def grades(epochs: float, seed: int) -> np.ndarray:
-        model = cross_encoder(bare, graded, epochs, seed, learning_rate=3e-3)
+        model = cross_encoder(bare, graded, epochs, seed)
         assert not model.training
         return np.array([one.score for one in grade(model, pairs)])
 

@@ -33,7 +33,6 @@ from xcompress.sources.model_folder import check_model_folder
 from xcompress.tokenizer_file import check_tokenizers
 
 KEY = "labelled.augment.cross_encoder"
-NEIGHBOURS = 10
 BATCH_SIZE = 16
 """Pairs of a training step. Like the learning rate and the warm-up, it is usual for encoders of BERT's size; the paper
 names none of them."""
@@ -48,7 +47,7 @@ TextPair = tuple[str, str]
 
 
 def neighbour_pairs(
-    sentences: Sequence[str], vectors: Vectors, known: Iterable[TextPair], neighbours: int = NEIGHBOURS
+    sentences: Sequence[str], vectors: Vectors, known: Iterable[TextPair], neighbours: int
 ) -> list[TextPair]:
     """Pair each sentence with its nearest ones by cosine, without known pairs.
 
@@ -75,7 +74,6 @@ def cross_encoder(
     epochs: float,
     seed: int,
     *,
-    learning_rate: float = LEARNING_RATE,
     bf16: bool = False,
     trust_remote_code: bool = False,
 ) -> CrossEncoder:
@@ -117,7 +115,7 @@ def cross_encoder(
             "give a complete folder, with safetensors weights and a tokenizer"
         ) from error
     if epochs:
-        _train(model, graded, epochs, learning_rate, seed, bf16)
+        _train(model, graded, epochs, seed, bf16)
         return model.eval()
     # an output layer that was not in the folder is new and random
     architectures = read_mapping(source / "config.json").get("architectures") or []
@@ -171,16 +169,14 @@ class _GradeTrainer(Trainer):
         return loss
 
 
-def _train(
-    model: CrossEncoder, graded: Sequence[GradedPair], epochs: float, learning_rate: float, seed: int, bf16: bool
-) -> None:
+def _train(model: CrossEncoder, graded: Sequence[GradedPair], epochs: float, seed: int, bf16: bool) -> None:
     steps = ceil(epochs * len(graded) / BATCH_SIZE)
     with bar("cross-encoder: steps", steps) as ticker, TemporaryDirectory() as folder:
         arguments = training_arguments(
             Path(folder),
             max_steps=steps,
             per_device_train_batch_size=BATCH_SIZE,
-            learning_rate=learning_rate,
+            learning_rate=LEARNING_RATE,
             warmup_steps=round(WARMUP * steps),
             bf16=bf16,
             seed=seed,

@@ -4,7 +4,7 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,9 +104,7 @@ def check_shape(section: EncoderSection, config: StudentConfig, key: str) -> Non
 
     :raises InputError: when they differ.
     """
-    names = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
-    sizes = {name: getattr(config, name) for name in (*names, "type_vocab_size")}
-    _compare_shape(section, sizes | {"num_hidden_layers": config.depth}, key)
+    _compare_shape(section, asdict(config) | {"num_hidden_layers": config.depth}, key)
 
 
 def check_mean_pooling(section: EncoderSection, path: Path, key: str) -> None:
