@@ -51,11 +51,12 @@ def show(
     """
     from xcompress.recipe import load_recipe
     from xcompress.recipe.parameters import count_parameters
-    from xcompress.recipe.text import counts_json, recipe_text, resolved
+    from xcompress.recipe.text import counts_json, recipe_text
 
     loaded = load_recipe(recipe, overrides or [])
     counts = count_parameters(loaded)
-    _emit({"recipe": resolved(loaded), "parameters": counts_json(counts)} if json else recipe_text(loaded, counts))
+    values = {"recipe": loaded.model_dump(mode="json"), "parameters": counts_json(counts)}
+    _emit(values if json else recipe_text(loaded, counts))
 
 
 @app.command()

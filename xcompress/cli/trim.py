@@ -65,10 +65,11 @@ def trim(
         model, output, languages=codes, texts=text or [], size=vocabulary, min_count=min_count, prefixes=prefix or []
     )
     if json:
+        from dataclasses import asdict
         from json import dumps
 
         from xcompress.console import emit
 
-        emit(dumps(trimmed.to_json(), indent=2, ensure_ascii=False))
+        emit(dumps(asdict(trimmed), indent=2, ensure_ascii=False))
     else:
         trimmed.show()

@@ -1,7 +1,7 @@
 """Change a student before export: depth, vocabulary, longest text, dimension and centre of the vectors."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -63,7 +63,7 @@ def prepare(
         kept = choose_tokens(tokenizer, counts, size=config.vocabulary, needed=needed)
         before = student.config.vocab_size
         student, tokenizer = trim_student(student, tokenizer, kept.ids)
-        changes["vocabulary"] = kept.report.to_json()
+        changes["vocabulary"] = asdict(kept.report)
         console.say(f"vocabulary: {before:,} to {len(kept.ids):,} rows")
     if config.dimension:
         before, sliced = student.config.dimension, config.shorten == "slice"

@@ -1,11 +1,8 @@
 """Count the parameters of a recipe's models from their sizes: no weights, no network, no PyTorch."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from io import BytesIO
-from pathlib import Path
-from tokenize import TokenError
 
-from numpy.lib import format as npy
 from pydantic import ValidationError
 
 from xcompress.bundle.manifest import read_manifest
@@ -16,9 +13,6 @@ from xcompress.modeling.bounds import MOST_PARAMETERS
 from xcompress.paths import as_path
 from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape
 from xcompress.recipe.schema import Recipe, StudentSection
-
-_NPY_START = 10_012
-"""Bytes of an .npy that are read for its header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,28 +209,13 @@ def _vector_width(encoder: EncoderSection) -> int | None:
         except InputError:  # no such model, which `problems` says
             return None
     if source.endswith(".npy"):
-        return _npy_width(as_path(source))
+        from xcompress.bundle.stored_vectors import FLOATS, open_npy  # onnxruntime, which takes a moment to import
+
+        with suppress(InputError):  # training says what is wrong with the file
+            return int(open_npy(as_path(source), FLOATS, source, "").shape[1])
+        return None
     shape = None if encoder.gives_only_vectors else shape_of(encoder)
     return shape.hidden if shape else None
-
-
-def _npy_width(path: Path) -> int | None:
-    """Return D of a local .npy of (N, D); None where there is none. Only its header is read, and no long one."""
-    try:
-        with path.open("rb") as stream:
-            start = BytesIO(stream.read(_NPY_START))
-        read_header = npy.read_array_header_1_0 if npy.read_magic(start) == (1, 0) else npy.read_array_header_2_0
-        shape, _, _ = read_header(start)
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        SyntaxError,
-        OverflowError,
-        TokenError,
-    ):  # training says what is wrong with the file
-        return None
-    return int(shape[1]) if len(shape) == 2 else None
 
 
 def count_recurrences(student: StudentSection, layers: int) -> int:

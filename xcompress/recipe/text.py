@@ -63,14 +63,11 @@ def list_text(recipes: Sequence[ShippedRecipe], width: int) -> str:
     return "\n".join(lines[1:])
 
 
-def resolved(recipe: Recipe) -> dict[str, Any]:
-    """Return all values of a recipe, defaults included, under the current names of the keys."""
-    return recipe.model_dump(mode="json")
-
-
 def recipe_text(recipe: Recipe, parameters: Parameters) -> str:
     """Return a recipe file with all values, defaults included, and parameter counts as comments at its end."""
-    values = yaml.safe_dump(resolved(recipe), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    values = yaml.safe_dump(
+        recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+    )
     head = ["parameters", "R", "embedding", "encoder", "head", "total", "MB fp32", "MB int8"]
     rows = [head]
     for name, counts in (("assistant", parameters.assistant), ("student", parameters.student)):

@@ -1,8 +1,7 @@
 """Choose the tokens to keep from counts, and measure the effect on text that was not counted."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -55,10 +54,6 @@ class VocabularyReport:
     counted: tuple[str, ...]
     """Languages and files that were counted."""
     held_out: tuple[HeldOut, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -122,13 +122,8 @@ def round_scores(tokenizer_json: TokenizerJson) -> dict[str, Any]:
     model = tokenizer_json["model"]
     if model["type"] != "Unigram":
         return dict(tokenizer_json)
-    vocabulary = [[token, round_score(score)] for token, score in model["vocab"]]
+    vocabulary = [[token, round(score * SCORE_STEPS) / SCORE_STEPS] for token, score in model["vocab"]]
     return {**tokenizer_json, "model": {**model, "vocab": vocabulary}}
-
-
-def round_score(score: float) -> float:
-    """Round the score of a Unigram token."""
-    return round(score * SCORE_STEPS) / SCORE_STEPS
 
 
 def replace_model(tokenizer_json: TokenizerJson, model: TokenizerJson, new_ids: Mapping[int, int]) -> dict[str, Any]:

@@ -63,10 +63,6 @@ class TrimReport:
     """Files with the old weights or the old vocabulary in other formats."""
     vocabulary: VocabularyReport
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
-
     def show(self) -> None:
         """Print a table."""
         rows = [
@@ -142,7 +138,7 @@ def trim_model(
         before, after = ((place / trimmable.weights).stat().st_size for place in (source, folder))
         rows = trimmable.rows, len(choice.ids)
         report = TrimReport(model, str(target), *rows, before, after, tuple(left_out), choice.report)
-        write_json(folder / RECORD, {"xcompress": xcompress.__version__, **report.to_json()})
+        write_json(folder / RECORD, {"xcompress": xcompress.__version__, **asdict(report)})
     if left_out:
         console.say(f"left out, as they hold the old vocabulary: {', '.join(left_out)}")
     return report
@@ -287,11 +283,6 @@ def _read_added_tokens(file: Path) -> dict[str, dict[str, Any]]:
     return tokens
 
 
-def _tokenizer_settings(encoder: Path) -> dict[str, Any]:
-    path = encoder / "tokenizer_config.json"
-    return read_mapping(path) if path.is_file() else {}
-
-
 def _needed_ids(model: _ModelFolder) -> set[int]:
     """Collect the ids that the files around the tokenizer name, or whose number matters.
 
@@ -299,9 +290,9 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     little: the ids in front of it are kept.
     """
     # tokens that the tokenizer's settings name
-    special = model.encoder / "special_tokens_map.json"
-    settings = (_tokenizer_settings(model.encoder), read_mapping(special) if special.is_file() else {})
-    values = [value for entry in settings for key, value in entry.items() if key.endswith(("_token", "_tokens"))]
+    files = [model.encoder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
+    settings = [entry for file in files if file.is_file() for entry in read_mapping(file).items()]
+    values = [value for key, value in settings if key.endswith(("_token", "_tokens"))]
     named = {model.tokenizer.token_to_id(token) for value in values for token in _token_contents(value)} - {None}
     # ids that config.json names
     used = {number for key, value in model.config.items() for number in _config_token_ids(key, value)}
