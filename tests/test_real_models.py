@@ -27,6 +27,7 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad, token_ids
 from xcompress.recipe import EncoderSection, load_recipe
 from xcompress.sources import is_here, resolve
+from xcompress.vocab.count import LANGUAGES, WORD_LISTS
 from xcompress.vocab.student import count_tokens, seen_tokens, trim_student, trim_tokenizer
 from xcompress.vocab.train import retrain
 
@@ -215,3 +216,8 @@ def test_multilingual_e5_as_a_student_gives_the_vectors_of_transformers(tmp_path
     student, tokenizer = assistant()
     assert cosines(encode(student, tokenizer, SENTENCES), expected).min() > 0.99999
     assert cosines(encode(*import_encoder(tmp_path), SENTENCES), expected).min() > 0.99999
+
+
+def test_the_languages_that_have_word_lists_are_those_of_the_package() -> None:
+    names = [f"small_{language}.msgpack.gz" for language in LANGUAGES.split()]
+    assert sorted(file.name for file in resolve(WORD_LISTS).glob("small_*")) == names

@@ -256,6 +256,11 @@ def test_precision_auto_has_a_default_gate(small: Path, monkeypatch: pytest.Monk
 def test_a_vocabulary_for_a_language(unigram: Path) -> None:
     made = export(unigram, options=ExportConfig(languages=("de",)))
     manifest = manifest_of(made)
+def test_a_language_without_a_word_list_is_refused_before_the_model_is_looked_for() -> None:
+    with pytest.raises(InputError, match="languages: no word frequencies for xx"):
+        export("org/absent", options=ExportConfig(languages=("de", "xx")))
+
+
     assert manifest["languages"] == ["de"]
     assert manifest["vocabulary"]["pieces_before"] == 900 > manifest["vocabulary"]["pieces_after"]
     assert manifest["vocab_size"] == manifest["vocabulary"]["pieces_after"]

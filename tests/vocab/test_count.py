@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.vocabularies import make, text_file
 from tests.vocab.watched import WatchedTokenizer
 from xcompress.errors import InputError
-from xcompress.vocab.count import count_file, count_words
+from xcompress.vocab.count import check_languages, count_file, count_words
 
 pytestmark = pytest.mark.usefixtures("word_lists")
 
@@ -39,10 +39,12 @@ def test_some_rarer_words_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_words(tokenizer, "de").seen.sum() > without.seen.sum()
 
 
-def test_languages_without_a_list_are_named_with_those_that_have_one() -> None:
-    with pytest.raises(
-        InputError, match="no word frequencies for xx, only for de en; give text in these languages with --text"
-    ):
+def test_a_language_without_a_list_is_refused_before_the_lists_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.vocab.count.resolve", lambda _: pytest.fail("fetched"))
+    check_languages(["de", "zh"])
+    with pytest.raises(InputError, match=r"no word frequencies for xx, yy, only for ar .* zh; give text in these"):
+        check_languages(["xx", "de", "yy"])
+    with pytest.raises(InputError, match="no word frequencies for xx"):
         count_words(make("wordpiece"), "xx")
 
 

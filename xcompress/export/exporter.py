@@ -49,6 +49,7 @@ from xcompress.modeling.student import check_recurrences, encode, token_ids
 from xcompress.packages import require_package
 from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
 
+from xcompress.vocab.count import check_languages
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
 
@@ -78,6 +79,7 @@ def export(
     """
     config = options or ExportConfig()
     model = find_source(source, source_options)
+    check_languages(config.languages)
     recurrences = config.recurrences
     if recurrences is not None:
         check_recurrences(recurrences, model.recurrences)

@@ -118,6 +118,7 @@ def trim_model(
     """
     if not languages and not texts:
         raise InputError("trim: neither languages nor text is given; add --languages de,en or --text FILE, or both")
+    check_languages(languages)
     for prefix in prefixes:
         if problem := prefix_problem(prefix):
             raise InputError(f"prefix: {problem}; give another")
@@ -127,8 +128,6 @@ def trim_model(
     target = output or Path("-".join([name, *(languages or ["trimmed"])]))
     target = prepare_target(target)
     _check_target(target, source)
-    if languages:
-        check_languages(languages)
     trimmable = _open_trimmable(source)
     counts = count_words_and_files(trimmable.tokenizer, languages, texts)
     needed = trimmable.needed | _token_ids(trimmable.tokenizer, prefixes)
