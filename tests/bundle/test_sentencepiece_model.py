@@ -14,7 +14,6 @@ from xcompress.bundle.released import released_folder, released_names
 from xcompress.bundle.sentencepiece_model import (
     SentencePieceTokenizer,
     beyond_sentencepiece,
-    count_equal,
     is_exact,
     write_sentencepiece,
 )
@@ -29,19 +28,13 @@ def test_sentencepiece_gives_the_ids_of_the_released_models(name: str, tmp_path:
     lines = [line for file in DATA.glob("sentences.*.txt") for line in file.read_text(encoding="utf-8").splitlines()]
     texts = ["", *(f"query: {line}" for line in lines), "Ω ≈ ½ ﬁ 日本 😀"]
     file = tmp_path / "tokenizer.model"
-    assert write_sentencepiece(tokenizer, file)
+    write_sentencepiece(tokenizer, file)
     expected = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    assert count_equal(file, texts, expected) == len(texts)
-    assert count_equal(file, texts, [[0, 5, 2]] * len(texts)) == 0
+    assert SentencePieceTokenizer(file).token_ids(texts, 24) == expected
     cpp = pytest.importorskip("pytorch_tokenizers", reason="executorch is not installed").CppSPTokenizer()
     cpp.load(str(file))
     tokenizer.no_truncation()
     assert all(list(cpp.encode(text, 1, 1)) == tokenizer.encode(text).ids for text in texts)
-
-
-def test_other_vocabularies_are_left_alone(tmp_path: Path) -> None:
-    assert not write_sentencepiece(make_tokenizer(), tmp_path / "tokenizer.model")
-    assert not (tmp_path / "tokenizer.model").exists()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +70,7 @@ def tiny(request: pytest.FixtureRequest) -> Tokenizer:
 @pytest.fixture(scope="module")
 def fast(tiny: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> SentencePieceTokenizer:
     file = tmp_path_factory.mktemp("tiny") / "tokenizer.model"
-    assert write_sentencepiece(tiny, file)
+    write_sentencepiece(tiny, file)
     return SentencePieceTokenizer(file)
 
 

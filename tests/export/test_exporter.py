@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
@@ -20,6 +21,7 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import GRAPHS, list_files, write_manifest
+from xcompress.bundle.released import released_folder
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
 from xcompress.export import exporter
@@ -27,6 +29,7 @@ from xcompress.export.config import ExportConfig, Precision
 from xcompress.export.exporter import export
 from xcompress.export.graph import OUTPUTS, Recurrence
 from xcompress.export.matmul import matmuls
+from xcompress.export.prepare import Prepared
 from xcompress.export.source import SourceOptions, find_source
 from xcompress.export.verify import Bounds, run_graph
 from xcompress.files import sha256_of
@@ -253,14 +256,14 @@ def test_precision_auto_has_a_default_gate(small: Path, monkeypatch: pytest.Monk
         job.check_gate({"de-de": 79.4})
 
 
-def test_a_vocabulary_for_a_language(unigram: Path) -> None:
-    made = export(unigram, options=ExportConfig(languages=("de",)))
-    manifest = manifest_of(made)
 def test_a_language_without_a_word_list_is_refused_before_the_model_is_looked_for() -> None:
     with pytest.raises(InputError, match="languages: no word frequencies for xx"):
         export("org/absent", options=ExportConfig(languages=("de", "xx")))
 
 
+def test_a_vocabulary_for_a_language(unigram: Path) -> None:
+    made = export(unigram, options=ExportConfig(languages=("de",)))
+    manifest = manifest_of(made)
     assert manifest["languages"] == ["de"]
     assert manifest["vocabulary"]["pieces_before"] == 900 > manifest["vocabulary"]["pieces_after"]
     assert manifest["vocab_size"] == manifest["vocabulary"]["pieces_after"]
@@ -673,3 +676,12 @@ def test_a_path_that_is_not_utf_8_is_one_line(small: Path) -> None:
     small.rename(odd)
     with pytest.raises(InputError, match=r"bad\\xff: this path is not UTF-8"):
         export(odd, options=FLOAT)
+
+
+def test_a_sentence_with_a_token_more_in_sentencepiece_has_other_ids(tmp_path: Path) -> None:
+    description = json.loads((released_folder("tiny") / "tokenizer.json").read_text(encoding="utf-8"))
+    without = {"type": "Replace", "pattern": {"String": "!"}, "content": ""}
+    description["normalizer"] = {"type": "Sequence", "normalizers": [description["normalizer"], without]}
+    prepared = Prepared(make_student(), Tokenizer.from_str(json.dumps(description)))
+    written = exporter.write_phone_tokenizer(tmp_path / "model.pte", prepared, {"en": ["a boat", "a boat!"]})
+    assert written == {"file": f"{tmp_path.name}/tokenizer.model", "sentences": 2, "equal": 1}

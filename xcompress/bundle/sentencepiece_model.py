@@ -45,9 +45,10 @@ _UNKNOWN_PENALTY = 10
 
 
 class SentencePieceTokenizer:
-    """Tokenizes with SentencePiece those texts for which it has exactly the ids of tokenizer.json.
+    """Tokenizes with SentencePiece.
 
-    :param file: a file of `write_sentencepiece`, of a tokenizer for which `is_exact` holds.
+    :param file: a file of `write_sentencepiece`. If `is_exact` holds for the tokenizer, the ids of a text that `reads`
+        are those of tokenizer.json.
     :raises ImportError: when sentencepiece is not installed.
     :raises RuntimeError: when it cannot read the file.
     """
@@ -124,13 +125,11 @@ def beyond_sentencepiece(tokenizer: "Tokenizer") -> str | None:
     return next((problem for problem, is_there in problems.items() if is_there), None)
 
 
-def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> bool:
-    """Write the vocabulary with the same ids, special tokens included, if SentencePiece can hold it.
+def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> None:
+    """Write the vocabulary with the same ids, special tokens included.
 
-    :returns: False, with nothing written, for a tokenizer that is `beyond_sentencepiece`.
+    :param tokenizer: not `beyond_sentencepiece`.
     """
-    if beyond_sentencepiece(tokenizer):
-        return False
     description = json.loads(tokenizer.to_str())
     tokenizer.no_padding()
     model, around = description["model"], tokenizer.encode("").ids
@@ -160,20 +159,3 @@ def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> bool:
     written.normalizer_spec.escape_whitespaces = True
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(written.SerializeToString())
-    return True
-
-
-def count_equal(file: Path, texts: Sequence[str], expected: Sequence[Sequence[int]]) -> int:
-    """Count the texts that SentencePiece gives the expected token ids.
-
-    :param texts: with the prefix.
-    :param expected: ids with the special tokens around, perhaps truncated.
-    """
-    import sentencepiece
-
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(file))
-    equal = 0
-    for text, ids in zip(texts, expected, strict=True):
-        found = processor.encode(text)[: len(ids) - 2]
-        equal += [processor.bos_id(), *found, processor.eos_id()] == list(ids)
-    return equal

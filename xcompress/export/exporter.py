@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from xcompress import console
 from xcompress.bundle.engines import OpenVinoSession, Session
 from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT, GRAPHS
 from xcompress.bundle.phone_runtimes import open_phone_session
-from xcompress.bundle.sentencepiece_model import beyond_sentencepiece, count_equal, write_sentencepiece
+from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, beyond_sentencepiece, write_sentencepiece
 from xcompress.export.accuracy import Candidate, Cost, GraphEncoder, check_gate, graded_scores
 from xcompress.export.calibrate import calibrate
 from xcompress.export.config import ExportConfig
@@ -48,8 +49,8 @@ from xcompress.machine import installed_versions
 from xcompress.modeling.student import check_recurrences, encode, token_ids
 from xcompress.packages import require_package
 from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
-
 from xcompress.vocab.count import check_languages
+
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
 
@@ -78,8 +79,8 @@ def export(
     :raises GateError: when a graph is too far from PyTorch, or loses more than the gate allows.
     """
     config = options or ExportConfig()
-    model = find_source(source, source_options)
     check_languages(config.languages)
+    model = find_source(source, source_options)
     recurrences = config.recurrences
     if recurrences is not None:
         check_recurrences(recurrences, model.recurrences)
@@ -199,7 +200,9 @@ def write_phone_tokenizer(
     write_sentencepiece(prepared.tokenizer, file)
     config, sentences = prepared.student.config, list(chain.from_iterable(text.values()))
     expected = token_ids(prepared.tokenizer, sentences, config)
-    equal = count_equal(file, [config.prefix + sentence for sentence in sentences], expected)
+    prefixed = [config.prefix + sentence for sentence in sentences]
+    found = SentencePieceTokenizer(file).token_ids(prefixed, config.max_tokens)
+    equal = sum(map(eq, found, expected))
     console.say(f"{file.name}: SentencePiece has the same token ids for {equal} of {len(sentences)} sentences")
     return {"file": f"{model.parent.name}/{file.name}", "sentences": len(sentences), "equal": equal}
 
