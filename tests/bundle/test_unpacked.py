@@ -62,6 +62,14 @@ def test_other_content_has_another_copy(copy: Path, tmp_path: Path) -> None:
     assert other is not None and other.parent != copy.parent
 
 
+def test_weights_in_another_file_are_not_unpacked_as_the_hash_of_the_graph_does_not_cover_them(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.bundle.encoder.check_bundle", lambda *_: {"onnx/model_q4.onnx_data"})
+    Encoder.released("tiny")
+    assert not (empty_cache / "unpacked").exists()
+
+
 def test_without_a_cache_that_can_be_written_the_graph_itself_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,14 +119,12 @@ class Encoder:
         self.precision, graph = choose_graph(folder, self._manifest, precision)
         self.engine, self.engine_reason = choose_engine(folder, self._manifest, self.precision, graph, engine)
         graph = PHONE_FILES.get(self.engine, graph)
-        if check:
-            check_bundle(folder, self._manifest, graph)
-        else:
-            external_files(folder, graph)
+        weights = check_bundle(folder, self._manifest, graph) if check else external_files(folder, graph)
         self._tokenizer = BundleTokenizer(folder, self._manifest)
         self.mean_vector = np.array(self._manifest.get("mean_vector") or [0.0], dtype=np.float32)
         self._graph = file = folder / graph
-        if self.precision == "int4" and self.engine == "onnxruntime":
+        # the hash by which a copy is found does not cover weights in other files
+        if self.precision == "int4" and self.engine == "onnxruntime" and not weights:
             file = unpacked_copy(file, self._manifest["files"][graph]["sha256"] if check else None) or file
         self._options = {"precision": self.precision, "engine": self.engine, "threads": threads, "check": check}
         threads = threads or default_threads(self._manifest)

@@ -39,7 +39,7 @@ class _ListedFile(NamedTuple):
 
 def check_bundle(
     folder: Path, manifest: Mapping[str, Any], graph: str | None = None, *, everything: bool = False
-) -> None:
+) -> set[str]:
     """Compare a bundle with its manifest; refuse missing, changed and added files.
 
     In the folders of graphs only `graph` and its external data are hashed. The other files there may be absent, so
@@ -48,6 +48,7 @@ def check_bundle(
 
     :param graph: path, inside the folder, of the graph to be opened.
     :param everything: require and hash every file.
+    :returns: paths, inside the folder, of the files that hold external data of the graphs that were hashed.
     :raises InputError: naming the first file that differs.
     """
     files = _read_file_list(folder, manifest)
@@ -60,12 +61,12 @@ def check_bundle(
     for name in sorted(files.keys() - (set() if everything else optional)):
         _check_file(folder, name, files[name])
     graphs = [name for name in files if name.endswith(".onnx")] if everything else [graph] if graph else []
-    for name in graphs:
-        _check_graph(folder, name, files)
+    external = {file for name in graphs for file in _check_graph(folder, name, files)}
     for name in set() if everything else optional - {CARD}:
         if (folder / name).exists():
             _check_size(folder, name, files[name])
     _check_settings(folder, manifest)
+    return external
 
 
 def external_files(folder: Path, graph: str) -> set[str]:
@@ -135,15 +136,17 @@ def _read_file_list(folder: Path, manifest: Mapping[str, Any]) -> dict[str, _Lis
     return listed
 
 
-def _check_graph(folder: Path, graph: str, files: Mapping[str, _ListedFile]) -> None:
-    """Check a graph itself before its references to other files are read, and then those files."""
+def _check_graph(folder: Path, graph: str, files: Mapping[str, _ListedFile]) -> set[str]:
+    """Check a graph itself before its references to other files are read, and then those files; return them."""
     if graph not in files:
         raise InputError(f"{folder / graph}: is not listed in manifest.json; {EXPORT_AGAIN}")
     _check_file(folder, graph, files[graph])
-    for name in sorted(external_files(folder, graph)):
+    external = external_files(folder, graph)
+    for name in sorted(external):
         if name not in files:
             raise InputError(f"{folder / graph}: refers to {name}, which manifest.json does not list; {EXPORT_AGAIN}")
         _check_file(folder, name, files[name])
+    return external
 
 
 def _check_file(folder: Path, name: str, expected: _ListedFile) -> None:

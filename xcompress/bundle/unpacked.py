@@ -24,7 +24,7 @@ _EXTERNAL_BYTES = 1024
 def unpacked_copy(graph: Path, digest: str | None = None) -> Path | None:
     """Return the unpacked copy of a 4-bit graph; make it if there is none.
 
-    :param graph: an ONNX file.
+    :param graph: an ONNX file that holds all of its weights.
     :param digest: its SHA-256, if known.
     :returns: the copy's graph, or None where it does not pay, or the cache cannot be written.
     """
