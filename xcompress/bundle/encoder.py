@@ -29,7 +29,7 @@ from xcompress.bundle.integrity import check_bundle, external_files, state_of
 from xcompress.bundle.manifest import INPUTS, OUTPUT, choose_graph, read_manifest
 from xcompress.bundle.prompts import DOCUMENT, QUERY, choose_prompt
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
-from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts, steps_of
+from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts, text_steps
 from xcompress.bundle.unpacked import unpacked_copy
 from xcompress.bundle.vectors import are_bits, as_floats, unit_rows, without_bits
 from xcompress.errors import InputError, on_one_line
@@ -256,7 +256,7 @@ class Encoder:
         prompt = choose_prompt(self._manifest, prompt_name, prompt)
         sentences = list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
-        for start, some in steps_of(sentences, all_windows=long == "mean"):
+        for start, some in text_steps(sentences, all_windows=long == "mean"):
             if long == "cut":
                 vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some, prompt), batch_size)
             else:

@@ -156,7 +156,7 @@ def list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list
     return sentences
 
 
-def steps_of(texts: Sequence[str], *, all_windows: bool) -> Iterator[tuple[int, Sequence[str]]]:
+def text_steps(texts: Sequence[str], *, all_windows: bool) -> Iterator[tuple[int, Sequence[str]]]:
     """Cut texts into steps of at most `_TEXTS_AT_ONCE`; yield the number of the first text of each, and its texts.
 
     :param all_windows: limit the characters of a step of several texts, too.
