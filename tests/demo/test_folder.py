@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.helpers import ROOT
-from tests.helpers.student import SENTENCES, bundle
+from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.demo import POLICY, demo
 from xcompress.corpus.graded import builtin
@@ -49,6 +50,16 @@ def decompressed(path: Path) -> bytes:
 
 def read_description(folder: Path) -> dict[str, Any]:
     return json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+
+
+def test_the_vectors_are_computed_in_onnxruntime_which_the_page_runs(
+    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = shutil.copytree(bundle(), tmp_path / "bundle")
+    change_manifest(made, target="openvino")
+    monkeypatch.setattr("xcompress.bundle.engines.is_installed", lambda _: True)
+    site = write_demo(tmp_path / "site", made, package=package)
+    assert decompressed(site / "vectors.int8.gz")
 
 
 def test_packaged_sentences_are_spread_evenly_over_languages() -> None:

@@ -19,7 +19,7 @@ from xcompress.bundle.manifest import graphs_of
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_json, size_of, whole_folder, write_json
-from xcompress.tokenizer_file import steps_of
+from xcompress.tokenizer_file import read_tokenizer, steps_of
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BUILDS, find_package, runtime_files, version_of
 
@@ -76,8 +76,8 @@ def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Pa
         raise InputError(f"demo: missing {error.args[0]}") from error
     folder = prepare_target(folder)
     _check_replaceable(folder)
-    encoder = Encoder(bundle)
-    check_tokenizer(bundle / "tokenizer.json", read_json(bundle / "tokenizer.json"))
+    encoder = Encoder(bundle, engine="onnxruntime")  # which the page runs, too
+    check_tokenizer(bundle / "tokenizer.json")
     text_shown = read_sentences(text) if text else packaged_sentences(encoder.languages)
     sentences = [sentence.text for sentence in text_shown.sentences]
 
@@ -116,15 +116,15 @@ def served_files(folder: Path) -> dict[str, Path]:
     return {f"/{name}": folder / name for name in _file_names(folder)} | {"/": folder / "index.html"}
 
 
-def check_tokenizer(path: Path, tokenizer_json: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer that the page does not support.
+def check_tokenizer(path: Path) -> None:
+    """Refuse a tokenizer.json that the page does not support.
 
-    :param path: path of the tokenizer.json, for the message.
-    :param tokenizer_json: its content.
     :raises InputError: naming the first component that is not supported.
     """
+    # as the library has read it: the file may hold entries that it ignores, such as the steps of what is no sequence
+    description = json.loads(read_tokenizer(path).to_str())
     for component, supported in SUPPORTED.items():
-        for step in steps_of(tokenizer_json.get(component)):
+        for step in steps_of(description[component]):
             kind = str(step.get("type"))
             if kind not in supported:
                 raise InputError(
