@@ -77,7 +77,11 @@ def test_the_fingerprint_follows_every_part(tmp_path: Path) -> None:
         seen.add(find_source(folder).fingerprint())
     assert len(seen) == 3
     (folder / PROMPTS).write_text('{"prompts": {"query": "q: "}}')
-    assert find_source(folder).fingerprint() not in seen
+    seen.add(find_source(folder).fingerprint())
+    for languages in ("de", "[de, en]"):
+        (folder / "README.md").write_text(f"---\nlanguage: {languages}\n---\n")
+        seen.add(find_source(folder).fingerprint())
+    assert len(seen) == 6
 
 
 def test_a_missing_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,9 +93,10 @@ class Source:
     def fingerprint(self) -> str:
         """Hash the languages and everything that `open` reads."""
         if is_student(self.student):
-            # prompts and similarity, where sentence-transformers has saved others
+            # prompts, similarity and languages, where sentence-transformers has saved others
             settings = read_settings(self.student, "")
-            others = [] if settings == {"similarity_fn_name": "cosine"} else [settings]
+            others: list[object] = [] if settings == {"similarity_fn_name": "cosine"} else [settings]
+            others += [] if self.run.get("languages") else card_languages(self.student / CARD)
             return hash_of([*(sha256_of(self.student / name) for name in STUDENT_FILES), *others])
         root = self.student if self.student.is_dir() else self.student.parent
         files = {file.relative_to(root).as_posix(): sha256_of(file) for file in files_of(self.student)}
