@@ -57,23 +57,13 @@ SETTINGS: dict[Target, TargetSettings] = {
 }
 
 
-_CHOICES: dict[str, tuple[str | None, ...]] = {
-    "precision": get_args(Precision),
-    "table": get_args(Table),
-    "target": get_args(Target),
-    "bottleneck": get_args(Bottleneck),
-    "shorten": get_args(Shortening),
-    "recurrence": (*get_args(Recurrence), None),
-    "operators": (*get_args(Operators), None),
-}
-"""Values of the options that have few; None lets the target decide."""
-
-
 @dataclass(frozen=True)
 class ExportConfig:
     """The options of one export to ONNX.
 
-    :raises InputError: when a value is not allowed, or two contradict each other.
+    The command line and `export_model` check the types of the values first.
+
+    :raises InputError: when a number is out of bounds, or two options contradict each other.
     """
 
     precision: Precision = "int8"
@@ -113,8 +103,6 @@ class ExportConfig:
     """Files of sentences to calibrate, verify and count tokens on."""
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            _check_choice(name, getattr(self, name), choices)
         if self.table != "auto" and self.precision in FLOAT:
             raise InputError(
                 f"table: {self.table} needs precision int8 or int4, not {self.precision}; change one of them"
@@ -185,9 +173,3 @@ class ExportConfig:
         """Return the options as values that JSON can hold."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"languages": list(self.languages), "text": [str(path) for path in self.text]}
-
-
-def _check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
-    if value not in choices:
-        names = [str(choice) for choice in choices if choice]
-        raise InputError(f"{name}: {value!r} is unknown; choose {', '.join(names[:-1])} or {names[-1]}")
