@@ -12,8 +12,6 @@ from xcompress.export.accuracy import (
     FP32,
     LEVELS,
     MAX_STEPS,
-    STATIC,
-    TOKEN,
     Build,
     Cost,
     Encode,
@@ -29,6 +27,7 @@ from xcompress.export.accuracy import (
 )
 from xcompress.modeling.student import encode
 
+STATIC, TOKEN, _ = LEVELS
 TEXTS = [f"text {number}" for number in range(20)]
 NOISE = {"first": 0.3, "second": 0.02, "third": 0.1}
 LEFT = {STATIC: 1.0, TOKEN: 0.2, FP32: 0.0}
@@ -112,7 +111,7 @@ def test_a_fall_tells_its_points() -> None:
 
 
 def test_the_noisiest_site_costs_most() -> None:
-    costs = matmul_costs(noisy(), list(NOISE), TEXTS, exact(TEXTS))
+    costs = matmul_costs(noisy(), dict.fromkeys(NOISE, STATIC), TEXTS, exact(TEXTS))
     assert [cost.matmul for cost in costs] == ["first", "third", "second"]
     assert costs[0].gain > 4 * costs[1].gain > 0
 
@@ -120,7 +119,7 @@ def test_the_noisiest_site_costs_most() -> None:
 def test_costs_are_those_at_the_levels_given() -> None:
     asked: list[dict[str, str]] = []
     levels = {"first": FP32, "second": STATIC, "third": TOKEN}
-    costs = {cost.matmul: cost.gain for cost in matmul_costs(noisy(asked), list(NOISE), TEXTS, exact(TEXTS), levels)}
+    costs = {cost.matmul: cost.gain for cost in matmul_costs(noisy(asked), levels, TEXTS, exact(TEXTS))}
     assert costs["first"] == 0
     assert asked[0] == levels
     assert {**levels, "second": FP32} in asked

@@ -24,7 +24,7 @@ from xcompress.metrics import Encode, Vectors, cosines
 from xcompress.modeling.student import encode, token_ids
 
 LEVELS: tuple[Level, ...] = get_args(Level)
-STATIC, TOKEN, FP32 = LEVELS
+FP32 = LEVELS[-1]
 MAX_STEPS = 28
 """Most steps of a search. A step raises one product, or several where one at a time could not raise all to float32."""
 FP32_BYTES = 3
@@ -84,7 +84,7 @@ def graded_scores(encode: Encode, languages: Sequence[str] = ()) -> dict[str, fl
         no pair in these languages.
     """
     graded = builtin().within(language_codes(languages))
-    return score(lambda texts: encode(list(texts)), graded) if graded.language_pairs else {}
+    return score(encode, graded) if graded.language_pairs else {}
 
 
 def find_regressions(before: Mapping[str, float], after: Mapping[str, float], points: float) -> list[Regression]:
@@ -132,28 +132,22 @@ def mean_loss(vectors: Vectors, reference: Vectors) -> float:
 
 
 def matmul_costs(
-    build: Build[Encode],
-    names: Sequence[str],
-    texts: Sequence[str],
-    reference: Vectors,
-    levels: Mapping[str, Level] | None = None,
+    build: Build[Encode], levels: Mapping[str, Level], texts: Sequence[str], reference: Vectors
 ) -> list[Cost]:
     """Measure the cost of each product: the gain from computing it alone in float32.
 
     Measuring the reverse, one product quantised in a float32 graph, would take the larger graph each time, and would
     not show what a user gains by leaving out one product.
 
-    :param names: the products.
+    :param levels: the present level of each product.
     :param texts: n sentences; about a hundred are enough to tell the products apart.
     :param reference: float32 vectors (n, D) of these.
-    :param levels: the present level of each product; `STATIC` by default.
     :returns: the costs, highest first.
     """
-    levels = dict(levels or dict.fromkeys(names, STATIC))
-    loss = mean_loss(build(levels)(list(texts)), reference)
+    loss = mean_loss(build(levels)(texts), reference)
     costs = [
-        Cost(name, loss - mean_loss(build(levels | {name: FP32})(list(texts)), reference))
-        for name in console.tracked(names, "products measured")
+        Cost(name, loss - mean_loss(build({**levels, name: FP32})(texts), reference))
+        for name in console.tracked(list(levels), "products measured")
     ]
     return sorted(costs, key=lambda cost: -cost.gain)
 
@@ -239,7 +233,7 @@ def search(
     progress = _Search(build, start, find, bytes_of)
     regressions = progress.try_levels({})
     if regressions:
-        progress.raise_until_gate_holds(regressions, list(texts), reference)
+        progress.raise_until_gate_holds(regressions, texts, reference)
         progress.undo_unneeded()
     return SearchResult(dict(start), progress.levels, tuple(progress.steps), _worst_loss(regressions))
 
@@ -269,10 +263,10 @@ class _Search(Generic[EncodeT]):
             self.steps.append(Step(name, level, _worst_loss(regressions), added))
         self.levels |= changes
 
-    def raise_until_gate_holds(self, regressions: list[Regression], texts: list[str], reference: Vectors) -> None:
+    def raise_until_gate_holds(self, regressions: list[Regression], texts: Sequence[str], reference: Vectors) -> None:
         """Raise the products that cost most, until nothing is lost beyond the gate."""
         at_once = math.ceil((len(LEVELS) - 1) * len(self.levels) / MAX_STEPS)
-        costs = matmul_costs(self.build, list(self.levels), texts, reference, self.levels)
+        costs = matmul_costs(self.build, self.levels, texts, reference)
         with console.bar("precision raised", MAX_STEPS) as ticker:
             while regressions:
                 names, costs = self._highest_costs(costs, at_once, texts, reference)
@@ -297,7 +291,7 @@ class _Search(Generic[EncodeT]):
                     break
 
     def _highest_costs(
-        self, costs: list[Cost], count: int, texts: list[str], reference: Vectors
+        self, costs: list[Cost], count: int, texts: Sequence[str], reference: Vectors
     ) -> tuple[list[str], list[Cost]]:
         """Return the `count` products below float32 that cost most, and all costs, highest first.
 
@@ -362,8 +356,7 @@ class Candidate:
 
     def costs(self) -> list[Cost]:
         """Measure the cost of each product."""
-        levels = self.levels()
-        return matmul_costs(self._build, list(levels), *self._sample(), levels=levels)
+        return matmul_costs(self._build, self.levels(), *self._sample())
 
     def search(
         self,

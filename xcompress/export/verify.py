@@ -17,7 +17,7 @@ from xcompress.bundle.manifest import OUTPUT
 from xcompress.bundle.phone_runtimes import PhoneSession
 from xcompress.errors import GateError
 from xcompress.export.config import Precision
-from xcompress.export.text import interleave, packaged_text, take_evenly
+from xcompress.export.text import interleave, take_evenly
 from xcompress.metrics import Vectors, cosine_matrix, cosines, unit_length
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 from xcompress.runtimes import RUNTIMES
@@ -115,14 +115,13 @@ class Reference:
 def make_reference(
     student: Student,
     tokenizer: Tokenizer,
-    text: Mapping[str, Sequence[str]] | None = None,
+    text: Mapping[str, Sequence[str]],
     advance: Advance | None = None,
 ) -> Reference:
     """Encode sentences and test batches with PyTorch, once for all graphs.
 
-    :param text: sentences by language; by default those of the package.
+    :param text: sentences by language.
     """
-    text = {language: list(texts) for language, texts in (text or {}).items() if texts} or packaged_text()
     config = student.config
 
     def encode(batch: TokenRows) -> Vectors:
@@ -131,7 +130,7 @@ def make_reference(
         return vectors
 
     sentences = {language: token_ids(tokenizer, texts, config) for language, texts in text.items()}
-    vectors = encode_in_batches(encode, list(chain.from_iterable(sentences.values())), BATCH, advance)
+    vectors = encode_in_batches(encode, list(chain.from_iterable(sentences.values())), advance)
     batches = _make_batches(tokenizer, config, interleave(text))
     batch_vectors = {shape: encode(batch) for shape, batch in batches.items()}
     return Reference(sentences, _split_by_language(vectors, sentences), batches, batch_vectors, config.pad_token_id)
@@ -243,23 +242,16 @@ def _measure(session: Session, reference: Reference, advance: Advance | None = N
 
 def _bounded_figures(measured: dict[str, Any], bounds: Bounds) -> list[tuple[str, float, float]]:
     """List what `_measure` returned as (figure in words, its value, its bound)."""
-    means = {
-        f"mean cosine to PyTorch in {language}": figures["mean"] for language, figures in measured["languages"].items()
-    }
-    worst = {f"worst cosine to PyTorch {place}": cosine for place, cosine in _worst_cosines(measured).items()}
+    means = {language: figures["mean"] for language, figures in measured["languages"].items()}
+    correlation, invariance = measured["similarity_correlation"], measured["invariance_cosine"]
     return [
-        *((what, cosine, bounds.mean_cosine) for what, cosine in means.items()),
-        *((what, cosine, bounds.worst_cosine) for what, cosine in worst.items()),
-        (
-            "correlation of similarities with PyTorch's",
-            measured["similarity_correlation"],
-            bounds.similarity_correlation,
+        *((f"mean cosine to PyTorch in {language}", mean, bounds.mean_cosine) for language, mean in means.items()),
+        *(
+            (f"worst cosine to PyTorch {place}", cosine, bounds.worst_cosine)
+            for place, cosine in _worst_cosines(measured).items()
         ),
-        (
-            "worst cosine between a sentence alone and in a batch",
-            measured["invariance_cosine"],
-            bounds.invariance_cosine,
-        ),
+        ("correlation of similarities with PyTorch's", correlation, bounds.similarity_correlation),
+        ("worst cosine between a sentence alone and in a batch", invariance, bounds.invariance_cosine),
     ]
 
 
@@ -307,7 +299,7 @@ def _encode_reference(
     """Encode all sentences, and the batches of each shape."""
     pad_token_id = reference.pad_token_id
     shaped = {shape: run_graph(session, batch, pad_token_id) for shape, batch in reference.batches.items()}
-    return encode_with(session, reference.all_sentences, pad_token_id, advance=advance), shaped
+    return encode_with(session, reference.all_sentences, pad_token_id, advance), shaped
 
 
 def _compare(vectors: Vectors, batch_vectors: dict[str, Vectors], reference: Reference) -> dict[str, Any]:
@@ -359,15 +351,14 @@ def _name(graph: Graph) -> str:
 
 
 def encode_in_batches(
-    encode: Callable[[TokenRows], Vectors], sequences: TokenRows, size: int, advance: Advance | None = None
+    encode: Callable[[TokenRows], Vectors], sequences: TokenRows, advance: Advance | None = None
 ) -> Vectors:
-    """Encode rows of token ids in batches of similar length.
+    """Encode rows of token ids in batches of similar length, at most `BATCH`, long ones fewer.
 
-    :param size: most rows of a batch; long ones are fewer.
     :returns: vectors (N, D) in the order of `sequences`.
     """
     encoded, order = [], list[int]()
-    for rows in group_by_length(list(map(len, sequences)), lambda tokens: min(size, most_rows(tokens))):
+    for rows in group_by_length(list(map(len, sequences)), lambda tokens: min(BATCH, most_rows(tokens))):
         encoded.append(encode([sequences[row] for row in rows]))
         order += rows
         if advance:
@@ -375,15 +366,9 @@ def encode_in_batches(
     return np.concatenate(encoded)[np.argsort(order)]
 
 
-def encode_with(
-    session: Session,
-    sequences: TokenRows,
-    pad_token_id: int,
-    batch_size: int = BATCH,
-    advance: Advance | None = None,
-) -> Vectors:
+def encode_with(session: Session, sequences: TokenRows, pad_token_id: int, advance: Advance | None = None) -> Vectors:
     """Return a graph's sentence vectors (N, D) of N rows of token ids, in batches of similar length."""
-    return encode_in_batches(lambda batch: run_graph(session, batch, pad_token_id), sequences, batch_size, advance)
+    return encode_in_batches(lambda batch: run_graph(session, batch, pad_token_id), sequences, advance)
 
 
 def run_graph(session: Session, batch: TokenRows, pad_token_id: int) -> Vectors:
