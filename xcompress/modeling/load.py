@@ -14,6 +14,7 @@ from xcompress.modeling.architectures import BERT_NAMES, Architecture, load_stat
 from xcompress.modeling.bounds import check_fits, check_ids
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.st_folder import (
+    Pipeline,
     folders_of,
     is_lowercased,
     is_pipeline,
@@ -57,22 +58,44 @@ def import_encoder(
         check_model_folder(path, trust_remote_code=trust_remote_code)
     if is_student(path):
         return Student.load(path)
-    if path.is_dir() and is_pipeline(path):
-        return _import_pipeline(path, tokenizer, prefix, pooling, max_tokens)
-    chosen_pooling = _choose_pooling(path, None, pooling)
+    # the encoder, and what follows it
+    pipeline = read_pipeline(path) if is_pipeline(path) else Pipeline(path)
+    transformer, head = pipeline.transformer, pipeline.head
+    chosen_pooling = _choose_pooling(path, pipeline.pooling, pooling)
     if is_e5s1(path):
         config, weights = read_e5s1(path)
         names, limit = BERT_NAMES, None
     else:
-        config, architecture = _read_encoder(path)
-        weights, names, limit = load_weights(path), architecture.names, longest_text(path)
+        config, architecture = _read_encoder(transformer)
+        weights, names, limit = load_weights(transformer), architecture.names, longest_text(transformer)
     config = replace(
-        config, prefix=prefix, pooling=chosen_pooling, max_tokens=_choose_max_tokens(config, limit, max_tokens)
+        config,
+        prefix=prefix or pipeline.prefix,
+        pooling=chosen_pooling,
+        normalize=pipeline.normalize,
+        head_size=len(head.bias) if head else None,
+        head_activation=head.activation if head else None,
+        max_tokens=_choose_max_tokens(config, limit, max_tokens),
     )
-    check_fits(vars(config), sum(map(Tensor.numel, weights.values())), path)
+    if config.prefix and not pipeline.pools_prompt:
+        raise InputError(
+            f"{path}: leaves the tokens of the prompt {config.prefix!r} out of its pooling, which is not supported; "
+            "choose another model"
+        )
+    # the weights
+    of_head = {"head.weight": head.weight, "head.bias": head.bias} if head else {}
+    check_fits(vars(config), sum(map(Tensor.numel, [*weights.values(), *of_head.values()])), transformer)
     student = Student(config)
-    load_state(student, to_student_names(weights, names, config.unit_layers), path)
-    return student.eval(), _open_tokenizer(path, tokenizer, config.vocab_size)
+    load_state(student, to_student_names(weights, names, config.unit_layers) | of_head, transformer)
+    # the tokenizer
+    opened = _open_tokenizer(transformer, tokenizer, config.vocab_size)
+    if is_pipeline(path) and is_lowercased(transformer):
+        normalizer = opened.normalizer
+        if normalizer is None:
+            opened.normalizer = normalizers.Lowercase()
+        elif normalizer.normalize_str("A") != normalizer.normalize_str("a"):
+            opened.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizer])
+    return student.eval(), opened
 
 
 def is_student(path: Path) -> bool:
@@ -115,42 +138,6 @@ def tokenizer_file(path: Path, named: Path | None = None) -> Path:
         f"{problem}; make it from {vocabularies[0]} with transformers: "
         f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})"
     )
-
-
-def _import_pipeline(
-    path: Path, tokenizer: Path | None, prefix: str, pooling: str | None, max_tokens: int | None
-) -> tuple[Student, Tokenizer]:
-    pipeline = read_pipeline(path)
-    transformer, head = pipeline.transformer, pipeline.head
-    config, architecture = _read_encoder(transformer)
-    config = replace(
-        config,
-        prefix=prefix or pipeline.prefix,
-        pooling=_choose_pooling(path, pipeline.pooling, pooling),
-        normalize=pipeline.normalize,
-        head_size=len(head.bias) if head else None,
-        head_activation=head.activation if head else None,
-        max_tokens=_choose_max_tokens(config, longest_text(transformer), max_tokens),
-    )
-    if config.prefix and not pipeline.pools_prompt:
-        raise InputError(
-            f"{path}: leaves the tokens of the prompt {config.prefix!r} out of its pooling, which is not supported; "
-            "choose another model"
-        )
-    state = to_student_names(load_weights(transformer), architecture.names, config.unit_layers)
-    if head:
-        state |= {"head.weight": head.weight, "head.bias": head.bias}
-    check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
-    student = Student(config)
-    load_state(student, state, transformer)
-    opened = _open_tokenizer(transformer, tokenizer, config.vocab_size)
-    if is_lowercased(transformer):
-        normalizer = opened.normalizer
-        if normalizer is None:
-            opened.normalizer = normalizers.Lowercase()
-        elif normalizer.normalize_str("A") != normalizer.normalize_str("a"):
-            opened.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizer])
-    return student.eval(), opened
 
 
 def _read_encoder(folder: Path) -> tuple[StudentConfig, Architecture]:

@@ -40,16 +40,17 @@ class Head:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The modules of a folder."""
+    """The modules of a folder; the defaults are those of an encoder alone."""
 
     transformer: Path
     """Folder of the encoder and its tokenizer."""
-    pooling: str
-    pools_prompt: bool
+    pooling: str | None = None
+    """None where the model does not say."""
+    pools_prompt: bool = True
     """Whether pooling includes the tokens of a prompt."""
-    head: Head | None
-    normalize: bool
-    prefix: str
+    head: Head | None = None
+    normalize: bool = True
+    prefix: str = ""
     """The default prompt."""
 
 
