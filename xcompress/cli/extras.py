@@ -9,10 +9,7 @@ from xcompress.runtimes import RUNTIMES
 
 COMMAND_EXTRAS = {"distill": "train", "trim": "train", "export": "export", "dequantize": "export", "bench": "bench"}
 """The extra that a command needs; other commands work with the base install."""
-_EXTRAS = (
-    *("train", "export", "bench", "browser", "optimum"),
-    *(*RUNTIMES, "tensorboard", "mteb"),
-)
+_EXTRAS = ("train", "export", "bench", "browser", "optimum", *RUNTIMES, "tensorboard", "mteb")
 """Extras for users, in the order in which they are suggested."""
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 """Import names that differ from the name of the distribution."""

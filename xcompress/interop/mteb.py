@@ -70,12 +70,8 @@ class MtebModel:
 
     def __init__(self, encoder: Encoder, name: str) -> None:
         self.encoder = encoder
-        self._meta = describe(encoder, name)
-
-    @property
-    def mteb_model_meta(self) -> ModelMeta:
-        """The description of the model that mteb stores with its results."""
-        return self._meta
+        self.mteb_model_meta = describe(encoder, name)
+        """What mteb stores with its results."""
 
     def encode(
         self,

@@ -75,10 +75,6 @@ class StudentTransformer(InputModule):
         """Return D, the dimension of the sentence vectors."""
         return self.student.config.dimension
 
-    def get_sentence_embedding_dimension(self) -> int:
-        """Return D; older versions of sentence-transformers call this name."""
-        return self.get_embedding_dimension()
-
     def get_config_dict(self) -> dict[str, Any]:
         """Return the values that `print(model)` shows for this module."""
         config = self.student.config
