@@ -151,7 +151,7 @@ def write_pipeline(
 
 def describe_model(student: Student, source: Source, made_from: str) -> dict[str, Any]:
     """Return the manifest without measurements and files."""
-    config, trained = student.config, source.recurrences
+    config, trained, processor = student.config, source.recurrences, read_processor()
     run = {name: source.run[name] for name in _RUN_KEYS if source.run.get(name) is not None}
     is_of_run = run.get("student_hash") in (None, sha256_of(source.student / "model.safetensors"))
     if not is_of_run:
@@ -186,27 +186,20 @@ def describe_model(student: Student, source: Source, made_from: str) -> dict[str
         "recurrence": "unrolled",
         "bottleneck": {"width": config.bottleneck, "form": "factored"} if config.bottleneck else None,
         "parameters": sum(student.sizes().values()),
-        "machine": describe_machine(),
-        "libraries": library_versions(),
+        "machine": {
+            "processor": processor.model,
+            "architecture": platform.machine(),
+            "cores": os.cpu_count(),
+            "cpu_flags": [flag for flag in _INT8_FLAGS if flag in processor.flags],
+            "system": platform.system(),
+        },
+        # unknown where only a library's source is on the path
+        "libraries": {
+            "python": platform.python_version(),
+            **dict.fromkeys(_LIBRARIES, "unknown"),
+            **installed_versions(_LIBRARIES),
+        },
     }
-
-
-def describe_machine() -> dict[str, Any]:
-    """Return the processor, its instruction sets for int8, and the operating system."""
-    processor = read_processor()
-    return {
-        "processor": processor.model,
-        "architecture": platform.machine(),
-        "cores": os.cpu_count(),
-        "cpu_flags": [flag for flag in _INT8_FLAGS if flag in processor.flags],
-        "system": platform.system(),
-    }
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of Python and the libraries; `unknown` where only a library's source is on the path."""
-    unknown = dict.fromkeys(_LIBRARIES, "unknown")
-    return {"python": platform.python_version()} | unknown | installed_versions(_LIBRARIES)
 
 
 def is_current(bundle: Path, made_from: str) -> bool:

@@ -90,11 +90,14 @@ def export_hf(
     student, tokenizer = model.open()
     if recurrences is not None:
         student = shallower(student, recurrences)
-    check_supported(student.config)
-    check_replaceable(
-        target, "model.safetensors", 4 * count_checkpoint_weights(student.config) + 50_000_000, force=force
-    )
-    announce(model, target, f" with {student.config.depth} layers")
+    config = student.config
+    if config.relative_buckets is not None:
+        raise InputError(
+            f"export: relative_buckets is {config.relative_buckets}; BertModel and XLMRobertaModel have no relative "
+            "attention bias, export with --format onnx"
+        )
+    check_replaceable(target, "model.safetensors", 4 * count_checkpoint_weights(config) + 50_000_000, force=force)
+    announce(model, target, f" with {config.depth} layers")
     with whole_folder(target) as folder:
         _write_checkpoint(folder, student, tokenizer, model, made_from)
     return target
@@ -141,18 +144,6 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
         "files": list_files(folder),
     }
     write_manifest(folder, manifest)
-
-
-def check_supported(config: StudentConfig) -> None:
-    """Refuse a student that neither BertModel nor XLMRobertaModel can express.
-
-    :raises InputError: with the feature that they lack.
-    """
-    if config.relative_buckets is not None:
-        raise InputError(
-            f"export: relative_buckets is {config.relative_buckets}; BertModel and XLMRobertaModel have no relative "
-            "attention bias, export with --format onnx"
-        )
 
 
 def checkpoint_config(config: StudentConfig) -> dict[str, Any]:
