@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer
 
 from tests.helpers.foreign import KINDS, TEXTS, encoder, save_encoder, save_pipeline
 from tests.helpers.limits import frugal
@@ -294,17 +294,6 @@ def test_a_vocabulary_alone_is_refused_with_the_way_to_a_tokenizer(tmp_path: Pat
     named = make_tokenizer()
     named.save(str(tmp_path / "other.json"))
     assert import_encoder(tmp_path, tmp_path / "other.json")[1].get_vocab() == named.get_vocab()
-
-
-def test_a_contradiction_about_case_is_reported(tmp_path: Path, warnings: list[str]) -> None:
-    tokenizer = make_tokenizer()
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
-    save_encoder(tmp_path, "bert", tokenizer)
-    settings = read_json(tmp_path / "tokenizer_config.json")
-    for lowercase, count in ((False, 0), (True, 1)):
-        write_json(tmp_path / "tokenizer_config.json", settings | {"do_lower_case": lowercase})
-        import_encoder(tmp_path, pooling="mean")
-        assert len(warnings) == count
 
 
 def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:

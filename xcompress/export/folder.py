@@ -79,6 +79,8 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -
         "clean_up_tokenization_spaces": False,
         **special,
     }
+    if getattr(tokenizer.pre_tokenizer, "add_prefix_space", False):  # which transformers turns off by default
+        tokenizer_config["add_prefix_space"] = True
     write_json(folder / "tokenizer_config.json", tokenizer_config)
 
 

@@ -24,8 +24,8 @@ from xcompress.modeling.st_folder import (
     weights_file,
 )
 from xcompress.modeling.student import MODEL_TYPE, Pooling, Student, StudentConfig
+from xcompress.modeling.tokenizer import SETTINGS, open_tokenizer
 from xcompress.sources.model_folder import check_model_folder
-from xcompress.tokenizer_file import read_tokenizer
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
@@ -168,27 +168,20 @@ def _choose_max_tokens(config: StudentConfig, of_model: int | None, requested: i
 
 
 def _open_tokenizer(path: Path, named: Path | None, rows: int) -> Tokenizer:
-    """Open tokenizer.json; warn where transformers would override its setting of upper and lower case.
+    """Open tokenizer.json.
 
     :param rows: V, rows of the token embeddings.
     :raises InputError: when it cannot be read, does not fit the embeddings, or keeps the end of a long text.
     """
     file = tokenizer_file(path, named)
-    tokenizer = read_tokenizer(file)
+    tokenizer = open_tokenizer(file, rows)
     check_ids(tokenizer, rows, file)
-    file_of_settings = file.with_name("tokenizer_config.json")
+    file_of_settings = file.with_name(SETTINGS)
     settings = read_mapping(file_of_settings) if file_of_settings.is_file() else {}
     side = settings.get("truncation_side", (tokenizer.truncation or {}).get("direction", "right"))
     if str(side).lower() == "left":
         raise InputError(
             f"{file_of_settings}: truncation_side is 'left', which keeps the end of a long text; xcompress keeps the "
             "start: choose another model, or set it to 'right' there if that suits your texts"
-        )
-    lower_case = settings.get("do_lower_case")
-    normalizer = tokenizer.normalizer
-    is_bert = isinstance(normalizer, normalizers.BertNormalizer)
-    if is_bert and isinstance(lower_case, bool) and normalizer.lowercase != lower_case:
-        console.warn(
-            f"{file_of_settings}: do_lower_case is {lower_case}, {file.name} does otherwise; using {file.name}"
         )
     return tokenizer

@@ -3,14 +3,14 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Tokenizer, normalizers
+from tokenizers import Tokenizer, normalizers
 
 import xcompress
 from xcompress import console
@@ -21,11 +21,12 @@ from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import is_student
 from xcompress.modeling.st_folder import is_lowercased
 from xcompress.modeling.student import Student
+from xcompress.modeling.tokenizer import named_tokens, open_tokenizer
 from xcompress.paths import path_inside
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts
-from xcompress.tokenizer_file import prefix_problem, read_tokenizer
+from xcompress.tokenizer_file import prefix_problem
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import check_languages, count_words_and_files
 from xcompress.vocab.student import encode_ids, trim_student
@@ -220,7 +221,6 @@ def _open_folder(folder: Path) -> _ModelFolder:
             "with a tokenizer.json (save the tokenizer once with transformers if there is none)"
         )
     config = read_mapping(encoder / "config.json")
-    tokenizer = _open_tokenizer(encoder)
     try:
         with safe_open(encoder / WEIGHTS, framework="pt") as weights:
             shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
@@ -236,6 +236,7 @@ def _open_folder(folder: Path) -> _ModelFolder:
             f"{encoder / WEIGHTS}: {len(matches)} token embeddings (*{', *'.join(TOKEN_EMBEDDINGS)}) have the {rows} "
             f"rows that config.json gives as vocab_size, expected one; there are {listed}"
         )
+    tokenizer = open_tokenizer(encoder / "tokenizer.json", rows)
     check_ids(tokenizer, rows, encoder)
     tokenizer_json = tokenizer_to_json(tokenizer)
     if is_lowercased(encoder):
@@ -243,43 +244,6 @@ def _open_folder(folder: Path) -> _ModelFolder:
         steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
         tokenizer.normalizer = normalizers.Sequence(steps)
     return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_json, shapes, matches[0])
-
-
-def _open_tokenizer(encoder: Path) -> Tokenizer:
-    """Open tokenizer.json, and add the tokens that transformers would add to it on loading."""
-    path = encoder / "tokenizer.json"
-    tokenizer = read_tokenizer(path)
-    added_tokens = _read_added_tokens(encoder / "tokenizer_config.json")
-    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    for _, token in sorted(added_tokens.items(), key=lambda entry: int(entry[0])):
-        if token["content"] not in {known.content for known in tokenizer.get_added_tokens_decoder().values()}:
-            tokenizer.add_tokens(
-                [
-                    AddedToken(
-                        token["content"], **{flag: token[flag] for flag in flags if isinstance(token.get(flag), bool)}
-                    )
-                ]
-            )
-    return tokenizer
-
-
-def _read_added_tokens(file: Path) -> dict[str, dict[str, Any]]:
-    """Read the added tokens by id in tokenizer_config.json; none where it has none.
-
-    :raises InputError: when they are anything else, or one is empty, which the tokenizers library would ignore.
-    """
-    tokens = (read_mapping(file).get("added_tokens_decoder") if file.is_file() else None) or {}
-    is_readable = isinstance(tokens, dict) and all(
-        number.isdecimal()
-        and len(number) < 10
-        and isinstance(token, dict)
-        and isinstance(token.get("content"), str)
-        and token["content"]
-        for number, token in tokens.items()
-    )
-    if not is_readable:
-        raise InputError(f"{file}: added_tokens_decoder must be tokens by id, none of them empty; save it again")
-    return tokens
 
 
 def _needed_ids(model: _ModelFolder) -> set[int]:
@@ -290,9 +254,8 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     """
     # tokens that the tokenizer's settings name
     files = [model.encoder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
-    settings = [entry for file in files if file.is_file() for entry in read_mapping(file).items()]
-    values = [value for key, value in settings if key.endswith(("_token", "_tokens"))]
-    named = {model.tokenizer.token_to_id(token) for value in values for token in _token_contents(value)} - {None}
+    names = [name for file in files if file.is_file() for name in named_tokens(read_mapping(file))]
+    named = {model.tokenizer.token_to_id(name) for name in names} - {None}
     # ids that config.json names
     used = {number for key, value in model.config.items() for number in _config_token_ids(key, value)}
     padding = model.config.get("pad_token_id")
@@ -301,17 +264,6 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     # tokens of prompts
     in_prompts = _token_ids(model.tokenizer, list(read_prompts(model.folder).values()))
     return named | in_prompts | {number for number in used if model.tokenizer.id_to_token(number) is not None}
-
-
-def _token_contents(value: object) -> Iterator[str]:
-    """Yield the tokens in a value of tokenizer_config.json: strings, or objects with a content, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from _token_contents(value["content"] if "content" in value else list(value.values()))
-    elif isinstance(value, list):
-        for entry in value:
-            yield from _token_contents(entry)
 
 
 def _config_token_ids(key: str, value: object) -> list[int]:

@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from tests.helpers.foreign import save_encoder
+from tests.helpers.student import make_tokenizer
+from xcompress.export.folder import write_tokenizer
+from xcompress.files import read_json, write_json
+from xcompress.modeling.load import import_encoder
+from xcompress.modeling.tokenizer import open_tokenizer
+
+pytestmark = pytest.mark.usefixtures("offline")
+TEXTS = ["the BOAT is late", "the bóat is late", "日本 boat", "<extra> boat", "a<extra>boat", "boat <blank>", " boat"]
+EXTRA = {"content": "<extra>", "lstrip": False, "normalized": False, "rstrip": True, "single_word": False}
+CLASSES = ("BertTokenizerFast", "DistilBertTokenizer", "MPNetTokenizerFast", "PreTrainedTokenizerFast", None)
+
+
+def ids_of(tokenizer: Tokenizer) -> list[list[int]]:
+    tokenizer.no_truncation()
+    return [tokenizer.encode(text).ids for text in TEXTS]
+
+
+def ids_of_transformers(folder: Path) -> list[list[int]]:
+    from transformers import AutoTokenizer
+
+    ids: list[list[int]] = AutoTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
+    return ids
+
+
+def words() -> Tokenizer:
+    tokenizer = make_tokenizer()
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, handle_chinese_chars=False)
+    return tokenizer
+
+
+def letters() -> Tokenizer:
+    """Bytes as tokens, with a space in front of a text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    return tokenizer
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"do_lower_case": True},
+        {"do_lower_case": False},
+        {"do_lower_case": False, "strip_accents": True},
+        {"do_lower_case": True, "strip_accents": False},
+        {"do_lower_case": False, "tokenize_chinese_chars": False},
+        {"do_lower_case": False, "added_tokens_decoder": {"395": {**EXTRA, "special": False}}},
+        {"do_lower_case": False, "additional_special_tokens": ["<extra>"]},
+        {"do_lower_case": False, "mask_token": "<blank>"},
+        {"do_lower_case": False, "mask_token": "boat"},
+    ],
+)
+def test_settings_count_for_more_than_tokenizer_json_as_in_transformers(
+    name: str | None, settings: dict[str, object], tmp_path: Path
+) -> None:
+    save_encoder(tmp_path, "bert", words())
+    file = tmp_path / "tokenizer_config.json"
+    saved = {key: value for key, value in read_json(file).items() if key != "added_tokens_decoder"}
+    write_json(file, saved | {"tokenizer_class": name, "mask_token": "<unk>"} | settings)
+    assert ids_of(import_encoder(tmp_path, pooling="mean")[1]) == ids_of_transformers(tmp_path)
+
+
+def test_without_settings_the_model_says_whether_its_tokenizer_is_berts(tmp_path: Path) -> None:
+    for kind in ("bert", "xlm-roberta"):
+        save_encoder(tmp_path / kind, kind, words())
+        (tmp_path / kind / "tokenizer_config.json").unlink()
+        (tmp_path / kind / "special_tokens_map.json").unlink()
+    opened = open_tokenizer(tmp_path / "bert" / "tokenizer.json", 400)
+    assert ids_of(opened) == ids_of_transformers(tmp_path / "bert") != ids_of(words())
+    assert ids_of(open_tokenizer(tmp_path / "xlm-roberta" / "tokenizer.json", 400)) == ids_of(words())
+
+
+@pytest.mark.parametrize("value", [True, False, None])
+def test_a_space_in_front_is_the_settings_to_decide_and_kept_in_a_bundle(value: bool | None, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "roberta", letters())
+    file = tmp_path / "tokenizer_config.json"
+    write_json(file, read_json(file) | ({} if value is None else {"add_prefix_space": value}))
+    student, tokenizer = import_encoder(tmp_path, pooling="mean")
+    assert ids_of(tokenizer) == ids_of_transformers(tmp_path)
+    assert (ids_of(tokenizer) == ids_of(letters())) == bool(value)
+    (tmp_path / "bundle").mkdir()
+    write_tokenizer(tmp_path / "bundle", tokenizer, student.config)
+    assert ids_of_transformers(tmp_path / "bundle") == ids_of(tokenizer)
+
+
+def test_a_tokenizer_alone_counts_as_it_is(tmp_path: Path) -> None:
+    words().save(str(tmp_path / "tokenizer.json"))
+    assert ids_of(open_tokenizer(tmp_path / "tokenizer.json", 400)) == ids_of(words())
+
+
+def test_a_token_that_is_only_named_gets_no_id_beyond_the_embeddings(tmp_path: Path) -> None:
+    tokenizer = words()
+    save_encoder(tmp_path, "bert", tokenizer, vocab_size=tokenizer.get_vocab_size())
+    file = tmp_path / "tokenizer_config.json"
+    write_json(file, read_json(file) | {"additional_special_tokens": ["<extra>"], "do_lower_case": False})
+    assert import_encoder(tmp_path, pooling="mean")[1].token_to_id("<extra>") is None

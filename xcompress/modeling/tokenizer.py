@@ -1,0 +1,117 @@
+"""Open the tokenizer.json of an encoder as transformers does: where the files beside it say otherwise, they count."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
+
+from xcompress.errors import InputError
+from xcompress.files import read_mapping
+from xcompress.tokenizer_file import read_tokenizer
+
+SETTINGS = "tokenizer_config.json"
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MPNet", "ConvBert", "MobileBert", "LayoutLM", "SqueezeBert")
+"""Classes of tokenizers, without `Tokenizer`, that take the flags of BERT's normalizer from their own settings."""
+_CLASS_OF_MODEL = {"bert": "Bert", "ernie": "Bert", "distilbert": "DistilBert", "electra": "Electra", "mpnet": "MPNet"}
+"""Such a class by model_type, where no file names one."""
+
+
+def open_tokenizer(file: Path, rows: int) -> Tokenizer:
+    """Read a tokenizer.json, and change it as tokenizer_config.json and config.json beside it say.
+
+    :param file: the tokenizer.json. Where it is alone in its folder, it counts as it is.
+    :param rows: V, rows of the token embeddings: tokens that are only named get no id beyond them.
+    :raises InputError: when a file cannot be read.
+    """
+    tokenizer = read_tokenizer(file)
+    settings, config = (_read(file.with_name(name)) for name in (SETTINGS, "config.json"))
+    if settings is None and config is None:
+        return tokenizer
+    settings, config = settings or {}, config or {}
+    _add_tokens(tokenizer, settings, file, rows)
+
+    name = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    kind = str(name).removesuffix("Fast").removesuffix("Tokenizer") if name else None
+    kind = kind or _CLASS_OF_MODEL.get(str(config.get("model_type")))
+    if kind in _BERT_CLASSES and isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
+        strips_accents = settings.get("strip_accents")
+        is_split = tokenizer.normalizer.handle_chinese_chars
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            clean_text=tokenizer.normalizer.clean_text,
+            handle_chinese_chars=is_split if kind == "MPNet" else _flag(settings, "tokenize_chinese_chars", True),
+            strip_accents=strips_accents if isinstance(strips_accents, bool) else None,
+            lowercase=_flag(settings, "do_lower_case", True),
+        )
+    if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+        state = json.loads(tokenizer.pre_tokenizer.__getstate__())
+        del state["type"]
+        state["add_prefix_space"] = _flag(settings, "add_prefix_space", False)
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(**state)
+    return tokenizer
+
+
+def token_contents(value: object) -> Iterator[str]:
+    """Yield the tokens in a value of tokenizer_config.json: strings, or objects with a content, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from token_contents(value["content"] if "content" in value else list(value.values()))
+    elif isinstance(value, list):
+        for entry in value:
+            yield from token_contents(entry)
+
+
+def named_tokens(settings: Mapping[str, Any]) -> list[str]:
+    """Return the tokens that tokenizer_config.json or special_tokens_map.json names, such as `mask_token`."""
+    values = [value for key, value in settings.items() if key.endswith(("_token", "_tokens"))]
+    return list(dict.fromkeys(token_contents(values)))
+
+
+def _add_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any], file: Path, rows: int) -> None:
+    """Add the tokens that transformers would add: those of `added_tokens_decoder`, then special tokens by name."""
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    added = _added_tokens(settings, file.with_name(SETTINGS))
+    for _, token in sorted(added.items(), key=lambda entry: int(entry[0])):
+        if token["content"] not in known:
+            flags = {flag: token[flag] for flag in _FLAGS if isinstance(token.get(flag), bool)}
+            tokenizer.add_tokens([AddedToken(token["content"], **flags)])
+            known.add(token["content"])
+    names = named_tokens(settings)
+    if not added:
+        names += named_tokens(_read(file.with_name("special_tokens_map.json")) or {})
+    for name in names:
+        is_new = tokenizer.token_to_id(name) is None
+        if name and name not in known and not (is_new and tokenizer.get_vocab_size() >= rows):
+            tokenizer.add_special_tokens([name])
+            known.add(name)
+
+
+def _added_tokens(settings: Mapping[str, Any], file: Path) -> dict[str, dict[str, Any]]:
+    """Return `added_tokens_decoder`: added tokens by id; none where there is none.
+
+    :raises InputError: when it is anything else, or a token is empty, which the tokenizers library would ignore.
+    """
+    tokens = settings.get("added_tokens_decoder") or {}
+    is_readable = isinstance(tokens, dict) and all(
+        number.isdecimal()
+        and len(number) < 10
+        and isinstance(token, dict)
+        and isinstance(token.get("content"), str)
+        and token["content"]
+        for number, token in tokens.items()
+    )
+    if not is_readable:
+        raise InputError(f"{file}: added_tokens_decoder must be tokens by id, none of them empty; save it again")
+    return tokens
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    return read_mapping(file) if file.is_file() else None
+
+
+def _flag(settings: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = settings.get(name)
+    return value if isinstance(value, bool) else default
