@@ -41,7 +41,7 @@ def test_epochs_are_not_known_where_not_all_text_is_counted(
     assert found.lines == {"de": 324, "fr": 324}
     assert found.stages[0].steps is found.token_megabytes is None
     show(found)
-    assert "teacher's vectors, at most: stored ? on disk and ?, live none and ?;" in capsys.readouterr().err
+    assert "stored, ? GB on disk and ? min; live, no disk and ? min;" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

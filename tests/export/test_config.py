@@ -51,9 +51,9 @@ def test_targets_settings_and_what_replaces_them() -> None:
 
 
 def test_settings_are_printed() -> None:
-    assert SETTINGS["cpu"].summary() == "unit unrolled, float32 graph kept"
-    assert SETTINGS["mobile"].summary() == "unit in a loop, ORT format, float32 graph left out"
-    assert SETTINGS["wasm"].summary() == "unit in a loop, float32 graph left out"
+    assert SETTINGS["cpu"].summary() == "recurrent unit unrolled, float32 graph kept"
+    assert SETTINGS["mobile"].summary() == "recurrent unit in a loop, ORT format, float32 graph left out"
+    assert SETTINGS["wasm"].summary() == "recurrent unit in a loop, float32 graph left out"
 
 
 def test_every_option_is_described_as_json_knows_it() -> None:

@@ -218,7 +218,7 @@ def test_a_local_folder_says_its_shape_and_a_hub_id_does_not(tmp_path: Path) -> 
 def test_unknown_counts_say_what_to_give() -> None:
     counted = count_parameters(load_recipe(XLMR, ["assistant.shape=null"]))
     assert (counted.assistant, counted.student) == (None, None)
-    assert "unknown until the model is fetched; give assistant.shape" in counted.notes[0]
+    assert "unknown until the model is opened; give assistant.shape" in counted.notes[0]
     assert "student     unknown" in recipe_text(load_recipe(XLMR, ["assistant.shape=null"]), counted)
     assert counts_json(counted)["student"] is None
 

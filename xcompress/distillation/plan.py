@@ -356,8 +356,8 @@ def show(planned: Plan) -> None:
             )
         )
         say(
-            f"teacher's vectors, at most: stored {disk} on disk and {stored}, live none and {live}; the recipe has "
-            f"{targets.chosen}"
+            f"teacher's vectors, at most: stored, {disk} on disk and {stored}; live, no disk and {live}; "
+            f"the recipe has {targets.chosen}"
         )
     say(f"tokens of the text, at most: {_number(planned.token_megabytes, 1000, ' GB')} on disk")
     head = ["stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", ""]
@@ -373,7 +373,7 @@ def _format_counts(by_language: Mapping[str, int]) -> str:
 
 def _number(value: int | None, unit: float = 1, name: str = "") -> str:
     if value is None:
-        return "?"
+        return f"?{name}"
     return f"{value / unit:,.1f}{name}" if unit > 1 else f"{value:,}"
 
 

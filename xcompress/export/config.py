@@ -38,7 +38,7 @@ class TargetSettings:
 
     def summary(self) -> str:
         """Describe the settings in one line."""
-        settings = ["unit unrolled" if self.recurrence == "unroll" else "unit in a loop"]
+        settings = ["recurrent unit unrolled" if self.recurrence == "unroll" else "recurrent unit in a loop"]
         settings += ["ORT format"] if self.ort else []
         settings += ["standard operators"] if self.operators == "standard" else []
         settings += [f"{RUNTIMES[self.runtime].label}'s format"] if self.runtime else []

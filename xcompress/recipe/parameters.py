@@ -104,7 +104,7 @@ def count_parameters(recipe: Recipe) -> Parameters:
         shapes["assistant.embeddings_from"] = shape_of(assistant.embeddings_from)
     for key, encoder_shape in shapes.items():
         if encoder_shape is None:
-            notes.append(f"{key}: counts are unknown until the model is fetched; give {key}.shape")
+            notes.append(f"{key}: counts are unknown until the model is opened; give {key}.shape")
             return Parameters(assistant_counts, None, tuple(notes))
 
     known = [encoder_shape for encoder_shape in shapes.values() if encoder_shape]
