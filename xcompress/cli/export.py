@@ -179,7 +179,7 @@ def export(
 
     Example:  xcompress export path/to/all-MiniLM-L6-v2 --quantize --gate 0.5
 
-    Example:  xcompress export intfloat/multilingual-e5-small --languages de,en --dim 128 --prefix "query: "
+    Example:  xcompress export intfloat/multilingual-e5-small --languages de,en --prefix "query: "
     """
     from xcompress.api import ExportOptions, export_model
     from xcompress.console import emit
