@@ -197,6 +197,26 @@ def test_a_graph_that_is_no_sentence_encoder_is_refused(bundle_copy: Path) -> No
         Encoder(bundle_copy, precision="fp32", check=False)
 
 
+@pytest.mark.parametrize("long", ["cut", "mean"])
+@pytest.mark.parametrize(
+    ("vectors", "what"),
+    [
+        (np.ones((1, 24), np.float32), r"outputs the shape \[1, 24\] for 2 texts, manifest.json says dimension 24"),
+        (np.ones((2, 1), np.float32), r"outputs the shape \[2, 1\] for 2 texts"),
+        (np.ones((2, 25), np.float32), r"outputs the shape \[2, 25\] for 2 texts"),
+        (np.full((2, 24), np.nan, np.float32), "outputs vectors with NaN or infinity"),
+        (np.full((2, 24), -np.inf, np.float32), "outputs vectors with NaN or infinity"),
+    ],
+)
+def test_a_graph_that_gives_other_vectors_than_it_says_is_refused(
+    vectors: np.ndarray, what: str, long: Literal["cut", "mean"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Encoder(bundle(), precision="fp32")
+    monkeypatch.setattr(encoder, "session", SimpleNamespace(run=lambda *_: [vectors]))
+    with pytest.raises(InputError, match=rf"model\.onnx: {what}"):
+        encoder.encode(["the boat", "rain"], long=long)
+
+
 def test_texts_in_arrays(exact: Encoder) -> None:
     expected = exact.encode(SENTENCES)
     for texts in (np.array(SENTENCES), np.array(SENTENCES, dtype=object), tuple(SENTENCES), iter(SENTENCES)):

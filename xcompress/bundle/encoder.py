@@ -246,7 +246,7 @@ class Encoder:
         :returns: (D,) for one sentence, (n, D) for n sentences, in their order; (n, D / 8) for ubinary.
         :raises InputError: when an item is not a string, batch_size is no whole number from 1, or an option is unknown;
             when prompt_name and prompt are both given, there is no such prompt, or it has more than 1,000 characters;
-            when the tokenizer or the graph fails.
+            when the tokenizer or the graph fails, or the graph gives something else than finite vectors of D numbers.
         """
         batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
         if batch_size < 1:
@@ -357,6 +357,14 @@ class Encoder:
                 f"{self._graph}: {self.engine} fails on {shape[0]} x {shape[1]} tokens ({on_one_line(error)}); lower "
                 "batch_size if memory is short, else export the bundle again"
             ) from error
+        # NumPy would repeat a single row, or a single column, in the vectors of all texts.
+        if vectors.shape != (shape[0], self.dimension):
+            raise InputError(
+                f"{self._graph}: outputs the shape {list(vectors.shape)} for {shape[0]} texts, manifest.json says "
+                f"dimension {self.dimension}; export the bundle again"
+            )
+        if not np.isfinite(vectors).all():
+            raise InputError(f"{self._graph}: outputs vectors with NaN or infinity; export the bundle again")
         return vectors
 
     @cached_property
