@@ -4,7 +4,9 @@ from threading import Event
 
 import pytest
 
+from xcompress import Encoder
 from xcompress.bundle.cached import cached_folder
+from xcompress.bundle.released import released_folder
 
 
 def test_a_folder_that_another_is_making_is_waited_for(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +25,9 @@ def test_a_folder_that_another_is_making_is_waited_for(empty_cache: Path, monkey
         assert folder is not None and second[0].result() == folder
     assert sorted(file.name for file in folder.iterdir()) == ["file", "sha256"]
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_cache_whose_path_is_not_utf_8_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XCOMPRESS_CACHE", f"{tmp_path}/\udcff")
+    assert Encoder(released_folder("tiny"), threads=1).encode("rain").any()
+    assert not list(tmp_path.iterdir())

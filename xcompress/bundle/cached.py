@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from xcompress.errors import XCompressError
-from xcompress.files import scratch_folder, sha256_of, whole_folder
+from xcompress.files import check_encoding, scratch_folder, sha256_of, whole_folder
 from xcompress.paths import cache_folder
 
 _HASHES = "sha256"
@@ -23,6 +23,7 @@ def cached_folder(kind: str, name: str, make: Callable[[Path], None]) -> Path | 
     """
     try:
         folder = cache_folder() / kind / name
+        check_encoding(folder)
         if not _is_whole(folder):
             with scratch_folder(folder.with_name(f"{name}.made"), _PATIENCE):
                 if not _is_whole(folder):  # else another process has made it meanwhile
