@@ -63,6 +63,11 @@ def test_a_reader_that_has_enough_is_no_failure(working_folder: Path) -> None:
     assert (done.stderr, json.loads(done.stdout)["text"]) == ("0\n", "rain")
 
 
+def test_an_input_without_end_is_left_when_the_reader_has_enough() -> None:
+    done = shell("yes rain | { timeout 100 $X embed --model $B --json; echo $? >&2; } | head -n 1")
+    assert (done.stderr, json.loads(done.stdout)["text"]) == ("0\n", "rain")
+
+
 @pytest.mark.parametrize("command", ["models", "--version", "embed rain --model $B --json"])
 def test_output_on_a_full_disk_is_one_line(command: str) -> None:
     done = shell(f"$X {command} > /dev/full")

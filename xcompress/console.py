@@ -65,9 +65,11 @@ class PlainConsole(Console):
 class _ResultConsole(PlainConsole):
     """Prints results. Where a reader has enough, such as `head`, the command goes on, and prints the rest nowhere."""
 
+    reader_has_enough = False
+
     def on_broken_pipe(self) -> None:
         """Leave standard output to `flush_output`, in place of an exit with code 1."""
-        self.quiet = True
+        self.quiet = self.reader_has_enough = True
 
 
 def _is_terminal(stream: IO[str] | None) -> bool:
@@ -150,6 +152,11 @@ def run_script(main: Callable[[], None]) -> None:
 def emit(text: str) -> None:
     """Print a result on standard output, to be read by programs or pasted; JSON stays valid and keeps its meaning."""
     _out.print(text, soft_wrap=True)
+
+
+def reader_has_enough() -> bool:
+    """Tell whether a reader of standard output, such as `head`, has gone: what only prints may end."""
+    return _out.reader_has_enough
 
 
 @contextmanager

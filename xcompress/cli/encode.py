@@ -112,7 +112,7 @@ def embed(
     from xcompress.bundle.encoder import LongTexts, VectorPrecision, check_option
     from xcompress.bundle.prompts import choose_prompt
     from xcompress.bundle.stored_vectors import encode_to_file, encode_with_progress
-    from xcompress.console import say, without_bars
+    from xcompress.console import reader_has_enough, say, without_bars
 
     check_option("--numbers", numbers, get_args(VectorPrecision))
     check_option("--long", long, get_args(LongTexts))
@@ -124,7 +124,7 @@ def embed(
     options = cast(VectorPrecision, numbers), cast(LongTexts, long), prompt
     if json and output is None:
         with without_bars():  # on a terminal, a bar would print the lines as its own, on standard error
-            while step := list(islice(lines, _LINES_PER_STEP)):
+            while not reader_has_enough() and (step := list(islice(lines, _LINES_PER_STEP))):  # they may have no end
                 _print_json(step, encode_with_progress(encoder, step, *options))
         return
     sentences = list(lines)
