@@ -112,6 +112,19 @@ def test_a_typo_drops_no_finished_blocks(
     assert len(finished) == 2 and all(file.is_file() for file in finished)
 
 
+def test_places_that_are_taken_are_refused_before_the_work(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    monkeypatch.setattr(Encoder, "encode", lambda *_, **__: pytest.fail("encoded"))
+    (tmp_path / "v.npy.partial").write_text("a note")
+    with pytest.raises(InputError, match=r"v\.npy\.partial: is no folder"):
+        encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    (tmp_path / "v.npy.json").mkdir()
+    with pytest.raises(InputError, match=r"v\.npy\.json: is a folder"):
+        encode_to_file(encoder, TEXTS[:2], tmp_path / "v.npy")
+
+
 @pytest.mark.parametrize(
     ("texts", "options", "says"),
     [

@@ -1,5 +1,6 @@
 """Vectors in .npy files: computed in blocks that survive an interruption, described beside, and read for a search."""
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -15,7 +16,7 @@ from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision, check_
 from xcompress.bundle.prompts import choose_prompt
 from xcompress.bundle.released import MODELS
 from xcompress.errors import InputError, on_one_line, short_repr
-from xcompress.files import read_json, sync, whole_file, write_json
+from xcompress.files import check_writable, read_json, sync, whole_file, write_json
 from xcompress.metrics import Vectors
 
 BLOCK = 16_384
@@ -67,6 +68,7 @@ def encode_to_file(
     check_option("encode: precision", precision, get_args(VectorPrecision))  # a typo must not drop finished blocks
     check_option("encode: long", long, get_args(LongTexts))
     front = choose_prompt(encoder.manifest, prompt=prompt)
+    check_writable(_facts_file(output))
     facts = _describe(encoder, texts) | {"precision": precision, "long": long, _PROMPT: front}
     if len(texts) <= BLOCK:
         with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
@@ -81,6 +83,8 @@ def encode_to_file(
     starts = range(0, len(texts), BLOCK)
     files = [parts / f"{start:012}.npy" for start in starts]
     with whole_file(output) as temporary:  # which no other process can write meanwhile
+        if os.path.lexists(parts) and not parts.is_dir():
+            raise InputError(f"{parts}: is no folder, and finished blocks are to be kept there; move it away")
         # Compute the blocks that an earlier call has not finished.
         if parts.exists():
             earlier = read_json(known) if known.is_file() else None
