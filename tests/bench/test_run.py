@@ -204,7 +204,7 @@ def test_vectors_that_are_not_finite_fail_one_subject_alone() -> None:
     save_file({name: tensor.fill_(3e38) for name, tensor in load_file(weights).items()}, weights)  # sums are infinite
     report = bench(Path("loose"), reference="./diverged", config=SHORT)
     assert [bool(one.failed) for one in report.results] == [True, False, False]
-    assert "sentences have NaN or infinity" in str(report.results[0].failed)
+    assert "hold NaN or infinity; the model cannot be scored" in str(report.results[0].failed)
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -321,7 +321,11 @@ class _Bench:
             vectors = measurement.encode(sentences, CHUNK, partial(ticker.advance, note=f"accuracy: {name}"))
             if vectors is None:
                 continue
-            measurement.accuracy = self.suite.evaluate(sentences, vectors, base)
+            try:
+                measurement.accuracy = self.suite.evaluate(sentences, vectors, base)
+            except InputError as error:  # a vector is not finite
+                measurement.fail(error)
+                continue
             base = vectors if name == self.reference else base
 
     def _explain_failures(self, measurements: Sequence[Measurement]) -> None:

@@ -35,6 +35,8 @@ SEED = 0
 class DataFolder:
     """The tasks, the plain text and the notes of a user's folder."""
 
+    split: str = "dev"
+    """The split to test on, for sets that have splits."""
     tasks: list[EvalTask] = field(default_factory=list)
     plain: dict[str, list[str]] = field(default_factory=dict)
     """Sentences by language."""
@@ -55,23 +57,15 @@ def read_data(path: Path, split: str) -> DataFolder:
         raise InputError(f"{path}: no such folder; name one with {FORMATS}")
     subfolders = list(_walk(path))
     taken = Counter(folder.resolve().name for folder in subfolders)
-    data = DataFolder()
+    data = DataFolder(split)
     recognized = False
     for folder in subfolders:
         name = folder.resolve().name
         if taken[name] > 1:
             name = folder.relative_to(path).as_posix()
         before = len(data.tasks)
-        patterns = [
-            pattern
-            for pattern in (
-                _read_graded(folder, name, split, data),
-                _read_translations(folder, name, data),
-                _read_classification(folder, name, split, data),
-                _read_plain(folder, name, data),
-            )
-            if pattern
-        ]
+        readers = _read_graded, _read_translations, _read_classification, _read_plain
+        patterns = [pattern for read in readers if (pattern := read(folder, name, data))]
         data.tasks[before:] = _named_apart(data.tasks[before:])
         recognized = recognized or bool(patterns)
         used = {file for pattern in patterns for _, file in matching(folder, pattern)}
@@ -122,12 +116,12 @@ def _walk(root: Path) -> Iterator[Path]:
 # Each of these adds the tasks of one format and returns the pattern of the files it recognised.
 
 
-def _read_graded(folder: Path, name: str, split: str, data: DataFolder) -> re.Pattern[str] | None:
+def _read_graded(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] | None:
     splits = [match["split"] for match, _ in matching(folder, ALIGNED_CSV)]
     if matching(folder, ALIGNED_TSV):
         pattern = ALIGNED_TSV
-    elif splits and split not in splits:
-        data.notes.append(f"{name}: no stsb-<lang>-{split}.csv, so nothing is tested")
+    elif splits and data.split not in splits:
+        data.notes.append(f"{name}: no stsb-<lang>-{data.split}.csv, so nothing is tested")
         return ALIGNED_CSV
     elif splits:
         pattern = ALIGNED_CSV
@@ -135,7 +129,7 @@ def _read_graded(folder: Path, name: str, split: str, data: DataFolder) -> re.Pa
         pattern = PAIR_FILE
     else:
         return None
-    graded = read_folder(folder, split)
+    graded = read_folder(folder, data.split)
     data.tasks.append(Similarity(replace(graded, name=name)))
     return pattern
 
@@ -146,14 +140,12 @@ def _named_apart(tasks: Sequence[EvalTask]) -> list[EvalTask]:
     if len({type(task) for task in tests}) < 2:
         return list(tasks)
 
-    def named(task: EvalTask) -> EvalTask:
-        if isinstance(task, Retrieval):
-            return replace(task, name=f"{task.name}: translations")
-        if isinstance(task, Classification):
-            return replace(task, name=f"{task.name}: classes")
-        return task
-
-    return [named(task) for task in tasks]
+    return [
+        replace(task, name=f"{task.name}: {'translations' if isinstance(task, Retrieval) else 'classes'}")
+        if isinstance(task, Retrieval | Classification)
+        else task
+        for task in tasks
+    ]
 
 
 def _has_scores(paths: list[Path]) -> bool:
@@ -179,18 +171,18 @@ def _read_translations(folder: Path, name: str, data: DataFolder) -> re.Pattern[
     return TATOEBA if sets else None
 
 
-def _read_classification(folder: Path, name: str, split: str, data: DataFolder) -> re.Pattern[str] | None:
+def _read_classification(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] | None:
     if not matching(folder, LABELLED):
         return None
     if not is_installed("sklearn"):
         data.notes.append(f"{name}: classification is left out; it needs: {install_command('bench')}")
         return LABELLED
-    task = Classification(name, read_labelled(folder, "train"), read_labelled(folder, split))
+    task = Classification(name, read_labelled(folder, "train"), read_labelled(folder, data.split))
     if task.rows:
         task.check_labels()
         data.tasks.append(task)
     else:
-        data.notes.append(f"{name}: no <lang>.train.tsv with a <lang>.{split}.tsv, so nothing is tested")
+        data.notes.append(f"{name}: no <lang>.train.tsv with a <lang>.{data.split}.tsv, so nothing is tested")
     return LABELLED
 
 
