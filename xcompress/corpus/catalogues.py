@@ -7,7 +7,6 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +40,8 @@ _MANY = 5
 """A count that takes the plural form in languages with two forms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
-    """One catalogue file and its locale."""
-
-    path: Path
-    family: tuple[str, str]
-    """Folder and domain, which it shares with the catalogues of its other languages."""
-    locale: str
+Family = tuple[str, str]
+"""Folder and domain, which a catalogue shares with those of its other languages."""
 
 
 def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> Iterator[Pair]:
@@ -63,18 +56,19 @@ def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> Iterat
     if not root.is_dir():
         raise InputError(f"{root}: no such folder; give the folder of the catalogues")
 
-    # Find the catalogues of each family: all languages of one folder and domain.
+    # Find the catalogues of each family by locale.
     wanted = {*languages, *(locale[:2] for language in languages for locale in VARIANTS.get(language, ()))}
-    families: dict[tuple[str, str], dict[str, Catalogue]] = defaultdict(dict)
+    families: dict[Family, dict[str, Path]] = defaultdict(dict)
     for path in sorted(root.rglob("*")):
         if path.suffix == ".po" or (path.suffix == ".mo" and not path.with_suffix(".po").is_file()):
-            catalogue = _locate(path, wanted)
-            if catalogue and path.is_file():
-                families[catalogue.family].setdefault(catalogue.locale, catalogue)
+            found = _locate(path, wanted)
+            if found and path.is_file():
+                family, locale_of_path = found
+                families[family].setdefault(locale_of_path, path)
 
     # Read one catalogue per family and language.
     chosen = [
-        (language, families[family][locale].path)
+        (language, families[family][locale])
         for family in sorted(families)
         for language in languages
         if (locale := _choose_locale(language, families[family]))
@@ -85,8 +79,8 @@ def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> Iterat
         yield from _read_pairs(path, language, origin)
 
 
-def _locate(path: Path, wanted: set[str]) -> Catalogue | None:
-    """Read a catalogue's locale from its path; None if it is of no wanted language."""
+def _locate(path: Path, wanted: set[str]) -> tuple[Family, str] | None:
+    """Read a catalogue's family and locale from its path; None if it is of no wanted language."""
     in_messages = path.parent.name == "LC_MESSAGES"
     folder = path.parent.parent if in_messages else path.parent
     candidates = [(folder.name, (str(folder.parent), path.stem))]
@@ -96,7 +90,7 @@ def _locate(path: Path, wanted: set[str]) -> Catalogue | None:
         locale = name.replace("-", "_").casefold()
         match = _LOCALE.fullmatch(locale)
         if match and match[1] in wanted:
-            return Catalogue(path, family, locale)
+            return family, locale
     return None
 
 

@@ -66,16 +66,6 @@ class CleanChunk:
     """`NUMBERS` of each pair, by language: `order` counts the pairs of the chunk, and `origin` those of `origins`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CleanPair:
-    """A pair that passed the filters, as a line, with its hashes."""
-
-    line: bytes
-    key: int
-    source: int
-    target: int
-
-
 class Cleaner:
     """Cleans chunks."""
 
@@ -91,9 +81,8 @@ class Cleaner:
         if chunk.lines:
             pairs, bad = parse_lines(chunk.lines, chunk.first, chunk.language, chunk.origin)
         result = CleanChunk(chunk.file, chunk.is_last, chunk.broken_off, len(pairs), bad)
-        passed: dict[str, list[_CleanPair]] = defaultdict(list)
-        order: dict[str, list[int]] = defaultdict(list)
-        origins: dict[str, list[int]] = defaultdict(list)
+        lines: dict[str, list[bytes]] = defaultdict(list)
+        numbers: dict[str, list[tuple[int, ...]]] = defaultdict(list)
         number_of = dict[str, int]()
         for pair in pairs:
             result.read[pair.language] += 1
@@ -101,26 +90,22 @@ class Cleaner:
             if isinstance(cleaned, str):
                 result.dropped[pair.language][cleaned] += 1
                 continue
-            passed[pair.language].append(cleaned)
-            order[pair.language].append(result.count)
-            origins[pair.language].append(number_of.setdefault(pair.origin, len(number_of)))
+            line, *hashes = cleaned
+            origin = number_of.setdefault(pair.origin, len(number_of))
+            lines[pair.language].append(line)
+            numbers[pair.language].append((*hashes, result.count, origin))
             result.count += 1
         result.origins = list(number_of)
-        for language, of_language in passed.items():
-            numbers = np.empty(len(of_language), NUMBERS)
-            for name in ("key", "source", "target"):
-                numbers[name] = np.array([getattr(pair, name) for pair in of_language], np.uint64)
-            numbers["order"], numbers["origin"] = order[language], origins[language]
-            result.numbers[language] = numbers
-            result.lines[language] = b"".join(pair.line for pair in of_language)
+        result.lines = {language: b"".join(of_language) for language, of_language in lines.items()}
+        result.numbers = {language: np.array(of_language, NUMBERS) for language, of_language in numbers.items()}
         return result
 
-    def _clean_pair(self, pair: Pair) -> _CleanPair | str:
-        """Return a pair normalised, or the reason why it is dropped."""
+    def _clean_pair(self, pair: Pair) -> tuple[bytes, int, int, int] | str:
+        """Return a normalised pair as a line, with its key and the ranks of its sides, or why it is dropped."""
         plain = clean(pair, self.limits)
         if isinstance(plain, str):
             return plain
         duplicate_key = f"{plain.language}\t{same_key(plain.source)}"
         key = int.from_bytes(hashlib.blake2b(duplicate_key.encode(), digest_size=8).digest(), "big")
         source, target = (rank(sentence_key(side), self.seed) for side in (plain.source, plain.target))
-        return _CleanPair(as_line(plain), key, source, target)
+        return as_line(plain), key, source, target

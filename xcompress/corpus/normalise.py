@@ -3,6 +3,7 @@
 import html
 import re
 import unicodedata
+from collections.abc import Callable, Mapping
 
 PLACEHOLDER = "X"
 """Replaces placeholders such as %s; a capital letter reads as a name or a number in every language."""
@@ -78,6 +79,10 @@ def one_sign(text: str) -> str:
     primes, apostrophes that are letters and the minus sign stay.
     """
     return " ".join(unicodedata.normalize("NFKC", text).translate(_ONE_SIGN).split())
+
+
+UNICODE_FORMS: Mapping[str, Callable[[str], str]] = {"nfc": str, "nfkc": one_sign}
+"""What brings a normalised sentence into a Unicode form."""
 
 
 def is_visible(text: str) -> bool:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import TypeVar, overload
 
@@ -62,6 +62,10 @@ class ConcatSequence(LazySequence[Item]):
     def __len__(self) -> int:
         """Return the number of items of all parts."""
         return self.starts[-1]
+
+    def rows_of_parts(self) -> list[Rows]:
+        """Return the rows that each part has which is not empty."""
+        return [np.arange(start, end) for start, end in pairwise(self.starts)]
 
     def item(self, number: int) -> Item:
         """Return one item."""

@@ -3,6 +3,7 @@
 import hashlib
 import mmap
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -96,16 +97,12 @@ class PairFile(LazySequence[Pair]):
 
     def hashes(self, side: Literal["source", "target"], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the hashes (n,) of one side of n pairs, without reading them."""
-        count = len(self)
-        shape = (2, count)
-        try:
-            hashes = _map_array(hashes_path(self.path))
-        except (OSError, ValueError, EOFError):
-            hashes = None
-        if hashes is None or hashes.dtype != np.uint64 or hashes.shape != shape:  # of an earlier version, or damaged
+        hashes = _map_array(hashes_path(self.path))
+        # of an earlier version, or damaged
+        if hashes is None or hashes.dtype != np.uint64 or hashes.shape != (2, len(self)):
             with self.path.open("rb") as stream:
                 _index(self.path, stream)
-            hashes = _map_array(hashes_path(self.path))
+            hashes = np.load(hashes_path(self.path), mmap_mode="r")
         found: NDArray[np.uint64] = np.array(hashes[("source", "target").index(side)][rows])
         return found
 
@@ -121,8 +118,8 @@ class PairFile(LazySequence[Pair]):
             if saved is None:
                 with self.path.open("rb") as stream:
                     _index(self.path, stream)
-                saved = _map_array(offsets_path(self.path)).view(np.ndarray)
-            return saved
+                saved = np.load(offsets_path(self.path), mmap_mode="r")
+            return saved.view(np.ndarray)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}); run again without it") from error
 
@@ -155,14 +152,14 @@ def _index(path: Path, lines: Iterable[bytes]) -> None:
 
 def _read_offsets(path: Path) -> NDArray[np.int64] | None:
     """Map the offsets of a file; None if they are missing, unreadable or of another file."""
-    size = path.stat().st_size
-    try:
-        offsets = _map_array(offsets_path(path)).view(np.ndarray)
-    except (OSError, ValueError, EOFError):
-        return None
-    return offsets if offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[-1:] == [size] else None
+    size, offsets = path.stat().st_size, _map_array(offsets_path(path))
+    is_right = offsets is not None and offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[-1:] == [size]
+    return offsets if is_right else None
 
 
-def _map_array(path: Path) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(path, mmap_mode="r")
-    return array
+def _map_array(path: Path) -> NDArray[Any] | None:
+    """Map an array; None if it is missing or unreadable."""
+    with suppress(OSError, ValueError, EOFError):
+        array: NDArray[Any] = np.load(path, mmap_mode="r")
+        return array
+    return None

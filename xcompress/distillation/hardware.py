@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
 
 import torch
 
@@ -25,6 +26,11 @@ def has_bf16() -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") or capabilities.get("bf16"))
+
+
+def trains_in_bf16(precision: Literal["auto", "float32"]) -> bool:
+    """Return whether training with this `precision` of a recipe has matrix products in bfloat16."""
+    return precision == "auto" and has_bf16()
 
 
 def fast_inference() -> AbstractContextManager[object]:

@@ -26,7 +26,7 @@ from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
 from xcompress.distillation.failures import explain_failures
 from xcompress.distillation.file_records import check_files, describe
-from xcompress.distillation.hardware import check_compiler, device, has_bf16
+from xcompress.distillation.hardware import check_compiler, device, trains_in_bf16
 from xcompress.distillation.heartbeat import watch_workers
 from xcompress.distillation.initialization import check_vocabulary, scratch_config, student_config
 from xcompress.distillation.losses.stage import check_depths
@@ -243,7 +243,7 @@ def write_manifest(recipe: Recipe, run: Run, encoders: Encoders, student: Step) 
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "machine": {
             "device": torch.cuda.get_device_name() if device().type == "cuda" else platform.machine(),
-            "arithmetic": "bfloat16" if has_bf16() and recipe.precision == "auto" else "float32",
+            "arithmetic": "bfloat16" if trains_in_bf16(recipe.precision) else "float32",
             "workers": distributed.world_size(),
             "threads": torch.get_num_threads(),
         },

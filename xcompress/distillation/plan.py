@@ -17,7 +17,7 @@ from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
 from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
-from xcompress.distillation.hardware import device, has_bf16
+from xcompress.distillation.hardware import device, trains_in_bf16
 from xcompress.distillation.initialization import check_vocabulary
 from xcompress.distillation.run_folder import STEP, check_run_folder, flatten
 from xcompress.distillation.teachers.disk import BYTES_STORED, check_disk, count_texts
@@ -129,7 +129,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     lines, at_most = _count_lines(recipe)
     of_language = pairs or at_most
 
-    dtype = torch.bfloat16 if has_bf16() and recipe.precision == "auto" else torch.float32
+    dtype = torch.bfloat16 if trains_in_bf16(recipe.precision) else torch.float32
     counts, flops = count_parameters(recipe), _measure_flops(dtype)
     models = [encoder.source for encoder in recipe.encoders.values()]
     references = dict.fromkeys([*models, *(reference for _, reference in file_references(recipe))])
@@ -197,8 +197,7 @@ def _count_lines(recipe: Recipe) -> tuple[dict[str, int], dict[str, int]]:
     :returns: by language, those of the files that are on this machine; and the most pairs that `max_pairs` leaves of
         them, empty where there is other text.
     """
-    files = [tsv for tsv in recipe.corpus.tsv if tsv.language in recipe.languages]
-    here = [tsv for tsv in files if is_here(tsv.source)]
+    here = [tsv for tsv in recipe.tsv_files if is_here(tsv.source)]
     by_origin: Counter[tuple[str, str]] = Counter()
     for tsv in here:
         with suppress(BrokenOffError):
@@ -209,7 +208,7 @@ def _count_lines(recipe: Recipe) -> tuple[dict[str, int], dict[str, int]]:
     for (language, origin), of_origin in by_origin.items():
         lines[language] += of_origin
         at_most[language] += min(of_origin, caps.get((language, origin), of_origin))
-    if recipe.corpus.catalogues or len(here) < len(files):
+    if recipe.corpus.catalogues or len(here) < len(recipe.tsv_files):
         return dict(lines), {}
     return dict(lines), {name: min(most, recipe.corpus.max_pairs or most) for name, most in at_most.items()}
 

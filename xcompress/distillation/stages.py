@@ -22,7 +22,7 @@ from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.data.tokens import tokens_step
 from xcompress.distillation.dev import dev_scores
-from xcompress.distillation.hardware import fast_inference, has_bf16
+from xcompress.distillation.hardware import fast_inference, trains_in_bf16
 from xcompress.distillation.initialization import (
     embedding_errors,
     initial_student,
@@ -177,7 +177,7 @@ def _build_training(
         stage=stage,
         work=work,
         seed=settings.seed,
-        bf16=has_bf16() and settings.recipe.precision == "auto",
+        bf16=trains_in_bf16(settings.recipe.precision),
         compile=settings.recipe.compile,
         collates_itself=settings.has_live_teacher,
         scoring=_scoring(settings, model, tokenizer, data),

@@ -329,6 +329,11 @@ class Recipe(Section):
         return self.teacher.normalize if self.teacher else True
 
     @property
+    def tsv_files(self) -> list[TsvFile]:
+        """The files of parallel text in the languages of the recipe; the others are not read, and need not exist."""
+        return [tsv for tsv in self.corpus.tsv if tsv.language in self.languages]
+
+    @property
     def encoders(self) -> dict[str, EncoderSection]:
         """All encoders that the recipe names, by key."""
         assistant = self.assistant
@@ -370,7 +375,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check_text_of_stages(self) -> "Recipe":
         known = sorted({tsv.name for tsv in self.corpus.tsv if tsv.name})
-        read = {tsv.name for tsv in self.corpus.tsv if tsv.language in self.languages}
+        read = {tsv.name for tsv in self.tsv_files}
         texts = {f"stages.{name}.text": stage.text for name, stage in self.stages.items()}
         texts["correlation.text"] = self.correlation.text if self.correlation else None
         for key, text in texts.items():

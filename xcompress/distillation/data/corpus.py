@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,11 +16,12 @@ from xcompress.corpus.columns import Rows
 from xcompress.corpus.filters import Limits, TokenLimit, length_in_tokens
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence
+from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile
 from xcompress.distillation import distributed
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.errors import InputError
-from xcompress.recipe import Recipe, TsvFile
+from xcompress.recipe import Recipe
 from xcompress.sources import fingerprint, resolve
 from xcompress.tokenizer_file import read_tokenizer
 
@@ -36,13 +36,17 @@ class Corpus:
     step: Step
     files: Mapping[str, PairFile]
     """Training pairs by language."""
-    train: Sequence[Pair]
-    """All training pairs, one language after the other."""
+    train: ConcatSequence[Pair]
+    """All training pairs, one language after the other; each language has some."""
 
     def read_held_out(self) -> list[Pair]:
         """Read the pairs that are held out for dev scores."""
         paths = {language: corpus_file(self.step.folder, HOLDOUT, language) for language in self.files}
         return [pair for language, path in paths.items() for pair in PairFile(path, language)]
+
+    def held_out_keys(self) -> set[str]:
+        """Return the results of `sentence_key` for both sides of these pairs."""
+        return {sentence_key(text) for pair in self.read_held_out() for text in (pair.source, pair.target)}
 
     def rows_by_language(self, text: Sequence[str] | None = None, key: str = "stages") -> list[Rows]:
         """Return the rows of `train` that each language has; languages without any pair of the text are left out.
@@ -51,8 +55,7 @@ class Corpus:
         :param key: where the recipe names them, for the message.
         :raises InputError: when no pair comes from them.
         """
-        ends = np.cumsum([0, *map(len, self.files.values())])
-        rows = [np.arange(start, end) for start, end in pairwise(ends)]
+        rows = self.train.rows_of_parts()
         if text is not None:
             wanted = [number for number, name in enumerate(self.step.facts["origins"]) if name in text]
             origins = [np.load(origins_file(self.step.folder, language)) for language in self.files]
@@ -73,12 +76,12 @@ def corpus_step(recipe: Recipe, run: Run, reference: Step | None, processes: int
     :param processes: that filter text on each host; they change no byte.
     :raises InputError: when a source cannot be fetched or read, a language has no pairs, or hosts have other text.
     """
-    section, tsv_files = recipe.corpus, _files_of_languages(recipe)
+    section = recipe.corpus
     tokenizer_step = reference if section.max_tokens else None
     key = {
         "version": __version__,
         "corpus": section.model_dump(by_alias=True),
-        "files": [fingerprint(source) for source in (*section.catalogues, *(tsv.source for tsv in tsv_files))],
+        "files": [fingerprint(source) for source in (*section.catalogues, *(tsv.source for tsv in recipe.tsv_files))],
         "languages": recipe.languages,
         "seed": recipe.seed,
         "tokenizer": tokenizer_step.key if tokenizer_step else None,
@@ -100,11 +103,6 @@ def _counts_text(report: Mapping[str, Any], language: str) -> str:
         reasons.append(f"{others:,} others")
     why = f" ({', '.join(reasons)})" if reasons else ""
     return f"{language}: {train:,} pairs to train on, {held_out:,} held out, {dropped.total():,} left out{why}"
-
-
-def _files_of_languages(recipe: Recipe) -> list[TsvFile]:
-    """Return the files in the languages of the recipe; the others are not read, and need not exist."""
-    return [tsv for tsv in recipe.corpus.tsv if tsv.language in recipe.languages]
 
 
 def _warn_of_other_languages(recipe: Recipe) -> None:
@@ -137,7 +135,7 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
         tokens = TokenLimit(section.max_tokens, partial(length_in_tokens, tokenizer))
     limits = Limits(section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens)
     catalogues = [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")]
-    tsv_files = [(resolve(tsv.source), tsv.language, tsv.origin) for tsv in _files_of_languages(recipe)]
+    tsv_files = [(resolve(tsv.source), tsv.language, tsv.origin) for tsv in recipe.tsv_files]
     if not distributed.is_main():
         host = hosts.index(distributed.rank())
         sources = (catalogues, tsv_files, recipe.languages)

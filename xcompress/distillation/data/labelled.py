@@ -13,13 +13,13 @@ from xcompress.console import say
 from xcompress.corpus.columns import Rows
 from xcompress.corpus.graded import PIVOT
 from xcompress.corpus.labelled import GradedPair, read_aligned_graded, read_entailment, read_graded
-from xcompress.corpus.normalise import one_sign
+from xcompress.corpus.normalise import UNICODE_FORMS
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.split import sentence_key
 from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.labels import ScalarLabels
-from xcompress.distillation.hardware import has_bf16
+from xcompress.distillation.hardware import trains_in_bf16
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.encoder import locate
 from xcompress.distillation.teachers.ensemble import TeacherEnsemble
@@ -121,14 +121,14 @@ def _read(path: Path, kind: str) -> LabelledPairs:
 
 def _build(recipe: Recipe, corpus: Corpus, folder: Path) -> Mapping[str, object]:
     section, left_out = recipe.labelled, Counter[str]()
-    held_out = {sentence_key(text) for pair in corpus.read_held_out() for text in (pair.source, pair.target)}
+    held_out = corpus.held_out_keys()
 
     def is_free(kind: str, first: str, second: str) -> bool:
         free = held_out.isdisjoint((sentence_key(first), sentence_key(second)))
         left_out[kind] += not free
         return free
 
-    normalise = one_sign if recipe.corpus.unicode_form == "nfkc" else str
+    normalise = UNICODE_FORMS[recipe.corpus.unicode_form]
     entailment = [
         replace(pair, premise=normalise(pair.premise), hypothesis=normalise(pair.hypothesis))
         for source in section.entailment
@@ -185,9 +185,13 @@ def _build_augmented(
     known = [(pair.first, pair.second) for pair in graded]
     pairs = neighbour_pairs(sentences, encode(sentences), known, section.neighbours)
     path = locate(EncoderSection(source=section.cross_encoder, sha256=section.sha256), "labelled.augment")
-    bf16 = has_bf16() and recipe.precision == "auto"
     model = cross_encoder(
-        path, graded, section.epochs, recipe.seed, bf16=bf16, trust_remote_code=section.trust_remote_code
+        path,
+        graded,
+        section.epochs,
+        recipe.seed,
+        bf16=trains_in_bf16(recipe.precision),
+        trust_remote_code=section.trust_remote_code,
     )
     added = grade(model, pairs)
     write_json(folder / "graded.json", [*rows, *((pair.first, pair.second, round(pair.score, 6)) for pair in added)])

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from xcompress.console import say
 from xcompress.corpus.columns import Rows
 from xcompress.corpus.graded import PIVOT
 from xcompress.corpus.lines import BadLineError, Tally
-from xcompress.corpus.normalise import is_visible, normalise, one_sign
+from xcompress.corpus.normalise import UNICODE_FORMS, is_visible, normalise
 from xcompress.corpus.pairs import Pair, as_line, check_read, chunks_of_lines, decode_line
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.corpus.split import sentence_key
@@ -58,10 +57,8 @@ def monolingual_step(recipe: Recipe, run: Run, corpus: Corpus) -> Monolingual:
     }
     step = run.step("monolingual", key, partial(_build, recipe, section, corpus), together=False)
     files = [PairFile(_file(step.folder, language), language) for language in (PIVOT, *recipe.languages)]
-    files = [file for file in files if len(file)]
-    ends = np.cumsum([0, *map(len, files)])
-    rows = [np.arange(start, end) for start, end in pairwise(ends)]
-    return Monolingual(step.key, ConcatSequence(files), rows)
+    pairs = ConcatSequence(files)
+    return Monolingual(step.key, pairs, pairs.rows_of_parts())
 
 
 def _file(folder: Path, language: str) -> Path:
@@ -69,7 +66,7 @@ def _file(folder: Path, language: str) -> Path:
 
 
 def _build(recipe: Recipe, section: MonolingualSection, corpus: Corpus, folder: Path) -> Mapping[str, object]:
-    held_out = {sentence_key(text) for pair in corpus.read_held_out() for text in (pair.source, pair.target)}
+    held_out = corpus.held_out_keys()
     words = recipe.vocabulary.word_lists(recipe.languages)
     counts = {}
     for number, language in enumerate([PIVOT, *recipe.languages]):
@@ -123,7 +120,7 @@ def _sentences(recipe: Recipe, path: Path, left_out: Counter[str]) -> Iterator[s
 
     :param left_out: counts the other lines, by reason.
     """
-    form = one_sign if recipe.corpus.unicode_form == "nfkc" else str
+    form = UNICODE_FORMS[recipe.corpus.unicode_form]
     tally = Tally(path)
     for first, lines in chunks_of_lines(path, tally):
         for number, line in enumerate(lines, first):
