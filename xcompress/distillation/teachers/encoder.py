@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -46,18 +46,19 @@ def open_encoder(section: EncoderSection, key: str) -> Encode:
     :raises InputError: when there is no such encoder, it is damaged, or the recipe does not fit it.
     """
     if section.gives_only_vectors:
-        is_function = section.source.startswith(PYTHON)
         for name in ("tokenizer", "pooling", "shape", *([] if section.sentences_source else ["sha256"])):
             if getattr(section, name) is not None:
                 raise InputError(
                     f"{key}.{name}: {section.source} gives only vectors, so this key does not apply; remove it"
                 )
         encoder: Encode
-        if is_function:
-            encoder = _open_function(section, key)
-        elif section.source.startswith(RELEASED):
-            model = Encoder(released_folder(section.source.removeprefix(RELEASED)))
-            encoder = partial(in_batches, key, lambda texts: model.encode([section.prefix + text for text in texts]))
+        function: Callable[[list[str]], NDArray[np.float32]]
+        if section.source.startswith((PYTHON, RELEASED)):
+            if section.source.startswith(PYTHON):
+                function = open_code(section.source, f"{key}.source: {section.source}")
+            else:
+                function = Encoder(released_folder(section.source.removeprefix(RELEASED))).encode
+            encoder = partial(in_batches, key, lambda texts: function([section.prefix + text for text in texts]))
         else:
             encoder = open_precomputed(section, key, locate(section, key))
     else:
@@ -197,29 +198,6 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
         student.config = replace(config, normalize=True)
     check_shape(section, student.config, key)
     return student, tokenizer
-
-
-def _open_function(section: EncoderSection, key: str) -> Encode:
-    """Import the code that `python:package.module:name` names, and check that all its vectors have the same width."""
-    where = f"{key}.source: {section.source}"
-    code = open_code(section.source, where)
-
-    def encode_texts(texts: Sequence[str]) -> NDArray[np.float32]:
-        widths: list[int] = []
-
-        def encode_batch(batch: Sequence[str]) -> NDArray[np.float32]:
-            vectors = code([section.prefix + text for text in batch])
-            widths.append(vectors.shape[1])
-            if widths[0] != widths[-1]:
-                raise InputError(
-                    f"{where}: returned vectors of width {widths[0]} for one batch and {widths[-1]} for another; "
-                    "the width must not change"
-                )
-            return vectors
-
-        return in_batches(key, encode_batch, texts)
-
-    return encode_texts
 
 
 def _function_fingerprint(source: str) -> list[str | None]:

@@ -195,6 +195,7 @@ def in_batches(what: str, encoder: Encode, texts: Sequence[str]) -> NDArray[np.f
 
     :param what: name of the model on the progress bar.
     :returns: vectors in the order of `texts`, (len(texts), D).
+    :raises InputError: when their width changes, as it may in a user's function.
     """
     vectors = np.empty((0, 0), dtype=np.float32)
     with bar(f"{what}: vectors", len(texts)) as ticker:
@@ -202,6 +203,11 @@ def in_batches(what: str, encoder: Encode, texts: Sequence[str]) -> NDArray[np.f
             batch = encoder([texts[row] for row in rows])
             if not vectors.size:
                 vectors = np.empty((len(texts), batch.shape[1]), dtype=np.float32)
+            if batch.shape[1] != vectors.shape[1]:
+                raise InputError(
+                    f"{what}: returned vectors of width {vectors.shape[1]} for one batch and {batch.shape[1]} for "
+                    "another; the width must not change"
+                )
             vectors[rows] = batch
             ticker.advance(len(rows))
     return vectors
