@@ -42,6 +42,16 @@ def test_sentencepiece_reads_simple_texts_and_tokenizers_the_others(empty_cache:
     assert made.stat().st_mtime_ns == written
 
 
+def test_another_version_of_xcompress_makes_the_sentencepiece_model_anew(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = released_folder("tiny")
+    for version in ("0.1.0", "0.2.0", "0.2.0"):
+        monkeypatch.setattr("xcompress.__version__", version)
+        BundleTokenizer(folder, read_manifest(folder))
+    assert len(list((empty_cache / "tokenizers").glob("*/tokenizer.model"))) == 2
+
+
 def test_a_damaged_sentencepiece_model_is_made_again(empty_cache: Path) -> None:
     folder = released_folder("tiny")
     expected = BundleTokenizer(folder, read_manifest(folder)).token_ids(SENTENCES)

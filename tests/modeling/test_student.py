@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.helpers.student import CONFIG, make_student, make_tokenizer
+from tests.helpers.student import CONFIG, make_student, make_tokenizer, save_student
 from xcompress.errors import InputError
 from xcompress.modeling.attention import BatchPart, attend, distance_buckets
 from xcompress.modeling.student import (
@@ -161,6 +161,18 @@ def test_prefix_and_truncation_are_the_models_own() -> None:
 def test_half_a_surrogate_pair_is_a_question_mark() -> None:
     vectors = encode(make_student(), make_tokenizer(), ["rain \ud800", "rain ?"])
     np.testing.assert_array_equal(vectors[0], vectors[1])
+
+
+def test_saving_over_a_student_leaves_hard_links_to_the_old_weights_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, kept = save_student(tmp_path / "student"), tmp_path / "kept.safetensors"
+    kept.hardlink_to(folder / "model.safetensors")
+    before = kept.read_bytes()
+    monkeypatch.setattr("xcompress.modeling.student.save_file", lambda _, file, **__: file.write_bytes(b"new"))
+    make_student().save(folder, make_tokenizer())
+    assert (kept.read_bytes(), (folder / "model.safetensors").read_bytes()) == (before, b"new")
+    assert sorted(file.name for file in folder.iterdir() if file.name.startswith(".")) == []
 
 
 def test_save_and_load_give_the_same_model(tmp_path: Path) -> None:

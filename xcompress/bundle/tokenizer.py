@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+import xcompress
 from xcompress.batches import group_by_length
 from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
@@ -120,7 +121,9 @@ class BundleTokenizer:
             if is_exact(self.tokenizer):
                 write_sentencepiece(self.tokenizer, place / _SENTENCEPIECE)
 
-        facts = [str(self._manifest.get(key)) for key in ("max_tokens", "vocab_size", "pad_token_id")]
+        # Another version may decide and write otherwise.
+        facts = [xcompress.__version__]
+        facts += [str(self._manifest.get(key)) for key in ("max_tokens", "vocab_size", "pad_token_id")]
         folder = cached_folder("tokenizers", "-".join([sha256(self._content).hexdigest(), *facts]), make)
         if folder is None or not (folder / _SENTENCEPIECE).is_file():
             return None

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from xcompress.batches import group_by_length
 from xcompress.errors import InputError, first_line, on_one_line
-from xcompress.files import read_mapping
+from xcompress.files import read_mapping, whole_file
 from xcompress.modeling.attention import BatchPart, RelativeBias, attend, parts_by_length
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
 from xcompress.modeling.packing import Packing
@@ -315,7 +315,9 @@ class Student(nn.Module):
         config = {"model_type": MODEL_TYPE, **asdict(self.config)}
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        # written anew: a run's weights are hard links to those of its step, and some versions of safetensors overwrite
+        with whole_file(folder / "model.safetensors") as temporary:
+            save_file(weights, temporary, metadata={"format": "pt"})
         tokenizer.save(str(folder / "tokenizer.json"))
 
     @classmethod
