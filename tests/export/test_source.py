@@ -176,17 +176,18 @@ def test_a_student_says_itself_how_it_is_read(tmp_path: Path) -> None:
 
 def test_the_fingerprint_of_an_encoder_follows_all_that_is_read(tmp_path: Path) -> None:
     save_pipeline(tmp_path, dense=["Identity"])
-    seen = {find_source(tmp_path).fingerprint(), find_source(tmp_path, SourceOptions(prefix="query: ")).fingerprint()}
+    found = find_source(tmp_path)
+    seen = {found.fingerprint(), find_source(tmp_path, SourceOptions(prefix="query: ")).fingerprint()}
     for name in ("2_Dense/model.safetensors", "model.safetensors", "tokenizer.json"):
         with (tmp_path / name).open("ab") as stream:
             stream.write(b" ")
-        seen.add(find_source(tmp_path).fingerprint())
+        seen.add(found.fingerprint())
     for name in ("modules.json", "1_Pooling/config.json", "config.json", "sentence_bert_config.json"):
         (tmp_path / name).write_text((tmp_path / name).read_text() + " ")
-        seen.add(find_source(tmp_path).fingerprint())
+        seen.add(found.fingerprint())
     assert len(seen) == 9
     (tmp_path / "notes.txt").write_text("unrelated")
-    assert find_source(tmp_path).fingerprint() in seen
+    assert found.fingerprint() in seen
 
 
 def test_an_e5s1_file_needs_a_tokenizer(tmp_path: Path) -> None:

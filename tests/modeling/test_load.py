@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from tests.helpers.foreign import KINDS, TEXTS, encoder, save_encoder, save_pipeline
+from tests.helpers.foreign import KINDS, TEXTS, WIDTH, encoder, save_encoder, save_pipeline
 from tests.helpers.limits import frugal
 from tests.helpers.student import make_tokenizer, save_student
 from xcompress.distillation.teachers.encoder import import_layers
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.e5s1 import dequantize_q4, read_e5s1
-from xcompress.modeling.load import import_encoder
+from xcompress.modeling.load import files_of, import_encoder
 from xcompress.modeling.student import Student, encode, pad
 from xcompress.recipe import EncoderSection
 
@@ -61,6 +62,16 @@ def test_a_pipeline_gives_the_same_sentence_vectors(
     assert (student.config.pooling, student.config.normalize) == (pooling, normalize)
     assert student.config.head_activation == ("tanh" if "Tanh" in dense else None)
     assert student.config.max_tokens == 170
+
+
+@pytest.mark.parametrize("kind", ["electra", "ernie", "data2vec-text"])
+def test_bert_and_roberta_under_other_names_are_read(kind: str, tmp_path: Path) -> None:
+    save_encoder(tmp_path, kind, embedding_size=WIDTH)
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    assert model[0].auto_model.config.model_type == kind
+    model.max_seq_length = 170
+    model.save(str(tmp_path), create_model_card=False)
+    np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), model.encode(TEXTS), atol=1e-5)
 
 
 def test_the_models_of_the_matrix_differ(tmp_path: Path) -> None:
@@ -210,6 +221,8 @@ def test_modules_without_a_place_in_a_student_are_refused(change: dict[int, str]
         ("", {"model_type": None}, "model_type is None"),
         ("", {"hidden_act": "gelu_new"}, r"config\.json: hidden_act is 'gelu_new', only 'gelu' is supported"),
         ("", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ("", {"use_task_id": True}, "use_task_id is True, only False is supported"),
+        ("", {"model_type": "electra", "embedding_size": 16}, "embedding_size is 16, only 32 is supported"),
         ("", {"num_hidden_layers": None}, r"config\.json: no num_hidden_layers"),
         ("", {"num_hidden_layers": 4}, r"weight unit\.3\.\S+ is missing"),
         ("", {"vocab_size": 401}, r"embeddings\.word\.weight is of shape \(400, 32\), expected shape \(401, 32\)"),
@@ -245,6 +258,72 @@ def test_a_dense_weight_that_is_no_matrix_is_refused(shape: tuple[int, ...], tmp
     save_file({"linear.weight": torch.zeros(shape)}, tmp_path / "2_Dense" / "model.safetensors")
     with frugal(500), pytest.raises(InputError, match=r"linear\.weight .* and linear\.bias none do not fit together"):
         import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("weights", ["onnx/model.onnx", "model-q4.gguf", "pytorch_model.bin"])
+def test_weights_of_another_format_are_named(weights: str, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    (tmp_path / weights).parent.mkdir(exist_ok=True)
+    (tmp_path / "model.safetensors").rename(tmp_path / weights)
+    with pytest.raises(InputError, match=f"no such file, only {weights}; only safetensors weights are read"):
+        import_encoder(tmp_path)
+
+
+def test_weights_in_several_files_are_read_as_one(tmp_path: Path) -> None:
+    model = save_encoder(tmp_path, "bert")
+    before = encode(*import_encoder(tmp_path, pooling="mean"), TEXTS)
+    (tmp_path / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path, max_shard_size="40KB")
+    shards = sorted(tmp_path.glob("*.safetensors"))
+    assert len(shards) > 2
+    np.testing.assert_array_equal(encode(*import_encoder(tmp_path, pooling="mean"), TEXTS), before)
+    assert set(shards) <= set(files_of(tmp_path))
+    shards[1].unlink()
+    with pytest.raises(InputError, match=f"{shards[1].name}: no such file"):
+        import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn])
+def test_quantized_weights_are_refused_as_their_scales_are_not_read(dtype: torch.dtype, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    weights = load_file(tmp_path / "model.safetensors")
+    name = "encoder.layer.1.intermediate.dense.weight"
+    save_file(weights | {name: weights[name].to(dtype)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"unit\.1\.intermediate\.weight is stored as \w+8\w*, which means nothing"):
+        import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_other_widths_are_read(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = save_pipeline(tmp_path)
+    weights = {name: weight.to(dtype) for name, weight in load_file(tmp_path / "model.safetensors").items()}
+    save_file(weights, tmp_path / "model.safetensors")
+    model[0].auto_model.load_state_dict({name: weight.float() for name, weight in weights.items()})
+    np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), model.encode(TEXTS), atol=1e-5)
+
+
+@pytest.mark.parametrize("dense", HEADS)
+def test_truncate_dim_keeps_the_first_dimensions(dense: tuple[str, ...], tmp_path: Path) -> None:
+    model = save_pipeline(tmp_path, dense=dense, normalize=False, truncate_dim=10)
+    student, tokenizer = import_encoder(tmp_path)
+    assert student.config.dimension == 10
+    np.testing.assert_allclose(encode(student, tokenizer, TEXTS), model.encode(TEXTS), atol=1e-5)
+    settings = read_json(tmp_path / "config_sentence_transformers.json")
+    for kept, width in ((None, student.config.hidden_size), (100, student.config.hidden_size)):
+        write_json(tmp_path / "config_sentence_transformers.json", settings | {"truncate_dim": kept})
+        assert import_encoder(tmp_path)[0].config.dimension == width - 4 * len(dense)
+    write_json(tmp_path / "config_sentence_transformers.json", settings | {"truncate_dim": "10"})
+    with pytest.raises(InputError, match="truncate_dim is '10', not a number"):
+        import_encoder(tmp_path)
+
+
+def test_dropout_is_passed_over(tmp_path: Path) -> None:
+    model = save_pipeline(tmp_path, dense=["Tanh"])
+    modules = read_json(tmp_path / "modules.json")
+    kind = "sentence_transformers.sentence_transformer.modules.dropout.Dropout"
+    modules.insert(2, {"idx": 9, "name": "9", "path": "9_Dropout", "type": kind})
+    write_json(tmp_path / "modules.json", modules)
+    np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), model.encode(TEXTS), atol=1e-5)
 
 
 def test_damaged_weights_are_refused(tmp_path: Path) -> None:

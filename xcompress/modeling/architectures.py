@@ -1,7 +1,7 @@
 """Architectures of the BERT family: read their config.json, and rename weights between them and a `Student`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,10 @@ from xcompress.modeling.student import Student, StudentConfig
 
 RELATIVE_BUCKETS = 32
 """Buckets of MPNet's relative attention bias: transformers always uses this many, whatever config.json says."""
+
+
+_READABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Types of weights that hold the numbers themselves."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Architecture:
     """Whether the first position is the padding token's id + 1, as in RoBERTa."""
     relative_bias: bool = False
     """Whether there is a relative attention bias."""
+    embedding_width: str | None = None
+    """Key of the width of the token embeddings, where it may differ from the hidden size, which is not supported."""
 
 
 _WORD_EMBEDDINGS = "embeddings.word.weight"
@@ -154,6 +160,9 @@ ARCHITECTURES = {
         positions_follow_padding=True,
         relative_bias=True,
     ),
+    "electra": replace(_BERT, embedding_width="embedding_size"),
+    "ernie": _BERT,
+    "data2vec-text": _ROBERTA,
 }
 """Supported architectures, by model_type."""
 
@@ -168,12 +177,18 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
     model_type = config.get("model_type")
     architecture = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
     if architecture is None:
-        raise InputError(f"{file}: model_type is {model_type!r}; supported are {', '.join(ARCHITECTURES)}")
+        raise InputError(
+            f"{file}: model_type is {model_type!r}; supported are {', '.join(ARCHITECTURES)}: choose another encoder, "
+            "or take this one as the teacher of a recipe"
+        )
     supported_values: dict[str, object] = {
         architecture.activation: "gelu",
         "position_embedding_type": "absolute",
         "is_decoder": False,
+        "use_task_id": False,
     }
+    if architecture.embedding_width:
+        supported_values[architecture.embedding_width] = config.get("hidden_size")
     if architecture.relative_bias:
         supported_values["relative_attention_num_buckets"] = RELATIVE_BUCKETS
     for name, supported in supported_values.items():
@@ -250,7 +265,7 @@ def load_state(student: Student, state: Mapping[str, Tensor], file: Path) -> Non
     """Copy weights into a student, as float32.
 
     :param file: the weights' file, for error messages.
-    :raises InputError: when a weight is missing, has another shape, or is NaN or infinite.
+    :raises InputError: when a weight is missing, has another shape or a quantized type, or is NaN or infinite.
     """
     for name, expected in student.state_dict().items():
         weight = state.get(name)
@@ -258,6 +273,11 @@ def load_state(student: Student, state: Mapping[str, Tensor], file: Path) -> Non
             problem = "missing" if weight is None else f"of shape {tuple(weight.shape)}"
             raise InputError(
                 f"{file}: weight {name} is {problem}, expected shape {tuple(expected.shape)}; give a complete encoder"
+            )
+        if weight.dtype not in _READABLE:
+            raise InputError(
+                f"{file}: weight {name} is stored as {str(weight.dtype).removeprefix('torch.')}, which means nothing "
+                "without its scales; give the encoder as it was before it was quantized"
             )
     student.load_state_dict({name: state[name].float() for name in student.state_dict()})
     check_finite(student.state_dict(), file)

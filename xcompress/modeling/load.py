@@ -1,19 +1,23 @@
 """Open encoders of other libraries as a `Student` with M = their layers, R = 1 and no bottleneck."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+import torch
 from tokenizers import Tokenizer, normalizers
 from torch import Tensor
 
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import read_json, read_mapping
-from xcompress.modeling.architectures import BERT_NAMES, Architecture, load_state, read_architecture, to_student_names
+from xcompress.modeling.architectures import BERT_NAMES, WeightNames, load_state, read_architecture, to_student_names
 from xcompress.modeling.bounds import check_fits, check_ids
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.st_folder import (
+    LARGEST_HEAD,
+    WEIGHTS,
+    Head,
     Pipeline,
     folders_of,
     is_lowercased,
@@ -21,7 +25,7 @@ from xcompress.modeling.st_folder import (
     load_weights,
     longest_text,
     read_pipeline,
-    weights_file,
+    weights_files,
 )
 from xcompress.modeling.student import MODEL_TYPE, Pooling, Student, StudentConfig
 from xcompress.modeling.tokenizer import SETTINGS, open_tokenizer
@@ -29,7 +33,7 @@ from xcompress.sources.model_folder import check_model_folder
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
-_READ = ("*.json", "model.safetensors")
+_READ = ("*.json", WEIGHTS, "model-*-of-*.safetensors")
 _OTHER_VOCABULARIES = ("vocab.txt", "sentencepiece.bpe.model", "vocab.json", "spiece.model", "tokenizer.model")
 
 
@@ -58,44 +62,75 @@ def import_encoder(
         check_model_folder(path, trust_remote_code=trust_remote_code)
     if is_student(path):
         return Student.load(path)
-    # the encoder, and what follows it
-    pipeline = read_pipeline(path) if is_pipeline(path) else Pipeline(path)
-    transformer, head = pipeline.transformer, pipeline.head
-    chosen_pooling = _choose_pooling(path, pipeline.pooling, pooling)
     if is_e5s1(path):
         config, weights = read_e5s1(path)
-        names, limit = BERT_NAMES, None
+        config = replace(config, prefix=prefix, pooling=_choose_pooling(path, None, pooling))
+        config = replace(config, max_tokens=_choose_max_tokens(config, None, max_tokens))
+        transformer, state = path, to_student_names(weights, BERT_NAMES, config.unit_layers)
     else:
-        config, architecture = _read_encoder(transformer)
-        weights, names, limit = load_weights(transformer), architecture.names, longest_text(transformer)
+        described = describe(path, prefix=prefix, pooling=pooling, max_tokens=max_tokens)
+        config, transformer, head = described.config, described.transformer, described.head
+        if pooling is None and not is_pipeline(path):
+            console.warn(f"{path}: no modules.json names the pooling; using the mean of the token vectors")
+        state = to_student_names(load_weights(transformer), described.names, config.unit_layers)
+        state |= {"head.weight": head.weight, "head.bias": head.bias} if head else {}
+    check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
+    student = Student(config)
+    load_state(student, state, transformer)
+    return student.eval(), open_own_tokenizer(transformer, tokenizer, config.vocab_size)
+
+
+@dataclass(frozen=True)
+class Description:
+    """All about the folder of an encoder of another library but its weights."""
+
+    config: StudentConfig
+    names: WeightNames
+    transformer: Path
+    """Folder of the encoder and its tokenizer."""
+    head: Head | None
+
+
+def describe(path: Path, *, prefix: str = "", pooling: str | None = None, max_tokens: int | None = None) -> Description:
+    """Read what the files of an encoder say about it, but not its weights.
+
+    The parameters are those of `import_encoder`.
+
+    :raises InputError: when a `Student` cannot express the encoder, or a file is damaged.
+    """
+    pipeline = read_pipeline(path) if is_pipeline(path) else Pipeline(path)
+    file = pipeline.transformer / "config.json"
+    config, architecture = read_architecture(read_mapping(file), file)
+    head = _cut_head(pipeline, config.hidden_size)
     config = replace(
         config,
         prefix=prefix or pipeline.prefix,
-        pooling=chosen_pooling,
+        pooling=_choose_pooling(path, pipeline.pooling, pooling),
         normalize=pipeline.normalize,
         head_size=len(head.bias) if head else None,
         head_activation=head.activation if head else None,
-        max_tokens=_choose_max_tokens(config, limit, max_tokens),
+        max_tokens=_choose_max_tokens(config, longest_text(pipeline.transformer), max_tokens),
     )
     if config.prefix and not pipeline.pools_prompt:
         raise InputError(
             f"{path}: leaves the tokens of the prompt {config.prefix!r} out of its pooling, which is not supported; "
             "choose another model"
         )
-    # the weights
-    of_head = {"head.weight": head.weight, "head.bias": head.bias} if head else {}
-    check_fits(vars(config), sum(map(Tensor.numel, [*weights.values(), *of_head.values()])), transformer)
-    student = Student(config)
-    load_state(student, to_student_names(weights, names, config.unit_layers) | of_head, transformer)
-    # the tokenizer
-    opened = _open_tokenizer(transformer, tokenizer, config.vocab_size)
-    if is_pipeline(path) and is_lowercased(transformer):
-        normalizer = opened.normalizer
-        if normalizer is None:
-            opened.normalizer = normalizers.Lowercase()
-        elif normalizer.normalize_str("A") != normalizer.normalize_str("a"):
-            opened.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizer])
-    return student.eval(), opened
+    return Description(config, architecture.names, pipeline.transformer, head)
+
+
+def _cut_head(pipeline: Pipeline, width: int) -> Head | None:
+    """Return the head that gives the first `truncate_dim` dimensions alone, where the model keeps no more."""
+    head, kept = pipeline.head, pipeline.dimension
+    if kept is None or kept >= (len(head.bias) if head else width):
+        return head
+    if head is None:
+        if kept * width > LARGEST_HEAD:
+            raise InputError(
+                f"{pipeline.transformer}: {width:,} dimensions are too many to be cut; choose another model"
+            )
+        head = Head(torch.eye(kept, width), torch.zeros(kept), None)
+    return replace(head, weight=head.weight[:kept], bias=head.bias[:kept])
 
 
 def is_student(path: Path) -> bool:
@@ -115,10 +150,10 @@ def check_files(path: Path, tokenizer: Path | None = None) -> None:
 
     :raises InputError: when it is not.
     """
-    transformer = folders_of(path)[0]
+    transformer = path
     if not is_e5s1(path):
-        _read_encoder(transformer)
-        weights_file(transformer)
+        transformer = describe(path).transformer
+        weights_files(transformer)
     tokenizer_file(transformer, tokenizer)
 
 
@@ -140,19 +175,15 @@ def tokenizer_file(path: Path, named: Path | None = None) -> Path:
     )
 
 
-def _read_encoder(folder: Path) -> tuple[StudentConfig, Architecture]:
-    return read_architecture(read_mapping(folder / "config.json"), folder / "config.json")
-
-
 def _choose_pooling(path: Path, of_model: str | None, requested: str | None) -> Pooling:
     """Take the model's pooling, else the caller's, else the mean; refuse a contradiction."""
     if of_model and requested and of_model != requested:
         raise InputError(f"{path}: pooling {requested!r} requested, but the model declares {of_model!r}; leave it out")
     pooling = of_model or requested
-    if pooling is None and path.is_dir():
-        console.warn(f"{path}: no modules.json names the pooling; using the mean of the token vectors")
     if pooling not in (*get_args(Pooling), None):
-        raise InputError(f"{path}: pooled by {pooling!r}, only {' and '.join(get_args(Pooling))} are supported")
+        raise InputError(
+            f"{path}: pooled by {pooling!r}, only {' and '.join(get_args(Pooling))} are supported; choose another model"
+        )
     return "cls" if pooling == "cls" else "mean"
 
 
@@ -167,13 +198,15 @@ def _choose_max_tokens(config: StudentConfig, of_model: int | None, requested: i
     return chosen
 
 
-def _open_tokenizer(path: Path, named: Path | None, rows: int) -> Tokenizer:
-    """Open tokenizer.json.
+def open_own_tokenizer(transformer: Path, named: Path | None, rows: int) -> Tokenizer:
+    """Open an encoder's tokenizer.json; it lower-cases where sentence-transformers does.
 
+    :param transformer: the encoder's folder or file.
+    :param named: the tokenizer.json of an encoder without one.
     :param rows: V, rows of the token embeddings.
     :raises InputError: when it cannot be read, does not fit the embeddings, or keeps the end of a long text.
     """
-    file = tokenizer_file(path, named)
+    file = tokenizer_file(transformer, named)
     tokenizer = open_tokenizer(file, rows)
     check_ids(tokenizer, rows, file)
     file_of_settings = file.with_name(SETTINGS)
@@ -184,4 +217,10 @@ def _open_tokenizer(path: Path, named: Path | None, rows: int) -> Tokenizer:
             f"{file_of_settings}: truncation_side is 'left', which keeps the end of a long text; xcompress keeps the "
             "start: choose another model, or set it to 'right' there if that suits your texts"
         )
+    if is_lowercased(transformer):
+        normalizer = tokenizer.normalizer
+        if normalizer is None:
+            tokenizer.normalizer = normalizers.Lowercase()
+        elif normalizer.normalize_str("A") != normalizer.normalize_str("a"):
+            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizer])
     return tokenizer

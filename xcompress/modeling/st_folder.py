@@ -17,6 +17,11 @@ from xcompress.sources.model_folder import MODULES, PROMPTS, read_modules, read_
 
 SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize")
 """The modules that a `Student` can express, in the order that it expects."""
+_IDLE = "Dropout"
+"""A module that does nothing but in training."""
+WEIGHTS = "model.safetensors"
+_OTHERS = (".bin", ".gguf", ".h5", ".msgpack", ".onnx", ".pt", ".pth")
+"""Suffixes of weights that are not read."""
 NO_LIMIT = 1_000_000
 """A tokenizer without a limit has a `model_max_length` of this or more."""
 LARGEST_HEAD = 10_000_000
@@ -49,6 +54,8 @@ class Pipeline:
     pools_prompt: bool = True
     """Whether pooling includes the tokens of a prompt."""
     head: Head | None = None
+    dimension: int | None = None
+    """`truncate_dim`: how many of the first dimensions are kept; None: all."""
     normalize: bool = True
     prefix: str = ""
     """The default prompt."""
@@ -72,37 +79,41 @@ def read_pipeline(folder: Path) -> Pipeline:
 
     :raises InputError: when a `Student` cannot express a module, or a file is missing or damaged.
     """
-    modules = read_modules(folder)
-    kinds = []
-    for module in modules:
+    kinds, kept = [], []
+    for module in read_modules(folder):
         # the library's own classes have moved within it: their name is enough
         package, _, name = module["type"].rpartition(".")
         kind = name if package.split(".")[0] == "sentence_transformers" else module["type"]
-        if kind not in SUPPORTED:
+        if kind not in (*SUPPORTED, _IDLE):
             raise InputError(
                 f"{folder / MODULES}: module {module['type']} is not supported, only {', '.join(SUPPORTED)} are; "
                 "choose another model"
             )
-        kinds.append(kind)
+        if kind != _IDLE:
+            kinds.append(kind)
+            kept.append(module)
     if not _ORDER.fullmatch(" ".join(kinds)):
         raise InputError(
             f"{folder / MODULES}: modules come as {', '.join(kinds)}, supported is Transformer, Pooling, any number of "
             "Dense, Normalize or none; choose another model"
         )
-    transformer = folder / modules[0]["path"]
+    transformer = folder / kept[0]["path"]
     # newer versions can pass on other outputs than the token vectors of the last layer
     settings = _transformer_settings(transformer).get("modality_config")
     text = settings.get("text") if isinstance(settings, dict) else None
     output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else "last_hidden_state"
     if output != "last_hidden_state":
-        raise InputError(f"{transformer}: outputs {output!r}, only 'last_hidden_state' is supported")
-    pooling = _read_config(folder, modules[1])
-    dense = [folder / module["path"] for module, kind in zip(modules, kinds, strict=True) if kind == "Dense"]
+        raise InputError(
+            f"{transformer}: outputs {output!r}, only 'last_hidden_state' is supported; choose another model"
+        )
+    pooling = _read_config(folder, kept[1])
+    dense = [folder / module["path"] for module, kind in zip(kept, kinds, strict=True) if kind == "Dense"]
     return Pipeline(
         transformer=transformer,
-        pooling=_pooling_mode(pooling, folder / modules[1]["path"]),
+        pooling=_pooling_mode(pooling, folder / kept[1]["path"]),
         pools_prompt=pooling.get("include_prompt", True),
         head=_read_head(dense) if dense else None,
+        dimension=_read_dimension(folder),
         normalize=kinds[-1] == "Normalize",
         prefix=_read_default_prompt(folder),
     )
@@ -140,30 +151,41 @@ def is_lowercased(transformer: Path) -> bool:
     return bool(_transformer_settings(transformer).get("do_lower_case"))
 
 
-def weights_file(folder: Path) -> Path:
-    """Return the path of a folder's model.safetensors.
+def weights_files(folder: Path) -> list[Path]:
+    """Return the paths of a folder's weights: model.safetensors, or the files that its index names.
 
-    :raises InputError: when there is none; pickles are never read.
+    :raises InputError: when one is missing; pickles are never read.
     """
-    file = folder / "model.safetensors"
-    if not file.is_file():
-        raise InputError(
-            f"{file}: no such file; only safetensors weights are read (never pickles): save the model again with "
-            "save_pretrained"
-        )
-    return file
+    file, index = folder / WEIGHTS, folder / f"{WEIGHTS}.index.json"
+    files = [file]
+    if not file.is_file() and index.is_file():
+        weights = read_mapping(index).get("weight_map")
+        if not isinstance(weights, dict) or not weights:
+            raise InputError(f"{index}: weight_map does not say where the weights are; save the model again")
+        files = [path_inside(folder, name) for name in sorted(set(map(str, weights.values())))]
+    for file in files:
+        if not file.is_file():
+            others = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in _OTHERS)
+            beside = f", only {', '.join(others[:3])}" if others else ""
+            raise InputError(
+                f"{file}: no such file{beside}; only safetensors weights are read (never pickles): save the model "
+                "again with save_pretrained"
+            )
+    return files
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Read a folder's model.safetensors.
+    """Read a folder's weights.
 
-    :raises InputError: when there is none, or it is damaged.
+    :raises InputError: when there are none, or a file is damaged.
     """
-    file = weights_file(folder)
-    try:
-        return load_file(file)
-    except Exception as error:  # safetensors' errors have no common base class below Exception
-        raise InputError(f"{file}: not a safetensors file ({error}); fetch it again") from error
+    weights: dict[str, Tensor] = {}
+    for file in weights_files(folder):
+        try:
+            weights |= load_file(file)
+        except Exception as error:  # safetensors' errors have no common base class below Exception
+            raise InputError(f"{file}: not a safetensors file ({error}); fetch it again") from error
+    return weights
 
 
 def _read_config(folder: Path, module: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,6 +220,14 @@ def _read_default_prompt(folder: Path) -> str:
     return prompts[name]
 
 
+def _read_dimension(folder: Path) -> int | None:
+    file = folder / PROMPTS
+    dimension = read_mapping(file).get("truncate_dim") if file.is_file() else None
+    if dimension is not None and (not isinstance(dimension, int) or dimension < 1):
+        raise InputError(f"{file}: truncate_dim is {dimension!r}, not a number of dimensions; correct the file")
+    return dimension
+
+
 def _read_head(folders: Sequence[Path]) -> Head:
     """Read dense modules and multiply them: W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2)."""
     for folder in folders[:-1]:
@@ -222,7 +252,9 @@ def _read_head(folders: Sequence[Path]) -> Head:
 def _read_activation(folder: Path) -> Literal["tanh"] | None:
     activation = read_mapping(folder / "config.json").get("activation_function", _TANH)
     if activation not in (_IDENTITY, _TANH):
-        raise InputError(f"{folder}: activation_function is {activation}; only Identity and Tanh are supported")
+        raise InputError(
+            f"{folder}: activation_function is {activation}; only Identity and Tanh are supported; choose another model"
+        )
     return "tanh" if activation == _TANH else None
 
 
@@ -231,7 +263,10 @@ def _read_dense(folder: Path) -> tuple[Tensor, Tensor]:
     config = read_mapping(folder / "config.json")
     features = [config.get(name) for name in ("module_input_name", "module_output_name")]
     if any(name not in ("sentence_embedding", None) for name in features) or config.get("use_residual"):
-        raise InputError(f"{folder}: only dense modules from sentence vector to sentence vector, without a residual")
+        raise InputError(
+            f"{folder}: only dense modules from sentence vector to sentence vector, without a residual, are "
+            "supported; choose another model"
+        )
     weights = load_weights(folder)
     if "linear.weight" not in weights:
         raise InputError(f"{folder / 'model.safetensors'}: no linear.weight in it; save the model again")
