@@ -170,6 +170,7 @@ def test_merge_leaves_both_sides_as_they_were() -> None:
     [
         ("extends: absent.yaml\n", r"child.yaml: extends absent.yaml, but .*absent.yaml is not a file; .*recipe list"),
         ("extends: paper/xlmr_b128_ru\n", "did you mean paper/xlmr_b128_ru"),
+        ("extends: .\n", "child.yaml: extends ., but .* is not a file; .*recipe list"),
         ("extends: [a, b]\n", "child.yaml: extends: name one recipe file"),
         ("extends: child.yaml\n", "child.yaml: extends .*child.yaml, which is circular"),
         ("extends: other.yaml\n", "other.yaml: extends .*child.yaml, which is circular"),

@@ -49,7 +49,7 @@ def find_recipe(reference: Path | str) -> Path:
 
 def suggest_recipes(wanted: Path) -> str:
     """Return advice for an unknown name: shipped recipes with similar names, and the command that lists all."""
-    near = difflib.get_close_matches(wanted.with_suffix("").as_posix(), shipped(), n=3)
+    near = difflib.get_close_matches(wanted.as_posix().removesuffix(".yaml"), shipped(), n=3)
     return (f"did you mean {', '.join(near)}? " if near else "") + "`xcompress recipe list` lists the shipped ones"
 
 
