@@ -1,6 +1,8 @@
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -123,6 +125,26 @@ def test_places_that_are_taken_are_refused_before_the_work(
     (tmp_path / "v.npy.json").mkdir()
     with pytest.raises(InputError, match=r"v\.npy\.json: is a folder"):
         encode_to_file(encoder, TEXTS[:2], tmp_path / "v.npy")
+
+
+def test_a_second_writer_waits_until_the_blocks_of_the_first_are_removed(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    output, second, waits_or_has_ended = tmp_path / "v.npy", list[Future[np.ndarray]](), Event()
+    monkeypatch.setattr("xcompress.files.time.sleep", lambda _: waits_or_has_ended.set())
+
+    def write(path: Path, value: object) -> None:
+        write_json(path, value)
+        if path.name == "v.npy.json" and not second:  # the file is in place, its blocks are not yet removed
+            second.append(pool.submit(encode_to_file, encoder, TEXTS, output))
+            second[0].add_done_callback(lambda _: waits_or_has_ended.set())
+            assert waits_or_has_ended.wait(timeout=30)
+
+    monkeypatch.setattr(stored_vectors, "write_json", write)
+    with ThreadPoolExecutor() as pool:
+        np.testing.assert_array_equal(encode_to_file(encoder, TEXTS, output), second[0].result())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["v.npy", "v.npy.json"]
 
 
 @pytest.mark.parametrize(

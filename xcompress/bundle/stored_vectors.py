@@ -16,13 +16,15 @@ from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision, check_
 from xcompress.bundle.prompts import choose_prompt
 from xcompress.bundle.released import MODELS
 from xcompress.errors import InputError, on_one_line, short_repr
-from xcompress.files import check_writable, read_json, sync, whole_file, write_json
+from xcompress.files import check_writable, read_json, scratch_folder, sync, whole_file, write_json
 from xcompress.metrics import Vectors
 
 BLOCK = 16_384
 """Texts whose vectors are written at a time; fewer texts are written at once, at the end."""
 _TEXTS_PER_STEP = 1024
 """Texts encoded per step of the progress bar."""
+_PATIENCE = 10.0
+"""Seconds to wait for another process that writes the same file."""
 _NAME = "name"
 """In the facts beside a file: what --model was given. For messages alone, as a folder may be moved or overwritten."""
 _PROMPT = "prompt"
@@ -68,7 +70,8 @@ def encode_to_file(
     check_option("encode: precision", precision, get_args(VectorPrecision))  # a typo must not drop finished blocks
     check_option("encode: long", long, get_args(LongTexts))
     front = choose_prompt(encoder.manifest, prompt=prompt)
-    check_writable(_facts_file(output))
+    for file in (output, _facts_file(output)):
+        check_writable(file)
     facts = _describe(encoder, texts) | {"precision": precision, "long": long, _PROMPT: front}
     if len(texts) <= BLOCK:
         with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
@@ -82,38 +85,39 @@ def encode_to_file(
     known, facts_of_parts = parts / "texts.json", facts | {"graph": encoder.precision, "engine": encoder.engine}
     starts = range(0, len(texts), BLOCK)
     files = [parts / f"{start:012}.npy" for start in starts]
-    with whole_file(output) as temporary:  # which no other process can write meanwhile
-        if os.path.lexists(parts) and not parts.is_dir():
-            raise InputError(f"{parts}: is no folder, and finished blocks are to be kept there; move it away")
-        # Compute the blocks that an earlier call has not finished.
-        if parts.exists():
-            earlier = read_json(known) if known.is_file() else None
-            if isinstance(earlier, dict):
-                earlier = {_PROMPT: encoder.manifest["prefix"]} | earlier
-            _drop_other_blocks(parts, earlier, facts_of_parts)
-        write_json(known, facts_of_parts)
-        done = sum(file.is_file() for file in files)
-        if done:
-            console.say(f"{output}: {done * BLOCK:,} of {len(texts):,} texts were encoded earlier")
-        with console.bar("encoding", len(texts)) as ticker:
-            ticker.start_at(min(done * BLOCK, len(texts)))
-            for start, file in zip(starts, files, strict=True):
-                if not file.is_file():
-                    block = _encode(encoder, texts[start : start + BLOCK], precision, long, prompt, ticker.advance)
-                    with whole_file(file) as unfinished, unfinished.open("wb") as stream:
-                        np.save(stream, block)
+    with scratch_folder(parts, _PATIENCE):  # one process at a time has the blocks, until they are removed
+        with whole_file(output) as temporary:
+            if os.path.lexists(parts) and not parts.is_dir():
+                raise InputError(f"{parts}: is no folder, and finished blocks are to be kept there; move it away")
+            # Compute the blocks that an earlier call has not finished.
+            if parts.exists():
+                earlier = read_json(known) if known.is_file() else None
+                if isinstance(earlier, dict):
+                    earlier = {_PROMPT: encoder.manifest["prefix"]} | earlier
+                _drop_other_blocks(parts, earlier, facts_of_parts)
+            write_json(known, facts_of_parts)
+            done = sum(file.is_file() for file in files)
+            if done:
+                console.say(f"{output}: {done * BLOCK:,} of {len(texts):,} texts were encoded earlier")
+            with console.bar("encoding", len(texts)) as ticker:
+                ticker.start_at(min(done * BLOCK, len(texts)))
+                for start, file in zip(starts, files, strict=True):
+                    if not file.is_file():
+                        block = _encode(encoder, texts[start : start + BLOCK], precision, long, prompt, ticker.advance)
+                        with whole_file(file) as unfinished, unfinished.open("wb") as stream:
+                            np.save(stream, block)
 
-        # Join them.
-        first = np.load(files[0], mmap_mode="r")
-        joined = np.lib.format.open_memmap(temporary, "w+", first.dtype, (len(texts), first.shape[1]))
-        for start, file in zip(starts, files, strict=True):
-            joined[start : start + BLOCK] = np.load(file)
-        joined.flush()
-        facts[_SUMS] = _hash_sums(joined)
-        del first, joined  # Windows renames and removes no file that is mapped
-        sync(temporary)
-    write_json(_facts_file(output), facts)
-    shutil.rmtree(parts)
+            # Join them.
+            first = np.load(files[0], mmap_mode="r")
+            joined = np.lib.format.open_memmap(temporary, "w+", first.dtype, (len(texts), first.shape[1]))
+            for start, file in zip(starts, files, strict=True):
+                joined[start : start + BLOCK] = np.load(file)
+            joined.flush()
+            facts[_SUMS] = _hash_sums(joined)
+            del first, joined  # Windows renames and removes no file that is mapped
+            sync(temporary)
+        write_json(_facts_file(output), facts)
+        shutil.rmtree(parts)
     complete: AnyVectors = np.load(output, mmap_mode="r")
     return complete
 
