@@ -25,7 +25,9 @@ class LocalDevice(Device):
     """
 
     def __init__(self, name: str) -> None:
-        self.info, self.machine, self.max_threads = DeviceInfo(name), describe(), available_threads()
+        left_out = ("memory: that of the process; the memory of the CUDA device is not counted",)
+        self.info = DeviceInfo(name, emulated=left_out if name == "cuda" else ())
+        self.machine, self.max_threads = describe(), available_threads()
 
     def prepare(self, subjects: Sequence[Subject], reference: str | None) -> tuple[list[Subject], str | None]:
         """Add a subject in OpenVINO for every graph of standard operators, where OpenVINO is installed."""
