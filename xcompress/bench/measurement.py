@@ -69,7 +69,8 @@ class Measurement:
         if not reply:
             return
         self.starts.append(reply["seconds"])
-        self.memory = Memory(reply["bare"], reply["resident"], self.tokenizer_memory, reply["peak"], None)
+        tokenizer = None if reply.get("browser") else self.tokenizer_memory  # which runs outside the browser
+        self.memory = Memory(reply["bare"], reply["resident"], tokenizer, reply["peak"], None)
         if reply.get("disk"):
             self.size = replace(self.size, weights=reply["disk"])
         if reply.get("multiply_adds"):

@@ -69,7 +69,7 @@ class Memory:
     resident: Bytes
     """After loading, a first vector and three calls of 1 x 16 tokens."""
     tokenizer: Bytes | None
-    """The tokenizer's share of `resident`, measured in another process."""
+    """The tokenizer's share of `resident`, measured in another process; None in a browser and on another host."""
     peak: Bytes
     """The highest value until then."""
     busy_peak: Bytes | None

@@ -240,7 +240,8 @@ class _Bench:
             try:
                 if key not in prepared:
                     batches = real_batches(tokenizer, builtin().sentences(), [*self.config.grid, SHORTEST])
-                    prepared[key] = batches, _measure_tokenizer(tokenizer, in_bundle)
+                    memory = None if self.device.is_remote else _measure_tokenizer(tokenizer, in_bundle)
+                    prepared[key] = batches, memory
             except InputError as error:
                 measurement.fail(error)
                 continue
@@ -355,8 +356,7 @@ class _Bench:
         base = next((each.name for each in results if each.name == self.reference and not each.failed), None)
         # Say what was left out because a package of the extra `bench` is missing.
         left_out = [peaks.left_out] if peaks.left_out else []
-        is_remote = self.device.info.name.startswith("ssh:")
-        if not (STAT.exists() or is_installed("psutil") or is_remote):
+        if not (STAT.exists() or is_installed("psutil") or self.device.is_remote):
             left_out.append(f"the load of other programs was not measured: needs psutil; {install_command('bench')}")
         return Report(
             schema=SCHEMA,

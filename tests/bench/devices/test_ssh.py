@@ -386,4 +386,5 @@ def test_a_bench_runs_on_another_host(left: Path, tmp_path: Path, monkeypatch: p
     assert report.device.name == f"ssh:{ALIAS}"
     assert report.machine.cpu == describe().cpu
     assert all(one.accuracy and one.latency and one.throughput for one in report.results)
+    assert all(one.memory and one.memory.tokenizer is None for one in report.results), "it would be this machine's"
     assert not list(left.iterdir()), "nothing stays over there"

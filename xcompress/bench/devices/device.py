@@ -24,6 +24,8 @@ class Device:
     info: DeviceInfo
     machine: Machine
     max_threads: int
+    is_remote = False
+    """Whether subjects run on another host, so that figures of this machine say nothing about them."""
     unpacks = True
     """Whether graphs in 4 bits are unpacked into the cache when they are first opened."""
 

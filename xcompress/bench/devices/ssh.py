@@ -96,6 +96,8 @@ class SshDevice(Device):
     :raises InputError: when the host cannot be reached or lacks something.
     """
 
+    is_remote = True
+
     def __init__(self, device: str, stack: ExitStack) -> None:
         self.host = stack.enter_context(SshHost(device.removeprefix("ssh:")))
         self.machine = self.host.machine()
