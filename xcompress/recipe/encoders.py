@@ -1,9 +1,9 @@
 """The encoders that a recipe names: where to find each one, how to use it, and its sizes."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import PositiveFloat, model_validator
 
 from xcompress.bundle.released import RELEASED
 from xcompress.recipe.section import Heads, InnerWidth, Layers, Positions, Section, Tokens, Types, Width
@@ -91,7 +91,7 @@ class EnsembleMember(EncoderSection):
 
     normalize: bool = True
     """Whether its vectors are scaled to unit length; if so, the student's are, too. The paper does not scale them."""
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: PositiveFloat = 1.0
     """Weight of its cosine in the weighted mean of the cosines of all teachers."""
 
 

@@ -139,11 +139,7 @@ def _remove_entry(entries: dict[str, Any], name: str, source: str, location: Loc
 
 
 def _use_current_names(
-    values: Mapping[str, Any],
-    annotation: object,
-    source: str,
-    written: dict[Location, str],
-    location: Location = (),
+    values: Mapping[str, Any], annotation: object, source: str, written: dict[Location, str], location: Location = ()
 ) -> dict[str, Any]:
     """Give the keys of a mapping their current names.
 

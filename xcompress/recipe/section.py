@@ -95,8 +95,6 @@ Types = Annotated[int, Field(gt=0, le=LARGEST["type_vocab_size"])]
 Recurrences = Annotated[int, Field(gt=0, le=LARGEST["recurrences"])]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 """What NumPy and PyTorch both accept."""
-NotNegative = Annotated[float, Field(ge=0)]
-Weight = Annotated[float, Field(gt=0)]
 NAME, LANGUAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$", r"^[a-z]{2,3}$"
 """Patterns."""
 Name = Annotated[str, Field(pattern=NAME)]

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from xcompress.recipe.section import Name, NotNegative, Positive, Section, Seed, Weight
+from xcompress.recipe.section import Name, Positive, Section, Seed
 
 WordTask = Literal["masked_word", "reconstruction", "unified"]
 ObjectiveName = Literal[
@@ -67,7 +67,7 @@ class Stage(Section):
 
     train: Literal["assistant", "embeddings", "student"]
     """What is trained: the assistant, only the embedding layer of the student, or the whole student."""
-    objectives: dict[ObjectiveName, Weight]
+    objectives: dict[ObjectiveName, PositiveFloat]
     """Objectives and their weights in the loss.
 
     Multi-stage distillation: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5),
@@ -85,7 +85,7 @@ class Stage(Section):
     ema_decay: Annotated[float, Field(ge=0, le=1)] = 0.99999
     """tau, the decay of the exponential moving average that is the teacher of moving_teacher, at the first step. It
     rises to 1 on a cosine. The default is the paper's, for 105,000 steps; for fewer, start with 1 - 1 / steps."""
-    depth_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None
+    depth_weights: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1)] | None = None
     """Elastic depth: weights of the loss on the vectors after recurrence 1 ... R; null: only after the last one."""
     text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     """Names of corpus.tsv that the stage trains on; null: all text."""
@@ -106,15 +106,15 @@ class Stage(Section):
     """Momentum of lars."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout after the embeddings, attention and feed-forward layers."""
-    learning_rate: Weight = 2e-5
+    learning_rate: PositiveFloat = 2e-5
     """Peak learning rate."""
-    embedding_learning_rate: Weight | None = None
+    embedding_learning_rate: PositiveFloat | None = None
     """Learning rate of the token embeddings; a higher one helps, as each token is seen rarely. Null: learning_rate."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the steps in which the learning rate rises from 0 to its peak; `schedule` continues from there."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """The learning rate after the warm-up: it falls to 0 on a cosine or on a line, or stays at its peak."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: NonNegativeFloat = 0.01
     """Weight decay."""
     seed: Seed | None = None
     """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""

@@ -78,7 +78,9 @@ def recipe_text(recipe: Recipe, parameters: Parameters) -> str:
         millions = ["unknown" if number is None else f"{number / 1e6:.2f}M" if number else "-" for number in numbers]
         sizes = [f"{counts.megabytes(bytes_each):.1f}" for bytes_each in (4, 1)]
         rows.append([name, str(counts.recurrences), *millions, *sizes])
-    comments = [*align_columns(rows, right=range(1, len(head))), *parameters.notes]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]) for name, *cells in rows]
+    comments = [*lines, *parameters.notes]
     return values + "\n" + "\n".join(f"# {line}".rstrip() for line in comments)
 
 
@@ -93,19 +95,3 @@ def counts_json(parameters: Parameters) -> dict[str, Any]:
     return {name: values(counts) if counts else None for name, counts in models.items()} | {
         "notes": list(parameters.notes)
     }
-
-
-def align_columns(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    """Return one line of text per row, with aligned columns.
-
-    :param right: the columns to align at their right edge; the others are aligned at their left.
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
