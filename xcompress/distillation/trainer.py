@@ -19,14 +19,7 @@ from transformers.trainer_callback import PrinterCallback
 from xcompress.console import bar, say
 from xcompress.distillation import distributed
 from xcompress.distillation.data.batches import Batch, SeededRandomSampler
-from xcompress.distillation.file_records import (
-    FileRecords,
-    check_files,
-    describe,
-    from_json,
-    record_files,
-    to_json,
-)
+from xcompress.distillation.file_records import FileRecords, check_files, describe, from_json, record_files, to_json
 from xcompress.distillation.hardware import COMPILER, loader_processes
 from xcompress.distillation.losses.stage import AfterStep, Loss
 from xcompress.distillation.optim.lars import Lars

@@ -199,11 +199,7 @@ def _unseen(recipe: Recipe, held_out: Sequence[Pair]) -> list[Pair]:
 
 
 def _assistant_vectors(
-    recipe: Recipe,
-    data: TrainingData,
-    stages: Mapping[str, Stage],
-    assistant: FrozenEncoder,
-    width: int,
+    recipe: Recipe, data: TrainingData, stages: Mapping[str, Stage], assistant: FrozenEncoder, width: int
 ) -> VectorTable:
     """Compute the vectors of an assistant that gives only vectors, for both sides of the stages that learn them.
 

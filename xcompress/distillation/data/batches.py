@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from xcompress.corpus.columns import Rows
-from xcompress.distillation.data.labels import Labels
+from xcompress.distillation.data.labels import Labels, VectorLabels
 from xcompress.distillation.data.masking import MaskingConfig, choose_words, label_distributions, mask_words
 from xcompress.distillation.data.tokens import Ids, TokenFile
 from xcompress.modeling.packing import token_positions
@@ -130,7 +130,8 @@ class PairBatches:
             self.sources.release()
             self.targets.release()
             for label in self.labels.values():
-                label.release()
+                if isinstance(label, VectorLabels):
+                    label.release()
         return {**tokens, **labels, **words}
 
 

@@ -60,17 +60,10 @@ class LiveLabels:
     transform: Transform
     """Applied to the vectors."""
 
-    def __len__(self) -> int:
-        """Return N."""
-        return len(self.texts)
-
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
         """Return the vectors (n, D') of n pairs, by index."""
         with without_bars():
             return self.transform(self.encode([self.texts[pair] for pair in pairs]))
-
-    def release(self) -> None:
-        """Do nothing: no vector is kept."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +75,6 @@ class ScalarLabels:
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32] | NDArray[np.int64]:
         """Return the values (n,) of n pairs, by index."""
         return self.values[list(pairs)]
-
-    def release(self) -> None:
-        """Do nothing: the values are in memory."""
 
 
 Labels = VectorLabels | LiveLabels | ScalarLabels

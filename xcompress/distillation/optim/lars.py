@@ -16,7 +16,7 @@ class Lars(Optimizer):
 
     For each weight tensor w with gradient g:
 
-        r = trust |w| / (|g| + weight_decay |w|), and 1 where |w| or |g| is 0
+        r = 0.001 |w| / (|g| + weight_decay |w|), and 1 where |w| or |g| is 0
         v <- momentum v + lr r (g + weight_decay w)
         w <- w - v
 
@@ -31,14 +31,13 @@ class Lars(Optimizer):
         lr: float,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
-        trust: float = TRUST,
         adapt: bool = True,
     ) -> None:
         """Set the defaults of parameter groups; a group may override each of `lr` ... `adapt`.
 
         :param params: weights, or parameter groups as dictionaries.
         """
-        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": adapt}
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "adapt": adapt}
         super().__init__(params, defaults)
 
     @torch.no_grad()
@@ -71,7 +70,7 @@ def _scaled_gradient(weight: Tensor, group: dict[str, float]) -> Tensor:
     if not group["adapt"]:
         return gradient
     decay, weight_norm, gradient_norm = group["weight_decay"], weight.norm(), gradient.norm()
-    rate = group["trust"] * weight_norm / (gradient_norm + decay * weight_norm)
+    rate = TRUST * weight_norm / (gradient_norm + decay * weight_norm)
     # the device that holds the norms chooses, so that nothing waits for their values
     rate = torch.where((weight_norm > 0) & (gradient_norm > 0), rate, 1.0)
     return (gradient + decay * weight) * rate
