@@ -13,8 +13,8 @@ def distill(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="Recipe file, or name of a shipped recipe (xcompress recipe list). Where there is no "
-            "recipes/NAME.yaml, it means the shipped one of this name."
+            help="Recipe file, or name of a shipped recipe (xcompress recipe list); recipes/NAME.yaml "
+            "means the shipped one where there is no such file."
         ),
     ],
     overrides: Annotated[

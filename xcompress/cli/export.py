@@ -165,7 +165,9 @@ def export(
     tokenizer: Annotated[
         str | None, typer.Option(help="tokenizer.json for an encoder that lacks one.", show_default=False)
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder of the bundle; default: <run>/bundle.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the bundle; default: <run>/bundle or <name>-bundle.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Export again even if nothing has changed.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the manifest instead of the folder of the bundle.")
