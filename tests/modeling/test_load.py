@@ -1,3 +1,4 @@
+import errno
 import shutil
 import struct
 from itertools import product
@@ -534,6 +535,16 @@ def test_a_cut_off_e5s1_file_is_refused(kept: int, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(InputError, match="damaged E5S1 file"):
         read_e5s1(path)
+
+
+def test_a_model_file_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "model.bin").write_bytes(b"E5S1")
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(InputError, match=r"model\.bin: cannot be read \(Input/output error\)"):
+        import_encoder(tmp_path / "model.bin")
 
 
 def test_an_e5s1_file_with_a_text_beyond_64_bits_is_refused(tmp_path: Path) -> None:

@@ -44,11 +44,17 @@ class _Cursor:
 
 
 def is_e5s1(path: Path) -> bool:
-    """Tell whether a file begins like an E5S1 file."""
+    """Tell whether a file begins like an E5S1 file.
+
+    :raises InputError: when it cannot be read.
+    """
     if not path.is_file():
         return False
-    with path.open("rb") as stream:
-        return stream.read(len(MAGIC)) == MAGIC
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); correct its permissions") from error
 
 
 def read_e5s1(path: Path) -> tuple[StudentConfig, dict[str, Tensor]]:
