@@ -131,6 +131,8 @@ def test_a_folder_without_recognised_files_lists_the_formats(tmp_path: Path, dat
         collect(tmp_path / "empty")
     with pytest.raises(InputError, match="missing: no such folder"):
         collect(tmp_path / "missing")
+    with pytest.raises(InputError, match="cannot be read as a path"):
+        collect(tmp_path / ("x" * 300))
 
 
 def test_parallel_text_alone_is_no_test_but_a_bad_line_among_graded_ones_is_named(data: Path) -> None:

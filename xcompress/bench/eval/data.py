@@ -17,6 +17,7 @@ from xcompress.corpus.graded import ALIGNED_CSV, ALIGNED_TSV, PAIR_FILE, read_fo
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
 from xcompress.packages import install_command, is_installed
+from xcompress.paths import as_path
 
 TEXT = re.compile(r".+\.(tsv|csv|txt|jsonl?)(\.xz|\.gz)?")
 """Files that look like data; those left out are worth a note."""
@@ -53,6 +54,7 @@ def read_data(path: Path, split: str) -> DataFolder:
     :param split: the split to test on, for sets that have splits: dev or test.
     :raises InputError: naming file and line, or listing the formats when no file is recognised.
     """
+    path = as_path(str(path))
     if not path.is_dir():
         raise InputError(f"{path}: no such folder; name one with {FORMATS}")
     subfolders = list(_walk(path))
