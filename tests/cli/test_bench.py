@@ -124,6 +124,7 @@ def test_a_model_over_the_memory_ceiling_is_reported_as_failed() -> None:
         (("--data", "absent"), "absent"),
         (("--compare", "absent.json"), "absent.json"),
         (("--budgets", "absent.yaml"), "absent.yaml"),
+        (("--budgets", ""), "cannot be read"),
         (("--device", "ssh:"), "ssh"),
         (("--json", "--markdown"), "--json and --markdown: choose one of them"),
         (("--html", "page"), "--html: page has no suffix; write page.html"),

@@ -148,7 +148,7 @@ def bench(
     if html:
         _check_page(html)
     old_report = read_report(compare) if compare else None
-    limits = load_budgets(budgets) if budgets else None
+    limits = load_budgets(budgets) if budgets is not None else None
     report = bench_models(
         bundles,
         reference=reference,
