@@ -13,7 +13,7 @@ from xcompress.bench.run import BenchConfig
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.bench import _thread_counts
 from xcompress.cli.main import app
-from xcompress.cli.options import real_number, whole_number
+from xcompress.cli.options import language_codes, real_number, whole_number
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.paths import cache_folder
@@ -43,6 +43,12 @@ NUMBERS = [
     for option in command.params
     if option.param_type_name == "option" and {int, float} & set(types_in(command.callback, option.name))
 ]
+
+
+@pytest.mark.parametrize("code", ["\udcff", "dé", "中"])
+def test_a_language_code_is_ascii(code: str) -> None:
+    with pytest.raises(InputError, match="is no language code"):
+        language_codes(f"en,{code}")
 
 
 def test_the_options_that_take_numbers_are_found() -> None:

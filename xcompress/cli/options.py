@@ -12,8 +12,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 def language_codes(text: str | None) -> tuple[str, ...]:
-    """Split `de,EN` into language codes in small letters; ignore empty parts."""
-    return tuple(code.strip().lower() for code in (text or "").split(",") if code.strip())
+    """Split `de,EN` into language codes in small letters; ignore empty parts.
+
+    :raises InputError: when a code is not ASCII.
+    """
+    codes = tuple(code.strip().lower() for code in (text or "").split(",") if code.strip())
+    if strange := next((code for code in codes if not code.isascii()), None):
+        raise InputError(f"--languages: {short_repr(strange)} is no language code; write codes such as de,en")
+    return codes
 
 
 def whole_number(option: str, least: int, most: int) -> Callable[[str | int], int]:
