@@ -8,6 +8,7 @@ from tests.helpers.recipe import small_recipe, stages_of
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import Plan, plan, show
 from xcompress.errors import InputError
+from xcompress.files import read_json, write_json
 
 EPOCH = stages_of(a="objectives: {teacher: 32}, epochs: 1")
 FILE = "{{source: {}/en-{}.tsv, language: {}{}}}"
@@ -80,6 +81,47 @@ def test_a_dry_run_refuses_labelled_files_as_distill_does(override: str, message
         plan(recipe, tmp_path / "run")
     with pytest.raises(InputError, match=message):
         distill(recipe, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("assistant/config.json", {"model_type": "gpt2"}, "model_type is 'gpt2'; supported are bert, "),
+        ("assistant/config.json", {"quantization_config": {"bits": 8}}, "has a quantization_config"),
+        ("assistant/model.safetensors", None, r"model\.safetensors: no such file; only safetensors weights are read"),
+        ("assistant/tokenizer.json", None, r"tokenizer\.json: no such file; name the tokenizer\.json"),
+        ("assistant/tokenizer_config.json", {"truncation_side": "left"}, "truncation_side is 'left'"),
+        (
+            "assistant/adapter_config.json",
+            {"base_model_name_or_path": "a/b"},
+            "an adapter of 'a/b'.*; merge",
+        ),
+        ("teacher/modules.json", None, "teacher.pooling: not given"),
+        ("teacher/model.safetensors", None, "teacher.source: .* has no safetensors weights"),
+        (
+            "teacher/config.json",
+            {"model_type": "walrus"},
+            "teacher.source: .* 'walrus', which transformers .* know",
+        ),
+    ],
+)
+def test_a_dry_run_refuses_the_models_that_distill_refuses(
+    file: str, change: dict[str, object] | None, message: str, tmp_path: Path
+) -> None:
+    recipe, path = small_recipe(tmp_path), tmp_path / file
+    if change is None:
+        path.unlink()
+    else:
+        write_json(path, (read_json(path) if path.is_file() else {}) | change)
+    for refuse in (plan, distill):
+        with pytest.raises(InputError, match=message):
+            refuse(recipe, tmp_path / "run")
+
+
+def test_a_teacher_without_token_types_is_accepted(tmp_path: Path) -> None:
+    recipe, file = small_recipe(tmp_path), tmp_path / "teacher" / "config.json"
+    write_json(file, read_json(file) | {"model_type": "deberta-v2", "type_vocab_size": 0})
+    assert plan(recipe, tmp_path / "run").student
 
 
 def test_a_dry_run_refuses_a_model_inside_the_run_folder(tmp_path: Path) -> None:

@@ -222,6 +222,7 @@ def test_modules_without_a_place_in_a_student_are_refused(change: dict[int, str]
         ("", {"model_type": None}, "model_type is None"),
         ("", {"hidden_act": "gelu_new"}, r"config\.json: hidden_act is 'gelu_new', only 'gelu' is supported"),
         ("", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ("", {"quantization_config": {"quant_method": "awq"}}, r"config\.json: has a quantization_config; give"),
         ("", {"use_task_id": True}, "use_task_id is True, only False is supported"),
         ("", {"model_type": "electra", "embedding_size": 16}, "embedding_size is 16, only 32 is supported"),
         ("", {"num_hidden_layers": None}, r"config\.json: no num_hidden_layers"),
@@ -442,7 +443,7 @@ def test_an_imported_encoder_is_saved_as_a_student(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"pooling": "cls"}, r"assistant\.source: .* pooled by 'cls', and a layer source must be pooled by"),
-        ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules, and a layer source must not"),
+        ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules or a truncate_dim, and a layer source"),
         ({"dense": ["Tanh"]}, "has dense modules"),
         ({"kind": "mpnet"}, "has relative attention biases"),
     ],

@@ -33,7 +33,7 @@ from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
 from xcompress.distillation.stage_inputs import StageModels, StageSettings, StageText
 from xcompress.distillation.stages import plan_stages, plan_text_stages, stage_step
-from xcompress.distillation.teachers.encoder import check_local_model
+from xcompress.distillation.teachers.encoder import check_local_encoders
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.trainer import check_batch
 from xcompress.distillation.training_data import prepare_training_data
@@ -77,9 +77,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     with explain_failures(folder), watch_workers(), open_run(folder) as run, _record_commits(recipe, run):
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
-        for teacher in (encoders.teacher, encoders.correlation):
-            for encoder in teacher.encoders if teacher else ():
-                check_local_model(encoder.section, encoder.key)
+        check_local_encoders(recipe)
         reference = reference_step(recipe, run, encoders)
         check_vocabulary(recipe, reference.folder / "tokenizer.json" if reference else None)
         config = _student_config(recipe, reference)

@@ -181,6 +181,8 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
             f"{file}: model_type is {model_type!r}; supported are {', '.join(ARCHITECTURES)}: choose another encoder, "
             "or take this one as the teacher of a recipe"
         )
+    if config.get("quantization_config"):
+        raise InputError(f"{file}: has a quantization_config; give the encoder as it was before it was quantized")
     supported_values: dict[str, object] = {
         architecture.activation: "gelu",
         "position_embedding_type": "absolute",

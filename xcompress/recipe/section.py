@@ -91,7 +91,7 @@ InnerWidth = Annotated[int, Field(gt=0, le=LARGEST["intermediate_size"])]
 Heads = Annotated[int, Field(gt=0, le=LARGEST["num_attention_heads"])]
 Layers = Annotated[int, Field(gt=0, le=LARGEST["unit_layers"])]
 Positions = Annotated[int, Field(gt=0, le=LARGEST["max_position_embeddings"])]
-Types = Annotated[int, Field(gt=0, le=LARGEST["type_vocab_size"])]
+Types = Annotated[int, Field(ge=0, le=LARGEST["type_vocab_size"])]
 Recurrences = Annotated[int, Field(gt=0, le=LARGEST["recurrences"])]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 """What NumPy and PyTorch both accept."""

@@ -120,7 +120,7 @@ def _folder_problems(key: str, encoder: EncoderSection) -> Iterator[str]:
     folder = as_path(encoder.source)
     if not folder.is_dir():
         return
-    if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
+    if not any((folder / name).is_file() for name in ("modules.json", "config.json", "adapter_config.json")):
         yield f"{key}.source: {encoder.source} holds neither modules.json nor config.json; name a model's folder"
         return
     try:

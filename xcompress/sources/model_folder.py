@@ -83,7 +83,12 @@ def check_model_folder(folder: Path, key: str | None = None, *, trust_remote_cod
                 if not (_LIBRARY_CLASS.fullmatch(module["type"]) or _STUDENT_CLASS.fullmatch(module["type"])):
                     _refuse_code(file, "type", module["type"], key)
         elif _is_named(file, "adapter_config.json"):
-            _refuse_code(file, "base_model_name_or_path", read_mapping(file).get("base_model_name_or_path"), key)
+            base = read_mapping(file).get("base_model_name_or_path")
+            raise InputError(
+                f"{file}: an adapter of {base!r}, a model that could bring code; merge the adapter into it with peft "
+                "(merge_and_unload) and save the whole model"
+                + (f", or, if you trust that model, set {key}.trust_remote_code to true" if key else "")
+            )
         elif _CONFIGURATION.fullmatch(file.name):
             _check_configuration(file, key)
 

@@ -35,7 +35,13 @@ from xcompress.vocab.tokenizer_json import renumber, tokenizer_to_json
 RECORD = "trim.json"
 """The report of `trim_model` in the folder that it writes."""
 WEIGHTS = "model.safetensors"
-TOKEN_EMBEDDINGS = ("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight", "wte.weight")
+TOKEN_EMBEDDINGS = (
+    "word_embeddings.weight",
+    "tok_embeddings.weight",
+    "embed_tokens.weight",
+    "wte.weight",
+    "shared.weight",
+)
 _OUTPUT_LAYER = re.compile(r"(^|[._])(predictions|lm_head|vocab_projector|decoder)\.")
 _OTHER_VOCABULARIES = {
     *("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", "unigram.json"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.helpers.foreign import KINDS, encoder
+from tests.helpers.foreign import KINDS, encoder, save_encoder
 from tests.helpers.recipe import SHAPE
 from tests.helpers.student import CONFIG, make_tokenizer, save_student
 from tests.modeling.test_load import small_e5s1_weights, write_e5s1
@@ -201,6 +201,9 @@ def test_a_source_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"neither modules.json nor config.json"):
         open_encoder(EncoderSection(source=str(tmp_path / "empty")), "assistant")
     write_json(tmp_path / "empty" / "config.json", {"model_type": "bert"})
+    with pytest.raises(InputError, match=r"assistant\.source: .* has no safetensors weights"):
+        open_encoder(EncoderSection(source=str(tmp_path / "empty"), pooling="mean"), "assistant")
+    (tmp_path / "empty" / "model.safetensors").touch()
     with pytest.raises(InputError, match=r"assistant\.source: .* cannot be opened by sentence-transformers \("):
         open_encoder(EncoderSection(source=str(tmp_path / "empty"), pooling="mean"), "assistant")
 
@@ -216,6 +219,13 @@ def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="safetensors") as refused:
         open_encoder(EncoderSection(source=str(tmp_path), pooling="mean"), "teacher")
     assert "\n" not in str(refused.value)
+
+
+def test_a_teacher_that_fails_on_a_text_is_one_line(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert", vocab_size=6)
+    teacher = open_encoder(EncoderSection(source=str(tmp_path), pooling="mean"), "teacher")
+    with pytest.raises(InputError, match=r"teacher\.source: .* was opened, but fails on a text \(index out of range"):
+        teacher(["a red boat waits near the old bridge"])
 
 
 def test_pins_are_checked(tmp_path: Path) -> None:

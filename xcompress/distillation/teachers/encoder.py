@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel
+from transformers import __version__ as transformers_version
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import MANIFEST
@@ -23,17 +26,17 @@ from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import Mapped, in_batches, student_encoder
 from xcompress.errors import InputError, on_one_line
-from xcompress.files import hash_of, sha256_of
+from xcompress.files import hash_of, read_mapping, sha256_of
 from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.e5s1 import is_e5s1
-from xcompress.modeling.load import import_encoder, is_student
-from xcompress.modeling.st_folder import pooling_of
-from xcompress.modeling.student import Student, StudentConfig
+from xcompress.modeling.load import describe, import_encoder, is_student, open_own_tokenizer
+from xcompress.modeling.st_folder import folders_of, pooling_of, weights_files
+from xcompress.modeling.student import Student, StudentConfig, read_config
 from xcompress.paths import as_path
-from xcompress.recipe import EncoderSection, EnsembleMember
+from xcompress.recipe import EncoderSection, EnsembleMember, Recipe
 from xcompress.recipe.encoders import CONFIG_KEYS
 from xcompress.sources import check, fingerprint, resolve
-from xcompress.sources.model_folder import check_model_folder
+from xcompress.sources.model_folder import check_model_folder, read_modules
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
 from xcompress.tokenizer_file import check_tokenizers
 
@@ -122,14 +125,22 @@ def check_mean_pooling(section: EncoderSection, path: Path, key: str) -> None:
         )
 
 
-def check_local_model(section: EncoderSection, key: str) -> None:
-    """Check a teacher that is on this machine, as far as that takes no weights: its vectors are needed hours later.
+def check_local_encoders(recipe: Recipe) -> None:
+    """Check the encoders of a recipe that are on this machine, as far as that takes no weights.
 
-    :raises InputError: as `open_encoder`.
+    A teacher's vectors are needed hours later, and a dry run needs none.
+
+    :raises InputError: as `open_encoder` and `import_layers`.
     """
-    path = as_path(section.source)
-    if path.exists() and not section.gives_only_vectors:
-        _check_model(section, path, key)
+    for key, section in recipe.encoders.items():
+        path = as_path(section.source)
+        if section.gives_only_vectors or not path.exists():
+            continue
+        if not key.startswith("assistant"):
+            _check_model(section, path, key)
+        elif key != "assistant" or section.layers_from is None:  # type: ignore[attr-defined]
+            check_layers(section, path, key)
+            _check_tokenizer(section, path)
 
 
 def _check_files(section: EncoderSection, path: Path, key: str) -> None:
@@ -145,6 +156,7 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
     """Check that a model's files and the recipe say how a text becomes a vector."""
     _check_files(section, path, key)
     if path.is_file() or section.tokenizer or is_student(path):  # which `import_layers` opens
+        check_layers(section, path, key)
         return
     has_modules = (path / "modules.json").is_file()
     if not has_modules and not (path / "config.json").is_file():
@@ -157,6 +169,62 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
             f"{key}.pooling: not given, and {section.source} has no modules.json that says how its token vectors "
             "become a sentence vector; set it to mean or cls, as its model card says"
         )
+    if section.trust_remote_code:  # the code may find weights, and knows its own kind of model
+        return
+    if not any(path.rglob("*.safetensors")):
+        raise InputError(
+            f"{key}.source: {section.source} has no safetensors weights, and others (.bin, ONNX, GGUF) are not read; "
+            "save the model again with save_pretrained"
+        )
+    file = folders_of(path)[0] / "config.json"
+    kind = read_mapping(file).get("model_type") if file.is_file() else None
+    is_transformer = not has_modules or read_modules(path)[0]["type"].endswith(".Transformer")
+    if is_transformer and kind is not None and kind not in CONFIG_MAPPING:
+        raise InputError(
+            f"{key}.source: {file} names the model_type {kind!r}, which transformers {transformers_version} does not "
+            "know; choose another encoder, or install a version of transformers that knows it"
+        )
+
+
+def check_layers(section: EncoderSection, path: Path, key: str) -> None:
+    """Check a layer source as `import_layers` does, without its weights and its tokenizer.
+
+    :param path: its local path.
+    :raises InputError: as `import_layers`.
+    """
+    _check_files(section, path, key)
+    if is_student(path) and section.tokenizer:
+        raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
+    check_mean_pooling(section, path, key)
+    if path.is_file():
+        return
+    is_foreign = not is_student(path)
+    if is_foreign:
+        described = describe(path, prefix=section.prefix, pooling=section.pooling)
+        weights_files(described.transformer)
+        config = described.config
+    else:
+        config = read_config(path)
+    # a student may have a linear head, as trained students have one
+    unsupported = {
+        "relative attention biases": config.relative_buckets,
+        "dense modules or a truncate_dim": config.head_activation or (is_foreign and config.head_size),
+        "no mean as its pooling": config.pooling != "mean",
+    }
+    features = [name for name, is_present in unsupported.items() if is_present]
+    if features:
+        raise InputError(
+            f"{key}.source: {section.source} has {' and '.join(features)}, and a layer source must not; "
+            "choose another encoder, or use this one as the teacher"
+        )
+    check_shape(section, config, key)
+
+
+def _check_tokenizer(section: EncoderSection, path: Path) -> None:
+    """Check the tokenizer of the layer source in a folder, where it has its own."""
+    if path.is_dir() and not section.tokenizer and not is_student(path):
+        described = describe(path, prefix=section.prefix, pooling=section.pooling)
+        open_own_tokenizer(described.transformer, None, described.config.vocab_size)
 
 
 def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int = 128) -> tuple[Student, Tokenizer]:
@@ -166,10 +234,7 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     :raises InputError: when it is none of these, has another pooling than the mean, has features that a trained
         student lacks, or the recipe does not fit it.
     """
-    _check_files(section, path, key)
-    if is_student(path) and section.tokenizer:
-        raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
-    check_mean_pooling(section, path, key)
+    check_layers(section, path, key)
     tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
     student, tokenizer = import_encoder(
         path,
@@ -181,19 +246,7 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     )
     config, is_foreign = student.config, not is_student(path)
     if section.prefix and not is_foreign:
-        student.config = config = replace(config, prefix=section.prefix)
-    # a student may have a linear head, as trained students have one
-    unsupported = {
-        "relative attention biases": config.relative_buckets,
-        "dense modules": config.head_activation or (is_foreign and config.head_size),
-        "no mean as its pooling": config.pooling != "mean",
-    }
-    features = [name for name, is_present in unsupported.items() if is_present]
-    if features:
-        raise InputError(
-            f"{key}.source: {section.source} has {' and '.join(features)}, and a layer source must not; "
-            "choose another encoder, or use this one as the teacher"
-        )
+        student.config = replace(config, prefix=section.prefix)
     if is_foreign:
         student.config = replace(config, normalize=True)
     check_shape(section, student.config, key)
@@ -261,9 +314,17 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
     batch_size = 256 if device().type == "cuda" else 64
 
     def encode_batch(texts: Sequence[str]) -> NDArray[np.float32]:
-        return np.asarray(
-            model.encode(list(texts), prompt=section.prefix or None, batch_size=batch_size, show_progress_bar=False)
-        )
+        try:
+            return np.asarray(
+                model.encode(list(texts), prompt=section.prefix or None, batch_size=batch_size, show_progress_bar=False)
+            )
+        except torch.OutOfMemoryError:
+            raise
+        except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{key}.source: {section.source} was opened, but fails on a text ({on_one_line(error)}); check that "
+                "its tokenizer and its longest text fit its weights, or choose another encoder"
+            ) from error
 
     def encode_texts(texts: Sequence[str]) -> NDArray[np.float32]:
         with fast_inference():
