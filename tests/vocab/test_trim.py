@@ -19,6 +19,8 @@ from transformers import (
     BertModel,
     RobertaConfig,
     RobertaModel,
+    T5Config,
+    T5EncoderModel,
     XLMRobertaConfig,
     XLMRobertaModel,
 )
@@ -180,6 +182,17 @@ def test_output_layers_are_trimmed_with_the_token_embeddings(inside: Path) -> No
     ]
     kept = pair[0].convert_tokens_to_ids(pair[1].convert_ids_to_tokens(list(range(trimmed.rows_after))))
     assert torch.allclose(logits[0][..., kept], logits[1], atol=1e-4)
+
+
+def test_a_t5_encoder_is_trimmed(inside: Path) -> None:
+    source = save_model(inside / "model", "unigram")
+    rows = read_json(source / "config.json")["vocab_size"]
+    config = T5Config(vocab_size=rows, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, pad_token_id=1)
+    T5EncoderModel(config).save_pretrained(source)
+    trimmed = trim_model("model", Path("small"), texts=[Path("text.txt")])
+    before, after = (SentenceTransformer(str(folder), device="cpu").encode(GERMAN) for folder in ("model", "small"))
+    assert trimmed.rows_after < rows
+    np.testing.assert_allclose(after, before, atol=1e-6)
 
 
 def test_rows_without_a_token_are_dropped(inside: Path) -> None:

@@ -49,8 +49,8 @@ def import_encoder(
     """Open an encoder as a `Student` that gives the same vectors.
 
     :param path: a student's folder; a sentence-transformers folder (Transformer, Pooling, Dense, Normalize); a folder
-        with only config.json and model.safetensors of BERT, RoBERTa, XLM-R, DistilBERT or MPNet, whose vectors are
-        normalised; or an E5S1 file (4-bit BERT).
+        with only config.json and weights of one of `ARCHITECTURES`, whose vectors are normalised; or an E5S1 file
+        (4-bit BERT).
     :param tokenizer: a tokenizer.json; required where the model has none.
     :param prefix: text in front of every sentence; default: the model's default prompt.
     :param pooling: mean or cls, where the model does not say; default: mean.
