@@ -129,16 +129,19 @@ def test_a_stage_may_learn_from_sentences_without_translations(objectives: str, 
 
 
 @pytest.mark.parametrize(
-    ("objectives", "length"),
-    [("teacher: 32, cosent: 0.1", "steps: 40, correlation_pairs: 2"), ("", "steps: 80")],
+    ("objectives", "length", "batch_size"),
+    [("teacher: 32, cosent: 0.1", "steps: 40, correlation_pairs: 2", 8), ("", "steps: 80", 64)],
     ids=["beside others", "alone"],
 )
-def test_a_stage_may_learn_the_cosines_of_similar_sentences(objectives: str, length: str, tmp_path: Path) -> None:
+def test_a_stage_may_learn_the_cosines_of_similar_sentences(
+    objectives: str, length: str, batch_size: int, tmp_path: Path
+) -> None:
     """Two teachers together are twice as wide as the student."""
     other = f"{{source: {tmp_path}/assistant, pooling: mean}}"
     teacher = f"correlation={{teacher: {{source: {tmp_path}/teacher, ensemble: [{other}]}}}}"
     stage = stages_of(a=f"objectives: {{correlation: 1, {objectives}}}, {length}, learning_rate: 1.0e-3")
-    run = distill(small_recipe(tmp_path, teacher, stage, *write_labelled(tmp_path / "labelled")), tmp_path / "run")
+    overrides = (teacher, stage, f"stages.a.batch_size={batch_size}", *write_labelled(tmp_path / "labelled"))
+    run = distill(small_recipe(tmp_path, *overrides), tmp_path / "run")
     manifest = read_json(run / "manifest.json")
     assert fmean(losses(run, "1-a")[-9:]) < fmean(losses(run, "1-a")[:9])
     assert set(manifest["models"]) >= {"correlation.teacher", "correlation.teacher.ensemble.0"}

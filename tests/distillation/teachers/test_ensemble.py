@@ -114,7 +114,7 @@ def test_a_run_learns_centred_vectors(recipe: Recipe, tmp_path: Path) -> None:
 
 
 def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: Recipe, tmp_path: Path) -> None:
-    contrast = recipe.stages["contrast"].model_copy(update={"objectives": {"teacher_targets": 1.0}})
+    contrast = recipe.stages["contrast"].model_copy(update={"objectives": {"teacher_targets": 1.0}, "steps": 40})
     assert contrast.teacher_sides == ["target"]
     folder = distill(recipe.model_copy(update={"stages": {**recipe.stages, "contrast": contrast}}), tmp_path / "run")
     with open_run(folder) as run:
