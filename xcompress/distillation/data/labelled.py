@@ -185,14 +185,8 @@ def _build_augmented(
     known = [(pair.first, pair.second) for pair in graded]
     pairs = neighbour_pairs(sentences, encode(sentences), known, section.neighbours)
     path = locate(EncoderSection(source=section.cross_encoder, sha256=section.sha256), "labelled.augment")
-    model = cross_encoder(
-        path,
-        graded,
-        section.epochs,
-        recipe.seed,
-        bf16=trains_in_bf16(recipe.precision),
-        trust_remote_code=section.trust_remote_code,
-    )
+    bf16, trust = trains_in_bf16(recipe.precision), section.trust_remote_code
+    model = cross_encoder(path, graded, section.epochs, recipe.seed, bf16=bf16, trust_remote_code=trust)
     added = grade(model, pairs)
     write_json(folder / "graded.json", [*rows, *((pair.first, pair.second, round(pair.score, 6)) for pair in added)])
     return {"added_by_cross_encoder": len(added)}
