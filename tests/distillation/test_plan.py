@@ -137,6 +137,11 @@ def test_a_dry_run_refuses_what_cannot_be_a_run_folder(tmp_path: Path) -> None:
         plan(recipe, tmp_path / "notes")
     with pytest.raises(InputError, match=r"mine\.txt: cannot be a run folder"):
         plan(recipe, tmp_path / "notes/mine.txt")
+    for target in ("link", "absent"):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(tmp_path / target)
+        with pytest.raises(InputError, match=r"link: cannot be a run folder \(a link that leads nowhere\)"):
+            plan(recipe, tmp_path / "link")
 
 
 def test_a_dry_run_lists_files_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -181,6 +181,8 @@ def check_run_folder(folder: Path) -> None:
     check_target(folder)
     if folder.is_file():
         raise InputError(f"{folder}: cannot be a run folder (it is a file); choose another --run")
+    if folder.is_symlink() and not folder.is_dir():
+        raise InputError(f"{folder}: cannot be a run folder (a link that leads nowhere); choose another --run")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if names - {VECTORS} and LOCK not in names and not any(folder.glob(f"*/{STEP}")):
         raise InputError(f"{folder}: is not empty and not a run; choose another --run")

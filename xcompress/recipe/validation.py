@@ -1,5 +1,6 @@
 """Check the references and sizes of a loaded recipe. Nothing is fetched."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -98,7 +99,8 @@ def check_outside(recipe: Recipe, folder: Path) -> None:
     for key, encoder in recipe.encoders.items():
         path = as_path(encoder.source)
         is_local = looks_like_path(encoder.source) or path.exists()
-        if is_local and path.resolve().is_relative_to(folder.resolve()):
+        # pathlib raises an error for a loop of links, which is refused elsewhere
+        if is_local and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
             raise InputError(f"{key}.source: {encoder.source} is inside the run folder; choose another --run")
 
 
