@@ -60,11 +60,11 @@ def describe() -> Machine:
     )
 
 
-def measure_load(seconds: float = LOAD_SECONDS) -> float:
+def measure_load() -> float:
     """Measure how many processors are busy; 0 where there is neither /proc/stat, as on Linux, nor psutil."""
     if STAT.exists():
         busy_before, total_before = _processor_times()
-        sleep(seconds)
+        sleep(LOAD_SECONDS)
         busy, total = _processor_times()
         share = (busy - busy_before) / (total - total_before) if total > total_before else 0.0
         return round(share * (os.cpu_count() or 1), 2)
@@ -72,7 +72,7 @@ def measure_load(seconds: float = LOAD_SECONDS) -> float:
         psutil = importlib.import_module("psutil")
     except ImportError:
         return 0.0
-    return round(float(sum(psutil.cpu_percent(interval=seconds, percpu=True))) / 100, 2)
+    return round(float(sum(psutil.cpu_percent(interval=LOAD_SECONDS, percpu=True))) / 100, 2)
 
 
 def _processor_times() -> tuple[int, int]:

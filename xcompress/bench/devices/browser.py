@@ -45,7 +45,7 @@ def emulation_notes(slow_down: float, adapter: Adapter | None = None) -> tuple[s
     """
     notes = (
         "network: all files are served from this machine over loopback",
-        "tokenizer: it runs outside the browser and is not part of any figure",
+        "tokenizer: a bundle's runs outside the browser and is in no figure; that of a model beside the browser is",
     )
     if adapter is None:
         return (

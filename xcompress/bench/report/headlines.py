@@ -47,22 +47,20 @@ def headlines(report: Report) -> list[Headline]:
     Tests of the user's come before those of the package and of the run; then the one that most subjects have, then the
     one with most rows.
     """
-    chosen = [headline for kind in KINDS if (headline := _headline(report, kind))]
-    return chosen or [headline for headline in [_headline(report, FALLBACK)] if headline]
 
+    def rank(test: Accuracy) -> tuple[bool, int, int]:
+        subjects = sum(result.accuracy_on(test.test) is not None for result in report.results)
+        return test.test not in (BUILTIN, HOLDOUTS), subjects, test.rows
 
-def _headline(report: Report, kind: str) -> Headline | None:
-    tests = [test for test in tests_of(report) if test.kind == kind and test.all_figures]
-    if not tests:
-        return None
-
-    def subjects(name: str) -> int:
-        return sum(result.accuracy_on(name) is not None for result in report.results)
-
-    test = max(tests, key=lambda test: (test.test not in (BUILTIN, HOLDOUTS), subjects(test.test), test.rows))
-    names = list(test.averages) or list(test.figures)[:1]
-    average = next((name for name in PREFERRED if name in names), names[-1])
-    return Headline(test.test, kind, test.metric, average)
+    tests = [test for test in tests_of(report) if test.all_figures]
+    kinds = KINDS if any(test.kind in KINDS for test in tests) else (FALLBACK,)
+    chosen = []
+    for kind in kinds:
+        if test := max((test for test in tests if test.kind == kind), key=rank, default=None):
+            names = list(test.averages) or list(test.figures)[:1]
+            average = next((name for name in PREFERRED if name in names), names[-1])
+            chosen.append(Headline(test.test, kind, test.metric, average))
+    return chosen
 
 
 def tests_of(report: Report) -> list[Accuracy]:
