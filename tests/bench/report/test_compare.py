@@ -276,6 +276,13 @@ def test_times_of_a_browser_are_not_compared_across_slow_downs() -> None:
     assert found.warnings == ("slow-down: 8, was 4",)
 
 
+def test_a_subject_that_fails_in_a_browser_has_nothing_to_compare() -> None:
+    failing = changed(
+        browser_report(), INT8, lambda one: Result(INT8, "onnx", "int8", one.path, one.size, failed="the page crashed")
+    )
+    assert not any("not compared" in note for note in compare(failing, browser_report()).notes)
+
+
 def test_memory_in_a_browser_is_not_compared_with_that_of_a_process() -> None:
     found = compare(part(browser_report(), INT8, "memory", resident=300 * MB), small_report())
     assert not found.changes

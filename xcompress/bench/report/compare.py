@@ -214,7 +214,7 @@ def _compare_subject(new: Result, old: Result, reports: _Reports) -> _Outcomes:
             yield _change(new, part, "bytes", after, before, less=True)
     if bool(new.browser) == bool(old.browser):
         yield from _compare_memory(new, old)
-    else:
+    elif new.memory and old.memory:
         yield "memory (in a browser in one report only)"
     if not (reports.same_reference and reports.new.reference == new.name):
         yield from _compare_times(new, old, reports)
@@ -258,7 +258,8 @@ def _compare_times(new: Result, old: Result, reports: _Reports) -> _Outcomes:
     """Compare start, latency and throughput: by speedup over a common reference, else on machines that look alike."""
     slow_downs = [result.browser.slow_down if result.browser else None for result in (new, old)]
     if slow_downs[0] != slow_downs[1]:  # a reference beside the browser is not slowed down
-        yield "start, latency, throughput (in a browser in one report only, or slowed down by another factor)"
+        if new.start and old.start:
+            yield "start, latency, throughput (in a browser in one report only, or slowed down by another factor)"
         return
     earlier = _timings(old, reports.old)
     for key, after in _timings(new, reports.new).items():

@@ -43,7 +43,7 @@ def beside(
 ) -> list[Box]:
     """Find a place near each point for its label: in the frame, off other labels, over as little else as possible.
 
-    A label is placed nearer to its own point than to any other one, unless all such places are worse.
+    Places are preferred where no other point is nearer to the label than its own.
 
     :param sizes: width and height of each label.
     :param obstacles: boxes of what else is drawn there, such as markers and error bars.
