@@ -51,6 +51,11 @@ def test_a_reader_that_has_enough_gives_no_message() -> None:
     assert done.stderr == ""
 
 
+def test_a_current_folder_that_was_removed_is_said(working_folder: Path) -> None:
+    done = shell("mkdir gone && cd gone && rmdir ../gone && $X demo --no-serve")
+    assert (done.returncode, done.stderr) == (2, "error: the current folder was removed; change to another one\n")
+
+
 @pytest.mark.parametrize("options", ["--help", "bench --help", "--version"])
 def test_a_reader_that_has_enough_of_help_is_no_failure(options: str) -> None:
     done = shell(f"{{ (sleep 0.2; $X {options}); echo $? >&2; }} | true")

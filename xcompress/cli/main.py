@@ -106,6 +106,9 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, ModuleNotFoundError) and (advice := missing_extra(sys.argv[1:], error)):
         fail(advice)
         return InputError.exit_code
+    if isinstance(error, FileNotFoundError) and error.errno is not None and error.filename is None:  # of os.getcwd
+        fail("the current folder was removed; change to another one")
+        return InputError.exit_code
     message = (
         f"unexpected {type(error).__name__}: {first_line(error)}; add --debug in front of the command for the traceback"
     )
