@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.helpers.foreign import save_encoder
 from tests.helpers.student import make_tokenizer
+from xcompress.errors import InputError
 from xcompress.export.folder import write_tokenizer
 from xcompress.files import read_json, write_json
 from xcompress.modeling.load import import_encoder
@@ -103,3 +105,15 @@ def test_a_token_that_is_only_named_gets_no_id_beyond_the_embeddings(tmp_path: P
     file = tmp_path / "tokenizer_config.json"
     write_json(file, read_json(file) | {"additional_special_tokens": ["<extra>"], "do_lower_case": False})
     assert import_encoder(tmp_path, pooling="mean")[1].token_to_id("<extra>") is None
+
+
+def test_names_that_are_no_text_are_no_tokens(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert", words())
+    file = tmp_path / "tokenizer_config.json"
+    settings = read_json(file)
+    file.write_text(json.dumps(settings | {"additional_special_tokens": ["\ud800", ""], "do_lower_case": False}))
+    assert import_encoder(tmp_path, pooling="mean")[1].get_vocab() == words().get_vocab()
+    for content in ("\ud800", ""):
+        file.write_text(json.dumps(settings | {"added_tokens_decoder": {"395": {**EXTRA, "content": content}}}))
+        with pytest.raises(InputError, match="added_tokens_decoder must be tokens by id"):
+            import_encoder(tmp_path, pooling="mean")

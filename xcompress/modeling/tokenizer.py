@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 
 from xcompress.errors import InputError
 from xcompress.files import read_mapping
-from xcompress.tokenizer_file import read_tokenizer
+from xcompress.tokenizer_file import clean, read_tokenizer
 
 SETTINGS = "tokenizer_config.json"
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -82,11 +82,16 @@ def _add_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any], file: Path, r
     names = named_tokens(settings)
     if not added:
         names += named_tokens(_read(file.with_name("special_tokens_map.json")) or {})
-    for name in names:
+    for name in filter(_is_token, names):
         is_new = tokenizer.token_to_id(name) is None
-        if name and name not in known and not (is_new and tokenizer.get_vocab_size() >= rows):
+        if name not in known and not (is_new and tokenizer.get_vocab_size() >= rows):
             tokenizer.add_special_tokens([name])
             known.add(name)
+
+
+def _is_token(name: str) -> bool:
+    """Tell whether the tokenizers library takes a name: not an empty one, nor half of a pair of surrogates."""
+    return bool(name) and name == clean(name)
 
 
 def _added_tokens(settings: Mapping[str, Any], file: Path) -> dict[str, dict[str, Any]]:
@@ -100,7 +105,7 @@ def _added_tokens(settings: Mapping[str, Any], file: Path) -> dict[str, dict[str
         and len(number) < 10
         and isinstance(token, dict)
         and isinstance(token.get("content"), str)
-        and token["content"]
+        and _is_token(token["content"])
         for number, token in tokens.items()
     )
     if not is_readable:

@@ -179,7 +179,7 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
     file = folders_of(path)[0] / "config.json"
     kind = read_mapping(file).get("model_type") if file.is_file() else None
     is_transformer = not has_modules or read_modules(path)[0]["type"].endswith(".Transformer")
-    if is_transformer and kind is not None and kind not in CONFIG_MAPPING:
+    if is_transformer and isinstance(kind, str) and kind not in CONFIG_MAPPING:
         raise InputError(
             f"{key}.source: {file} names the model_type {kind!r}, which transformers {transformers_version} does not "
             "know; choose another encoder, or install a version of transformers that knows it"
