@@ -197,10 +197,10 @@ def test_a_bench_has_a_row_for_each_engine(made: Path) -> None:
     assert "Encoder opens openvino by default: the bundle was exported for OpenVINO, and it is installed" in note
     request = LocalDevice("cpu").load_request(subjects[1])
     with Worker() as worker:
-        loaded = worker.ask("load", **request, sentence="rain", input_ids=[[0, 5, 6, 2]])
+        worker.ask("load", **request, sentence="rain", input_ids=[[0, 5, 6, 2]])
         worker.ask("threads", count=2)
         assert len(worker.ask("time", input_ids=[[0, 5, 6, 2]], calls=2, warm=True)["seconds"]) == 2
-    assert loaded["dimension"] == 24
+        assert worker.ask("encode", texts=["rain"])["shape"] == [1, 24]
 
 
 def test_contradictions_are_refused() -> None:

@@ -114,7 +114,7 @@ def test_a_mobile_bench_has_a_row_for_it(runtime: str, made: Path) -> None:
         worker.ask("import", modules=list(BINDINGS[runtime]))
         source = {"kind": phone.kind, "source": phone.source, "precision": phone.precision}
         loaded = worker.ask("load", **source, sentence="rain", input_ids=[[0, 5, 6, 2]])
-    assert loaded["dimension"] == 24
+        assert worker.ask("encode", texts=["rain"])["shape"] == [1, 24]
     assert loaded["resident"] < 100_000_000, "libraries that a phone's app lacks do not count"
 
 
