@@ -134,6 +134,7 @@ def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> Non
         bench(place, config=SHORT)
 
 
+@pytest.mark.usefixtures("little_text")
 def test_shapes_longer_than_the_texts_of_a_bundle_are_left_out() -> None:
     save_student(Path("student"))
     export_model("student", "short", precision="fp32", max_tokens=20)

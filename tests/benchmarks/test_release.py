@@ -470,6 +470,7 @@ def in_four_bits(folder: Path, **changes: object) -> Path:
     return export(student, folder / "bundle", options=options, bounds=lax)
 
 
+@pytest.mark.usefixtures("little_text")
 def test_a_released_model_is_centred_by_its_head_alone(tmp_path: Path) -> None:
     folder = in_four_bits(tmp_path, head_size=32)
     student = read_student(folder).student
@@ -486,6 +487,7 @@ def test_a_released_model_is_centred_by_its_head_alone(tmp_path: Path) -> None:
     assert cosines_of(vectors, encode(centered, tokenizer, texts)).mean() > 0.95
 
 
+@pytest.mark.usefixtures("little_text")
 def test_a_model_without_a_head_is_not_centred(tmp_path: Path) -> None:
     graph = onnx.load(in_four_bits(tmp_path, head_size=None) / "onnx" / "model_q4.onnx")
     student = make_student(recurrences=1, hidden_size=64, bottleneck=32, head_size=32)
