@@ -4,6 +4,8 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin
 
@@ -13,7 +15,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tests.helpers import ROOT
-from xcompress.recipe import EncoderSection, EnsembleMember, EnsembleSection, ObjectiveName, Recipe
+from xcompress.bundle.manifest import read_manifest
+from xcompress.bundle.released import released_folder
+from xcompress.recipe import EncoderSection, EnsembleMember, EnsembleSection, ObjectiveName, Recipe, load_recipe
 from xcompress.recipe.section import OLD_NAMES
 
 README = (ROOT / "recipes" / "README.md").read_text(encoding="utf-8")
@@ -101,3 +105,15 @@ def test_renamed_keys_are_listed_with_their_old_names(name: str) -> None:
 @pytest.mark.parametrize("objective", get_args(ObjectiveName))
 def test_every_objective_is_explained(objective: str) -> None:
     assert re.search(rf"^\| {objective} \| ", README, re.M)
+
+
+def test_the_keys_that_train_a_released_model_further_are_valid_and_have_its_sizes(tmp_path: Path) -> None:
+    lines = README.splitlines()
+    start = next(number for number, line in enumerate(lines) if "assistant: {source: small-student" in line)
+    file, base = tmp_path / "mine.yaml", ROOT / "recipes" / "minilm_eight.yaml"
+    file.write_text(f"extends: {base}\n" + dedent("\n".join(lines[start : start + 4])))
+    student = load_recipe(file).student
+    sizes = {name: read_manifest(released_folder(name)) for name in ("small", "tiny")}
+    of_small, of_tiny = ((of["unit_layers"], of["bottleneck"]["width"]) for of in sizes.values())
+    assert (student.unit_layers, student.bottleneck) == of_small
+    assert f"tiny has {of_tiny[0]} and {of_tiny[1]}" in lines[start + 3]
