@@ -56,6 +56,29 @@ def test_a_current_folder_that_was_removed_is_said(working_folder: Path) -> None
     assert (done.returncode, done.stderr) == (2, "error: the current folder was removed; change to another one\n")
 
 
+def test_another_file_that_is_missing_is_not_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_a_name(**_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")  # as a socket raises it
+
+    monkeypatch.setattr("xcompress.cli.main.app", without_a_name)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 1
+    assert "unexpected FileNotFoundError" in capsys.readouterr().err
+
+
+def test_a_dry_run_without_local_models_does_not_import_sentence_transformers(working_folder: Path) -> None:
+    code = """import sys
+from xcompress.cli.main import app
+app(["distill", "minilm_ru3", "--dry-run"], standalone_mode=False)
+sys.exit("sentence_transformers" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("options", ["--help", "bench --help", "--version"])
 def test_a_reader_that_has_enough_of_help_is_no_failure(options: str) -> None:
     done = shell(f"{{ (sleep 0.2; $X {options}); echo $? >&2; }} | true")

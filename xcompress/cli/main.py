@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -106,7 +107,7 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, ModuleNotFoundError) and (advice := missing_extra(sys.argv[1:], error)):
         fail(advice)
         return InputError.exit_code
-    if isinstance(error, FileNotFoundError) and error.errno is not None and error.filename is None:  # of os.getcwd
+    if isinstance(error, FileNotFoundError) and _is_current_folder_gone():
         fail("the current folder was removed; change to another one")
         return InputError.exit_code
     message = (
@@ -116,6 +117,14 @@ def _explain(error: BaseException) -> int:
         message = cannot_write(error)
     fail(message, by_any_worker=True)
     return XCompressError.exit_code
+
+
+def _is_current_folder_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _print_version(is_requested: bool) -> None:

@@ -21,7 +21,6 @@ from xcompress.distillation.hardware import device, trains_in_bf16
 from xcompress.distillation.initialization import check_vocabulary
 from xcompress.distillation.run_folder import STEP, check_run_folder, flatten
 from xcompress.distillation.teachers.disk import BYTES_STORED, check_disk, count_texts
-from xcompress.distillation.teachers.encoder import check_local_encoders
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.modeling.load import tokenizer_file
@@ -119,7 +118,11 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     check_outside(recipe, folder)
     refuse(problems(recipe, missing=False))
     check_run_folder(folder)
-    check_local_encoders(recipe)
+    if any(as_path(encoder.source).exists() for encoder in recipe.encoders.values()):
+        # imports sentence-transformers, which takes seconds
+        from xcompress.distillation.teachers.encoder import check_local_encoders
+
+        check_local_encoders(recipe)
     check_vocabulary(recipe, _local_tokenizer(recipe))
     _check_labelled(recipe)
 

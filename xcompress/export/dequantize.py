@@ -126,16 +126,18 @@ def read_student(model: str | Path) -> Dequantized:
     # read the weights
     try:
         weights = _Weights.of(onnx.load(file).graph)
-        config = _config(weights, manifest, read_mapping(bundle / "config.json"))
+        word, positions = weights.table("word"), weights.table("position")
+        config = _config(weights, word, positions, manifest, read_mapping(bundle / "config.json"))
         check_fits(vars(config), 2 * sum(array.size for array in weights.constants.values()), file)  # two in a byte
         student = Student(config).eval()
-        state = {name: torch.from_numpy(array) for name, array in weights.by_student_name(student).items()}
+        tables = {"embeddings.word.weight": word, "embeddings.position.weight": positions}
+        arrays = tables | weights.by_student_name(student)
     except Exception as error:  # a graph that something else wrote can break in any line
         problem = f"no {error}" if isinstance(error, KeyError) else on_one_line(error)
         raise InputError(
             f"{file}: its weights cannot be read ({problem}); give the model that it was made from"
         ) from error
-    load_state(student, state, file)
+    load_state(student, {name: torch.from_numpy(array) for name, array in arrays.items()}, file)
 
     # compare
     texts = real_sentences()[:_COMPARED]
@@ -169,8 +171,8 @@ class _Weights:
         )
 
     def by_student_name(self, student: Student) -> dict[str, Floats]:
-        """Return the weights by their names in a `Student`."""
-        weights = {"embeddings.word.weight": self.table("word"), "embeddings.position.weight": self.table("position")}
+        """Return the weights but the two tables, by their names in a `Student`."""
+        weights = dict[str, Floats]()
         for name, array in self.constants.items():
             if name.endswith((".bias", "norm.weight")):
                 weights[f"embeddings.{name}" if name.startswith("norm.") else name] = array.astype(np.float32)
@@ -224,12 +226,16 @@ class _Weights:
         return weight * self.constants[f"{name}.smooth"][:, None] if f"{name}.smooth" in self.constants else weight
 
 
-def _config(weights: _Weights, manifest: Mapping[str, Any], bert: Mapping[str, Any]) -> StudentConfig:
+def _config(
+    weights: _Weights, word: Floats, positions: Floats, manifest: Mapping[str, Any], bert: Mapping[str, Any]
+) -> StudentConfig:
     """Return the configuration of the student.
 
+    :param word: token embeddings, (V, B) or (V, H).
+    :param positions: position embeddings, (L, H).
     :param bert: the bundle's config.json, which describes a BERT.
     """
-    constants, word = weights.constants, weights.table("word")
+    constants = weights.constants
     if "relative" in constants:
         raise ValueError("relative attention, as in MPNet, is stored as a table")
     is_factored = any(name.split(".")[:2] == ["embeddings", "projection"] for name in constants)
@@ -245,7 +251,7 @@ def _config(weights: _Weights, manifest: Mapping[str, Any], bert: Mapping[str, A
         bottleneck=word.shape[1] if is_factored else None,
         head_size=manifest["dimension"] if "head.bias" in constants else None,
         head_activation="tanh" if weights.activated else None,
-        max_position_embeddings=len(weights.table("position")),
+        max_position_embeddings=len(positions),
         position_offset=0,
         type_vocab_size=0,
         layer_norm_eps=bert["layer_norm_eps"],

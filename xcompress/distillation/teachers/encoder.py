@@ -29,7 +29,7 @@ from xcompress.errors import InputError, on_one_line
 from xcompress.files import hash_of, read_mapping, sha256_of
 from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.e5s1 import is_e5s1
-from xcompress.modeling.load import describe, import_encoder, is_student, open_own_tokenizer
+from xcompress.modeling.load import Description, describe, import_encoder, is_student, open_own_tokenizer
 from xcompress.modeling.st_folder import folders_of, pooling_of, weights_files
 from xcompress.modeling.student import Student, StudentConfig, read_config
 from xcompress.paths import as_path
@@ -139,8 +139,9 @@ def check_local_encoders(recipe: Recipe) -> None:
         if not key.startswith("assistant"):
             _check_model(section, path, key)
         elif key != "assistant" or section.layers_from is None:  # type: ignore[attr-defined]
-            check_layers(section, path, key)
-            _check_tokenizer(section, path)
+            described = check_layers(section, path, key)
+            if described and not section.tokenizer:
+                open_own_tokenizer(described.transformer, None, described.config.vocab_size)
 
 
 def _check_files(section: EncoderSection, path: Path, key: str) -> None:
@@ -186,10 +187,11 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
         )
 
 
-def check_layers(section: EncoderSection, path: Path, key: str) -> None:
+def check_layers(section: EncoderSection, path: Path, key: str) -> Description | None:
     """Check a layer source as `import_layers` does, without its weights and its tokenizer.
 
     :param path: its local path.
+    :returns: what the files of a folder of another library say; None for a student and an E5S1 file.
     :raises InputError: as `import_layers`.
     """
     _check_files(section, path, key)
@@ -197,18 +199,15 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> None:
         raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
     check_mean_pooling(section, path, key)
     if path.is_file():
-        return
-    is_foreign = not is_student(path)
-    if is_foreign:
-        described = describe(path, prefix=section.prefix, pooling=section.pooling)
+        return None
+    described = None if is_student(path) else describe(path, prefix=section.prefix, pooling=section.pooling)
+    if described:
         weights_files(described.transformer)
-        config = described.config
-    else:
-        config = read_config(path)
+    config = described.config if described else read_config(path)
     # a student may have a linear head, as trained students have one
     unsupported = {
         "relative attention biases": config.relative_buckets,
-        "dense modules or a truncate_dim": config.head_activation or (is_foreign and config.head_size),
+        "dense modules or a truncate_dim": config.head_activation or (described and config.head_size),
         "no mean as its pooling": config.pooling != "mean",
     }
     features = [name for name, is_present in unsupported.items() if is_present]
@@ -218,13 +217,7 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> None:
             "choose another encoder, or use this one as the teacher"
         )
     check_shape(section, config, key)
-
-
-def _check_tokenizer(section: EncoderSection, path: Path) -> None:
-    """Check the tokenizer of the layer source in a folder, where it has its own."""
-    if path.is_dir() and not section.tokenizer and not is_student(path):
-        described = describe(path, prefix=section.prefix, pooling=section.pooling)
-        open_own_tokenizer(described.transformer, None, described.config.vocab_size)
+    return described
 
 
 def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int = 128) -> tuple[Student, Tokenizer]:
