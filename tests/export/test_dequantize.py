@@ -159,10 +159,11 @@ def test_a_graph_of_something_else_is_refused(tmp_path: Path) -> None:
         read_student(folder)
 
 
-def test_relative_attention_is_refused(tmp_path: Path) -> None:
-    save_pipeline(tmp_path / "mine", "mpnet")
+@pytest.mark.parametrize(("kind", "feature"), [("mpnet", "relative attention"), ("modernbert", "rotary positions")])
+def test_layers_that_are_not_berts_are_refused(kind: str, feature: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path / "mine", kind)
     made = export(tmp_path / "mine", tmp_path / "bundle", options=EXPORTS["float32"])
-    with pytest.raises(InputError, match=r"relative attention, as in MPNet, is stored as a table"):
+    with pytest.raises(InputError, match=rf"model\.onnx: its weights cannot be read \({feature}, as in"):
         read_student(made)
 
 

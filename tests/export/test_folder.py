@@ -157,6 +157,7 @@ FOREIGN: list[dict[str, Any]] = [
     {"kind": "mpnet", "normalize": False, "longest": 170, "prompts": {"q": "rain "}, "default_prompt_name": "q"},
     {"kind": "roberta", "pooling": "cls", "dense": ["Identity"], "longest": 60},
     {"kind": "bert", "dense": ["Tanh"], "normalize": False, "longest": 60},
+    {"kind": "modernbert", "longest": 170},
 ]
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.helpers.export import BASIC, CALIBRATED, batch, kinds, kinds_as_run, opened, ran, ranges_of, torch_vectors
-from tests.helpers.student import CONFIG, make_student, make_tokenizer
+from tests.helpers.student import CONFIG, MODERNBERT, make_student, make_tokenizer
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import GRAPHS
@@ -53,6 +53,8 @@ STUDENTS: dict[str, dict[str, object]] = {
     "distances": {"relative_buckets": 8},
     "distances without types": {"relative_buckets": 32, "type_vocab_size": 0, "bottleneck": None, "recurrences": 1},
     "without types": {"type_vocab_size": 0},
+    "rotary positions": MODERNBERT,
+    "rotary positions without bottleneck": MODERNBERT | {"bottleneck": None, "head_size": None, "pooling": "cls"},
 }
 FORMS = {
     "unrolled": GraphOptions(),

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.helpers.export import manifest_of
-from tests.helpers.student import SENTENCES, make_student, save_student
+from tests.helpers.student import MODERNBERT, SENTENCES, make_student, save_student
 from xcompress.errors import GateError, InputError
 from xcompress.export import hf
 from xcompress.export.hf import checkpoint_weights, count_checkpoint_weights, export_hf
@@ -171,8 +171,10 @@ def test_a_run_gets_the_checkpoint_beside_its_bundle_once(
 
 
 def test_a_student_that_the_format_cannot_express_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="relative_buckets is 32; BertModel and XLMRobertaModel have no relative"):
+    with pytest.raises(InputError, match="BertModel and XLMRobertaModel have no relative attention bias, as mpnet has"):
         export_hf(save_student(tmp_path / "mpnet", relative_buckets=32))
+    with pytest.raises(InputError, match="BertModel and XLMRobertaModel have no rotary positions, as modern has"):
+        export_hf(save_student(tmp_path / "modern", **MODERNBERT))
 
 
 def test_a_checkpoint_with_other_vectors_is_refused_and_removed(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:

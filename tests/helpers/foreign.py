@@ -16,7 +16,7 @@ from tests.helpers.student import SENTENCES, make_tokenizer
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet")
+KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "modernbert")
 TEXTS = [*SENTENCES, "", "zzz", " ".join(SENTENCES * 6), "rain " * 400]
 WIDTH = 32
 SHAPE = {

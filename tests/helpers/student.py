@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from xcompress.bundle.manifest import content_hash
 from xcompress.export.exporter import export
 from xcompress.export.text import real_sentences
+from xcompress.modeling.layers import Rotary
 from xcompress.modeling.student import Student, StudentConfig
 
 SENTENCES = [
@@ -55,6 +56,15 @@ def _tokenizer_json() -> str:
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
     return tokenizer.to_str()
+
+
+MODERNBERT: dict[str, object] = {
+    "unit_layers": 3,
+    "recurrences": 1,
+    "type_vocab_size": 0,
+    "rotary": (Rotary(1000.0), Rotary(100.0, 4), Rotary(100.0, 4)),
+}
+"""Changes that make the student a ModernBERT; texts of some tests are longer than its windows."""
 
 
 def make_student(**changes: object) -> Student:

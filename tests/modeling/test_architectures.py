@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tests.helpers.student import make_student
+from tests.helpers.student import MODERNBERT, make_student
 from xcompress.modeling.architectures import (
     ARCHITECTURES,
     BERT_NAMES,
@@ -17,11 +17,12 @@ NAMES = {kind: architecture.names for kind, architecture in ARCHITECTURES.items(
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("prefix", ["", "model.bert."])
 def test_names_are_restored_after_both_directions(kind: str, prefix: str) -> None:
-    changes = {"relative_buckets": 8} if kind == "mpnet" else {}
-    student = make_student(bottleneck=None, head_size=None, recurrences=1, **changes)
+    changes = {"mpnet": {"relative_buckets": 8}, "modernbert": MODERNBERT}.get(kind, {})
+    student = make_student(**{"bottleneck": None, "head_size": None, "recurrences": 1} | changes)
     state = student.state_dict()
     weights = from_student_names(state, NAMES[kind], student.config.unit_layers)
-    assert len(weights) == len(state) + 4 * student.config.unit_layers, "two joint weights a layer become six"
+    if kind != "modernbert":
+        assert len(weights) == len(state) + 4 * student.config.unit_layers, "two joint weights a layer become six"
     weights = {f"{prefix}{name}": weight for name, weight in weights.items()} | {"lm_head.bias": torch.zeros(2)}
     restored = to_student_names(weights, NAMES[kind], student.config.unit_layers)
     assert restored.keys() == state.keys()

@@ -47,7 +47,7 @@ def test_imported_encoder_gives_the_same_token_vectors(kind: str, tmp_path: Path
     torch.testing.assert_close(tokens[real], expected[real], atol=1e-5, rtol=1e-4)
     mean = torch.stack([expected[0].mean(0), expected[1, :3].mean(0)])
     torch.testing.assert_close(sentences, torch.nn.functional.normalize(mean, dim=-1), atol=1e-5, rtol=1e-4)
-    assert student.config.max_tokens == (182 if kind in ("bert", "distilbert") else 180)
+    assert student.config.max_tokens == (182 if kind in ("bert", "distilbert", "modernbert") else 180)
     assert student.config.prefix == "query: "
 
 
@@ -244,6 +244,41 @@ def test_another_number_of_distance_buckets_is_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path, "mpnet", relative_attention_num_buckets=64)
     with pytest.raises(InputError, match="relative_attention_num_buckets is 64, only 32 is supported"):
         import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"norm_bias": True}, "norm_bias is True, only False is supported"),
+        ({"hidden_activation": "silu"}, "hidden_activation is 'silu', only 'gelu' is supported"),
+        ({"global_attn_every_n_layers": 0}, "global_attn_every_n_layers is 0 and local_attention 128, expected"),
+        ({"local_attention": "far"}, "local_attention 'far', expected"),
+        ({"global_rope_theta": 0}, "base of rotary positions is 0, expected a number from 1 on"),
+        ({"layer_types": ["full_attention"]}, r"layer_types is \['full_attention'\], expected full_attention or"),
+        ({"layer_types": "full"}, "layer_types is 'full'"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is .*, only None is supported"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "only the rope_type 'default' is supported"),
+        ({"rope_parameters": {"full_attention": 5}}, "rope_parameters has 5"),
+    ],
+)
+def test_a_modernbert_with_other_features_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "modernbert")
+    write_json(tmp_path / "config.json", read_json(tmp_path / "config.json") | change)
+    with pytest.raises(InputError, match=rf"config\.json: .*{message}"):
+        import_encoder(tmp_path)
+
+
+def test_a_modernbert_is_read_as_transformers_5_writes_it(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "modernbert", global_rope_theta=500.0, local_rope_theta=50.0, local_attention=20)
+    before = encode(*import_encoder(tmp_path, pooling="mean"), TEXTS)
+    config = read_json(tmp_path / "config.json")
+    for name in ("global_rope_theta", "local_rope_theta", "global_attn_every_n_layers"):
+        del config[name]
+    bases = {"full_attention": 500.0, "sliding_attention": 50.0}
+    config["rope_parameters"] = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
+    config["layer_types"] = ["full_attention", "sliding_attention", "sliding_attention"]
+    write_json(tmp_path / "config.json", config)
+    np.testing.assert_array_equal(encode(*import_encoder(tmp_path, pooling="mean"), TEXTS), before)
 
 
 @pytest.mark.parametrize("place", ["", "2_Dense"])
@@ -446,6 +481,7 @@ def test_an_imported_encoder_is_saved_as_a_student(tmp_path: Path) -> None:
         ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules or a truncate_dim, and a layer source"),
         ({"dense": ["Tanh"]}, "has dense modules"),
         ({"kind": "mpnet"}, "has relative attention biases"),
+        ({"kind": "modernbert"}, "has rotary positions"),
     ],
 )
 def test_an_encoder_with_features_that_a_trained_student_lacks_is_no_layer_source(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.helpers.student import CONFIG, make_student, make_tokenizer, save_student
+from tests.helpers.student import CONFIG, MODERNBERT, make_student, make_tokenizer, save_student
 from xcompress.errors import InputError
 from xcompress.modeling.attention import BatchPart, attend, distance_buckets
 from xcompress.modeling.student import (
@@ -223,6 +223,9 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
         ({"pooling": "max"}, "pooling 'max' is unknown; choose mean or cls"),
         ({"head_activation": "relu"}, "head_activation 'relu' is unknown; choose tanh"),
         ({"head_activation": "tanh", "head_size": None}, "head_activation 'tanh' needs a head"),
+        (MODERNBERT | {"unit_layers": 4}, "rotary has 3 entries for 4 unit_layers"),
+        (MODERNBERT | {"num_attention_heads": 32}, "hidden_size / num_attention_heads is 1, and rotary positions need"),
+        (MODERNBERT | {"recurrences": 2, "coda_layers": 1}, "coda_layers, recurrences: not with rotary positions"),
     ],
 )
 def test_impossible_shapes_are_refused(change: dict[str, object], message: str) -> None:
@@ -235,6 +238,7 @@ FOREIGN: list[dict[str, object]] = [
     {"relative_buckets": 8, "type_vocab_size": 0},
     {"head_activation": "tanh"},
     {"pooling": "cls", "head_activation": "tanh", "relative_buckets": 32, "type_vocab_size": 0, "bottleneck": None},
+    MODERNBERT,
 ]
 
 
@@ -242,7 +246,7 @@ def test_a_config_of_an_older_version_loads(tmp_path: Path) -> None:
     student = make_student()
     student.save(tmp_path, make_tokenizer())
     described = json.loads((tmp_path / "config.json").read_text())
-    for name in ("pooling", "relative_buckets", "head_activation"):
+    for name in ("pooling", "relative_buckets", "head_activation", "rotary"):
         del described[name]
     (tmp_path / "config.json").write_text(json.dumps(described))
     assert Student.load(tmp_path)[0].config == student.config

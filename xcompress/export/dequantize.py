@@ -162,10 +162,18 @@ class _Weights:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> "_Weights":
-        """Read the constants of a graph, and what its nodes say of them."""
+        """Read the constants of a graph, and what its nodes say of them.
+
+        :raises ValueError: when its layers are not BERT's.
+        """
         nodes = all_nodes(graph)
+        constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        if "relative" in constants:
+            raise ValueError("relative attention, as in MPNet, is stored as a table")
+        if any(name.startswith("rotary_") for name in constants):
+            raise ValueError("rotary positions, as in ModernBERT, are not read")
         return cls(
-            constants={tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer},
+            constants=constants,
             joined=frozenset(node.input[1] for node in nodes if node.op_type == "QAttention"),
             activated=any(node.op_type == "Tanh" for node in nodes),
         )
@@ -236,8 +244,6 @@ def _config(
     :param bert: the bundle's config.json, which describes a BERT.
     """
     constants = weights.constants
-    if "relative" in constants:
-        raise ValueError("relative attention, as in MPNet, is stored as a table")
     is_factored = any(name.split(".")[:2] == ["embeddings", "projection"] for name in constants)
     return StudentConfig(
         vocab_size=len(word),

@@ -10,7 +10,6 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
-from torch import nn
 
 from xcompress.bundle.engines import write_optimised
 from xcompress.bundle.manifest import OUTPUT
@@ -18,7 +17,8 @@ from xcompress.errors import InputError
 from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.export.config import Bottleneck, Operators, Recurrence, Table
 from xcompress.export.int4 import Floats, pack_int4, quantize_rows
-from xcompress.export.matmul import Level, MatMul, MatMulWriter, Range, floats, matmuls
+from xcompress.export.layers import LayerWriter, Mask, write_norm, write_places
+from xcompress.export.matmul import Level, MatMulWriter, Range, floats, matmuls
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.files import megabytes
 from xcompress.modeling.four_bits import block_size_for
@@ -164,18 +164,6 @@ def check_size(student: Student, *, fold: bool) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Mask:
-    """Names of the attention mask in the forms that the layers need."""
-
-    kept: str
-    """(N, L), 1.0 for tokens, 0.0 for padding."""
-    scores: str
-    """Added to the attention scores, (N, 1, 1, L) or (N, heads, L, L)."""
-    visible: str | None
-    """(N, L) int32, for QAttention; None where attention has a relative bias, which that operator cannot add."""
-
-
 class _GraphBuilder:
     """Writes the nodes of one student."""
 
@@ -183,6 +171,7 @@ class _GraphBuilder:
         self.student, self.options, self.config = student, options, student.config
         self.matmul_writer = options.matmuls
         self.matmuls = matmuls(student)
+        self.layers = LayerWriter(options.matmuls, self.matmuls)
         self.writer = Writer()
 
     def build(self) -> onnx.ModelProto:
@@ -196,6 +185,8 @@ class _GraphBuilder:
             for _ in range(config.recurrences):
                 tokens = self._write_layers(writer, "unit", tokens, mask)
         tokens = self._write_layers(writer, "coda", tokens, mask)
+        if self.student.final_norm is not None:
+            tokens = write_norm(writer, "final_norm", self.student.final_norm, tokens)
         if "head" in self.matmuls and not config.head_activation:
             tokens = self.matmul_writer.write(writer, tokens, self.matmuls["head"])
         writer.node("Identity", tokens, name=OUTPUTS[0])
@@ -211,14 +202,16 @@ class _GraphBuilder:
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
         )
 
-    def _write_mask(self) -> _Mask:
+    def _write_mask(self) -> Mask:
         writer = self.writer
         kept = writer.node("Cast", INPUTS[1], to=TensorProto.FLOAT)
         scores = writer.node("Mul", writer.node("Sub", writer.number(1), kept), writer.number(MASKED_SCORE))
         scores = writer.node("Unsqueeze", scores, writer.integers(1, 2))
         relative = self.student.relative
+        if self.config.rotary:
+            return Mask(kept, scores, None, write_places(writer, self.config, self._write_token_numbers(), scores))
         if relative is None:
-            return _Mask(kept, scores, writer.node("Cast", INPUTS[1], to=TensorProto.INT32))
+            return Mask(kept, scores, writer.node("Cast", INPUTS[1], to=TensorProto.INT32))
         # look up biases (1, heads, L, L) by the distance j - i between key and query
         positions = self.config.max_position_embeddings - self.config.position_offset
         with torch.inference_mode():
@@ -228,7 +221,7 @@ class _GraphBuilder:
         queries = writer.node("Unsqueeze", numbers, writer.integers(1))
         biases = writer.node("Gather", table, writer.node("Sub", keys, queries))
         biases = writer.node("Unsqueeze", writer.node("Transpose", biases, perm=[2, 0, 1]), writer.integers(0))
-        return _Mask(kept, writer.node("Add", scores, biases), None)
+        return Mask(kept, writer.node("Add", scores, biases), None)
 
     def _write_token_numbers(self) -> str:
         """Write the numbers 0 ... L - 1 of the tokens."""
@@ -236,7 +229,7 @@ class _GraphBuilder:
         return self.writer.node("Range", self.writer.integer(0), length, self.writer.integer(1))
 
     def _write_embeddings(self) -> str:
-        """Add token and position embeddings, and normalise; token type 0 is added to the positions."""
+        """Add token embeddings and positions, if any, and normalise; token type 0 is added to the positions."""
         writer, embeddings, table_kind = self.writer, self.student.embeddings, self.options.table
         table, projection = floats(embeddings.word.weight), self.matmuls.get("embeddings.projection")
         if projection is not None and self.options.fold:
@@ -244,14 +237,16 @@ class _GraphBuilder:
         tokens = write_lookup(writer, "word", table, INPUTS[0], table_kind, standard=self.matmul_writer.standard)
         if projection is not None:
             tokens = self.matmul_writer.write(writer, tokens, projection)
+        if embeddings.position is None:
+            return write_norm(writer, "norm", embeddings.norm, tokens)
         positions = floats(embeddings.position.weight[embeddings.offset :])
         if embeddings.token_type is not None:
             positions = positions + floats(embeddings.token_type.weight[0])
         position_kind = "int8" if table_kind == "int4" else table_kind
         rows = write_lookup(writer, "position", positions, self._write_token_numbers(), position_kind)
-        return self._write_norm(writer, "norm", embeddings.norm, tokens, rows)
+        return write_norm(writer, "norm", embeddings.norm, tokens, rows)
 
-    def _write_loop(self, tokens: str, mask: _Mask) -> str:
+    def _write_loop(self, tokens: str, mask: Mask) -> str:
         """Apply the unit R times, written once as the body of a Loop."""
         body = Writer(self.writer)
         again = body.node("Identity", "again", name="again_after")
@@ -269,58 +264,12 @@ class _GraphBuilder:
         turns = self.writer.integer(self.config.recurrences)
         return self.writer.node("Loop", turns, "", tokens, body=body.body(inputs, outputs))
 
-    def _write_layers(self, writer: Writer, part: str, tokens: str, mask: _Mask) -> str:
+    def _write_layers(self, writer: Writer, part: str, tokens: str, mask: Mask) -> str:
         """Write each layer of a part of the student (prelude, unit or coda) once."""
         for name, layer in self.student.layers().items():
-            if not name.startswith(f"{part}."):
-                continue
-            context = self._write_attention(writer, self.matmuls[f"{name}.attention"], layer.heads, tokens, mask)
-            terms = self.matmul_writer.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
-            attended = self._write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
-            inner = self.matmul_writer.write(writer, attended, self.matmuls[f"{name}.intermediate"])
-            inner = writer.node("Gelu", inner)
-            terms = self.matmul_writer.write_terms(writer, inner, self.matmuls[f"{name}.output"])
-            tokens = self._write_norm(writer, f"{name}.output_norm", layer.output_norm, attended, *terms)
+            if name.startswith(f"{part}."):
+                tokens = self.layers.write(writer, name, layer, tokens, mask)
         return tokens
-
-    def _write_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, mask: _Mask) -> str:
-        """Write attention up to the context (N, L, H); one MatMul gives queries, keys and values."""
-        fused = self.matmul_writer.level(matmul) == "static" and not self.matmul_writer.standard
-        if fused and mask.visible is not None:
-            return self._write_int8_attention(writer, matmul, heads, tokens, mask.visible)
-        width = matmul.weight.shape[0]
-        joint = self.matmul_writer.write(writer, tokens, matmul)
-        joint = writer.node("Reshape", joint, writer.integers(0, 0, 3 * heads, width // heads))
-        joint = writer.node("Transpose", joint, perm=[0, 2, 1, 3])
-        names = [f"{joint}_{name}" for name in ("query", "key", "value")]
-        query, key, value = writer.nodes_of("Split", [joint], names, axis=1, num_outputs=3)
-        scores = writer.node("MatMul", query, writer.node("Transpose", key, perm=[0, 1, 3, 2]))
-        weights = writer.node("Softmax", writer.node("Add", scores, mask.scores), axis=-1)
-        context = writer.node("Transpose", writer.node("MatMul", weights, value), perm=[0, 2, 1, 3])
-        return writer.node("Reshape", context, writer.integers(0, 0, width))
-
-    def _write_int8_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, visible: str) -> str:
-        """Write product and attention as one operator."""
-        width = matmul.weight.shape[0]
-        # QAttention scales the scores itself, so the scale that `matmuls` put into the queries is taken out again
-        factors = np.ones(3 * width, dtype=np.float32)
-        factors[:width] = np.sqrt(width // heads)
-        assert matmul.bias is not None
-        values, scales = self.matmul_writer.store_int8(writer, matmul, factors)
-        bias = writer.constant(f"{matmul.name}.bias", matmul.bias * factors)
-        quantized, scale, zero = self.matmul_writer.quantize_input(writer, tokens, matmul)
-        inputs = (quantized, values, bias, scale, scales, visible, zero)
-        return writer.node("QAttention", *inputs, domain=CONTRIB, num_heads=heads, mask_filter_value=MASKED_SCORE)
-
-    def _write_norm(self, writer: Writer, name: str, norm: nn.LayerNorm, *terms: str) -> str:
-        """Add values and normalise the sum.
-
-        The addition is a Sum: onnxruntime fuses Add and LayerNormalization into SkipLayerNormalization, whose CPU
-        kernel is several times slower than the two.
-        """
-        gain = writer.constant(f"{name}.weight", floats(norm.weight))
-        shift = writer.constant(f"{name}.bias", floats(norm.bias))
-        return writer.node("LayerNormalization", writer.node("Sum", *terms), gain, shift, epsilon=norm.eps)
 
     def _write_sentence_vectors(self, tokens: str, kept: str) -> str:
         """Pool the token vectors, apply a head with an activation, scale to unit length."""

@@ -91,10 +91,10 @@ def export_hf(
     if recurrences is not None:
         student = shallower(student, recurrences)
     config = student.config
-    if config.relative_buckets is not None:
+    if config.relative_buckets is not None or config.rotary:
+        lacking = "rotary positions" if config.rotary else "relative attention bias"
         raise InputError(
-            f"export: relative_buckets is {config.relative_buckets}; BertModel and XLMRobertaModel have no relative "
-            "attention bias, export with --format onnx"
+            f"export: BertModel and XLMRobertaModel have no {lacking}, as {model.name} has; export with --format onnx"
         )
     check_replaceable(target, "model.safetensors", 4 * count_checkpoint_weights(config) + 50_000_000, force=force)
     announce(model, target, f" with {config.depth} layers")
@@ -161,6 +161,7 @@ def checkpoint_weights(student: Student) -> dict[str, Tensor]:
     :returns: float32 weights under the names of BertModel and XLMRobertaModel, which are the same.
     """
     config, embeddings = student.config, student.embeddings
+    assert embeddings.position is not None  # students with rotary positions are refused before
     word_embeddings = embeddings.word.weight
     if embeddings.projection is not None:
         word_embeddings = word_embeddings @ embeddings.projection.weight.t()

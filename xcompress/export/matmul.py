@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from xcompress.export.int4 import Floats, Int4Weights, quantize_rows, quantize_rows_gptq
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.modeling.four_bits import block_size_for
+from xcompress.modeling.layers import Layer
 from xcompress.modeling.student import Student
 
 Level = Literal["static", "token", "fp32"]
@@ -56,6 +57,8 @@ class MatMul:
     bias: Floats | None
     least: float | None = None
     """Lower bound of all inputs, where one is known."""
+    level: Level = "static"
+    """Its level in int8, unless it needs a more precise one."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,7 @@ class MatMulWriter:
     """Writes each MatMul of a graph at its level."""
 
     default: Level | None = "fp32"
-    """Level of each MatMul that `levels` does not name. None: static, or token where the inputs have a lower bound,
-    as such inputs (of GELU) reach far on one side only."""
+    """Level of each MatMul that `levels` does not name; None: its own."""
     levels: Mapping[str, Level] = field(default_factory=dict)
     """Levels by name."""
     ranges: Mapping[str, Range] = field(default_factory=dict)
@@ -111,8 +113,7 @@ class MatMulWriter:
 
     def level(self, matmul: MatMul) -> Level:
         """Return the level of a MatMul."""
-        level = self.levels.get(matmul.name, self.default)
-        return level or ("static" if matmul.least is None else "token")
+        return self.levels.get(matmul.name, self.default) or matmul.level
 
     def write(self, writer: Writer, inputs: str, matmul: MatMul) -> str:
         """Write a product; return the name of x W + b."""
@@ -268,12 +269,19 @@ def matmuls(student: Student) -> dict[str, MatMul]:
     """
     products: list[MatMul] = []
 
-    def add(name: str, linear: nn.Linear | None, scale: Floats | float = 1.0, *, least: float | None = None) -> None:
+    def add(
+        name: str,
+        linear: nn.Linear | None,
+        scale: Floats | float = 1.0,
+        *,
+        least: float | None = None,
+        level: Level = "static",
+    ) -> None:
         if linear is None:
             return
         weight = np.ascontiguousarray(floats(linear.weight).T * scale, dtype=np.float32)
         bias = None if linear.bias is None else (floats(linear.bias) * scale).astype(np.float32)
-        products.append(MatMul(name, weight, bias, least))
+        products.append(MatMul(name, weight, bias, least, level))
 
     add("embeddings.projection", student.embeddings.projection)
     for name, layer in student.layers().items():
@@ -283,7 +291,9 @@ def matmuls(student: Student) -> dict[str, MatMul]:
         add(f"{name}.attention", layer.attention, scale)
         add(f"{name}.attention_output", layer.attention_output)
         add(f"{name}.intermediate", layer.intermediate)
-        add(f"{name}.output", layer.output, least=GELU_LEAST)
+        # Behind GELU some numbers of some tokens are large. A gate makes them of either sign.
+        least = GELU_LEAST if isinstance(layer, Layer) else None
+        add(f"{name}.output", layer.output, least=least, level="token")
     add("head", student.head)
     return {matmul.name: matmul for matmul in products}
 

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xcompress.export import LEAST_NORM, MASKED_SCORE
-from xcompress.modeling.student import Layer, Student, StudentConfig
+from xcompress.modeling.layers import Layer
+from xcompress.modeling.student import Student, StudentConfig
 
 
 class Int8Rows(nn.Module):
@@ -78,6 +79,7 @@ class PhoneModel(nn.Module):
             table, projection = table @ projection.weight.detach().T, None
         self.word = Int8Rows(table) if int8_rows else nn.Embedding(table.shape[0], table.shape[1], _weight=table)
         self.projection = projection
+        assert embeddings.position is not None  # students with rotary positions are refused before
         # one table for positions and the only token type
         positions = embeddings.position.weight.detach()[embeddings.offset :][: self.config.max_tokens]
         if embeddings.token_type is not None:
@@ -86,7 +88,7 @@ class PhoneModel(nn.Module):
         if student.relative is not None:
             self.register_buffer("biases", student.relative.by_distance(self.config.max_tokens).detach())
         self.norm, self.is_relative, self.head = embeddings.norm, student.relative is not None, student.head
-        layers = student.layers()
+        layers = {name: layer for name, layer in student.layers().items() if isinstance(layer, Layer)}
         self.layers = nn.ModuleList(map(PhoneLayer, layers.values()))
         self.order = [list(layers).index(name) for name in self.config.stack]
         self.eval().requires_grad_(False)

@@ -17,6 +17,7 @@ from xcompress.modeling.centering import centering_map, mean_cosine
 from xcompress.modeling.load import MIN_TEXT_TOKENS
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode, shallower
+from xcompress.runtimes import PHONE_FILES
 from xcompress.tokenizer_file import encode_batch
 from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.count import count_words_and_files
@@ -47,8 +48,12 @@ def prepare(
 
     :param prompts: texts whose tokens a trimmed vocabulary keeps, like those of the prefix.
     :param read_text: returns real sentences; called only where the vectors are reduced or centred.
-    :raises InputError: when the student cannot be changed in this way.
+    :raises InputError: when the student cannot be changed in this way, or the target has no layers like its own.
     """
+    if student.config.rotary and config.target in (*PHONE_FILES, "coreml"):
+        raise InputError(
+            f"target: {config.target} has no layers of ModernBERT, as this model has; choose cpu or mobile"
+        )
     changes: dict[str, Any] = {}
     if config.recurrences is not None:
         student = shallower(student, config.recurrences)
@@ -96,7 +101,9 @@ def drop_positions(student: Student, max_tokens: int) -> Student:
     positions = config.position_offset + max_tokens
     with torch.device("meta"):
         shorter = Student(replace(config, max_tokens=max_tokens, max_position_embeddings=positions))
-    shorter.load_state_dict({**state, _POSITIONS: state[_POSITIONS][:positions]}, assign=True)
+    if _POSITIONS in state:
+        state[_POSITIONS] = state[_POSITIONS][:positions]
+    shorter.load_state_dict(state, assign=True)
     return shorter.train(student.training)
 
 

@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xcompress.errors import InputError
+from xcompress.errors import InputError, short_repr
 from xcompress.modeling.bounds import check_finite, check_sizes
+from xcompress.modeling.layers import Rotary
 from xcompress.modeling.student import Student, StudentConfig
 
 RELATIVE_BUCKETS = 32
 """Buckets of MPNet's relative attention bias: transformers always uses this many, whatever config.json says."""
-
-
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+"""Kinds of layers of ModernBERT: a token sees all tokens, or those near it."""
 _READABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Types of weights that hold the numbers themselves."""
 
@@ -69,6 +70,10 @@ class Architecture:
     """Whether there is a relative attention bias."""
     embedding_width: str | None = None
     """Key of the width of the token embeddings, where it may differ from the hidden size, which is not supported."""
+    rotary: bool = False
+    """Whether layers are those of ModernBERT, which have no biases."""
+    epsilon: str = "layer_norm_eps"
+    """Key of what is added to the variance in a LayerNorm."""
 
 
 _WORD_EMBEDDINGS = "embeddings.word.weight"
@@ -114,6 +119,19 @@ _DISTILBERT_LAYER = {
     "intermediate": ("ffn.lin1",),
     "output": ("ffn.lin2",),
     "output_norm": ("output_layer_norm",),
+}
+_MODERNBERT_EMBEDDINGS = {
+    _WORD_EMBEDDINGS: "embeddings.tok_embeddings.weight",
+    "embeddings.norm.weight": "embeddings.norm.weight",
+    "final_norm.weight": "final_norm.weight",
+}
+_MODERNBERT_LAYER = {
+    "attention_norm": ("attn_norm",),
+    "attention": ("attn.Wqkv",),
+    "attention_output": ("attn.Wo",),
+    "intermediate_norm": ("mlp_norm",),
+    "intermediate": ("mlp.Wi",),
+    "output": ("mlp.Wo",),
 }
 BERT_NAMES = WeightNames(_EMBEDDINGS, _LAYER)
 """Names in BertModel, RobertaModel and XLMRobertaModel, which are the same."""
@@ -163,6 +181,14 @@ ARCHITECTURES = {
     "electra": replace(_BERT, embedding_width="embedding_size"),
     "ernie": _BERT,
     "data2vec-text": _ROBERTA,
+    "modernbert": Architecture(
+        _SIZES,
+        WeightNames(_MODERNBERT_EMBEDDINGS, _MODERNBERT_LAYER, layer_prefix="layers.{}."),
+        activation="hidden_activation",
+        token_types=False,
+        rotary=True,
+        epsilon="norm_eps",
+    ),
 }
 """Supported architectures, by model_type."""
 
@@ -193,6 +219,8 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
         supported_values[architecture.embedding_width] = config.get("hidden_size")
     if architecture.relative_bias:
         supported_values["relative_attention_num_buckets"] = RELATIVE_BUCKETS
+    if architecture.rotary:
+        supported_values |= {"attention_bias": False, "mlp_bias": False, "norm_bias": False, "rope_scaling": None}
     for name, supported in supported_values.items():
         value = config.get(name, supported)
         if value != supported:
@@ -207,7 +235,7 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
     sizes = {
         **{field: config[name] for field, name in architecture.sizes.items()},
         "type_vocab_size": config.get("type_vocab_size", 2) if architecture.token_types else 0,
-        "layer_norm_eps": config.get("layer_norm_eps", 1e-12),
+        "layer_norm_eps": config.get(architecture.epsilon, 1e-5 if architecture.rotary else 1e-12),
         "pad_token_id": padding,
     }
     try:
@@ -216,9 +244,40 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
             **sizes,
             position_offset=last_unused + 1 if architecture.positions_follow_padding else 0,
             relative_buckets=RELATIVE_BUCKETS if architecture.relative_bias else None,
+            rotary=_read_rotary(config) if architecture.rotary else (),
         ), architecture
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
+
+
+def _read_rotary(config: Mapping[str, Any]) -> tuple[Rotary, ...]:
+    """Read how each layer of a ModernBERT sees places, from the keys of transformers 5 or of the versions before it.
+
+    :raises InputError: when a key has another type, or the positions are scaled.
+    """
+    layers, every = config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3)
+    kinds, local = config.get("layer_types"), config.get("local_attention", 128)
+    if not isinstance(every, int) or every < 1 or not isinstance(local, int) or local < 2:
+        raise InputError(
+            f"global_attn_every_n_layers is {short_repr(every)} and local_attention {short_repr(local)}, expected "
+            "whole numbers from 1 and from 2 on; correct them"
+        )
+    if kinds is None:
+        kinds = [_LOCAL if number % every else _GLOBAL for number in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*map(str, kinds)} <= {_GLOBAL, _LOCAL}:
+        raise InputError(
+            f"layer_types is {short_repr(kinds)}, expected {_GLOBAL} or {_LOCAL} for each layer; correct it"
+        )
+    global_base = config.get("global_rope_theta", 160_000.0)
+    local_base = config.get("local_rope_theta", 10_000.0)
+    bases = {_GLOBAL: global_base, _LOCAL: global_base if local_base is None else local_base}
+    for kind, base in bases.items():
+        given = config.get("rope_parameters") or {}
+        given = given.get(kind, {}) if isinstance(given, dict) else given
+        if not isinstance(given, dict) or given.get("rope_type", "default") != "default":
+            raise InputError(f"rope_parameters has {short_repr(given)}, only the rope_type 'default' is supported")
+        bases[kind] = given.get("rope_theta", base)
+    return tuple(Rotary(bases[kind], local // 2 if kind == _LOCAL else None) for kind in kinds)
 
 
 def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: int) -> dict[str, Tensor]:

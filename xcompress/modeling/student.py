@@ -1,7 +1,8 @@
 """The student: embeddings with a bottleneck, layers of which some recur, a head, pooling, and its folder on disk.
 
 An encoder of the BERT family is the same class with M = its layers, R = 1 and no bottleneck. So the assistant is a
-`Student`, too, and so is an encoder of another library that is exported without training.
+`Student`, too, and so is an encoder of another library that is exported without training. Those of ModernBERT have
+layers of another class.
 """
 
 import json
@@ -22,8 +23,9 @@ from torch.nn import functional
 from xcompress.batches import group_by_length
 from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import read_mapping, whole_file
-from xcompress.modeling.attention import BatchPart, RelativeBias, attend, parts_by_length
+from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
+from xcompress.modeling.layers import Layer, ModernBertLayer, Rotary
 from xcompress.modeling.packing import Packing
 from xcompress.paths import path_inside
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, prefix_problem, read_tokenizer
@@ -84,6 +86,8 @@ class StudentConfig:
     """Rows of the relative attention bias, which all layers share, as in MPNet; None: no such bias."""
     head_activation: Literal["tanh"] | None = None
     """Activation of the head. Such a head acts on the pooled vector, as it does not commute with pooling."""
+    rotary: tuple[Rotary, ...] = ()
+    """How each of the M layers sees places, as in ModernBERT; empty: layers of BERT, with position embeddings."""
 
     def __post_init__(self) -> None:
         check_sizes(vars(self))
@@ -111,6 +115,24 @@ class StudentConfig:
             raise InputError(f"prefix is {self.prefix!r}, not a text; correct it")
         if problem := prefix_problem(self.prefix):
             raise InputError(f"prefix {problem}; correct it")
+        if self.rotary:
+            self._check_rotary()
+
+    def _check_rotary(self) -> None:
+        """Check what only students with layers of BERT may have."""
+        if len(self.rotary) != self.unit_layers:
+            raise InputError(
+                f"rotary has {len(self.rotary)} entries for {self.unit_layers} unit_layers; correct one of them"
+            )
+        if self.hidden_size // self.num_attention_heads % 2:
+            raise InputError(
+                f"hidden_size / num_attention_heads is {self.hidden_size // self.num_attention_heads}, and rotary "
+                "positions need an even number; correct one of them"
+            )
+        others = ("prelude_layers", "coda_layers", "relative_buckets", "type_vocab_size")
+        unsupported = [name for name in others if getattr(self, name)]
+        if unsupported := [*unsupported, *(["recurrences"] if self.recurrences != 1 else [])]:
+            raise InputError(f"{', '.join(unsupported)}: not with rotary positions; correct one of them")
 
     @property
     def dimension(self) -> int:
@@ -148,16 +170,20 @@ def check_recurrences(requested: int, most: int) -> None:
 
 
 class Embeddings(nn.Module):
-    """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm."""
+    """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm.
+
+    Layers with rotary positions need neither of the other two, nor a bias.
+    """
 
     def __init__(self, config: StudentConfig) -> None:
         super().__init__()
         width = config.bottleneck or config.hidden_size
         self.word = nn.Embedding(config.vocab_size, width)
         self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        is_bert = not config.rotary
+        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size) if is_bert else None
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=is_bert)
         self.dropout = nn.Dropout(0.0)
         self.offset = config.position_offset
 
@@ -169,46 +195,12 @@ class Embeddings(nn.Module):
         tokens = self.word(input_ids)
         if self.projection is not None:
             tokens = self.projection(tokens)
-        positions = self.position(places + self.offset)
-        if self.token_type is not None:
-            positions = positions + self.token_type.weight[0]
-        return self.dropout(self.norm(tokens + positions))  # type: ignore[no-any-return]
-
-
-class Layer(nn.Module):
-    """One post-norm transformer layer of BERT (Devlin et al., 2019), with queries, keys and values in one product."""
-
-    def __init__(self, config: StudentConfig) -> None:
-        super().__init__()
-        width = config.hidden_size
-        self.heads = config.num_attention_heads
-        self.attention = nn.Linear(width, 3 * width)
-        self.attention_output = nn.Linear(width, width)
-        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.intermediate = nn.Linear(width, config.intermediate_size)
-        self.output = nn.Linear(config.intermediate_size, width)
-        self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(0.0)
-
-    def forward(self, tokens: Tensor, parts: Sequence[BatchPart]) -> Tensor:
-        """Map token vectors (N, L, H) to (N, L, H), or packed ones (T, H) to (T, H).
-
-        :param parts: of packed vectors, in their order; of others one part, the whole batch.
-        """
-        joint = self.attention(tokens)
-        rows = torch.split(joint, [part.rows for part in parts]) if len(parts) > 1 else (joint,)
-        contexts = [part.unpad(self._attend(part.pad(own), part.mask)) for own, part in zip(rows, parts, strict=True)]
-        context = torch.cat(contexts) if len(contexts) > 1 else contexts[0]
-        context = self.attention_output(context)
-        attended = self.attention_norm(tokens + self.dropout(context))
-        expanded = self.output(functional.gelu(self.intermediate(attended)))
-        return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
-
-    def _attend(self, joint: Tensor, mask: Tensor) -> Tensor:
-        """Map queries, keys and values side by side, (N, L, 3 H), to their attention, (N, L, H)."""
-        batch, length, _ = joint.shape
-        query, key, value = joint.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        return attend(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
+        if self.position is not None:
+            positions = self.position(places + self.offset)
+            if self.token_type is not None:
+                positions = positions + self.token_type.weight[0]
+            tokens = tokens + positions
+        return self.dropout(self.norm(tokens))  # type: ignore[no-any-return]
 
 
 class Student(nn.Module):
@@ -226,9 +218,13 @@ class Student(nn.Module):
         buckets = config.relative_buckets
         self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
         self.prelude = nn.ModuleList(Layer(config) for _ in range(config.prelude_layers))
-        self.unit = nn.ModuleList(Layer(config) for _ in range(config.unit_layers))
+        self.unit = nn.ModuleList(
+            ModernBertLayer(config, number) if config.rotary else Layer(config) for number in range(config.unit_layers)
+        )
         self.coda = nn.ModuleList(Layer(config) for _ in range(config.coda_layers))
-        self.head = nn.Linear(config.hidden_size, config.head_size) if config.head_size else None
+        width = config.hidden_size
+        self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False) if config.rotary else None
+        self.head = nn.Linear(width, config.head_size) if config.head_size else None
         self.apply(_initialize_weights)
 
     def forward(
@@ -281,9 +277,11 @@ class Student(nn.Module):
         return self.relative(attention_mask.shape[1]).masked_fill(~visible, -torch.inf)  # type: ignore[no-any-return]
 
     def _pool(self, tokens: Tensor, attention_mask: Tensor, packing: Packing | None) -> tuple[Tensor, Tensor]:
-        """Apply head, pooling and normalisation."""
+        """Apply the final norm of ModernBERT, head, pooling and normalisation."""
         if packing:
             tokens = packing.unpack(tokens)
+        if self.final_norm is not None:
+            tokens = self.final_norm(tokens)
         activated = self.config.head_activation is not None
         if self.head is not None and not activated:
             tokens = self.head(tokens)
@@ -292,15 +290,18 @@ class Student(nn.Module):
             sentences = torch.tanh(self.head(sentences))
         return tokens, functional.normalize(sentences, dim=-1) if self.config.normalize else sentences
 
-    def layers(self) -> dict[str, Layer]:
+    def layers(self) -> dict[str, Layer | ModernBertLayer]:
         """Return the distinct layers by name, such as unit.0, in the order in which they are first applied."""
-        return {name: cast(Layer, self.get_submodule(name)) for name in self.config.stack}
+        return {name: cast(Layer | ModernBertLayer, self.get_submodule(name)) for name in self.config.stack}
 
     def sizes(self) -> dict[str, int]:
-        """Count parameters by part: word, projection, position, token_type, norm, relative, encoder, head."""
+        """Count parameters by part.
+
+        The parts are word, projection, position, token_type, norm, relative, encoder, final_norm and head.
+        """
         modules = {name: module for name, module in self.embeddings.named_children() if name != "dropout"}
         layers = nn.ModuleList(self.layers().values())
-        others = {"relative": self.relative, "encoder": layers, "head": self.head}
+        others = {"relative": self.relative, "encoder": layers, "final_norm": self.final_norm, "head": self.head}
         modules |= {name: module for name, module in others.items() if module is not None}
         return {name: sum(weight.numel() for weight in module.parameters()) for name, module in modules.items()}
 
@@ -354,8 +355,9 @@ def read_config(folder: Path) -> StudentConfig:
     if config.get("model_type") != MODEL_TYPE:
         raise InputError(f"{folder}: model_type is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
     known = {field.name for field in fields(StudentConfig)}
+    given = {name: value for name, value in config.items() if name in known}
     try:
-        student = StudentConfig(**{name: value for name, value in config.items() if name in known})
+        student = StudentConfig(**given | {"rotary": tuple(Rotary(**entry) for entry in given.get("rotary", ()))})
     except (InputError, TypeError) as error:  # TypeError: a field is missing
         raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error
     positions = student.max_position_embeddings - student.position_offset

@@ -1,0 +1,169 @@
+"""Write the transformer layers of a student as nodes of an ONNX graph."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import TensorProto
+from torch import nn
+
+from xcompress.export import MASKED_SCORE
+from xcompress.export.matmul import MatMul, MatMulWriter, floats
+from xcompress.export.writer import CONTRIB, Writer
+from xcompress.modeling.layers import Layer, ModernBertLayer, Rotary, rotary_angles
+from xcompress.modeling.student import StudentConfig
+
+
+@dataclass(frozen=True)
+class Places:
+    """Names of what the attention of a ModernBERT layer needs of the places of tokens."""
+
+    cosines: str
+    """Of the angles of rotary positions, (L, H / heads / 2)."""
+    sines: str
+    """Of the same angles."""
+    scores: str
+    """Added to the attention scores, (N, 1, 1, L), or (N, 1, L, L) where a token sees only those near it."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Names of the attention mask in the forms that the layers need."""
+
+    kept: str
+    """(N, L), 1.0 for tokens, 0.0 for padding."""
+    scores: str
+    """Added to the attention scores, (N, 1, 1, L) or (N, heads, L, L)."""
+    visible: str | None
+    """(N, L) int32, for QAttention; None where attention has a relative bias, which that operator cannot add."""
+    places: Mapping[Rotary, Places] = field(default_factory=dict)
+    """For layers of ModernBERT."""
+
+
+@dataclass(frozen=True)
+class LayerWriter:
+    """Writes the layers of one student."""
+
+    products: MatMulWriter
+    matmuls: Mapping[str, MatMul]
+    """By name."""
+
+    def write(self, writer: Writer, name: str, layer: Layer | ModernBertLayer, tokens: str, mask: Mask) -> str:
+        """Write a layer; return the name of its token vectors (N, L, H).
+
+        :param name: of the layer, such as `unit.0`.
+        """
+        if isinstance(layer, ModernBertLayer):
+            return self._write_modernbert(writer, name, layer, tokens, mask)
+        context = self._write_attention(writer, self.matmuls[f"{name}.attention"], layer.heads, tokens, mask)
+        terms = self.products.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
+        attended = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
+        inner = self.products.write(writer, attended, self.matmuls[f"{name}.intermediate"])
+        inner = writer.node("Gelu", inner)
+        terms = self.products.write_terms(writer, inner, self.matmuls[f"{name}.output"])
+        return write_norm(writer, f"{name}.output_norm", layer.output_norm, attended, *terms)
+
+    def _write_modernbert(self, writer: Writer, name: str, layer: ModernBertLayer, tokens: str, mask: Mask) -> str:
+        """Write a layer of ModernBERT: norms come first, and a gate multiplies what GELU gives."""
+        normed = tokens
+        if isinstance(layer.attention_norm, nn.LayerNorm):
+            normed = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens)
+        product, places = self.matmuls[f"{name}.attention"], mask.places[layer.rotary]
+        joint = self.products.write(writer, normed, product)
+        context = _write_float_attention(writer, joint, layer.heads, len(product.weight), places.scores, places)
+        context = self.products.write(writer, context, self.matmuls[f"{name}.attention_output"])
+        attended = writer.node("Add", tokens, context)
+        normed = write_norm(writer, f"{name}.intermediate_norm", layer.intermediate_norm, attended)
+        inner = self.products.write(writer, normed, self.matmuls[f"{name}.intermediate"])
+        names = [f"{inner}_activated", f"{inner}_gate"]
+        activated, gate = writer.nodes_of("Split", [inner], names, axis=-1, num_outputs=2)
+        inner = writer.node("Mul", writer.node("Gelu", activated), gate)
+        return writer.node("Add", attended, self.products.write(writer, inner, self.matmuls[f"{name}.output"]))
+
+    def _write_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, mask: Mask) -> str:
+        """Write attention up to the context (N, L, H); one MatMul gives queries, keys and values."""
+        fused = self.products.level(matmul) == "static" and not self.products.standard
+        if fused and mask.visible is not None:
+            return self._write_int8_attention(writer, matmul, heads, tokens, mask.visible)
+        joint = self.products.write(writer, tokens, matmul)
+        return _write_float_attention(writer, joint, heads, matmul.weight.shape[0], mask.scores)
+
+    def _write_int8_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, visible: str) -> str:
+        """Write product and attention as one operator."""
+        width = matmul.weight.shape[0]
+        # QAttention scales the scores itself, so the scale that `matmuls` put into the queries is taken out again
+        factors = np.ones(3 * width, dtype=np.float32)
+        factors[:width] = np.sqrt(width // heads)
+        assert matmul.bias is not None
+        values, scales = self.products.store_int8(writer, matmul, factors)
+        bias = writer.constant(f"{matmul.name}.bias", matmul.bias * factors)
+        quantized, scale, zero = self.products.quantize_input(writer, tokens, matmul)
+        inputs = (quantized, values, bias, scale, scales, visible, zero)
+        return writer.node("QAttention", *inputs, domain=CONTRIB, num_heads=heads, mask_filter_value=MASKED_SCORE)
+
+
+def _write_float_attention(
+    writer: Writer, joint: str, heads: int, width: int, scores_mask: str, places: Places | None = None
+) -> str:
+    """Write attention in float32 up to the context (N, L, H).
+
+    :param joint: queries, keys and values side by side, (N, L, 3 H).
+    :param scores_mask: added to the attention scores.
+    :param places: to rotate queries and keys with.
+    """
+    joint = writer.node("Reshape", joint, writer.integers(0, 0, 3 * heads, width // heads))
+    joint = writer.node("Transpose", joint, perm=[0, 2, 1, 3])
+    if places is not None:
+        names = [f"{joint}_rotated", f"{joint}_as_it_is"]
+        rotated, value = writer.nodes_of("Split", [joint, writer.integers(2 * heads, heads)], names, axis=1)
+        joint = writer.node("Concat", _write_rotation(writer, rotated, places), value, axis=1)
+    names = [f"{joint}_{name}" for name in ("query", "key", "value")]
+    query, key, value = writer.nodes_of("Split", [joint], names, axis=1, num_outputs=3)
+    scores = writer.node("MatMul", query, writer.node("Transpose", key, perm=[0, 1, 3, 2]))
+    weights = writer.node("Softmax", writer.node("Add", scores, scores_mask), axis=-1)
+    context = writer.node("Transpose", writer.node("MatMul", weights, value), perm=[0, 2, 1, 3])
+    return writer.node("Reshape", context, writer.integers(0, 0, width))
+
+
+def write_places(writer: Writer, config: StudentConfig, numbers: str, scores: str) -> dict[Rotary, Places]:
+    """Write what layers of ModernBERT need of the places of tokens, once for all layers that need the same.
+
+    :param numbers: name of the numbers 0 ... L - 1 of the tokens.
+    :param scores: name of what is added to the attention scores of layers where a token sees all others, (N, 1, 1, L).
+    """
+    found = {}
+    for rotary in dict.fromkeys(config.rotary):
+        # the angle of a place is its number times that of place 1
+        speeds = floats(rotary_angles(2, config.hidden_size // config.num_attention_heads, rotary.base)[1])
+        rows = writer.node("Unsqueeze", writer.node("Cast", numbers, to=TensorProto.FLOAT), writer.integers(1))
+        angles = writer.node("Mul", rows, writer.constant(f"rotary_{rotary.base:g}", speeds))
+        near = scores
+        if rotary.window is not None:
+            distances = writer.node(
+                "Abs", writer.node("Sub", writer.node("Unsqueeze", numbers, writer.integers(1)), numbers)
+            )
+            far = writer.node("Greater", distances, writer.integer(rotary.window))
+            far = writer.node("Mul", writer.node("Cast", far, to=TensorProto.FLOAT), writer.number(MASKED_SCORE))
+            near = writer.node("Add", scores, far)
+        found[rotary] = Places(writer.node("Cos", angles), writer.node("Sin", angles), near)
+    return found
+
+
+def _write_rotation(writer: Writer, vectors: str, places: Places) -> str:
+    """Rotate the pairs (i, i + W / 2) of vectors (N, heads, L, W)."""
+    first, second = writer.nodes_of("Split", [vectors], [f"{vectors}_1", f"{vectors}_2"], axis=-1, num_outputs=2)
+    left, right = (writer.node("Mul", first, part) for part in (places.cosines, places.sines))
+    down, up = (writer.node("Mul", second, part) for part in (places.sines, places.cosines))
+    return writer.node("Concat", writer.node("Sub", left, down), writer.node("Add", up, right), axis=-1)
+
+
+def write_norm(writer: Writer, name: str, norm: nn.LayerNorm, *terms: str) -> str:
+    """Add values and normalise the sum.
+
+    The addition is a Sum: onnxruntime fuses Add and LayerNormalization into SkipLayerNormalization, whose CPU kernel is
+    several times slower than the two.
+    """
+    gain = writer.constant(f"{name}.weight", floats(norm.weight))
+    shift = [] if norm.bias is None else [writer.constant(f"{name}.bias", floats(norm.bias))]
+    total = writer.node("Sum", *terms) if len(terms) > 1 else terms[0]
+    return writer.node("LayerNormalization", total, gain, *shift, epsilon=norm.eps)
