@@ -10,18 +10,22 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from tests.helpers.foreign import encoder
 from tests.helpers.recipe import SHAPE, write_labelled, write_recipe
 from tests.helpers.runs import CONTRAST, TRAINING, load_finite, run
+from xcompress.bundle.encoder import Encoder
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import _check_sources, distill
 from xcompress.distillation.plan import plan, show
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
+from xcompress.export.exporter import export
+from xcompress.export.verify import Bounds
 from xcompress.files import read_json
-from xcompress.metrics import Encode
+from xcompress.metrics import Encode, cosines
 from xcompress.modeling.four_bits import RoundToFourBits, block_size_for
 from xcompress.modeling.load import import_encoder
-from xcompress.modeling.student import Student
+from xcompress.modeling.student import Student, encode
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import runs_before
 
@@ -469,6 +473,23 @@ def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) 
         errors.append(float((rounded - rows).abs().max() / rows.abs().max()))
     assert errors[0] > 0.01
     assert errors[1] < 1e-6
+
+
+def test_layers_of_a_modernbert_are_distilled_and_exported(recipe_file: Path, tmp_path: Path) -> None:
+    changes = [CONTRAST, f"assistant={{source: {encoder('modernbert')}, pooling: mean}}"]
+    with pytest.raises(InputError, match="the first layer of a ModernBERT has no norm"):
+        run(recipe_file, tmp_path / "refused", *changes, "student={unit_layers: 1, recurrences: 3, bottleneck: 16}")
+    shape = "student={prelude: [1], unit_layers: 1, layers: [3], recurrences: 2, bottleneck: 16}"
+    finished, facts = run(recipe_file, tmp_path, *changes, shape)
+    assert facts["1-contrast"]["loss"][-1]["step"] == 4
+    student = load_finite(finished)
+    assert [layer.window for layer in student.config.modernbert] == [None, 64]
+    assert not torch.equal(
+        student.unit[0].output.weight, import_encoder(encoder("modernbert"))[0].unit[2].output.weight
+    )
+    made = export(finished, bounds=Bounds(worst_cosine=0.9))
+    texts = ["The boat is late.", "Der Zug ist weg. " * 40]
+    assert cosines(Encoder(made).encode(texts), encode(*Student.load(finished / "student"), texts)).min() > 0.99
 
 
 @pytest.mark.parametrize("override", ["stages.contrast.soup=2", "stages.contrast.train=assistant"])

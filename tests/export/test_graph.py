@@ -53,8 +53,9 @@ STUDENTS: dict[str, dict[str, object]] = {
     "distances": {"relative_buckets": 8},
     "distances without types": {"relative_buckets": 32, "type_vocab_size": 0, "bottleneck": None, "recurrences": 1},
     "without types": {"type_vocab_size": 0},
-    "rotary positions": MODERNBERT,
-    "rotary positions without bottleneck": MODERNBERT | {"bottleneck": None, "head_size": None, "pooling": "cls"},
+    "ModernBERT": MODERNBERT,
+    "plain ModernBERT": MODERNBERT | {"bottleneck": None, "head_size": None, "pooling": "cls"},
+    "recurrent ModernBERT": MODERNBERT | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2},
 }
 FORMS = {
     "unrolled": GraphOptions(),

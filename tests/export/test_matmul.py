@@ -276,7 +276,7 @@ def test_smoothing_changes_no_product_and_makes_the_quantised_one_closer(monkeyp
 
 
 def test_levels_by_default_and_by_name() -> None:
-    plain, after_gelu = made_site(), MatMul("other", made_site().weight, None, GELU_LEAST)
+    plain, after_gelu = made_site(), MatMul("other", made_site().weight, None, GELU_LEAST, "token")
     assert [MatMulWriter().level(site) for site in (plain, after_gelu)] == ["fp32", "fp32"]
     assert [MatMulWriter(None).level(site) for site in (plain, after_gelu)] == ["static", "token"]
     named = MatMulWriter(None, {"site": "fp32", "other": "static"})

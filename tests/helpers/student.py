@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from xcompress.bundle.manifest import content_hash
 from xcompress.export.exporter import export
 from xcompress.export.text import real_sentences
-from xcompress.modeling.layers import Rotary
+from xcompress.modeling.layers import ModernBertAttention
 from xcompress.modeling.student import Student, StudentConfig
 
 SENTENCES = [
@@ -62,7 +62,11 @@ MODERNBERT: dict[str, object] = {
     "unit_layers": 3,
     "recurrences": 1,
     "type_vocab_size": 0,
-    "rotary": (Rotary(1000.0), Rotary(100.0, 4), Rotary(100.0, 4)),
+    "modernbert": (
+        ModernBertAttention(1000.0, norm=False),
+        ModernBertAttention(100.0, window=4),
+        ModernBertAttention(100.0, window=4),
+    ),
 }
 """Changes that make the student a ModernBERT; texts of some tests are longer than its windows."""
 

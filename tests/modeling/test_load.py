@@ -481,7 +481,6 @@ def test_an_imported_encoder_is_saved_as_a_student(tmp_path: Path) -> None:
         ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules or a truncate_dim, and a layer source"),
         ({"dense": ["Tanh"]}, "has dense modules"),
         ({"kind": "mpnet"}, "has relative attention biases"),
-        ({"kind": "modernbert"}, "has rotary positions"),
     ],
 )
 def test_an_encoder_with_features_that_a_trained_student_lacks_is_no_layer_source(

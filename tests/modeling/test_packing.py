@@ -6,18 +6,19 @@ from torch import Tensor
 
 from xcompress.modeling import attention
 from xcompress.modeling.attention import parts_by_length
-from xcompress.modeling.layers import Rotary
+from xcompress.modeling.layers import ModernBertAttention
 from xcompress.modeling.packing import Packing, token_positions
 from xcompress.modeling.student import Student, StudentConfig
 
 MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
 POSITIONS = token_positions(MASK)
 INPUT_IDS = torch.tensor([[2, 7, 9, 5, 3], [2, 3, 1, 1, 1], [2, 8, 3, 1, 1]])
+LAYERS = (ModernBertAttention(100.0), ModernBertAttention(10.0, window=1))
 CONFIGS = {
     "unit applied twice": {"unit_layers": 2, "recurrences": 2, "bottleneck": 4},
     "prelude and coda": {"prelude_layers": 1, "unit_layers": 1, "recurrences": 2, "coda_layers": 1},
     "relative bias": {"unit_layers": 2, "relative_buckets": 8},
-    "rotary positions": {"unit_layers": 2, "rotary": (Rotary(100.0), Rotary(10.0, 1)), "type_vocab_size": 0},
+    "rotary positions": {"unit_layers": 2, "type_vocab_size": 0, "modernbert": LAYERS},
     "first token and head": {"unit_layers": 1, "pooling": "cls", "head_size": 6, "head_activation": "tanh"},
 }
 

@@ -223,9 +223,10 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
         ({"pooling": "max"}, "pooling 'max' is unknown; choose mean or cls"),
         ({"head_activation": "relu"}, "head_activation 'relu' is unknown; choose tanh"),
         ({"head_activation": "tanh", "head_size": None}, "head_activation 'tanh' needs a head"),
-        (MODERNBERT | {"unit_layers": 4}, "rotary has 3 entries for 4 unit_layers"),
+        (MODERNBERT | {"unit_layers": 4}, "modernbert has 3 entries, not one for each"),
+        (MODERNBERT | {"type_vocab_size": 1}, "a ModernBERT has neither"),
         (MODERNBERT | {"num_attention_heads": 32}, "hidden_size / num_attention_heads is 1, and rotary positions need"),
-        (MODERNBERT | {"recurrences": 2, "coda_layers": 1}, "coda_layers, recurrences: not with rotary positions"),
+        (MODERNBERT | {"recurrences": 2}, "the first layer of a ModernBERT has no norm in front of its attention"),
     ],
 )
 def test_impossible_shapes_are_refused(change: dict[str, object], message: str) -> None:
@@ -246,7 +247,7 @@ def test_a_config_of_an_older_version_loads(tmp_path: Path) -> None:
     student = make_student()
     student.save(tmp_path, make_tokenizer())
     described = json.loads((tmp_path / "config.json").read_text())
-    for name in ("pooling", "relative_buckets", "head_activation", "rotary"):
+    for name in ("pooling", "relative_buckets", "head_activation", "modernbert"):
         del described[name]
     (tmp_path / "config.json").write_text(json.dumps(described))
     assert Student.load(tmp_path)[0].config == student.config

@@ -80,14 +80,19 @@ def with_head(assistant: Student, head: nn.Linear) -> Student:
 def student_config(assistant: StudentConfig, section: StudentSection) -> StudentConfig:
     """Derive the student's shape from the assistant's.
 
-    :raises InputError: when M does not divide the assistant's layers, B is not below H, or a layer does not exist.
+    :raises InputError: when M does not divide the assistant's layers, B is not below H, a layer does not exist, or one
+        that must not recur does.
     """
+    recurrences = count_recurrences(section, assistant.depth)
+    stack, copied = assistant.stack, (*section.prelude, *section.unit, *section.coda)
+    of_layers = dict(zip(dict.fromkeys(stack), assistant.modernbert, strict=False))
     return replace(
         assistant,
+        modernbert=tuple(of_layers[stack[number - 1]] for number in copied if of_layers),
         prelude_layers=len(section.prelude),
         unit_layers=section.unit_layers,
         coda_layers=len(section.coda),
-        recurrences=count_recurrences(section, assistant.depth),
+        recurrences=recurrences,
         bottleneck=section.bottleneck,
         max_tokens=min(section.max_tokens, assistant.max_tokens),
         prefix="",

@@ -208,7 +208,7 @@ class _GraphBuilder:
         scores = writer.node("Mul", writer.node("Sub", writer.number(1), kept), writer.number(MASKED_SCORE))
         scores = writer.node("Unsqueeze", scores, writer.integers(1, 2))
         relative = self.student.relative
-        if self.config.rotary:
+        if self.config.modernbert:
             return Mask(kept, scores, None, write_places(writer, self.config, self._write_token_numbers(), scores))
         if relative is None:
             return Mask(kept, scores, writer.node("Cast", INPUTS[1], to=TensorProto.INT32))

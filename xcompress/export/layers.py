@@ -10,7 +10,7 @@ from torch import nn
 from xcompress.export import MASKED_SCORE
 from xcompress.export.matmul import MatMul, MatMulWriter, floats
 from xcompress.export.writer import CONTRIB, Writer
-from xcompress.modeling.layers import Layer, ModernBertLayer, Rotary, rotary_angles
+from xcompress.modeling.layers import Layer, ModernBertLayer, rotary_angles
 from xcompress.modeling.student import StudentConfig
 
 
@@ -36,8 +36,8 @@ class Mask:
     """Added to the attention scores, (N, 1, 1, L) or (N, heads, L, L)."""
     visible: str | None
     """(N, L) int32, for QAttention; None where attention has a relative bias, which that operator cannot add."""
-    places: Mapping[Rotary, Places] = field(default_factory=dict)
-    """For layers of ModernBERT."""
+    places: Mapping[tuple[float, int | None], Places] = field(default_factory=dict)
+    """For layers of ModernBERT, by the base of their rotary positions and their window."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class LayerWriter:
         normed = tokens
         if isinstance(layer.attention_norm, nn.LayerNorm):
             normed = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens)
-        product, places = self.matmuls[f"{name}.attention"], mask.places[layer.rotary]
+        places = mask.places[layer.places.rotary_base, layer.places.window]
+        product = self.matmuls[f"{name}.attention"]
         joint = self.products.write(writer, normed, product)
         context = _write_float_attention(writer, joint, layer.heads, len(product.weight), places.scores, places)
         context = self.products.write(writer, context, self.matmuls[f"{name}.attention_output"])
@@ -125,27 +126,29 @@ def _write_float_attention(
     return writer.node("Reshape", context, writer.integers(0, 0, width))
 
 
-def write_places(writer: Writer, config: StudentConfig, numbers: str, scores: str) -> dict[Rotary, Places]:
+def write_places(
+    writer: Writer, config: StudentConfig, numbers: str, scores: str
+) -> dict[tuple[float, int | None], Places]:
     """Write what layers of ModernBERT need of the places of tokens, once for all layers that need the same.
 
     :param numbers: name of the numbers 0 ... L - 1 of the tokens.
     :param scores: name of what is added to the attention scores of layers where a token sees all others, (N, 1, 1, L).
     """
     found = {}
-    for rotary in dict.fromkeys(config.rotary):
+    for base, window in dict.fromkeys((layer.rotary_base, layer.window) for layer in config.modernbert):
         # the angle of a place is its number times that of place 1
-        speeds = floats(rotary_angles(2, config.hidden_size // config.num_attention_heads, rotary.base)[1])
+        speeds = floats(rotary_angles(2, config.hidden_size // config.num_attention_heads, base)[1])
         rows = writer.node("Unsqueeze", writer.node("Cast", numbers, to=TensorProto.FLOAT), writer.integers(1))
-        angles = writer.node("Mul", rows, writer.constant(f"rotary_{rotary.base:g}", speeds))
+        angles = writer.node("Mul", rows, writer.constant(f"rotary_{base!r}", speeds))
         near = scores
-        if rotary.window is not None:
+        if window is not None:
             distances = writer.node(
                 "Abs", writer.node("Sub", writer.node("Unsqueeze", numbers, writer.integers(1)), numbers)
             )
-            far = writer.node("Greater", distances, writer.integer(rotary.window))
+            far = writer.node("Greater", distances, writer.integer(window))
             far = writer.node("Mul", writer.node("Cast", far, to=TensorProto.FLOAT), writer.number(MASKED_SCORE))
             near = writer.node("Add", scores, far)
-        found[rotary] = Places(writer.node("Cos", angles), writer.node("Sin", angles), near)
+        found[base, window] = Places(writer.node("Cos", angles), writer.node("Sin", angles), near)
     return found
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from xcompress.errors import InputError, short_repr
 from xcompress.modeling.bounds import check_finite, check_sizes
-from xcompress.modeling.layers import Rotary
+from xcompress.modeling.layers import ModernBertAttention
 from xcompress.modeling.student import Student, StudentConfig
 
 RELATIVE_BUCKETS = 32
@@ -70,8 +70,8 @@ class Architecture:
     """Whether there is a relative attention bias."""
     embedding_width: str | None = None
     """Key of the width of the token embeddings, where it may differ from the hidden size, which is not supported."""
-    rotary: bool = False
-    """Whether layers are those of ModernBERT, which have no biases."""
+    is_modernbert: bool = False
+    """Whether layers are those of ModernBERT."""
     epsilon: str = "layer_norm_eps"
     """Key of what is added to the variance in a LayerNorm."""
 
@@ -186,7 +186,7 @@ ARCHITECTURES = {
         WeightNames(_MODERNBERT_EMBEDDINGS, _MODERNBERT_LAYER, layer_prefix="layers.{}."),
         activation="hidden_activation",
         token_types=False,
-        rotary=True,
+        is_modernbert=True,
         epsilon="norm_eps",
     ),
 }
@@ -219,7 +219,7 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
         supported_values[architecture.embedding_width] = config.get("hidden_size")
     if architecture.relative_bias:
         supported_values["relative_attention_num_buckets"] = RELATIVE_BUCKETS
-    if architecture.rotary:
+    if architecture.is_modernbert:
         supported_values |= {"attention_bias": False, "mlp_bias": False, "norm_bias": False, "rope_scaling": None}
     for name, supported in supported_values.items():
         value = config.get(name, supported)
@@ -235,7 +235,7 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
     sizes = {
         **{field: config[name] for field, name in architecture.sizes.items()},
         "type_vocab_size": config.get("type_vocab_size", 2) if architecture.token_types else 0,
-        "layer_norm_eps": config.get(architecture.epsilon, 1e-5 if architecture.rotary else 1e-12),
+        "layer_norm_eps": config.get(architecture.epsilon, 1e-5 if architecture.is_modernbert else 1e-12),
         "pad_token_id": padding,
     }
     try:
@@ -244,14 +244,14 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
             **sizes,
             position_offset=last_unused + 1 if architecture.positions_follow_padding else 0,
             relative_buckets=RELATIVE_BUCKETS if architecture.relative_bias else None,
-            rotary=_read_rotary(config) if architecture.rotary else (),
+            modernbert=_read_modernbert(config) if architecture.is_modernbert else (),
         ), architecture
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
 
 
-def _read_rotary(config: Mapping[str, Any]) -> tuple[Rotary, ...]:
-    """Read how each layer of a ModernBERT sees places, from the keys of transformers 5 or of the versions before it.
+def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ...]:
+    """Read what each layer of a ModernBERT is, from the keys of transformers 5 or of the versions before it.
 
     :raises InputError: when a key has another type, or the positions are scaled.
     """
@@ -277,7 +277,8 @@ def _read_rotary(config: Mapping[str, Any]) -> tuple[Rotary, ...]:
         if not isinstance(given, dict) or given.get("rope_type", "default") != "default":
             raise InputError(f"rope_parameters has {short_repr(given)}, only the rope_type 'default' is supported")
         bases[kind] = given.get("rope_theta", base)
-    return tuple(Rotary(bases[kind], local // 2 if kind == _LOCAL else None) for kind in kinds)
+    windows = {_GLOBAL: None, _LOCAL: local // 2}
+    return tuple(ModernBertAttention(bases[kind], windows[kind], norm=row > 0) for row, kind in enumerate(kinds))
 
 
 def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: int) -> dict[str, Tensor]:

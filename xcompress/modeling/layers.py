@@ -17,26 +17,29 @@ if TYPE_CHECKING:
 
 LARGEST_WINDOW = 1_000_000
 """Far above those of real encoders."""
+_UNSEEN = -1e4
+"""Bias of the attention score of a token outside of the window; exp(-1e4) is 0 in float32."""
 
 
 @dataclass(frozen=True)
-class Rotary:
-    """How the attention of a ModernBERT layer sees the places of tokens."""
+class ModernBertAttention:
+    """What sets the attention of a layer of ModernBERT apart from that of its other layers."""
 
-    base: float
+    rotary_base: float
     """Base of the wavelengths of the rotary positions (Su et al., 2021)."""
     window: int | None = None
     """How many tokens a token sees to either side; None: all."""
+    norm: bool = True
+    """Whether a norm comes in front of it. The first layer has none, as the embeddings end with one."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, int | float) or not 1 <= self.base < math.inf:  # also refuses NaN
+        base, window = self.rotary_base, self.window
+        if not isinstance(base, int | float) or not 1 <= base < math.inf:  # also refuses NaN
+            raise InputError(f"base of rotary positions is {short_repr(base)}, expected a number from 1 on; correct it")
+        if window is not None and (not isinstance(window, int) or not 1 <= window <= LARGEST_WINDOW):
             raise InputError(
-                f"base of rotary positions is {short_repr(self.base)}, expected a number from 1 on; correct it"
-            )
-        if self.window is not None and (not isinstance(self.window, int) or not 1 <= self.window <= LARGEST_WINDOW):
-            raise InputError(
-                f"window of attention is {short_repr(self.window)}, expected a whole number from 1 to "
-                f"{LARGEST_WINDOW:,}; correct it"
+                f"window of attention is {short_repr(window)}, expected a whole number from 1 to {LARGEST_WINDOW:,}; "
+                "correct it"
             )
 
 
@@ -67,20 +70,17 @@ class Layer(nn.Module):
 
 
 class ModernBertLayer(nn.Module):
-    """One pre-norm transformer layer of ModernBERT (Warner et al., 2024), without biases.
+    """One pre-norm transformer layer of ModernBERT (Warner et al., 2024, arXiv:2412.13663), without biases.
 
     Its feed-forward part is gated: the first half of a product, through GELU, is multiplied by the second half.
-
-    :param number: its place among the layers. The first has no norm in front of the attention, as the embeddings end
-        with one.
     """
 
-    def __init__(self, config: "StudentConfig", number: int) -> None:
+    def __init__(self, config: "StudentConfig", places: ModernBertAttention) -> None:
         super().__init__()
         width = config.hidden_size
-        self.heads, self.rotary = config.num_attention_heads, config.rotary[number]
+        self.heads, self.places = config.num_attention_heads, places
         norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
-        self.attention_norm = norm if number else nn.Identity()
+        self.attention_norm = norm if places.norm else nn.Identity()
         self.attention = nn.Linear(width, 3 * width, bias=False)
         self.attention_output = nn.Linear(width, width, bias=False)
         self.intermediate_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
@@ -94,13 +94,15 @@ class ModernBertLayer(nn.Module):
         :param parts: as for `Layer`.
         """
         joint = self.attention(self.attention_norm(tokens))
-        context = self.attention_output(_attend_in_parts(joint, parts, self.heads, self.rotary))
+        context = self.attention_output(_attend_in_parts(joint, parts, self.heads, self.places))
         attended = tokens + self.dropout(context)
         activated, gate = self.intermediate(self.intermediate_norm(attended)).chunk(2, dim=-1)
         return attended + self.dropout(self.output(functional.gelu(activated) * gate))  # type: ignore[no-any-return]
 
 
-def _attend_in_parts(joint: Tensor, parts: Sequence[BatchPart], heads: int, rotary: Rotary | None = None) -> Tensor:
+def _attend_in_parts(
+    joint: Tensor, parts: Sequence[BatchPart], heads: int, places: ModernBertAttention | None = None
+) -> Tensor:
     """Map queries, keys and values side by side, (N, L, 3 H) or packed (T, 3 H), to their attention."""
     contexts = []
     rows = torch.split(joint, [part.rows for part in parts]) if len(parts) > 1 else (joint,)
@@ -109,10 +111,10 @@ def _attend_in_parts(joint: Tensor, parts: Sequence[BatchPart], heads: int, rota
         batch, length, _ = padded.shape
         query, key, value = padded.view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         mask = part.mask
-        if rotary is not None:
-            angles = rotary_angles(length, query.shape[-1], rotary.base).to(query.device)
+        if places is not None:
+            angles = rotary_angles(length, query.shape[-1], places.rotary_base).to(query.device)
             query, key = _rotate(query, angles), _rotate(key, angles)
-            mask = mask if rotary.window is None else _window_mask(mask, rotary.window)
+            mask = mask if places.window is None else _window_mask(mask, places.window)
         context = attend(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
         contexts.append(part.unpad(context))
     return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
@@ -140,10 +142,10 @@ def _rotate(vectors: Tensor, angles: Tensor) -> Tensor:
 def _window_mask(visible: Tensor, window: int) -> Tensor:
     """Return a bias of the attention scores (N, 1, L, L): tokens see those at most `window` places away.
 
-    It is finite, as padding beyond the window of the last token sees nothing.
+    It is finite, also in half precision: padding beyond the window of the last token sees nothing.
 
     :param visible: True for tokens, (N, 1, 1, L).
     """
     places = torch.arange(visible.shape[-1], device=visible.device)
     seen = visible & ((places[:, None] - places).abs() <= window)
-    return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, torch.finfo(torch.float32).min)
+    return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, _UNSEEN)

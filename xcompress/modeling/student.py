@@ -25,7 +25,7 @@ from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import read_mapping, whole_file
 from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
-from xcompress.modeling.layers import Layer, ModernBertLayer, Rotary
+from xcompress.modeling.layers import Layer, ModernBertAttention, ModernBertLayer
 from xcompress.modeling.packing import Packing
 from xcompress.paths import path_inside
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, prefix_problem, read_tokenizer
@@ -86,8 +86,8 @@ class StudentConfig:
     """Rows of the relative attention bias, which all layers share, as in MPNet; None: no such bias."""
     head_activation: Literal["tanh"] | None = None
     """Activation of the head. Such a head acts on the pooled vector, as it does not commute with pooling."""
-    rotary: tuple[Rotary, ...] = ()
-    """How each of the M layers sees places, as in ModernBERT; empty: layers of BERT, with position embeddings."""
+    modernbert: tuple[ModernBertAttention, ...] = ()
+    """The distinct layers of a ModernBERT: prelude, unit, coda. Empty: layers of BERT, with position embeddings."""
 
     def __post_init__(self) -> None:
         check_sizes(vars(self))
@@ -115,24 +115,29 @@ class StudentConfig:
             raise InputError(f"prefix is {self.prefix!r}, not a text; correct it")
         if problem := prefix_problem(self.prefix):
             raise InputError(f"prefix {problem}; correct it")
-        if self.rotary:
-            self._check_rotary()
+        if self.modernbert:
+            self._check_modernbert()
 
-    def _check_rotary(self) -> None:
-        """Check what only students with layers of BERT may have."""
-        if len(self.rotary) != self.unit_layers:
+    def _check_modernbert(self) -> None:
+        layers, width = self.modernbert, self.hidden_size // self.num_attention_heads
+        if len(layers) != self.prelude_layers + self.unit_layers + self.coda_layers:
             raise InputError(
-                f"rotary has {len(self.rotary)} entries for {self.unit_layers} unit_layers; correct one of them"
+                f"modernbert has {len(layers)} entries, not one for each of the prelude_layers, unit_layers and "
+                "coda_layers; correct one of them"
             )
-        if self.hidden_size // self.num_attention_heads % 2:
+        if width % 2:
             raise InputError(
-                f"hidden_size / num_attention_heads is {self.hidden_size // self.num_attention_heads}, and rotary "
-                "positions need an even number; correct one of them"
+                f"hidden_size / num_attention_heads is {width}, and rotary positions need an even number; correct one "
+                "of them"
             )
-        others = ("prelude_layers", "coda_layers", "relative_buckets", "type_vocab_size")
-        unsupported = [name for name in others if getattr(self, name)]
-        if unsupported := [*unsupported, *(["recurrences"] if self.recurrences != 1 else [])]:
-            raise InputError(f"{', '.join(unsupported)}: not with rotary positions; correct one of them")
+        if self.relative_buckets or self.type_vocab_size:
+            raise InputError("relative_buckets and type_vocab_size: a ModernBERT has neither; set them to null and 0")
+        unit = layers[self.prelude_layers :][: self.unit_layers]
+        if self.recurrences > 1 and not all(layer.norm for layer in unit):
+            raise InputError(
+                "recurrences: the first layer of a ModernBERT has no norm in front of its attention, so it is applied "
+                "once; make it the prelude, or leave it out of the unit"
+            )
 
     @property
     def dimension(self) -> int:
@@ -172,7 +177,7 @@ def check_recurrences(requested: int, most: int) -> None:
 class Embeddings(nn.Module):
     """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm.
 
-    Layers with rotary positions need neither of the other two, nor a bias.
+    A ModernBERT has neither of the other two, nor a bias.
     """
 
     def __init__(self, config: StudentConfig) -> None:
@@ -180,7 +185,7 @@ class Embeddings(nn.Module):
         width = config.bottleneck or config.hidden_size
         self.word = nn.Embedding(config.vocab_size, width)
         self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
-        is_bert = not config.rotary
+        is_bert = not config.modernbert
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size) if is_bert else None
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=is_bert)
@@ -217,13 +222,14 @@ class Student(nn.Module):
         self.embeddings = Embeddings(config)
         buckets = config.relative_buckets
         self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
-        self.prelude = nn.ModuleList(Layer(config) for _ in range(config.prelude_layers))
-        self.unit = nn.ModuleList(
-            ModernBertLayer(config, number) if config.rotary else Layer(config) for number in range(config.unit_layers)
-        )
-        self.coda = nn.ModuleList(Layer(config) for _ in range(config.coda_layers))
+        before, after = config.prelude_layers, config.prelude_layers + config.unit_layers
+        layers: list[nn.Module] = [ModernBertLayer(config, places) for places in config.modernbert]
+        layers = layers or [Layer(config) for _ in range(after + config.coda_layers)]
+        self.prelude = nn.ModuleList(layers[:before])
+        self.unit = nn.ModuleList(layers[before:after])
+        self.coda = nn.ModuleList(layers[after:])
         width = config.hidden_size
-        self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False) if config.rotary else None
+        self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False) if config.modernbert else None
         self.head = nn.Linear(width, config.head_size) if config.head_size else None
         self.apply(_initialize_weights)
 
@@ -357,7 +363,8 @@ def read_config(folder: Path) -> StudentConfig:
     known = {field.name for field in fields(StudentConfig)}
     given = {name: value for name, value in config.items() if name in known}
     try:
-        student = StudentConfig(**given | {"rotary": tuple(Rotary(**entry) for entry in given.get("rotary", ()))})
+        layers = tuple(ModernBertAttention(**layer) for layer in given.get("modernbert", ()))
+        student = StudentConfig(**given | {"modernbert": layers})
     except (InputError, TypeError) as error:  # TypeError: a field is missing
         raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error
     positions = student.max_position_embeddings - student.position_offset
