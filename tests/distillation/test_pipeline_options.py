@@ -477,8 +477,10 @@ def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) 
 
 def test_layers_of_a_modernbert_are_distilled_and_exported(recipe_file: Path, tmp_path: Path) -> None:
     changes = [CONTRAST, f"assistant={{source: {encoder('modernbert')}, pooling: mean}}"]
-    with pytest.raises(InputError, match="the first layer of a ModernBERT has no norm"):
-        run(recipe_file, tmp_path / "refused", *changes, "student={unit_layers: 1, recurrences: 3, bottleneck: 16}")
+    recurrent = load_recipe(recipe_file, [*changes, "student={unit_layers: 1, recurrences: 3, bottleneck: 16}"])
+    for refuse in (lambda: plan(recurrent, tmp_path / "run"), lambda: distill(recurrent, tmp_path / "run")):
+        with pytest.raises(InputError, match="the first layer of a ModernBERT has no norm"):
+            refuse()
     shape = "student={prelude: [1], unit_layers: 1, layers: [3], recurrences: 2, bottleneck: 16}"
     finished, facts = run(recipe_file, tmp_path, *changes, shape)
     assert facts["1-contrast"]["loss"][-1]["step"] == 4

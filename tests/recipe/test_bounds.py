@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.helpers.limits import frugal
-from xcompress.distillation.initialization import scratch_config
+from xcompress.distillation.shape import scratch_config
 from xcompress.errors import InputError
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.parameters import count_parameters

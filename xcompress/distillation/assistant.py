@@ -24,11 +24,11 @@ from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.initialization import (
     least_squares_head,
     mean_of_weights,
-    scratch_config,
     with_head,
     without_head,
 )
 from xcompress.distillation.run_folder import Run, Step
+from xcompress.distillation.shape import scratch_config
 from xcompress.distillation.teachers.encoder import import_layers, locate
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
 from xcompress.distillation.teachers.vectors import student_encoder

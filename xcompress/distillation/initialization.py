@@ -11,11 +11,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from xcompress.distillation.losses.multi_stage import embedding_loss
+from xcompress.distillation.shape import student_config
 from xcompress.errors import InputError
 from xcompress.modeling.pca import principal_axes
-from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
+from xcompress.modeling.student import Student, pad, token_ids
 from xcompress.recipe import Recipe, StudentSection
-from xcompress.recipe.parameters import count_recurrences
 from xcompress.tokenizer_file import read_tokenizer
 from xcompress.vocab.tokenizer_json import check_trimmable, tokenizer_to_json
 from xcompress.vocab.train import check_trainable
@@ -77,28 +77,6 @@ def with_head(assistant: Student, head: nn.Linear) -> Student:
     return extended.eval()
 
 
-def student_config(assistant: StudentConfig, section: StudentSection) -> StudentConfig:
-    """Derive the student's shape from the assistant's.
-
-    :raises InputError: when M does not divide the assistant's layers, B is not below H, a layer does not exist, or one
-        that must not recur does.
-    """
-    recurrences = count_recurrences(section, assistant.depth)
-    stack, copied = assistant.stack, (*section.prelude, *section.unit, *section.coda)
-    of_layers = dict(zip(dict.fromkeys(stack), assistant.modernbert, strict=False))
-    return replace(
-        assistant,
-        modernbert=tuple(of_layers[stack[number - 1]] for number in copied if of_layers),
-        prelude_layers=len(section.prelude),
-        unit_layers=section.unit_layers,
-        coda_layers=len(section.coda),
-        recurrences=recurrences,
-        bottleneck=section.bottleneck,
-        max_tokens=min(section.max_tokens, assistant.max_tokens),
-        prefix="",
-    )
-
-
 def check_vocabulary(recipe: Recipe, tokenizer: Path | None) -> None:
     """Check that the assistant's vocabulary can be changed as the recipe says.
 
@@ -108,29 +86,6 @@ def check_vocabulary(recipe: Recipe, tokenizer: Path | None) -> None:
     checks = {"trim": check_trimmable, "train": check_trainable}
     if tokenizer and (check := checks.get(recipe.vocabulary.method)):
         check(tokenizer_to_json(read_tokenizer(tokenizer)))
-
-
-def scratch_config(recipe: Recipe, vocab_size: int, pad_token_id: int) -> StudentConfig:
-    """Return the shape of a student that starts from scratch, without an assistant.
-
-    :param vocab_size: V, rows of the token embeddings.
-    """
-    section = recipe.student
-    assert section.hidden and section.heads and section.intermediate  # checked when the recipe was loaded
-    return StudentConfig(
-        vocab_size=vocab_size,
-        hidden_size=section.hidden,
-        num_attention_heads=section.heads,
-        intermediate_size=section.intermediate,
-        unit_layers=section.unit_layers,
-        recurrences=section.recurrences or 1,
-        bottleneck=section.bottleneck,
-        max_position_embeddings=section.max_tokens,
-        type_vocab_size=0,
-        pad_token_id=pad_token_id,
-        normalize=recipe.normalizes,
-        max_tokens=section.max_tokens,
-    )
 
 
 @torch.no_grad()

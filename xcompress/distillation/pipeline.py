@@ -28,9 +28,10 @@ from xcompress.distillation.failures import explain_failures
 from xcompress.distillation.file_records import check_files, describe
 from xcompress.distillation.hardware import check_compiler, device, trains_in_bf16
 from xcompress.distillation.heartbeat import watch_workers
-from xcompress.distillation.initialization import check_vocabulary, scratch_config, student_config
+from xcompress.distillation.initialization import check_vocabulary
 from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
+from xcompress.distillation.shape import scratch_config, student_config
 from xcompress.distillation.stage_inputs import StageModels, StageSettings, StageText
 from xcompress.distillation.stages import plan_stages, plan_text_stages, stage_step
 from xcompress.distillation.teachers.encoder import check_local_encoders

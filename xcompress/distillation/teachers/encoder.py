@@ -23,6 +23,7 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import MANIFEST
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.distillation.hardware import device, fast_inference
+from xcompress.distillation.shape import student_config
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import Mapped, in_batches, student_encoder
 from xcompress.errors import InputError, on_one_line
@@ -130,7 +131,8 @@ def check_local_encoders(recipe: Recipe) -> None:
 
     A teacher's vectors are needed hours later, and a dry run needs none.
 
-    :raises InputError: as `open_encoder` and `import_layers`.
+    :raises InputError: as `open_encoder` and `import_layers`, or when the student cannot have the layers that the
+        recipe names.
     """
     for key, section in recipe.encoders.items():
         path = as_path(section.source)
@@ -142,6 +144,8 @@ def check_local_encoders(recipe: Recipe) -> None:
             described = check_layers(section, path, key)
             if described and not section.tokenizer:
                 open_own_tokenizer(described.transformer, None, described.config.vocab_size)
+            if path.is_dir() and recipe.assistant and section is recipe.assistant.layer_source:
+                student_config(described.config if described else read_config(path), recipe.student)
 
 
 def _check_files(section: EncoderSection, path: Path, key: str) -> None:
