@@ -71,6 +71,28 @@ def test_settings_count_for_more_than_tokenizer_json_as_in_transformers(
     assert ids_of(import_encoder(tmp_path, pooling="mean")[1]) == ids_of_transformers(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "name", ["LlamaTokenizerFast", "GemmaTokenizer", "GPTNeoXTokenizerFast", "PreTrainedTokenizerFast"]
+)
+@pytest.mark.parametrize(
+    "settings", [{}, {"add_eos_token": True}, {"add_bos_token": True, "add_eos_token": True}, {"add_bos_token": False}]
+)
+def test_first_and_last_tokens_are_those_of_the_class(name: str, settings: dict[str, object], tmp_path: Path) -> None:
+    save_encoder(tmp_path, "modernbert")
+    file = tmp_path / "tokenizer_config.json"
+    named = {"tokenizer_class": name, "bos_token": "<s>", "eos_token": {"content": "</s>", "__type": "AddedToken"}}
+    write_json(file, read_json(file) | named | settings)
+    assert ids_of(import_encoder(tmp_path, pooling="mean")[1]) == ids_of_transformers(tmp_path)
+
+
+def test_a_first_token_that_cannot_be_put_there_is_one_line(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "modernbert")
+    file = tmp_path / "tokenizer_config.json"
+    write_json(file, read_json(file) | {"tokenizer_class": "LlamaTokenizer", "bos_token": "a:b"})
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: bos_token or eos_token: "):
+        import_encoder(tmp_path, pooling="mean")
+
+
 def test_without_settings_the_model_says_whether_its_tokenizer_is_berts(tmp_path: Path) -> None:
     for kind in ("bert", "xlm-roberta"):
         save_encoder(tmp_path / kind, kind, words())

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors
 
 from xcompress.errors import InputError
 from xcompress.files import read_mapping
@@ -17,6 +17,15 @@ _BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MPNet", "ConvBert", "MobileBe
 """Classes of tokenizers, without `Tokenizer`, that take the flags of BERT's normalizer from their own settings."""
 _CLASS_OF_MODEL = {"bert": "Bert", "ernie": "Bert", "distilbert": "DistilBert", "electra": "Electra", "mpnet": "MPNet"}
 """Such a class by model_type, where no file names one."""
+_ENDS = {
+    "Llama": ("<s>", "</s>", True),
+    "CodeLlama": ("<s>", "</s>", True),
+    "Gemma": ("<bos>", "<eos>", True),
+    "Cohere": ("<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", True),
+    "GPTNeoX": ("<|endoftext|>", "<|endoftext|>", False),
+}
+"""Classes that put a first and a last token around a text as their own settings say, not as tokenizer.json does: the
+tokens where no setting names them, and whether the first one is put there by default. The last one is not."""
 
 
 def open_tokenizer(file: Path, rows: int) -> Tokenizer:
@@ -45,12 +54,35 @@ def open_tokenizer(file: Path, rows: int) -> Tokenizer:
             strip_accents=strips_accents if isinstance(strips_accents, bool) else None,
             lowercase=_flag(settings, "do_lower_case", True),
         )
+    if kind in _ENDS:
+        tokenizer.post_processor = _ends_around(tokenizer, kind, settings, file)
     if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
         state = json.loads(tokenizer.pre_tokenizer.__getstate__())
         del state["type"]
         state["add_prefix_space"] = _flag(settings, "add_prefix_space", False)
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(**state)
     return tokenizer
+
+
+def _ends_around(tokenizer: Tokenizer, kind: str, settings: Mapping[str, Any], file: Path) -> processors.PostProcessor:
+    """Return what puts the first and the last token around a text, for one of the classes `_ENDS`.
+
+    :param file: the tokenizer.json, for error messages.
+    :raises InputError: when a token cannot be put there.
+    """
+    first, last, has_first = _ENDS[kind]
+    ends: list[list[str]] = []
+    ids: dict[str, int] = {}
+    for name, default, is_there in (("bos", first, has_first), ("eos", last, False)):
+        token = next(token_contents(settings.get(f"{name}_token")), default)
+        number = tokenizer.token_to_id(token)
+        is_there = number is not None and _flag(settings, f"add_{name}_token", is_there)
+        ends.append([token] if is_there else [])
+        ids |= {token: number} if is_there else {}
+    try:
+        return processors.TemplateProcessing(single=[*ends[0], "$A", *ends[1]], special_tokens=list(ids.items()))
+    except ValueError as error:  # a token like a:b
+        raise InputError(f"{file.with_name(SETTINGS)}: bos_token or eos_token: {error}; rename it") from error
 
 
 def token_contents(value: object) -> Iterator[str]:
