@@ -1,7 +1,8 @@
 """Write the transformer layers of a student as nodes of an ONNX graph."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from onnx import TensorProto
@@ -71,20 +72,24 @@ class LayerWriter:
         places = mask.places[layer.places.rotary_base, layer.places.window]
         product = self.matmuls[f"{name}.attention"]
         joint = self.products.write(writer, normed, product)
-        context = _write_float_attention(writer, joint, layer.heads, len(product.weight), places.scores, places)
+        rotate = partial(_write_rotation, writer, places, fused=self._may_fuse(product))
+        context = _write_float_attention(writer, joint, layer.heads, len(product.weight), places.scores, rotate)
         context = self.products.write(writer, context, self.matmuls[f"{name}.attention_output"])
-        attended = writer.node("Add", tokens, context)
+        attended = writer.node("Sum", tokens, context)  # not Add, as in `write_norm`
         normed = write_norm(writer, f"{name}.intermediate_norm", layer.intermediate_norm, attended)
         inner = self.products.write(writer, normed, self.matmuls[f"{name}.intermediate"])
         names = [f"{inner}_activated", f"{inner}_gate"]
         activated, gate = writer.nodes_of("Split", [inner], names, axis=-1, num_outputs=2)
         inner = writer.node("Mul", writer.node("Gelu", activated), gate)
-        return writer.node("Add", attended, self.products.write(writer, inner, self.matmuls[f"{name}.output"]))
+        return writer.node("Sum", attended, self.products.write(writer, inner, self.matmuls[f"{name}.output"]))
+
+    def _may_fuse(self, matmul: MatMul) -> bool:
+        """Tell whether what follows the product of queries, keys and values may be operators of onnxruntime alone."""
+        return self.products.level(matmul) == "static" and not self.products.standard
 
     def _write_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, mask: Mask) -> str:
         """Write attention up to the context (N, L, H); one MatMul gives queries, keys and values."""
-        fused = self.products.level(matmul) == "static" and not self.products.standard
-        if fused and mask.visible is not None:
+        if mask.visible is not None and self._may_fuse(matmul):
             return self._write_int8_attention(writer, matmul, heads, tokens, mask.visible)
         joint = self.products.write(writer, tokens, matmul)
         return _write_float_attention(writer, joint, heads, matmul.weight.shape[0], mask.scores)
@@ -104,22 +109,20 @@ class LayerWriter:
 
 
 def _write_float_attention(
-    writer: Writer, joint: str, heads: int, width: int, scores_mask: str, places: Places | None = None
+    writer: Writer, joint: str, heads: int, width: int, scores_mask: str, rotate: Callable[[str], str] | None = None
 ) -> str:
     """Write attention in float32 up to the context (N, L, H).
 
     :param joint: queries, keys and values side by side, (N, L, 3 H).
     :param scores_mask: added to the attention scores.
-    :param places: to rotate queries and keys with.
+    :param rotate: writes the rotation of queries or keys (N, heads, L, H / heads), where there is one.
     """
     joint = writer.node("Reshape", joint, writer.integers(0, 0, 3 * heads, width // heads))
     joint = writer.node("Transpose", joint, perm=[0, 2, 1, 3])
-    if places is not None:
-        names = [f"{joint}_rotated", f"{joint}_as_it_is"]
-        rotated, value = writer.nodes_of("Split", [joint, writer.integers(2 * heads, heads)], names, axis=1)
-        joint = writer.node("Concat", _write_rotation(writer, rotated, places), value, axis=1)
     names = [f"{joint}_{name}" for name in ("query", "key", "value")]
     query, key, value = writer.nodes_of("Split", [joint], names, axis=1, num_outputs=3)
+    if rotate:
+        query, key = rotate(query), rotate(key)
     scores = writer.node("MatMul", query, writer.node("Transpose", key, perm=[0, 1, 3, 2]))
     weights = writer.node("Softmax", writer.node("Add", scores, scores_mask), axis=-1)
     context = writer.node("Transpose", writer.node("MatMul", weights, value), perm=[0, 2, 1, 3])
@@ -142,18 +145,21 @@ def write_places(
         angles = writer.node("Mul", rows, writer.constant(f"rotary_{base!r}", speeds))
         near = scores
         if window is not None:
-            distances = writer.node(
-                "Abs", writer.node("Sub", writer.node("Unsqueeze", numbers, writer.integers(1)), numbers)
-            )
-            far = writer.node("Greater", distances, writer.integer(window))
+            distances = writer.node("Sub", writer.node("Unsqueeze", numbers, writer.integers(1)), numbers)
+            far = writer.node("Greater", writer.node("Abs", distances), writer.integer(window))
             far = writer.node("Mul", writer.node("Cast", far, to=TensorProto.FLOAT), writer.number(MASKED_SCORE))
             near = writer.node("Add", scores, far)
         found[base, window] = Places(writer.node("Cos", angles), writer.node("Sin", angles), near)
     return found
 
 
-def _write_rotation(writer: Writer, vectors: str, places: Places) -> str:
-    """Rotate the pairs (i, i + W / 2) of vectors (N, heads, L, W)."""
+def _write_rotation(writer: Writer, places: Places, vectors: str, *, fused: bool) -> str:
+    """Rotate the pairs (i, i + W / 2) of vectors (N, heads, L, W).
+
+    :param fused: write one operator of onnxruntime.
+    """
+    if fused:
+        return writer.node("RotaryEmbedding", vectors, writer.integers(0), places.cosines, places.sines, domain=CONTRIB)
     first, second = writer.nodes_of("Split", [vectors], [f"{vectors}_1", f"{vectors}_2"], axis=-1, num_outputs=2)
     left, right = (writer.node("Mul", first, part) for part in (places.cosines, places.sines))
     down, up = (writer.node("Mul", second, part) for part in (places.sines, places.cosines))
