@@ -117,7 +117,7 @@ def test_an_incomplete_student_or_encoder_names_what_is_missing(name: str, tmp_p
 
 def test_a_bundle_is_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert")
-    write_json(tmp_path / "manifest.json", {"made_from": "abc"})
+    write_json(tmp_path / "manifest.json", {"format": 1, "made_from": "abc"})
     with pytest.raises(
         InputError, match=f"{tmp_path}: is a bundle already; .* `xcompress dequantize {tmp_path}` makes"
     ):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
-from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_bundle
+from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_export
 from xcompress.bundle.prompts import prompts_problem
 from xcompress.bundle.released import refuse_bundle
 from xcompress.errors import InputError
@@ -235,7 +235,7 @@ def _newest_run(runs: Path) -> Path:
     """Return the run that finished last."""
     finished = []
     for folder in runs.glob("*"):
-        if not (folder / MANIFEST).is_file() or is_bundle(folder):
+        if not (folder / MANIFEST).is_file() or is_export(folder):
             continue
         manifest = read_json(folder / MANIFEST)
         when = manifest.get("finished") if isinstance(manifest, dict) else None
