@@ -91,6 +91,15 @@ def refuse(found: Sequence[str]) -> None:
         raise InputError(f"{found[0]}{more}")
 
 
+def local_encoders(recipe: Recipe) -> dict[str, EncoderSection]:
+    """Return the encoders of a recipe whose files are on this machine, by key."""
+    return {
+        key: encoder
+        for key, encoder in recipe.encoders.items()
+        if not encoder.gives_only_vectors and as_path(encoder.source).exists()
+    }
+
+
 def check_outside(recipe: Recipe, folder: Path) -> None:
     """Refuse a model inside the run folder, which the run replaces.
 
