@@ -85,10 +85,10 @@ class Run:
 
         :raises InputError: if there is no finished run in the folder.
         """
-        from xcompress.bundle.manifest import is_bundle
+        from xcompress.bundle.manifest import is_export
 
         run = cls(_to_path(folder, "Run"))
-        if not (run.folder / "manifest.json").is_file() or is_bundle(run.folder):
+        if not (run.folder / "manifest.json").is_file() or is_export(run.folder):
             raise InputError(f"{folder}: no finished run; give a folder that `xcompress distill` finished")
         return run
 

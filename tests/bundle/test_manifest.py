@@ -16,6 +16,7 @@ from xcompress.bundle.manifest import (
     content_hash,
     graphs_of,
     is_bundle,
+    is_export,
     list_files,
     newest_bundle,
     parse_manifest,
@@ -28,7 +29,12 @@ from xcompress.files import read_json, write_json
 def test_a_bundle_is_told_from_a_run_and_from_a_student(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     write_json(tmp_path / "run" / MANIFEST, {"name": "run", "steps": {}})
+    write_json(tmp_path / MANIFEST, {"made_from": "abc"})  # of a checkpoint
     assert is_bundle(bundle())
+    assert is_export(bundle())
+    assert is_export(tmp_path)
+    assert not is_bundle(tmp_path)
+    assert not is_export(tmp_path / "run")
     assert not is_bundle(tmp_path / "run")
     assert not is_bundle(save_student(tmp_path / "student"))
     assert not is_bundle(tmp_path / "absent")

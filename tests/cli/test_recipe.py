@@ -6,7 +6,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from tests.helpers.foreign import save_pipeline
 from xcompress.cli.recipe import app
+from xcompress.distillation.plan import plan
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
 from xcompress.recipe.shipped import copy_recipe, find_recipe, shipped
@@ -181,6 +183,41 @@ def test_validate_checks_references_and_shapes_without_fetching(
     done = run("validate", "mine.yaml")
     assert f"mine.yaml: {message}" in done.stdout + done.stderr
     assert done.exit_code == (0 if message == "ok" else 2)
+
+
+SMALL = "extends: four_stages\nstudent: {bottleneck: 16, unit_layers: 1}\n"
+DENSE = "source: model has dense modules or a truncate_dim, and a layer source must not"
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("{source: model, shape: null, sha256: null, tokenizer: null}", "assistant"),
+        ("{layers_from: {source: model}}", "assistant.layers_from"),
+        ("{embeddings_from: {source: model}}", "assistant.embeddings_from"),
+        ("{soup: [{source: model}]}", "assistant.soup.0"),
+        ("{source: model, shape: null, sha256: null, tokenizer: null, layers_from: {source: plain}}", None),
+    ],
+)
+def test_validate_checks_local_layer_sources_as_a_dry_run_does(
+    change: str, key: str | None, working_folder: Path
+) -> None:
+    save_pipeline(working_folder / "model", dense=["Identity"])
+    save_pipeline(working_folder / "plain")
+    (working_folder / "mine.yaml").write_text(f"{SMALL}assistant: {change}\n")
+    done = run("validate", "mine.yaml")
+    expected = f"mine.yaml: {key}.{DENSE}" if key else "mine.yaml: ok"
+    assert expected in done.stdout + done.stderr
+    if key:
+        with pytest.raises(InputError, match=f"^{key}.{DENSE}"):
+            plan(load_recipe("mine.yaml"), working_folder / "run")
+
+
+def test_validate_reads_no_models_without_torch(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_pipeline(working_folder / "model", dense=["Identity"])
+    (working_folder / "mine.yaml").write_text(f"{SMALL}assistant: {{layers_from: {{source: model}}}}\n")
+    monkeypatch.setattr("xcompress.packages.is_installed", lambda _: False)
+    assert "mine.yaml: ok" in run("validate", "mine.yaml").stdout
 
 
 def test_a_name_is_a_shipped_recipe_unless_a_file_has_it(working_folder: Path) -> None:

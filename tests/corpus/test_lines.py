@@ -124,6 +124,13 @@ def test_lines_come_through_a_pipe(tmp_path: Path, suffix: str) -> None:
     writer.join()
 
 
+@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="needs /dev/zero")
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/null"])
+def test_a_device_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"^{name}: is a device, not a regular file; name a file$"):
+        next(read_lines(Path(name)))
+
+
 def test_missing_files(tmp_path: Path) -> None:
     for path in (tmp_path / "none.tsv", tmp_path):
         with pytest.raises(InputError, match="cannot be read"):

@@ -51,6 +51,10 @@ def test_epochs_are_not_known_where_not_all_text_is_counted(
         (["vocabulary={{method: trim}}"], "vocabulary: the tokenizer is WordLevel, only .* can be trimmed"),
         (["vocabulary={{method: train}}"], "vocabulary.method train: the tokenizer is WordLevel"),
         (["corpus.tsv=[{{source: {}/pairs.csv, language: de}}]"], "corpus.tsv.0.source: .*/pairs.csv: is a .csv file"),
+        (
+            ["corpus.tsv=[{{source: /dev/null, language: de}}]"],
+            "^corpus.tsv.0.source: /dev/null: is a device, not a reg",
+        ),
         (["teacher.sha256=abc"], "teacher.sha256: .* is a folder; give the digests of files inside it"),
         (["teacher.source=python:absent"], "teacher.source: python:absent: not of the form"),
     ],

@@ -425,6 +425,13 @@ def test_weights_that_the_run_did_not_train_have_no_dev_scores(run: Path, capsys
     assert "trial: the weights are not those that the run trained" in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_bundle_that_cuts_texts_earlier_claims_no_scores_of_longer_ones(run: Path) -> None:
+    for max_tokens, dev in ((127, None), (128, RUN["dev"])):
+        bundle = export(run, options=replace(FLOAT, max_tokens=max_tokens))
+        assert manifest_of(bundle)["dev"] == dev
+        assert ("| sts | 71.5 |" in (bundle / "README.md").read_text()) == (dev is not None)
+
+
 def test_a_link_to_a_folder_stays_a_link(run: Path, quick: list[int], tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")

@@ -11,9 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from tests.helpers.export import manifest_of
 from tests.helpers.student import MODERNBERT, SENTENCES, make_student, save_student
+from xcompress.api import Run
+from xcompress.bench.subjects import find_subjects
 from xcompress.errors import GateError, InputError
 from xcompress.export import hf
 from xcompress.export.hf import checkpoint_weights, count_checkpoint_weights, export_hf
+from xcompress.export.source import find_source
 from xcompress.modeling.student import Student, encode
 
 pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
@@ -168,6 +171,16 @@ def test_a_run_gets_the_checkpoint_beside_its_bundle_once(
     assert (run / "hf/model.safetensors").stat().st_mtime_ns == written
     export_hf(run, force=True)
     assert (run / "hf/model.safetensors").stat().st_mtime_ns > written
+
+
+def test_a_checkpoint_is_a_model_and_no_bundle(student: Path) -> None:
+    folder = export_hf(student)
+    vectors = encode(*find_source(folder).open(), TEXTS)
+    np.testing.assert_allclose(vectors, encode(*Student.load(student), TEXTS), atol=1e-5)
+    (subject,) = find_subjects([folder]).subjects
+    assert (subject.kind, subject.broken) == ("pytorch", None)
+    with pytest.raises(InputError, match="small-hf: no finished run"):
+        Run.open(folder)
 
 
 def test_a_student_that_the_format_cannot_express_is_refused(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ def test_positions_behind_the_longest_text_are_left_out_and_vectors_stay() -> No
     whole, found = student(), prepared(ExportConfig(max_tokens=16))
     assert found.student.embeddings.position.weight.shape[0] == whole.config.position_offset + 16
     assert found.student.config.max_tokens == 16
+    assert found.changes == {"truncated": {"before": 128}}
+    assert prepared(ExportConfig(max_tokens=128)).changes == {}
     texts = ["der Zug kommt", "rain"]
     np.testing.assert_array_equal(encode(found.student, make("unigram"), texts), encode(whole, make("unigram"), texts))
     for impossible in (2, 129):

@@ -117,7 +117,7 @@ def test_an_incomplete_student_or_encoder_names_what_is_missing(name: str, tmp_p
 
 def test_a_bundle_is_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert")
-    write_json(tmp_path / "manifest.json", {"made_from": "abc"})
+    write_json(tmp_path / "manifest.json", {"format": 1, "made_from": "abc"})
     with pytest.raises(
         InputError, match=f"{tmp_path}: is a bundle already; .* `xcompress dequantize {tmp_path}` makes"
     ):
@@ -141,6 +141,20 @@ def test_a_foreign_encoder_is_opened_as_the_student_that_it_is(tmp_path: Path) -
     assert (found.name, found.bundle, found.run) == ("mine", tmp_path / "mine-bundle", {})
     assert found.recurrences == 1
     np.testing.assert_allclose(encode(*found.open(), TEXTS), model.encode(TEXTS), atol=1e-5)
+
+
+def test_a_cross_encoder_is_refused_unless_its_pooling_is_named(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    config = read_json(tmp_path / "config.json")
+    write_json(tmp_path / "config.json", config | {"architectures": ["BertForSequenceClassification"]})
+    with pytest.raises(
+        InputError, match=r"names BertForSequenceClassification, a cross-encoder .*; choose .*--pooling"
+    ):
+        find_source(tmp_path)
+    assert find_source(tmp_path, SourceOptions(pooling="mean")).open()[0].config.pooling == "mean"
+    save_pipeline(tmp_path / "pooled")
+    write_json(tmp_path / "pooled/config.json", config | {"architectures": ["BertForSequenceClassification"]})
+    assert find_source(tmp_path / "pooled").name == "pooled", "modules.json names the pooling"
 
 
 def test_how_a_bare_encoder_is_read_is_the_callers_choice() -> None:

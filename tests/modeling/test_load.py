@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from tests.helpers.foreign import KINDS, TEXTS, WIDTH, encoder, save_encoder, save_pipeline
 from tests.helpers.limits import frugal
 from tests.helpers.student import make_tokenizer, save_student
-from xcompress.distillation.teachers.encoder import import_layers
+from xcompress.distillation.teachers.layer_sources import import_layers
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.e5s1 import dequantize_q4, read_e5s1

@@ -7,8 +7,10 @@ import pytest
 import torch
 import yaml
 
+from tests.helpers.student import save_student
+from xcompress.distillation.initialization import student_config
 from xcompress.errors import InputError
-from xcompress.modeling.student import Student, StudentConfig
+from xcompress.modeling.student import Student, StudentConfig, read_config
 from xcompress.recipe import load_recipe
 from xcompress.recipe.encoders import EncoderSection, EncoderShape
 from xcompress.recipe.parameters import Counts, count_encoder, count_parameters, shape_of, teacher_width
@@ -213,6 +215,39 @@ def test_a_local_folder_says_its_shape_and_a_hub_id_does_not(tmp_path: Path) -> 
     assert shape_of(EncoderSection(source="org/model")) is None
     (tmp_path / "config.json").write_text('{"model_type": "xcompress-student", "vocab_size": 97}')
     assert shape_of(EncoderSection(source=str(tmp_path))) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"prelude_layers": 1, "coda_layers": 2, "bottleneck": None, "head_size": None},
+        {"type_vocab_size": 0, "position_offset": 0},
+    ],
+)
+def test_a_local_student_is_counted_as_assistant_and_as_teacher(changes: dict[str, object], tmp_path: Path) -> None:
+    source = save_student(tmp_path / "student", **changes)
+    config = read_config(source)
+    recipe = load_recipe(
+        XLMR,
+        [
+            f"assistant={{source: {source}, shape: null, sha256: null, tokenizer: null}}",
+            f"teacher={{source: {source}, shape: null}}",
+            "student={unit_layers: 1, bottleneck: 8}",
+            "widths=equal",
+        ],
+    )
+    counted = count_parameters(recipe)
+    for counts, student in (
+        (counted.assistant, Student(config)),
+        (counted.student, Student(student_config(config, recipe.student))),
+    ):
+        assert counts is not None
+        assert counts.total == sum(student.sizes().values())
+        assert (counts.depth, counts.recurrences) == (student.config.depth, student.config.recurrences)
+    assert teacher_width(recipe) == config.dimension
+    with_head = count_parameters(recipe.model_copy(update={"widths": "head"}))
+    assert with_head.student is not None and with_head.student.head == (config.hidden_size + 1) * config.dimension
 
 
 def test_unknown_counts_say_what_to_give() -> None:

@@ -305,6 +305,13 @@ def test_the_record_says_what_was_done_and_lets_the_folder_be_replaced(inside: P
     assert second.rows_after == read_json(Path("small/config.json"))["vocab_size"] < first.rows_after
 
 
+def test_a_checkpoint_is_trimmed_without_the_manifest_of_its_export(inside: Path) -> None:
+    model = save_model(inside / "model-hf", "unigram")
+    write_json(model / "manifest.json", {"made_from": "abc", "files": {}})
+    trim_model("model-hf", Path("out"), texts=[Path("text.txt")])
+    assert not (inside / "out/manifest.json").exists()
+
+
 def test_what_a_killed_trim_left_is_removed(inside: Path) -> None:
     save_model(inside / "model", "wordpiece")
     (inside / ".small.abcd1234.tmp" / "new" / "small").mkdir(parents=True)

@@ -166,12 +166,14 @@ def _looks_like_bundle(name: str) -> bool:
     """Tell a bundle's folder from other models, also where its manifest is damaged.
 
     Unlike `manifest.is_bundle`, it does not read the manifest: a damaged bundle gets a row in the report that says so.
+    A run has a manifest beside its student, and a checkpoint of `--format hf` has one beside its weights.
     """
     if name.startswith(PYTHON):
         return False
     as_path(name)  # refuses what cannot be a path, or cannot be read
     folder = Path(name)
-    return (folder / MANIFEST).is_file() and not (folder / "student").is_dir()
+    is_other = (folder / "student").is_dir() or (folder / "model.safetensors").is_file()
+    return (folder / MANIFEST).is_file() and not is_other
 
 
 def _open_bundle(folder: Path) -> Bundle:

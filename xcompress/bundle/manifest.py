@@ -15,7 +15,7 @@ from xcompress.runtimes import RUNTIMES
 from xcompress.tokenizer_file import prefix_problem
 
 MANIFEST = "manifest.json"
-"""A run folder has a file of this name, too; see `is_bundle`."""
+"""A run folder has a file of this name, too; see `is_export`."""
 CARD = "README.md"
 """The model card: no code reads that of a bundle, and its owner may edit it."""
 RUNS = Path("runs")
@@ -212,13 +212,26 @@ def list_files(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def is_bundle(folder: Path) -> bool:
-    """Tell whether a folder holds an export; the manifest of a run lacks the key `made_from`.
+def is_export(folder: Path) -> bool:
+    """Tell whether a folder holds a bundle or a checkpoint of `--format hf`; the manifest of a run lacks `made_from`.
 
     :raises InputError: when manifest.json is not valid JSON.
     """
+    return "made_from" in _read_keys(folder)
+
+
+def is_bundle(folder: Path) -> bool:
+    """Tell whether a folder holds a bundle; the manifest of a checkpoint of `--format hf` lacks the key `format`.
+
+    :raises InputError: when manifest.json is not valid JSON.
+    """
+    return {"made_from", "format"} <= _read_keys(folder)
+
+
+def _read_keys(folder: Path) -> set[str]:
+    """Return the keys in a folder's manifest.json, none where there is no such mapping."""
     manifest = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
-    return isinstance(manifest, dict) and "made_from" in manifest
+    return set(manifest) if isinstance(manifest, dict) else set()
 
 
 def newest_bundle(runs: Path = RUNS) -> Path | None:

@@ -1,11 +1,14 @@
 """`xcompress recipe`: list, show, copy and check recipes."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from xcompress.cli.options import AsJson
 from xcompress.cli.usage import CommandGroup
+
+if TYPE_CHECKING:
+    from xcompress.recipe import Recipe
 
 EXTENDS = """
 A recipe can extend another: `extends: other.yaml` (a file in its folder, or the name of a shipped recipe), followed by
@@ -80,7 +83,7 @@ def copy(
 def validate(
     recipes: Annotated[list[str], typer.Argument(metavar="PATH...", help="Recipe files, or names of shipped recipes.")],
 ) -> None:
-    """Check the keys and values, local paths, wheel references and shapes of recipes. Nothing is downloaded.
+    """Check the keys, values, local paths, wheel references, shapes and local models of recipes; downloads nothing.
 
     The exit code is 2 if a recipe has an error.
 
@@ -89,12 +92,11 @@ def validate(
     from xcompress.console import fail
     from xcompress.errors import InputError
     from xcompress.recipe import load_recipe
-    from xcompress.recipe.validation import problems
 
     is_bad = False
     for recipe in recipes:
         try:
-            faults = problems(load_recipe(recipe))
+            faults = _find_problems(load_recipe(recipe))
         except InputError as error:
             fault: str | None = str(error)
         else:
@@ -107,6 +109,23 @@ def validate(
             _emit(f"{recipe}: ok")
     if is_bad:
         raise typer.Exit(2)
+
+
+def _find_problems(recipe: "Recipe") -> list[str]:
+    """Return what is wrong with a recipe, and with the local models that its student starts from."""
+    from xcompress.errors import InputError
+    from xcompress.packages import is_installed
+    from xcompress.recipe.validation import local_encoders, problems
+
+    found = problems(recipe)
+    if not found and local_encoders(recipe) and is_installed("torch"):  # which reads models
+        from xcompress.distillation.teachers.layer_sources import check_layer_sources
+
+        try:
+            check_layer_sources(recipe)
+        except InputError as error:
+            return [str(error)]
+    return found
 
 
 def _emit(result: object) -> None:

@@ -4,6 +4,8 @@ import codecs
 import csv
 import gzip
 import lzma
+import os
+import stat
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +18,8 @@ from xcompress.sources.packed import open_packed
 
 LONGEST = 20_000
 """Bytes of the longest line that is read, its line break included, unless a reader is given another limit."""
+DEVICE = "is a device, not a regular file; name a file"
+"""What is wrong with a path such as /dev/zero."""
 _LINES_PER_REPORT = 2000
 _REASONS_SHOWN = 3
 
@@ -78,11 +82,13 @@ def read_lines(
     :param advance: called now and then with the number of bytes of the file read since the last call.
     :param longest: bytes of the longest line that is read whole, its line break included.
     :raises BrokenOffError: where a compressed file is damaged, after all complete lines before the damage.
-    :raises InputError: when the file is missing or cannot be read, or unpacks out of proportion to its size.
+    :raises InputError: when the file is missing, is a device or cannot be read, or unpacks out of proportion to its
+        size.
     """
     number = 0
     try:
         with path.open("rb") as file:
+            _refuse_device(file, path)
             reported, has_position = 0, file.seekable()  # a pipe has none
             for number, line in enumerate(bounded_lines(open_packed(file, path), longest), 1):
                 yield line
@@ -96,6 +102,13 @@ def read_lines(
         raise BrokenOffError(f"{how} after line {number} ({error})") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
+
+
+def _refuse_device(file: IO[bytes], path: Path) -> None:
+    """Refuse a device, such as /dev/zero, which may never end; a pipe and a terminal do."""
+    mode = os.fstat(file.fileno()).st_mode
+    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not file.isatty()):
+        raise InputError(f"{path}: {DEVICE}")
 
 
 def bounded_lines(stream: IO[bytes], longest: int = LONGEST) -> Iterator[bytes]:

@@ -29,8 +29,9 @@ from xcompress.distillation.initialization import (
 )
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.shape import scratch_config
-from xcompress.distillation.teachers.encoder import import_layers, locate
+from xcompress.distillation.teachers.encoder import locate
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
+from xcompress.distillation.teachers.layer_sources import import_layers
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.distillation.training_data import SCORED, TrainingData
 from xcompress.errors import InputError

@@ -92,8 +92,9 @@ model = SentenceTransformer("path/to/this/folder", backend="openvino")
 """
 
 _INT8_LIMIT = """\
-- The int8 graph is as fast as intended where the CPU has int8 dot products (AVX512-VNNI, AVX-VNNI, ARM dot product).
-  Weights are chosen so that the 16-bit sums of x86 CPUs without them cannot overflow.
+- Weights in 8 or 4 bits are multiplied in int8. That is as fast as intended where the CPU has int8 dot products
+  (AVX512-VNNI, AVX-VNNI, ARM dot product). Weights are chosen so that the 16-bit sums of x86 CPUs without them cannot
+  overflow.
 """
 
 _PHONE_SECTIONS = {

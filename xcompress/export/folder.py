@@ -13,7 +13,7 @@ from torch import nn
 
 import xcompress
 from xcompress.bundle.integrity import check_bundle
-from xcompress.bundle.manifest import CARD, FORMAT, HASH, MANIFEST, content_hash, is_bundle, list_files, write_manifest
+from xcompress.bundle.manifest import CARD, FORMAT, HASH, MANIFEST, content_hash, is_export, list_files, write_manifest
 from xcompress.console import say, warn
 from xcompress.errors import InputError
 from xcompress.export.card import differences_of, model_card
@@ -231,7 +231,7 @@ def check_replaceable(target: Path, part: str, needed: int, *, force: bool) -> N
     if (target / part).exists() and _is_damaged(target / MANIFEST):
         if not force:
             raise InputError(f"{target / MANIFEST}: is damaged; add --force (force=True) to replace the whole folder")
-    elif target.is_dir() and any(target.iterdir()) and not is_bundle(target):
+    elif target.is_dir() and any(target.iterdir()) and not is_export(target):
         raise InputError(
             f"{target}: is not empty and not an export; name another folder, as this one would be replaced"
         )

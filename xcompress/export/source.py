@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
-from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_bundle
+from xcompress.bundle.manifest import CARD, MANIFEST, RUNS, is_export
 from xcompress.bundle.prompts import prompts_problem
 from xcompress.bundle.released import refuse_bundle
 from xcompress.errors import InputError
@@ -218,6 +218,8 @@ def _check(source: Source, options: SourceOptions) -> Source:
             if any(folder.glob("*/step.json")):
                 raise InputError(f"{folder}: the run is not finished; run `xcompress distill` again to finish it")
             raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_EXPECTED}")
+        if options.pooling is None and not is_pipeline(folder):
+            _refuse_classifier(folder / "config.json")
         check_files(folder, options.tokenizer)
         return replace(source, options=options)
     missing = [name for name in STUDENT_FILES if not (folder / name).is_file()]
@@ -231,11 +233,25 @@ def _check(source: Source, options: SourceOptions) -> Source:
     return source
 
 
+def _refuse_classifier(file: Path) -> None:
+    """Refuse a cross-encoder or another classifier, which was trained to give grades and no vectors.
+
+    :param file: config.json of an encoder that has no modules.json.
+    """
+    architectures = read_mapping(file).get("architectures")
+    for name in architectures if isinstance(architectures, list) else ():
+        if str(name).endswith("ForSequenceClassification"):
+            raise InputError(
+                f"{file}: architectures names {name}, a cross-encoder or another classifier, which gives grades and no "
+                "vectors; choose a sentence encoder, or set --pooling to mean or cls if it was trained with that"
+            )
+
+
 def _newest_run(runs: Path) -> Path:
     """Return the run that finished last."""
     finished = []
     for folder in runs.glob("*"):
-        if not (folder / MANIFEST).is_file() or is_bundle(folder):
+        if not (folder / MANIFEST).is_file() or is_export(folder):
             continue
         manifest = read_json(folder / MANIFEST)
         when = manifest.get("finished") if isinstance(manifest, dict) else None

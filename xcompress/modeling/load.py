@@ -27,9 +27,9 @@ from xcompress.modeling.st_folder import (
     read_pipeline,
     weights_files,
 )
-from xcompress.modeling.student import MODEL_TYPE, Pooling, Student, StudentConfig
+from xcompress.modeling.student import Pooling, Student, StudentConfig
 from xcompress.modeling.tokenizer import SETTINGS, open_tokenizer
-from xcompress.sources.model_folder import check_model_folder
+from xcompress.sources.model_folder import STUDENT, check_model_folder
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
@@ -136,7 +136,7 @@ def _cut_head(pipeline: Pipeline, width: int) -> Head | None:
 def is_student(path: Path) -> bool:
     """Tell whether a folder holds a student of xcompress."""
     config = read_json(path / "config.json") if (path / "config.json").is_file() else None
-    return isinstance(config, dict) and config.get("model_type") == MODEL_TYPE
+    return isinstance(config, dict) and config.get("model_type") == STUDENT
 
 
 def files_of(path: Path) -> list[Path]:

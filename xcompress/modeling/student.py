@@ -28,9 +28,9 @@ from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check
 from xcompress.modeling.layers import Layer, ModernBertAttention, ModernBertLayer
 from xcompress.modeling.packing import Packing
 from xcompress.paths import path_inside
+from xcompress.sources.model_folder import STUDENT
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, prefix_problem, read_tokenizer
 
-MODEL_TYPE = "xcompress-student"
 Pooling = Literal["mean", "cls"]
 STUDENT_FILES = ("model.safetensors", "config.json", "tokenizer.json")
 """The files of a student."""
@@ -319,7 +319,7 @@ class Student(nn.Module):
 
     def save_parts(self, folder: Path, tokenizer: Tokenizer) -> None:
         """Write only `STUDENT_FILES` into an existing folder."""
-        config = {"model_type": MODEL_TYPE, **asdict(self.config)}
+        config = {"model_type": STUDENT, **asdict(self.config)}
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
         # written anew: a run's weights are hard links to those of its step, and some versions of safetensors overwrite
@@ -358,8 +358,8 @@ def read_config(folder: Path) -> StudentConfig:
     :raises InputError: when the folder does not hold a student.
     """
     config = read_mapping(path_inside(folder, "config.json"))
-    if config.get("model_type") != MODEL_TYPE:
-        raise InputError(f"{folder}: model_type is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
+    if config.get("model_type") != STUDENT:
+        raise InputError(f"{folder}: model_type is {config.get('model_type')!r}, not {STUDENT!r}")
     known = {field.name for field in fields(StudentConfig)}
     given = {name: value for name, value in config.items() if name in known}
     try:

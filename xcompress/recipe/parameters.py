@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -9,10 +10,11 @@ from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.errors import InputError, short_repr
 from xcompress.files import read_json
-from xcompress.modeling.bounds import MOST_PARAMETERS
+from xcompress.modeling.bounds import LARGEST, MOST_PARAMETERS
 from xcompress.paths import as_path
 from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape
 from xcompress.recipe.schema import Recipe, StudentSection
+from xcompress.sources.model_folder import STUDENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,7 @@ def count_parameters(recipe: Recipe) -> Parameters:
         assistant_counts = None
         notes.append("assistant: it gives only vectors, whose parameters cannot be counted")
     else:
-        own_shape = shape_of(assistant)
-        assistant_counts = count_encoder(own_shape, head=head) if own_shape else None
+        assistant_counts = _count_unmodified(assistant, head)
     shapes = {"assistant.layers_from" if assistant.layers_from else "assistant": shape_of(assistant.layer_source)}
     if assistant.embeddings_from:
         shapes["assistant.embeddings_from"] = shape_of(assistant.embeddings_from)
@@ -122,7 +123,7 @@ def count_parameters(recipe: Recipe) -> Parameters:
         recurrences=recurrences,
         around=len(student.prelude) + len(student.coda),
         bottleneck=student.bottleneck,
-        head=head,
+        head=_head_or_own(assistant.layer_source, head),
     )
     return Parameters(assistant_counts, counts, tuple(notes))
 
@@ -172,22 +173,85 @@ def count_encoder(
 def shape_of(encoder: EncoderSection) -> EncoderShape | None:
     """Return an encoder's sizes from the recipe, or from config.json of a local folder; None if neither has them.
 
+    The layers of a student are those that a token passes, as the assistant's layers are numbered in that order.
+
     :raises InputError: when a size in config.json is out of bounds.
     """
     if encoder.shape:
         return encoder.shape
-    path = as_path(f"{encoder.source}/config.json")
-    if not path.is_file():
-        return None
-    config = read_json(path)
-    if not isinstance(config, dict) or any(not isinstance(config.get(key), int) for key in CONFIG_KEYS.values()):
+    config = _read_config(encoder)
+    if student := _read_student(encoder):
+        config[CONFIG_KEYS["layers"]] = student.unit_layers * student.recurrences + student.around
+    if any(not isinstance(config.get(key), int) for key in CONFIG_KEYS.values()):
         return None
     try:
         return EncoderShape(**{name: config[key] for name, key in CONFIG_KEYS.items()})
     except ValidationError as error:
         first = error.errors()[0]
         key = CONFIG_KEYS[str(first["loc"][0])]
-        raise InputError(f"{path}: {key}: {first['msg']}, got {short_repr(first['input'])}; correct it") from error
+        raise InputError(
+            f"{encoder.source}/config.json: {key}: {first['msg']}, got {short_repr(first['input'])}; correct it"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _StudentSizes:
+    """Sizes of a student that an `EncoderShape` does not have."""
+
+    unit_layers: int
+    recurrences: int
+    around: int
+    """Layers of prelude and coda."""
+    bottleneck: int | None
+    head: int
+    """D, width of the linear head; 0 for none."""
+
+
+def _read_config(encoder: EncoderSection) -> dict[str, Any]:
+    """Read config.json of a local folder; empty where there is no such mapping."""
+    path = as_path(f"{encoder.source}/config.json")
+    config = read_json(path) if path.is_file() else None
+    return config if isinstance(config, dict) else {}
+
+
+def _read_student(encoder: EncoderSection) -> _StudentSizes | None:
+    """Read the sizes of a local student; None for other encoders, and for what opening a student refuses."""
+    config = _read_config(encoder)
+    names = ("unit_layers", "recurrences", "prelude_layers", "coda_layers", "bottleneck", "head_size")
+    sizes = {name: config.get(name) or 0 for name in names}
+    is_possible = all(isinstance(size, int) and 0 <= size <= LARGEST[name] for name, size in sizes.items())
+    if config.get("model_type") != STUDENT or not is_possible or not (sizes["unit_layers"] and sizes["recurrences"]):
+        return None
+    return _StudentSizes(
+        unit_layers=sizes["unit_layers"],
+        recurrences=sizes["recurrences"],
+        around=sizes["prelude_layers"] + sizes["coda_layers"],
+        bottleneck=sizes["bottleneck"] or None,
+        head=sizes["head_size"],
+    )
+
+
+def _count_unmodified(assistant: EncoderSection, head: int | None) -> Counts | None:
+    """Count the parameters of an encoder as it comes, with the head that the recipe adds; None if they are unknown."""
+    shape, student = shape_of(assistant), _read_student(assistant)
+    if shape is None:
+        return None
+    if student is None:
+        return count_encoder(shape, head=head)
+    return count_encoder(
+        shape,
+        layers=student.unit_layers,
+        recurrences=student.recurrences,
+        around=student.around,
+        bottleneck=student.bottleneck,
+        head=_head_or_own(assistant, head),
+    )
+
+
+def _head_or_own(encoder: EncoderSection, head: int | None) -> int | None:
+    """Return the width of the head that the recipe adds, else of the one that a student has already."""
+    student = _read_student(encoder)
+    return student.head if student and head == 0 else head
 
 
 def teacher_width(recipe: Recipe) -> int | None:
@@ -214,8 +278,10 @@ def _vector_width(encoder: EncoderSection) -> int | None:
         with suppress(InputError):  # training says what is wrong with the file
             return int(open_npy(as_path(source), FLOATS, source, "").shape[1])
         return None
-    shape = None if encoder.gives_only_vectors else shape_of(encoder)
-    return shape.hidden if shape else None
+    if encoder.gives_only_vectors:
+        return None
+    shape = shape_of(encoder)
+    return _head_or_own(encoder, 0) or (shape.hidden if shape else None)
 
 
 def count_recurrences(student: StudentSection, layers: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from xcompress.bundle.released import RELEASED, released_folder
+from xcompress.corpus.lines import DEVICE
 from xcompress.errors import InputError
 from xcompress.paths import as_path
 from xcompress.recipe.encoders import EncoderSection
@@ -91,6 +92,15 @@ def refuse(found: Sequence[str]) -> None:
         raise InputError(f"{found[0]}{more}")
 
 
+def local_encoders(recipe: Recipe) -> dict[str, EncoderSection]:
+    """Return the encoders of a recipe whose files are on this machine, by key."""
+    return {
+        key: encoder
+        for key, encoder in recipe.encoders.items()
+        if not encoder.gives_only_vectors and as_path(encoder.source).exists()
+    }
+
+
 def check_outside(recipe: Recipe, folder: Path) -> None:
     """Refuse a model inside the run folder, which the run replaces.
 
@@ -146,5 +156,7 @@ def _reference_problems(reference: str, missing: bool) -> Iterator[str]:
                 parse_wheel(part)
             elif missing and not as_path(part).exists():
                 yield f"{part}: no such file or folder; put it there, or give another path"
+            elif as_path(part).is_char_device() or as_path(part).is_block_device():
+                yield f"{part}: {DEVICE}"
         except InputError as error:
             yield str(error)

@@ -15,6 +15,8 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, read_mapping
 from xcompress.paths import path_inside
 
+STUDENT = "xcompress-student"
+"""The model_type in config.json of a student of xcompress."""
 MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"
 _CONFIGURATION = re.compile(r".*config.*\.json|special_tokens_map\.json", re.I)

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, normalizers
 
 import xcompress
 from xcompress import console
+from xcompress.bundle.manifest import MANIFEST, is_export
 from xcompress.bundle.released import refuse_bundle
 from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
@@ -304,14 +305,19 @@ def _write_folder(model: _ModelFolder, ids: tuple[int, ...], target: Path) -> li
 
 
 def _copy_other_files(model: _ModelFolder, target: Path) -> list[str]:
-    """Copy everything but hidden files and the old weights and vocabulary; return the names of what is left out."""
+    """Copy everything but hidden files and the old weights and vocabulary; return the names of what is left out.
+
+    The manifest of `export --format hf` is not copied: it has the hashes of the old files.
+    """
     left_out = set()
+    manifest = model.folder / MANIFEST if is_export(model.folder) else None
     for file in sorted(path for path in model.folder.rglob("*") if path.is_file()):
         relative = file.relative_to(model.folder)
         outdated = _outdated_name(file, model)
         if outdated and file != model.encoder / WEIGHTS:
             left_out.add(outdated)
-        if not (outdated or any(part.startswith(".") for part in relative.parts)):
+        is_hidden = any(part.startswith(".") for part in relative.parts)
+        if not (outdated or is_hidden or file == manifest):
             (target / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target / relative)
     return sorted(left_out)

@@ -15,12 +15,8 @@ from tests.helpers.recipe import SHAPE
 from tests.helpers.student import CONFIG, make_tokenizer, save_student
 from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress.distillation.teachers import encoder as encoders
-from xcompress.distillation.teachers.encoder import (
-    check_mean_pooling,
-    check_shape,
-    encoder_fingerprint,
-    open_encoder,
-)
+from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
+from xcompress.distillation.teachers.layer_sources import check_mean_pooling, check_shape
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines, unit_length

@@ -43,7 +43,9 @@ class VectorLabels:
 
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
         """Return the vectors (n, D') of n pairs, by index."""
-        return self.transform(self.vectors[self.rows[list(pairs)]])
+        # Equal sentences are transformed once: in a product, the last digits of a row may depend on its place.
+        different, places = np.unique(self.rows[list(pairs)], return_inverse=True)
+        return self.transform(self.vectors[different])[places]
 
     def release(self) -> None:
         """Release the memory of the vectors that were read."""
@@ -62,8 +64,11 @@ class LiveLabels:
 
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
         """Return the vectors (n, D') of n pairs, by index."""
+        texts = [self.texts[pair] for pair in pairs]
+        # Equal sentences are encoded once: the last digits of a vector depend on the padding of its batch.
+        place_of = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         with without_bars():
-            return self.transform(self.encode([self.texts[pair] for pair in pairs]))
+            return self.transform(self.encode(list(place_of)))[[place_of[text] for text in texts]]
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 from transformers import __version__ as transformers_version
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -23,21 +22,26 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import MANIFEST
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.distillation.hardware import device, fast_inference
-from xcompress.distillation.shape import student_config
+from xcompress.distillation.teachers.layer_sources import (
+    check_files,
+    check_layer_sources,
+    check_layers,
+    check_pooling,
+    compare_shape,
+    import_layers,
+)
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import Mapped, in_batches, student_encoder
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import hash_of, read_mapping, sha256_of
 from xcompress.metrics import Encode, unit_length
-from xcompress.modeling.e5s1 import is_e5s1
-from xcompress.modeling.load import Description, describe, import_encoder, is_student, open_own_tokenizer
-from xcompress.modeling.st_folder import folders_of, pooling_of, weights_files
-from xcompress.modeling.student import Student, StudentConfig, read_config
+from xcompress.modeling.load import is_student
+from xcompress.modeling.st_folder import folders_of
 from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, EnsembleMember, Recipe
-from xcompress.recipe.encoders import CONFIG_KEYS
+from xcompress.recipe.validation import local_encoders
 from xcompress.sources import check, fingerprint, resolve
-from xcompress.sources.model_folder import check_model_folder, read_modules
+from xcompress.sources.model_folder import read_modules
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
 from xcompress.tokenizer_file import check_tokenizers
 
@@ -104,28 +108,6 @@ def locate(section: EncoderSection, key: str) -> Path:
     return path
 
 
-def check_shape(section: EncoderSection, config: StudentConfig, key: str) -> None:
-    """Compare the shape in a recipe with that of an imported encoder.
-
-    :raises InputError: when they differ.
-    """
-    _compare_shape(section, asdict(config) | {"num_hidden_layers": config.depth}, key)
-
-
-def check_mean_pooling(section: EncoderSection, path: Path, key: str) -> None:
-    """Check that an encoder has mean pooling, which a layer source needs.
-
-    :raises InputError: when the recipe or the model's folder says otherwise.
-    """
-    _check_pooling(section, path, key)
-    pooling = section.pooling or pooling_of(path) or "mean"
-    if pooling != "mean":
-        raise InputError(
-            f"{key}.source: {section.source} is pooled by {pooling!r}, and a layer source must be pooled by 'mean'; "
-            "choose another encoder, or use this one as the teacher"
-        )
-
-
 def check_local_encoders(recipe: Recipe) -> None:
     """Check the encoders of a recipe that are on this machine, as far as that takes no weights.
 
@@ -134,32 +116,15 @@ def check_local_encoders(recipe: Recipe) -> None:
     :raises InputError: as `open_encoder` and `import_layers`, or when the student cannot have the layers that the
         recipe names.
     """
-    for key, section in recipe.encoders.items():
-        path = as_path(section.source)
-        if section.gives_only_vectors or not path.exists():
-            continue
+    for key, section in local_encoders(recipe).items():
         if not key.startswith("assistant"):
-            _check_model(section, path, key)
-        elif key != "assistant" or section.layers_from is None:  # type: ignore[attr-defined]
-            described = check_layers(section, path, key)
-            if described and not section.tokenizer:
-                open_own_tokenizer(described.transformer, None, described.config.vocab_size)
-            if path.is_dir() and recipe.assistant and section is recipe.assistant.layer_source:
-                student_config(described.config if described else read_config(path), recipe.student)
-
-
-def _check_files(section: EncoderSection, path: Path, key: str) -> None:
-    if path.is_file() and not is_e5s1(path):
-        raise InputError(f"{key}.source: {section.source} is neither a model's folder, an E5S1 file nor .npy; name one")
-    if path.is_file() and section.tokenizer is None:
-        raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
-    if path.is_dir():
-        check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
+            _check_model(section, as_path(section.source), key)
+    check_layer_sources(recipe)
 
 
 def _check_model(section: EncoderSection, path: Path, key: str) -> None:
     """Check that a model's files and the recipe say how a text becomes a vector."""
-    _check_files(section, path, key)
+    check_files(section, path, key)
     if path.is_file() or section.tokenizer or is_student(path):  # which `import_layers` opens
         check_layers(section, path, key)
         return
@@ -168,7 +133,7 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
         raise InputError(
             f"{key}.source: {section.source} holds neither modules.json nor config.json; name a model's folder"
         )
-    _check_pooling(section, path, key)
+    check_pooling(section, path, key)
     if not has_modules and section.pooling is None:
         raise InputError(
             f"{key}.pooling: not given, and {section.source} has no modules.json that says how its token vectors "
@@ -189,65 +154,6 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
             f"{key}.source: {file} names the model_type {kind!r}, which transformers {transformers_version} does not "
             "know; choose another encoder, or install a version of transformers that knows it"
         )
-
-
-def check_layers(section: EncoderSection, path: Path, key: str) -> Description | None:
-    """Check a layer source as `import_layers` does, without its weights and its tokenizer.
-
-    :param path: its local path.
-    :returns: what the files of a folder of another library say; None for a student and an E5S1 file.
-    :raises InputError: as `import_layers`.
-    """
-    _check_files(section, path, key)
-    if is_student(path) and section.tokenizer:
-        raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
-    check_mean_pooling(section, path, key)
-    if path.is_file():
-        return None
-    described = None if is_student(path) else describe(path, prefix=section.prefix, pooling=section.pooling)
-    if described:
-        weights_files(described.transformer)
-    config = described.config if described else read_config(path)
-    # a student may have a linear head, as trained students have one
-    unsupported = {
-        "relative attention biases": config.relative_buckets,
-        "dense modules or a truncate_dim": config.head_activation or (described and config.head_size),
-        "no mean as its pooling": config.pooling != "mean",
-    }
-    features = [name for name, is_present in unsupported.items() if is_present]
-    if features:
-        raise InputError(
-            f"{key}.source: {section.source} has {' and '.join(features)}, and a layer source must not; "
-            "choose another encoder, or use this one as the teacher"
-        )
-    check_shape(section, config, key)
-    return described
-
-
-def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int = 128) -> tuple[Student, Tokenizer]:
-    """Open a layer source (an E5S1 file, or the folder of a student or a BERT-family encoder) as a `Student`.
-
-    :param path: local path of the encoder, as returned by `locate`.
-    :raises InputError: when it is none of these, has another pooling than the mean, has features that a trained
-        student lacks, or the recipe does not fit it.
-    """
-    check_layers(section, path, key)
-    tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
-    student, tokenizer = import_encoder(
-        path,
-        tokenizer_file,
-        prefix=section.prefix,
-        pooling=section.pooling,
-        max_tokens=max_tokens,
-        trust_remote_code=section.trust_remote_code,
-    )
-    config, is_foreign = student.config, not is_student(path)
-    if section.prefix and not is_foreign:
-        student.config = replace(config, prefix=section.prefix)
-    if is_foreign:
-        student.config = replace(config, normalize=True)
-    check_shape(section, student.config, key)
-    return student, tokenizer
 
 
 def _function_fingerprint(source: str) -> list[str | None]:
@@ -307,7 +213,7 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
             "would be random numbers; fetch the folder again"
         )
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
-    _compare_shape(section, config.to_dict() if config else {}, key)
+    compare_shape(section, config.to_dict() if config else {}, key)
     batch_size = 256 if device().type == "cuda" else 64
 
     def encode_batch(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -355,19 +261,3 @@ def _absent_weights() -> Iterator[list[str]]:
         yield absent
     finally:
         PreTrainedModel.from_pretrained = original  # type: ignore[method-assign]
-
-
-def _check_pooling(section: EncoderSection, path: Path, key: str) -> None:
-    of_model = pooling_of(path)
-    if section.pooling and of_model and section.pooling != of_model:
-        raise InputError(
-            f"{key}.pooling: is {section.pooling!r}, but {section.source} declares {of_model!r}; leave pooling out"
-        )
-
-
-def _compare_shape(section: EncoderSection, sizes: Mapping[str, object], key: str) -> None:
-    stated = section.shape.model_dump() if section.shape else {}
-    for name, value in stated.items():
-        size = sizes.get(CONFIG_KEYS[name], value)
-        if size != value:
-            raise InputError(f"{key}.shape.{name}: is {value}, but {section.source} has {size}; correct one of them")

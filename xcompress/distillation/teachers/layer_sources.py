@@ -1,0 +1,154 @@
+"""Layer sources: encoders whose layers, token embeddings and tokenizer the student copies."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from xcompress.distillation.shape import student_config
+from xcompress.errors import InputError
+from xcompress.modeling.e5s1 import is_e5s1
+from xcompress.modeling.load import Description, describe, import_encoder, is_student, open_own_tokenizer
+from xcompress.modeling.st_folder import pooling_of, weights_files
+from xcompress.modeling.student import Student, StudentConfig, read_config
+from xcompress.paths import as_path
+from xcompress.recipe import EncoderSection, Recipe
+from xcompress.recipe.encoders import CONFIG_KEYS
+from xcompress.recipe.validation import local_encoders
+from xcompress.sources import resolve
+from xcompress.sources.model_folder import check_model_folder
+
+
+def check_layer_sources(recipe: Recipe) -> None:
+    """Check the layer sources of a recipe that are on this machine, as far as that takes no weights.
+
+    :raises InputError: as `import_layers`, or when the student cannot have the layers that the recipe names.
+    """
+    has_another = recipe.assistant is not None and recipe.assistant.layers_from is not None
+    for key, section in local_encoders(recipe).items():
+        if not key.startswith("assistant") or (key == "assistant" and has_another):
+            continue
+        described = check_layers(section, as_path(section.source), key)
+        if described and not section.tokenizer:
+            open_own_tokenizer(described.transformer, None, described.config.vocab_size)
+        if recipe.assistant and section is recipe.assistant.layer_source and as_path(section.source).is_dir():
+            student_config(described.config if described else read_config(as_path(section.source)), recipe.student)
+
+
+def check_layers(section: EncoderSection, path: Path, key: str) -> Description | None:
+    """Check a layer source as `import_layers` does, without its weights and its tokenizer.
+
+    :param path: its local path.
+    :returns: what the files of a folder of another library say; None for a student and an E5S1 file.
+    :raises InputError: as `import_layers`.
+    """
+    check_files(section, path, key)
+    if is_student(path) and section.tokenizer:
+        raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
+    check_mean_pooling(section, path, key)
+    if path.is_file():
+        return None
+    described = None if is_student(path) else describe(path, prefix=section.prefix, pooling=section.pooling)
+    if described:
+        weights_files(described.transformer)
+    config = described.config if described else read_config(path)
+    # a student may have a linear head, as trained students have one
+    unsupported = {
+        "relative attention biases": config.relative_buckets,
+        "dense modules or a truncate_dim": config.head_activation or (described and config.head_size),
+        "no mean as its pooling": config.pooling != "mean",
+    }
+    features = [name for name, is_present in unsupported.items() if is_present]
+    if features:
+        raise InputError(
+            f"{key}.source: {section.source} has {' and '.join(features)}, and a layer source must not; "
+            "choose another encoder, or use this one as the teacher"
+        )
+    check_shape(section, config, key)
+    return described
+
+
+def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int = 128) -> tuple[Student, Tokenizer]:
+    """Open a layer source (an E5S1 file, or the folder of a student or a BERT-family encoder) as a `Student`.
+
+    :param path: local path of the encoder, as returned by `locate`.
+    :raises InputError: when it is none of these, has another pooling than the mean, has features that a trained
+        student lacks, or the recipe does not fit it.
+    """
+    check_layers(section, path, key)
+    tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
+    student, tokenizer = import_encoder(
+        path,
+        tokenizer_file,
+        prefix=section.prefix,
+        pooling=section.pooling,
+        max_tokens=max_tokens,
+        trust_remote_code=section.trust_remote_code,
+    )
+    config, is_foreign = student.config, not is_student(path)
+    if section.prefix and not is_foreign:
+        student.config = replace(config, prefix=section.prefix)
+    if is_foreign:
+        student.config = replace(config, normalize=True)
+    check_shape(section, student.config, key)
+    return student, tokenizer
+
+
+def check_mean_pooling(section: EncoderSection, path: Path, key: str) -> None:
+    """Check that an encoder has mean pooling, which a layer source needs.
+
+    :raises InputError: when the recipe or the model's folder says otherwise.
+    """
+    check_pooling(section, path, key)
+    pooling = section.pooling or pooling_of(path) or "mean"
+    if pooling != "mean":
+        raise InputError(
+            f"{key}.source: {section.source} is pooled by {pooling!r}, and a layer source must be pooled by 'mean'; "
+            "choose another encoder, or use this one as the teacher"
+        )
+
+
+def check_pooling(section: EncoderSection, path: Path, key: str) -> None:
+    """Compare the pooling in a recipe with that of the model's folder.
+
+    :raises InputError: when they differ.
+    """
+    of_model = pooling_of(path)
+    if section.pooling and of_model and section.pooling != of_model:
+        raise InputError(
+            f"{key}.pooling: is {section.pooling!r}, but {section.source} declares {of_model!r}; leave pooling out"
+        )
+
+
+def check_shape(section: EncoderSection, config: StudentConfig, key: str) -> None:
+    """Compare the shape in a recipe with that of an imported encoder.
+
+    :raises InputError: when they differ.
+    """
+    compare_shape(section, asdict(config) | {"num_hidden_layers": config.depth}, key)
+
+
+def check_files(section: EncoderSection, path: Path, key: str) -> None:
+    """Check that a path holds a model that is only data, and that an E5S1 file has a tokenizer.
+
+    :raises InputError: when it does not.
+    """
+    if path.is_file() and not is_e5s1(path):
+        raise InputError(f"{key}.source: {section.source} is neither a model's folder, an E5S1 file nor .npy; name one")
+    if path.is_file() and section.tokenizer is None:
+        raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
+    if path.is_dir():
+        check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
+
+
+def compare_shape(section: EncoderSection, sizes: Mapping[str, object], key: str) -> None:
+    """Compare the shape in a recipe with the sizes in a config.json, by the keys there.
+
+    :raises InputError: when they differ.
+    """
+    stated = section.shape.model_dump() if section.shape else {}
+    for name, value in stated.items():
+        size = sizes.get(CONFIG_KEYS[name], value)
+        if size != value:
+            raise InputError(f"{key}.shape.{name}: is {value}, but {section.source} has {size}; correct one of them")
