@@ -7,9 +7,11 @@ import pytest
 import torch
 import yaml
 
+from tests.helpers.foreign import save_encoder
 from tests.helpers.student import save_student
-from xcompress.distillation.initialization import student_config
+from xcompress.distillation.shape import student_config
 from xcompress.errors import InputError
+from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, StudentConfig, read_config
 from xcompress.recipe import load_recipe
 from xcompress.recipe.encoders import EncoderSection, EncoderShape
@@ -80,6 +82,21 @@ def test_counts_are_those_of_the_student_itself(bottleneck: int | None, head: in
     assert (counts.hidden, counts.vocabulary) == (config.hidden_size, config.vocab_size)
     assert (counts.depth, counts.applied) == (config.depth, config.depth * sizes["encoder"] // 5)
     assert counts.total == sum(sizes.values())
+
+
+@pytest.mark.parametrize("prelude", ["[1]", "[]"])
+def test_a_modernbert_and_students_of_it_are_counted(prelude: str, tmp_path: Path) -> None:
+    save_encoder(tmp_path / "modern", "modernbert")
+    shape = f"student={{prelude: {prelude}, unit_layers: 1, layers: [3], recurrences: 2, coda: [], bottleneck: 8}}"
+    source = f"assistant={{source: {tmp_path / 'modern'}, pooling: mean}}"
+    recipe = load_recipe(XLMR, [source, shape, "widths=equal", "vocabulary={method: keep}"])
+    counted = count_parameters(recipe)
+    assert counted.assistant and counted.student
+    assistant, _ = import_encoder(tmp_path / "modern", pooling="mean")
+    assert counted.assistant.total == sum(assistant.sizes().values())
+    student = Student(student_config(assistant.config, recipe.student))
+    counts = {name: number for name, number in asdict(counted.student).items() if name in student.sizes()}
+    assert counts == student.sizes()
 
 
 def test_the_assistant_is_counted_before_training() -> None:

@@ -301,13 +301,13 @@ class Student(nn.Module):
         return {name: cast(Layer | ModernBertLayer, self.get_submodule(name)) for name in self.config.stack}
 
     def sizes(self) -> dict[str, int]:
-        """Count parameters by part.
+        """Count parameters by part: word, projection, position, token_type, norm, relative, encoder, head.
 
-        The parts are word, projection, position, token_type, norm, relative, encoder, final_norm and head.
+        The norm behind the layers of a ModernBERT counts as the encoder's.
         """
         modules = {name: module for name, module in self.embeddings.named_children() if name != "dropout"}
-        layers = nn.ModuleList(self.layers().values())
-        others = {"relative": self.relative, "encoder": layers, "final_norm": self.final_norm, "head": self.head}
+        encoder = nn.ModuleList([*self.layers().values(), *([self.final_norm] if self.final_norm else [])])
+        others = {"relative": self.relative, "encoder": encoder, "head": self.head}
         modules |= {name: module for name, module in others.items() if module is not None}
         return {name: sum(weight.numel() for weight in module.parameters()) for name, module in modules.items()}
 

@@ -36,6 +36,8 @@ class EncoderShape(Section):
     """Number of position embeddings."""
     types: Types = 2
     """Number of token type embeddings."""
+    modernbert: bool = False
+    """Whether it is a ModernBERT: gated feed-forward layers, no biases, and no embeddings of positions and types."""
 
 
 CONFIG_KEYS = {
@@ -47,7 +49,12 @@ CONFIG_KEYS = {
     "positions": "max_position_embeddings",
     "types": "type_vocab_size",
 }
-"""The names of `EncoderShape`, and those in the config.json of a Hugging Face encoder."""
+"""The sizes of an `EncoderShape`, and their names in the config.json of a Hugging Face encoder."""
+
+
+def is_modernbert(config: Mapping[str, object]) -> bool:
+    """Tell whether the config.json of an encoder, or of a student, is that of a ModernBERT."""
+    return config.get("model_type") == "modernbert" or bool(config.get("modernbert"))
 
 
 class EncoderSection(Section):

@@ -12,7 +12,7 @@ from xcompress.errors import InputError, short_repr
 from xcompress.files import read_json
 from xcompress.modeling.bounds import LARGEST, MOST_PARAMETERS
 from xcompress.paths import as_path
-from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape
+from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape, is_modernbert
 from xcompress.recipe.schema import Recipe, StudentSection
 from xcompress.sources.model_folder import STUDENT
 
@@ -124,6 +124,7 @@ def count_parameters(recipe: Recipe) -> Parameters:
         around=len(student.prelude) + len(student.coda),
         bottleneck=student.bottleneck,
         head=_head_or_own(assistant.layer_source, head),
+        with_first=1 in (*student.prelude, *student.unit, *student.coda),
     )
     return Parameters(assistant_counts, counts, tuple(notes))
 
@@ -136,6 +137,7 @@ def count_encoder(
     around: int = 0,
     bottleneck: int | None = None,
     head: int | None = 0,
+    with_first: bool = True,
 ) -> Counts:
     """Count the parameters of an encoder by component.
 
@@ -143,24 +145,30 @@ def count_encoder(
     :param around: layers of prelude and coda.
     :param bottleneck: B, width of the token embeddings before a B x H projection; None for V x H embeddings.
     :param head: D, width of the linear head; 0 for none, None for one of unknown width.
+    :param with_first: whether the first layer of the shape is among them; a ModernBERT's has one norm only.
     :raises InputError: when there are more than `MOST_PARAMETERS`.
     """
     hidden, intermediate = shape.hidden, shape.intermediate
-    attention = 4 * (hidden * hidden + hidden)
-    feed_forward = 2 * hidden * intermediate + intermediate + hidden
-    two_norms = 4 * hidden
-    layer, unit_layers = attention + feed_forward + two_norms, layers or shape.layers
+    if shape.modernbert:
+        norm, positions, types = hidden, 0, 0
+        layer = 4 * hidden * hidden + 3 * hidden * intermediate + 2 * norm
+        beyond = norm - (norm if with_first else 0)  # a norm follows the layers, and the first one lacks one
+    else:
+        norm, positions, types = 2 * hidden, shape.positions, shape.types
+        layer = 4 * (hidden * hidden + hidden) + 2 * hidden * intermediate + intermediate + hidden + 2 * norm
+        beyond = 0
+    unit_layers = layers or shape.layers
     depth = unit_layers * recurrences + around
     counts = Counts(
         hidden=hidden,
         vocabulary=shape.vocabulary,
         word=shape.vocabulary * (bottleneck or hidden),
         projection=(bottleneck or 0) * hidden,
-        position=shape.positions * hidden,
-        token_type=shape.types * hidden,
-        norm=2 * hidden,
-        encoder=(unit_layers + around) * layer,
-        applied=depth * layer,
+        position=positions * hidden,
+        token_type=types * hidden,
+        norm=norm,
+        encoder=(unit_layers + around) * layer + beyond,
+        applied=depth * layer + beyond,
         head=head and head * hidden + head,
         recurrences=recurrences,
         depth=depth,
@@ -182,10 +190,13 @@ def shape_of(encoder: EncoderSection) -> EncoderShape | None:
     config = _read_config(encoder)
     if student := _read_student(encoder):
         config[CONFIG_KEYS["layers"]] = student.unit_layers * student.recurrences + student.around
+    modernbert = is_modernbert(config)
+    if modernbert:
+        config[CONFIG_KEYS["types"]] = 0
     if any(not isinstance(config.get(key), int) for key in CONFIG_KEYS.values()):
         return None
     try:
-        return EncoderShape(**{name: config[key] for name, key in CONFIG_KEYS.items()})
+        return EncoderShape(**{name: config[key] for name, key in CONFIG_KEYS.items()}, modernbert=modernbert)
     except ValidationError as error:
         first = error.errors()[0]
         key = CONFIG_KEYS[str(first["loc"][0])]

@@ -46,6 +46,7 @@ _ADDED = (
     "correlation",
     "correlation_pairs",
     "center",
+    "modernbert",
 )
 """Keys that earlier versions lack; see `Section`."""
 

@@ -14,7 +14,7 @@ from xcompress.modeling.st_folder import pooling_of, weights_files
 from xcompress.modeling.student import Student, StudentConfig, read_config
 from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, Recipe
-from xcompress.recipe.encoders import CONFIG_KEYS
+from xcompress.recipe.encoders import CONFIG_KEYS, is_modernbert
 from xcompress.recipe.validation import local_encoders
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import check_model_folder
@@ -148,7 +148,10 @@ def compare_shape(section: EncoderSection, sizes: Mapping[str, object], key: str
     :raises InputError: when they differ.
     """
     stated = section.shape.model_dump() if section.shape else {}
+    found = {name: sizes[in_file] for name, in_file in CONFIG_KEYS.items() if in_file in sizes}
+    found |= {"modernbert": is_modernbert(sizes)} if sizes else {}
     for name, value in stated.items():
-        size = sizes.get(CONFIG_KEYS[name], value)
-        if size != value:
-            raise InputError(f"{key}.shape.{name}: is {value}, but {section.source} has {size}; correct one of them")
+        if found.get(name, value) != value:
+            raise InputError(
+                f"{key}.shape.{name}: is {value}, but {section.source} has {found[name]}; correct one of them"
+            )
