@@ -58,11 +58,11 @@ def prepare(
     if config.recurrences is not None:
         student = shallower(student, config.recurrences)
     if config.max_tokens is not None:
-        original = student.config
+        before = student.config.max_tokens
         student = drop_positions(student, config.max_tokens)
-        if config.max_tokens < original.max_tokens:
-            changes["truncated"] = {"before": original.max_tokens}
-        console.say(f"positions: {original.max_position_embeddings} to {student.config.max_position_embeddings} rows")
+        if config.max_tokens < before:
+            changes["truncated"] = {"before": before}
+        console.say(f"longest text: {before} to {config.max_tokens} tokens")
     if config.languages or config.vocabulary:
         counts = count_words_and_files(tokenizer, config.languages, config.text)
         encodings = encode_batch(tokenizer, [student.config.prefix, *prompts])
