@@ -114,7 +114,7 @@ def _attend_in_parts(
         if places is not None:
             angles = rotary_angles(length, query.shape[-1], places.rotary_base).to(query.device)
             query, key = _rotate(query, angles), _rotate(key, angles)
-            mask = mask if places.window is None else _window_mask(mask, places.window)
+            mask = mask if places.window is None else _window_mask(mask, places.window).to(query.dtype)
         context = attend(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
         contexts.append(part.unpad(context))
     return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
