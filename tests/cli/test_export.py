@@ -112,7 +112,8 @@ def test_without_a_source_the_export_chooses_the_newest_run(calls: list[dict[str
 
 
 def test_the_folder_or_the_manifest_is_printed(calls: list[dict[str, Any]], tmp_path: Path) -> None:
-    assert run("student").stdout == f"{tmp_path}\n"
+    assert run("student", "-o", "mine").stdout == f"{tmp_path}\n"
+    assert calls[-1]["output"] == Path("mine")
     assert json.loads(run("student", "--json").stdout) == {"of": "the bundle"}
 
 

@@ -166,7 +166,8 @@ def export(
         str | None, typer.Option(help="tokenizer.json for an encoder that lacks one.", show_default=False)
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the bundle; default: <run>/bundle or <name>-bundle.")
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the bundle; default: <run>/bundle or <name>-bundle."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Export again even if nothing has changed.")] = False,
     json: Annotated[

@@ -44,7 +44,9 @@ def trim(
             "keep its tokens; repeatable."
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder to write; default: <model>-<languages>.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write; default: <model>-<languages>.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Trim the vocabulary and token embeddings of a model to the tokens that some languages use.
