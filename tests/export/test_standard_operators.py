@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.helpers.export import batch, kinds_as_run, manifest_of, ran, ranges_of, use_little_text
-from tests.helpers.student import make_student, make_tokenizer
+from tests.helpers.export import batch, kinds, kinds_as_run, manifest_of, ran, ranges_of, use_little_text
+from tests.helpers.student import MODERNBERT, make_student, make_tokenizer
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig, Operators, Recurrence, Table
@@ -47,6 +47,19 @@ def test_an_engine_that_knows_the_standard_alone_gives_the_same_vectors(table: T
     model = made("standard", table=table)
     found = ReferenceEvaluator(model).run(["sentence_embedding"], feeds)[0]
     assert cosines(found, ran(model, feeds)[1]).min() > 0.9999
+
+
+def test_rotary_positions_are_one_operator_in_onnxruntime_and_several_of_the_standard() -> None:
+    student, ranges, feeds = make_student(**MODERNBERT), ranges_of(**MODERNBERT), batch(2, 19)
+    fused, standard = (
+        build(student, options_for("int8", "unroll", False, ranges, "int8", operators))
+        for operators in ("onnxruntime", "standard")
+    )
+    assert kinds(fused.graph)["RotaryEmbedding"] == 2 * student.config.depth
+    assert [entry.domain for entry in standard.opset_import] == [""]
+    found = ReferenceEvaluator(standard).run(["sentence_embedding"], feeds)[0]
+    for other in (ran(standard, feeds)[1], ran(fused, feeds)[1]):
+        assert cosines(found, other).min() > 0.9999
 
 
 @pytest.mark.parametrize(("recurrence", "depth"), [("unroll", DEPTH), ("loop", LAYERS)])

@@ -36,7 +36,8 @@ class Mask:
     scores: str
     """Added to the attention scores, (N, 1, 1, L) or (N, heads, L, L)."""
     visible: str | None
-    """(N, L) int32, for QAttention; None where attention has a relative bias, which that operator cannot add."""
+    """(N, L) int32, for QAttention; None where attention has a relative bias or rotary positions, which that operator
+    lacks."""
     places: Mapping[tuple[float, int | None], Places] = field(default_factory=dict)
     """For layers of ModernBERT, by the base of their rotary positions and their window."""
 
