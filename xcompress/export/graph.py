@@ -17,7 +17,7 @@ from xcompress.errors import InputError
 from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.export.config import Bottleneck, Operators, Recurrence, Table
 from xcompress.export.int4 import Floats, pack_int4, quantize_rows
-from xcompress.export.layers import LayerWriter, Mask, write_norm, write_places
+from xcompress.export.layers import LayerWriter, Mask, write_norm, write_rotary
 from xcompress.export.matmul import Level, MatMulWriter, Range, floats, matmuls
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.files import megabytes
@@ -209,7 +209,7 @@ class _GraphBuilder:
         scores = writer.node("Unsqueeze", scores, writer.integers(1, 2))
         relative = self.student.relative
         if self.config.modernbert:
-            return Mask(kept, scores, None, write_places(writer, self.config, self._write_token_numbers(), scores))
+            return Mask(kept, scores, None, write_rotary(writer, self.config, self._write_token_numbers(), scores))
         if relative is None:
             return Mask(kept, scores, writer.node("Cast", INPUTS[1], to=TensorProto.INT32))
         # look up biases (1, heads, L, L) by the distance j - i between key and query

@@ -16,8 +16,8 @@ from xcompress.modeling.student import StudentConfig
 
 
 @dataclass(frozen=True)
-class Places:
-    """Names of what the attention of a ModernBERT layer needs of the places of tokens."""
+class Rotary:
+    """Names of what the attention of a ModernBERT layer needs of the positions of tokens."""
 
     cosines: str
     """Of the angles of rotary positions, (L, H / heads / 2)."""
@@ -38,7 +38,7 @@ class Mask:
     visible: str | None
     """(N, L) int32, for QAttention; None where attention has a relative bias or rotary positions, which that operator
     lacks."""
-    places: Mapping[tuple[float, int | None], Places] = field(default_factory=dict)
+    rotary: Mapping[tuple[float, int | None], Rotary] = field(default_factory=dict)
     """For layers of ModernBERT, by the base of their rotary positions and their window."""
 
 
@@ -70,11 +70,11 @@ class LayerWriter:
         normed = tokens
         if isinstance(layer.attention_norm, nn.LayerNorm):
             normed = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens)
-        places = mask.places[layer.places.rotary_base, layer.places.window]
+        rotary = mask.rotary[layer.settings.rotary_base, layer.settings.window]
         product = self.matmuls[f"{name}.attention"]
         joint = self.products.write(writer, normed, product)
-        rotate = partial(_write_rotation, writer, places, fused=self._may_fuse(product))
-        context = _write_float_attention(writer, joint, layer.heads, len(product.weight), places.scores, rotate)
+        rotate = partial(_write_rotation, writer, rotary, fused=self._may_fuse(product))
+        context = _write_float_attention(writer, joint, layer.heads, len(product.weight), rotary.scores, rotate)
         context = self.products.write(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = writer.node("Sum", tokens, context)  # not Add, as in `write_norm`
         normed = write_norm(writer, f"{name}.intermediate_norm", layer.intermediate_norm, attended)
@@ -130,17 +130,17 @@ def _write_float_attention(
     return writer.node("Reshape", context, writer.integers(0, 0, width))
 
 
-def write_places(
+def write_rotary(
     writer: Writer, config: StudentConfig, numbers: str, scores: str
-) -> dict[tuple[float, int | None], Places]:
-    """Write what layers of ModernBERT need of the places of tokens, once for all layers that need the same.
+) -> dict[tuple[float, int | None], Rotary]:
+    """Write what layers of ModernBERT need of the positions of tokens, once for all layers that need the same.
 
     :param numbers: name of the numbers 0 ... L - 1 of the tokens.
     :param scores: name of what is added to the attention scores of layers where a token sees all others, (N, 1, 1, L).
     """
     found = {}
     for base, window in dict.fromkeys((layer.rotary_base, layer.window) for layer in config.modernbert):
-        # the angle of a place is its number times that of place 1
+        # the angle at a position is its number times that at position 1
         speeds = floats(rotary_angles(2, config.hidden_size // config.num_attention_heads, base)[1])
         rows = writer.node("Unsqueeze", writer.node("Cast", numbers, to=TensorProto.FLOAT), writer.integers(1))
         angles = writer.node("Mul", rows, writer.constant(f"rotary_{base!r}", speeds))
@@ -150,20 +150,20 @@ def write_places(
             far = writer.node("Greater", writer.node("Abs", distances), writer.integer(window))
             far = writer.node("Mul", writer.node("Cast", far, to=TensorProto.FLOAT), writer.number(MASKED_SCORE))
             near = writer.node("Add", scores, far)
-        found[base, window] = Places(writer.node("Cos", angles), writer.node("Sin", angles), near)
+        found[base, window] = Rotary(writer.node("Cos", angles), writer.node("Sin", angles), near)
     return found
 
 
-def _write_rotation(writer: Writer, places: Places, vectors: str, *, fused: bool) -> str:
+def _write_rotation(writer: Writer, rotary: Rotary, vectors: str, *, fused: bool) -> str:
     """Rotate the pairs (i, i + W / 2) of vectors (N, heads, L, W).
 
     :param fused: write one operator of onnxruntime.
     """
     if fused:
-        return writer.node("RotaryEmbedding", vectors, writer.integers(0), places.cosines, places.sines, domain=CONTRIB)
+        return writer.node("RotaryEmbedding", vectors, writer.integers(0), rotary.cosines, rotary.sines, domain=CONTRIB)
     first, second = writer.nodes_of("Split", [vectors], [f"{vectors}_1", f"{vectors}_2"], axis=-1, num_outputs=2)
-    left, right = (writer.node("Mul", first, part) for part in (places.cosines, places.sines))
-    down, up = (writer.node("Mul", second, part) for part in (places.sines, places.cosines))
+    left, right = (writer.node("Mul", first, part) for part in (rotary.cosines, rotary.sines))
+    down, up = (writer.node("Mul", second, part) for part in (rotary.sines, rotary.cosines))
     return writer.node("Concat", writer.node("Sub", left, down), writer.node("Add", up, right), axis=-1)
 
 

@@ -75,12 +75,12 @@ class ModernBertLayer(nn.Module):
     Its feed-forward part is gated: the first half of a product, through GELU, is multiplied by the second half.
     """
 
-    def __init__(self, config: "StudentConfig", places: ModernBertAttention) -> None:
+    def __init__(self, config: "StudentConfig", settings: ModernBertAttention) -> None:
         super().__init__()
         width = config.hidden_size
-        self.heads, self.places = config.num_attention_heads, places
+        self.heads, self.settings = config.num_attention_heads, settings
         norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
-        self.attention_norm = norm if places.norm else nn.Identity()
+        self.attention_norm = norm if settings.norm else nn.Identity()
         self.attention = nn.Linear(width, 3 * width, bias=False)
         self.attention_output = nn.Linear(width, width, bias=False)
         self.intermediate_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
@@ -94,14 +94,14 @@ class ModernBertLayer(nn.Module):
         :param parts: as for `Layer`.
         """
         joint = self.attention(self.attention_norm(tokens))
-        context = self.attention_output(_attend_in_parts(joint, parts, self.heads, self.places))
+        context = self.attention_output(_attend_in_parts(joint, parts, self.heads, self.settings))
         attended = tokens + self.dropout(context)
         activated, gate = self.intermediate(self.intermediate_norm(attended)).chunk(2, dim=-1)
         return attended + self.dropout(self.output(functional.gelu(activated) * gate))  # type: ignore[no-any-return]
 
 
 def _attend_in_parts(
-    joint: Tensor, parts: Sequence[BatchPart], heads: int, places: ModernBertAttention | None = None
+    joint: Tensor, parts: Sequence[BatchPart], heads: int, settings: ModernBertAttention | None = None
 ) -> Tensor:
     """Map queries, keys and values side by side, (N, L, 3 H) or packed (T, 3 H), to their attention."""
     contexts = []
@@ -111,19 +111,19 @@ def _attend_in_parts(
         batch, length, _ = padded.shape
         query, key, value = padded.view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         mask = part.mask
-        if places is not None:
-            angles = rotary_angles(length, query.shape[-1], places.rotary_base).to(query.device)
+        if settings is not None:
+            angles = rotary_angles(length, query.shape[-1], settings.rotary_base).to(query.device)
             query, key = _rotate(query, angles), _rotate(key, angles)
-            mask = mask if places.window is None else _window_mask(mask, places.window).to(query.dtype)
+            mask = mask if settings.window is None else _window_mask(mask, settings.window).to(query.dtype)
         context = attend(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
         contexts.append(part.unpad(context))
     return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
 
 
 def rotary_angles(length: int, width: int, base: float) -> Tensor:
-    """Return the angles by which the pairs of numbers at the places 0 ... L - 1 are rotated, (L, W / 2).
+    """Return the angles by which the pairs of numbers at the positions 0 ... L - 1 are rotated, (L, W / 2).
 
-    Pair i at place m is rotated by m base^(-2 i / W) (Su et al., 2021, arXiv:2104.09864).
+    Pair i at position m is rotated by m base^(-2 i / W) (Su et al., 2021, arXiv:2104.09864).
 
     :param width: W, numbers of a head, an even number.
     """
@@ -140,12 +140,12 @@ def _rotate(vectors: Tensor, angles: Tensor) -> Tensor:
 
 
 def _window_mask(visible: Tensor, window: int) -> Tensor:
-    """Return a bias of the attention scores (N, 1, L, L): tokens see those at most `window` places away.
+    """Return a bias of the attention scores (N, 1, L, L): tokens see those at most `window` positions away.
 
     It is finite, also in half precision: padding beyond the window of the last token sees nothing.
 
     :param visible: True for tokens, (N, 1, 1, L).
     """
-    places = torch.arange(visible.shape[-1], device=visible.device)
-    seen = visible & ((places[:, None] - places).abs() <= window)
+    positions = torch.arange(visible.shape[-1], device=visible.device)
+    seen = visible & ((positions[:, None] - positions).abs() <= window)
     return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, _UNSEEN)

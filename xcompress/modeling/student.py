@@ -223,7 +223,7 @@ class Student(nn.Module):
         buckets = config.relative_buckets
         self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
         before, after = config.prelude_layers, config.prelude_layers + config.unit_layers
-        layers: list[nn.Module] = [ModernBertLayer(config, places) for places in config.modernbert]
+        layers: list[nn.Module] = [ModernBertLayer(config, settings) for settings in config.modernbert]
         layers = layers or [Layer(config) for _ in range(after + config.coda_layers)]
         self.prelude = nn.ModuleList(layers[:before])
         self.unit = nn.ModuleList(layers[before:after])
