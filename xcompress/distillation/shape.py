@@ -14,11 +14,14 @@ def student_config(assistant: StudentConfig, section: StudentSection) -> Student
         that must not recur does.
     """
     recurrences = count_recurrences(section, assistant.depth)
-    stack, copied = assistant.stack, (*section.prelude, *section.unit, *section.coda)
-    of_layers = dict(zip(dict.fromkeys(stack), assistant.modernbert, strict=False))
+    modernbert = assistant.modernbert
+    if modernbert:  # the student has the layers of the assistant's stack that the recipe names
+        of_layers = dict(zip(dict.fromkeys(assistant.stack), modernbert, strict=True))
+        copied = (*section.prelude, *section.unit, *section.coda)
+        modernbert = tuple(of_layers[assistant.stack[number - 1]] for number in copied)
     return replace(
         assistant,
-        modernbert=tuple(of_layers[stack[number - 1]] for number in copied if of_layers),
+        modernbert=modernbert,
         prelude_layers=len(section.prelude),
         unit_layers=section.unit_layers,
         coda_layers=len(section.coda),

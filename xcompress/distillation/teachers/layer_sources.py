@@ -29,11 +29,12 @@ def check_layer_sources(recipe: Recipe) -> None:
     for key, section in local_encoders(recipe).items():
         if not key.startswith("assistant") or (key == "assistant" and has_another):
             continue
-        described = check_layers(section, as_path(section.source), key)
+        path = as_path(section.source)
+        described = check_layers(section, path, key)
         if described and not section.tokenizer:
             open_own_tokenizer(described.transformer, None, described.config.vocab_size)
-        if recipe.assistant and section is recipe.assistant.layer_source and as_path(section.source).is_dir():
-            student_config(described.config if described else read_config(as_path(section.source)), recipe.student)
+        if recipe.assistant and section is recipe.assistant.layer_source and path.is_dir():
+            student_config(described.config if described else read_config(path), recipe.student)
 
 
 def check_layers(section: EncoderSection, path: Path, key: str) -> Description | None:
