@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.student import SENTENCES, bundle, change_manifest
-from xcompress.bundle.encoder import Encoder
+from xcompress.bundle.encoder import Encoder, VectorPrecision
 from xcompress.errors import InputError
 
 
@@ -74,6 +74,15 @@ def test_vectors_of_int8_and_of_bits(encoder: Encoder) -> None:
     with pytest.raises(InputError, match="store_as: vectors is not an array of numbers"):
         encoder.store_as([[1.0], [1.0, 2.0]], "int8")  # type: ignore[arg-type]
     assert not encoder.store_as(np.zeros((1, 24), dtype=np.float32), "int8").any()
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_is_not_stored(encoder: Encoder, precision: VectorPrecision, number: float) -> None:
+    vectors = encoder.encode(SENTENCES)
+    vectors[1, 5] = number
+    with pytest.raises(InputError, match="store_as: row 1 of the vectors holds NaN or infinity; leave it out"):
+        encoder.store_as(vectors, precision)
 
 
 def test_bits_are_signs_where_the_manifest_has_no_mean_vector(bundle_copy: Path) -> None:

@@ -306,12 +306,15 @@ class Encoder:
 
         :param vectors: float32, (n, D).
         :returns: (n, D) of float32; of int8, with the largest number of a row at 127 or -127; or (n, D / 8) of uint8.
-        :raises InputError: when the precision is unknown, or the vectors have another shape.
+        :raises InputError: when the precision is unknown, or the vectors have another shape or hold NaN or an infinity.
         """
         check_option("store_as: precision", precision, get_args(VectorPrecision))
         rows = as_floats("store_as: vectors", vectors)
         if rows.ndim != 2 or rows.shape[1] != self.dimension:
             raise InputError(f"store_as: the vectors have shape {rows.shape}; give (n, {self.dimension})")
+        if not np.isfinite(rows).all():
+            row = int(np.isfinite(rows).all(axis=1).argmin())
+            raise InputError(f"store_as: row {row} of the vectors holds NaN or infinity; leave it out")
         if precision == "int8":
             largest = np.abs(rows).max(axis=1, keepdims=True)
             rounded: NDArray[np.int8] = np.rint(rows / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
