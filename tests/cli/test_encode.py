@@ -283,8 +283,22 @@ def test_search_in_a_column(working_folder: Path) -> None:
     assert found[0]["text"] == "rain"
     assert len(found) == len(SENTENCES)
     assert error("search", "pairs.tsv", "rain", "--column", "3") == (
-        "pairs.tsv:1: 2 columns, but --column is 3; correct one of them"
+        "pairs.tsv:1: 2 columns, split at tabs, but --column is 3; correct one of them"
     )
+    (working_folder / "pairs.csv").write_text("1,rain\n")
+    assert error("search", "pairs.csv", "rain", "--column", "2").startswith("pairs.csv:1: 1 column, split at tabs, but")
+
+
+def test_search_reads_standard_input(working_folder: Path) -> None:
+    text = "\n".join(SENTENCES)
+    (working_folder / "lines.txt").write_text(text)
+    done = run("search", "-", "rain", text=text)
+    assert done.stdout.startswith("standard input: nearest to rain")
+    expected = run("search", "lines.txt", "rain", "--json").stdout
+    assert run("search", "-", "rain", "--json", text=text).stdout == expected
+    assert run("embed", "--output", "v.npy", text=text).exit_code == 0
+    assert json.loads(run("search", "-", "rain", "--vectors", "v.npy", "--json", text=text).stdout)[0]["text"] == "rain"
+    assert error("search", "-", "rain").startswith("standard input: contains no text")
 
 
 @pytest.mark.parametrize(

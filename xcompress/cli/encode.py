@@ -35,6 +35,7 @@ _LINES_PER_STEP = 1024
 """Texts that are read, encoded and printed at a time."""
 _LONGEST_LINE = 4 * (LONGEST_TEXT + 4)
 """Bytes of a line that are read: the characters that the encoder reads, a byte order mark and a line break."""
+_STANDARD_INPUT = "-"
 
 Line = tuple[int, str]
 """Line number, counted from 1, and text."""
@@ -138,7 +139,9 @@ def embed(
 
 
 def search(
-    file: Annotated[Path, typer.Argument(help="File with one sentence per line, also .gz and .xz.")],
+    file: Annotated[
+        str, typer.Argument(help="File with one sentence per line, also .gz and .xz; - reads standard input.")
+    ],
     query: Annotated[str, typer.Argument(help="Text to search for, in any language of the model.")],
     model: Model = None,
     k: Annotated[
@@ -187,12 +190,13 @@ def search(
 
     query = _decode_argument(query, "search")
     # Blank lines are not searched, and are not kept: there may be millions. In a file of vectors they have rows.
-    rows_of_vectors = [text for _, text in _read_column(file, column)] if vectors else []
-    numbered = enumerate(rows_of_vectors, 1) if vectors else _read_column(file, column)
-    lines = [(number, text) for number, text in numbered if text.strip()]
+    name, lines_of_file = _open_lines(file)
+    numbered: Iterable[Line] = _read_column(name, lines_of_file, column)
+    rows_of_vectors = [text for _, text in numbered] if vectors else []
+    lines = [line for line in (enumerate(rows_of_vectors, 1) if vectors else numbered) if line[1].strip()]
     if not lines:
-        raise InputError(f"{file}: contains no text; give a file with one sentence per line")
-    _warn_of_long(str(file), [number for number, text in lines if len(text) > LONGEST_TEXT])
+        raise InputError(f"{name}: contains no text; give a file with one sentence per line")
+    _warn_of_long(name, [number for number, text in lines if len(text) > LONGEST_TEXT])
     encoder = _open_encoder(model, precision, engine, threads)
     if vectors:
         known = read_vectors(vectors, encoder, rows_of_vectors)
@@ -211,7 +215,7 @@ def search(
         [f"{rank}. {one_line(text[:_CHARACTERS_SHOWN])}", f"{cosine:.3f}", str(number)]
         for rank, cosine, number, text in nearest
     ]
-    table(one_line(f"{file}: nearest to {query[:_CHARACTERS_SHOWN]}"), ["text", "cosine", "line"], rows)
+    table(one_line(f"{name}: nearest to {query[:_CHARACTERS_SHOWN]}"), ["text", "cosine", "line"], rows)
 
 
 def _encode_query_for(vectors: Path, encoder: "Encoder", query: str) -> "AnyVectors":
@@ -274,12 +278,8 @@ def _read_texts(texts: Sequence[str], source: str | None) -> Iterator[str]:
         return iter([_decode_argument(text, "embed") for text in texts])
     if source is None and sys.stdin.isatty():
         raise InputError("embed: no text; give texts as arguments, or a file with --input")
-    if source in (None, "-"):
-        from xcompress.corpus.lines import bounded_lines, decode_lines
-
-        name, lines = "standard input", bounded_lines(sys.stdin.buffer, _LONGEST_LINE)
-        return _texts_of(name, decode_lines(name, lines, longest=_LONGEST_LINE, cut=True))
-    return _texts_of(str(source), _read_lines(Path(str(source))))
+    name, lines = _open_lines(_STANDARD_INPUT if source is None else source)
+    return _texts_of(name, lines)
 
 
 def _decode_argument(text: str, command: str) -> str:
@@ -321,23 +321,28 @@ def _warn_of_long(name: str, numbers: Sequence[int]) -> None:
         warn(f"{name}:{numbers[0]}{others}: longer than {LONGEST_TEXT:,} characters; the rest is not read")
 
 
-def _read_column(file: Path, column: int | None) -> Iterator[Line]:
+def _read_column(name: str, lines: Iterable[str], column: int | None) -> Iterator[Line]:
     """Yield the lines of a file, or one column of them.
 
     :raises InputError: naming the first line that lacks the column.
     """
-    for number, line in enumerate(_read_lines(file), 1):
+    for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n")
         cells = [text] if column is None else text.split("\t")
         if len(cells) < (column or 1):
-            raise InputError(f"{file}:{number}: {len(cells)} columns, but --column is {column}; correct one of them")
+            count = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            raise InputError(f"{name}:{number}: {count}, split at tabs, but --column is {column}; correct one of them")
         yield number, cells[(column or 1) - 1]
 
 
-def _read_lines(file: Path) -> Iterator[str]:
-    from xcompress.corpus.lines import text_lines
+def _open_lines(source: str) -> tuple[str, Iterator[str]]:
+    """Return the name and the lines of a file, or of standard input."""
+    from xcompress.corpus.lines import bounded_lines, decode_lines, text_lines
 
-    return text_lines(file, longest=_LONGEST_LINE, cut=True)
+    if source != _STANDARD_INPUT:
+        return source, text_lines(Path(source), longest=_LONGEST_LINE, cut=True)
+    name, lines = "standard input", bounded_lines(sys.stdin.buffer, _LONGEST_LINE)
+    return name, decode_lines(name, lines, longest=_LONGEST_LINE, cut=True)
 
 
 def _to_json(value: object) -> str:
