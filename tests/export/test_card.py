@@ -8,7 +8,7 @@ import yaml
 from tests.helpers.student import CONFIG, bundle
 from tests.test_printable import HOSTILE
 from xcompress.bundle.manifest import read_manifest
-from xcompress.export.card import ReleaseNotes, differences_of, model_card
+from xcompress.export.card import ReleaseNotes, checks_of, differences_of, model_card, sizes_of
 from xcompress.printable import UNPRINTABLE
 
 PREFIXES = [
@@ -80,6 +80,32 @@ def test_a_float32_graph_for_another_engine_has_its_difference() -> None:
     manifest = read_manifest(bundle())
     parity = manifest["parity"] | {"openvino": manifest["parity"]["fp32"]}
     assert "- openvino against PyTorch: largest difference" in model_card(manifest | {"parity": parity})
+
+
+def test_sizes_are_those_of_all_files_of_a_graph() -> None:
+    parts = {
+        "onnx/model.onnx": 1,
+        "onnx/model.onnx_data": 20,
+        "onnx/model.ort": 300,
+        "openvino/openvino_model.xml": 4,
+        "openvino/openvino_model.bin": 50,
+        "litert/model.tflite": 7,
+        "tokenizer.json": 9,
+    }
+    assert sizes_of({"files": {name: {"bytes": size} for name, size in parts.items()}}) == {
+        "onnx/model.onnx": 21,
+        "onnx/model.ort": 300,
+        "openvino/openvino_model.xml": 54,
+        "litert/model.tflite": 7,
+    }
+
+
+def test_a_pair_of_languages_is_named_only_where_it_lost_something() -> None:
+    manifest, before = read_manifest(bundle()), {"de-de": 71.0, "en-de": 60.0}
+    scored = [manifest | {"graded": {"before": before, "after": before | {"de-de": now}}} for now in (70.9, 70.96)]
+    lines = [next(line for line in checks_of(each) if line.startswith("Spearman")) for each in scored]
+    means = "Spearman x 100 on graded pairs, 2 pairs of languages: 65.5 before, 65.5 after"
+    assert lines == [f"{means}; most was lost in de-de, 71.0 to 70.9", means]
 
 
 def test_vectors_of_unit_length_rank_alike_by_dot_product() -> None:

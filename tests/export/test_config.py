@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from xcompress.errors import InputError
-from xcompress.export.config import SETTINGS, ExportConfig, TargetSettings
+from xcompress.export.config import ExportConfig, TargetSettings
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,26 @@ def test_targets_settings_and_what_replaces_them() -> None:
     assert ExportConfig(recurrence="loop", ort=True).settings() == TargetSettings("loop", ort=True, float32=True)
 
 
-def test_settings_are_printed() -> None:
-    assert SETTINGS["cpu"].summary() == "recurrent unit unrolled, float32 graph kept"
-    assert SETTINGS["mobile"].summary() == "recurrent unit in a loop, ORT format, float32 graph left out"
-    assert SETTINGS["wasm"].summary() == "recurrent unit in a loop, float32 graph left out"
+@pytest.mark.parametrize(
+    ("config", "recurs", "said"),
+    [
+        (ExportConfig(), True, "target cpu, recurrent unit unrolled, float32 graph kept"),
+        (ExportConfig(), False, "target cpu, float32 graph kept"),
+        (
+            ExportConfig(target="mobile"),
+            True,
+            "target mobile, recurrent unit in a loop, ORT format, float32 graph left out",
+        ),
+        (ExportConfig(target="wasm", precision="fp32"), True, "target wasm, recurrent unit in a loop"),
+        (
+            ExportConfig(target="openvino"),
+            False,
+            "target openvino, standard operators, OpenVINO's format, float32 graph left out",
+        ),
+    ],
+)
+def test_settings_are_printed(config: ExportConfig, recurs: bool, said: str) -> None:
+    assert config.summary(recurs=recurs) == said
 
 
 def test_every_option_is_described_as_json_knows_it() -> None:

@@ -25,6 +25,7 @@ from xcompress.bundle.released import released_folder
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
 from xcompress.export import exporter
+from xcompress.export.card import checks_of
 from xcompress.export.config import ExportConfig, Precision
 from xcompress.export.exporter import export
 from xcompress.export.graph import OUTPUTS, Recurrence
@@ -32,7 +33,7 @@ from xcompress.export.matmul import matmuls
 from xcompress.export.prepare import Prepared
 from xcompress.export.source import SourceOptions, find_source
 from xcompress.export.verify import Bounds, run_graph
-from xcompress.files import sha256_of
+from xcompress.files import megabytes, sha256_of
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, encode, pad, shallower, token_ids
 
@@ -112,6 +113,8 @@ def test_every_precision_becomes_a_bundle_that_opens(precision: str, external: b
     assert ("calibrated_on" in manifest) == (precision != "fp32")
     if precision != "fp32":
         assert manifest["calibrated_on"] == (0 if precision == "fp16" else len(CALIBRATED))
+    whole = sum((made / f"{own}{end}").stat().st_size for end in (["", "_data"] if external else [""]))
+    assert f"\n| {own} | {megabytes(whole)} |\n" in (made / "README.md").read_text()
     if external:
         assert external_locations(made / own) == {f"{Path(own).name}_data"}
         stored = sum(len(one.raw_data) for one in onnx.load(made / own, load_external_data=False).graph.initializer)
@@ -413,7 +416,11 @@ def test_a_run_becomes_a_bundle_that_knows_its_run(
     card = (bundle / "README.md").read_text()
     assert "| languages | en, de |" in card
     assert "| sts | 71.5 |" in card
-    assert "exporting trial" in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == ["exporting trial (runs/trial/student) to runs/trial/bundle", "target cpu"]
+    assert f"onnx/model.onnx: {megabytes(manifest['files']['onnx/model.onnx']['bytes'])}" in said
+    for line in checks_of(manifest):
+        assert line in said and f"- {line}" in card
 
 
 def test_weights_that_the_run_did_not_train_have_no_dev_scores(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -594,8 +601,11 @@ def test_fewer_recurrences_make_another_bundle_with_fewer_nodes(deep: Path) -> N
     np.testing.assert_allclose(Encoder(shallow).encode(SENTENCES), expected, atol=1e-5)
 
 
-def test_a_shallow_bundle_says_so_and_claims_no_scores_of_the_deep_one(deep: Path) -> None:
+def test_a_shallow_bundle_says_so_and_claims_no_scores_of_the_deep_one(
+    deep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     full, shallow = export(deep, options=FLOAT), export(deep, options=replace(FLOAT, recurrences=1))
+    assert "with 1 recurrence to" in capsys.readouterr().err
     manifests = [manifest_of(bundle) for bundle in (full, shallow)]
     assert [(found["recurrences"], found["student_recurrences"]) for found in manifests] == [(3, 3), (1, 3)]
     assert ["dev" in found for found in manifests] == [True, False]

@@ -14,9 +14,9 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.folder import write_pipeline
+from xcompress.export.folder import announce, write_pipeline
 from xcompress.export.hf import export_hf
-from xcompress.export.source import read_settings
+from xcompress.export.source import find_source, read_settings
 from xcompress.files import sha256_of, write_json
 from xcompress.modeling.st_folder import read_pipeline
 from xcompress.modeling.student import encode
@@ -275,3 +275,15 @@ def test_a_head_with_an_activation_is_a_module_of_its_own(tmp_path: Path) -> Non
     found = read_pipeline(tmp_path).head
     assert found is not None and student.head is not None
     assert found.activation == "tanh" and found.weight.equal(student.head.weight)
+
+
+def test_a_folder_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_student(tmp_path / "models/mine")
+    announce(find_source("models/mine"), Path("to"), "")
+    monkeypatch.chdir("models")
+    announce(find_source("mine"), Path("to"), "")
+    lines = ["exporting mine (models/mine) to to", "exporting mine to to"]
+    assert capsys.readouterr().err.splitlines() == lines

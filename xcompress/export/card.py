@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from json import dumps
+from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
 
-from xcompress.bundle.manifest import FLOAT
+from xcompress.bundle.manifest import FLOAT, GRAPH_SUFFIXES
 from xcompress.files import megabytes
 from xcompress.printable import code_span, markdown_text, printable, table_cell
 from xcompress.runtimes import COREML, OPENVINO, PHONE_FILES
@@ -134,6 +135,8 @@ class ReleaseNotes:
 
 _FORMATTED = ("files", "languages", "prefix", "release", "source")
 """Entries of the manifest that the card shows in another form."""
+_LEAST_LOSS = 0.05
+"""Points of Spearman x 100 that show with one decimal."""
 
 
 def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None) -> str:
@@ -170,7 +173,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         first_text=_quoted(f"{prefix}A first sentence."),
         second_text=_quoted(f"{prefix}Ein zweiter Satz."),
         layers=layers,
-        files="\n".join(f"| {markdown_text(name)} | {megabytes(size)} |" for name, size in _sizes(manifest).items()),
+        files="\n".join(f"| {markdown_text(name)} | {megabytes(size)} |" for name, size in sizes_of(manifest).items()),
         scores=release.rows if release else _run_scores(manifest.get("dev")),
         sections=release.sections if release else "",
         differences="".join(f"- {markdown_text(line)}\n" for line in differences_of(manifest)),
@@ -185,7 +188,9 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         )
         + (_COREML_SECTION.format_map(manifest) if manifest.get("coreml") else ""),
         openvino=_OPENVINO_SECTION if OPENVINO in files else "",
-        checks=_checks(manifest),
+        checks="\n".join(
+            f"- {line}" for line in (*checks_of(manifest), markdown_text(_machine_text(manifest["machine"])))
+        ),
     )
 
 
@@ -209,15 +214,20 @@ def differences_of(manifest: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _sizes(manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Map each graph, each file for phones and the folder for Core ML to its size in bytes."""
+def sizes_of(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Map each graph, each file for phones and the folder for Core ML to its bytes, with weights beside it."""
     files = manifest["files"]
     names = [
-        *(name for name in files if name.endswith(".onnx")),
-        *(name for name in PHONE_FILES.values() if name in files),
+        *(name for name in files if name.endswith(GRAPH_SUFFIXES)),
+        *(name for name in (OPENVINO, *PHONE_FILES.values()) if name in files),
     ]
     coreml = {COREML: manifest["coreml"]["bytes"]} if manifest.get("coreml") else {}
-    return {name: files[name]["bytes"] for name in names} | coreml
+    return {name: sum(files[part]["bytes"] for part in _parts_of(name) if part in files) for name in names} | coreml
+
+
+def _parts_of(graph: str) -> tuple[str, ...]:
+    """Return the file of a graph and those that its weights may be in: ONNX's external data, OpenVINO's binary."""
+    return graph, f"{graph}_data", str(PurePosixPath(graph).with_suffix(".bin"))
 
 
 def _run_scores(dev: object) -> str:
@@ -227,32 +237,31 @@ def _run_scores(dev: object) -> str:
     return "".join(rows)
 
 
-def _checks(manifest: Mapping[str, Any]) -> str:
-    """Return what was verified at export, as a list."""
-    parity, machine = manifest["parity"], manifest["machine"]
+def checks_of(manifest: Mapping[str, Any]) -> list[str]:
+    """Return what was verified at export, a line for each measurement."""
     lines = []
-    for graph, figures in parity.items():
+    for graph, figures in manifest["parity"].items():
         name = "float32" if graph == "fp32" else graph
         if "max_abs_difference" in figures:
             lines.append(
-                f"- {name} against PyTorch: largest difference {figures['max_abs_difference']:.1e} (bound "
+                f"{name} against PyTorch: largest difference {figures['max_abs_difference']:.1e} (bound "
                 f"{figures['bound']:.0e})"
             )
             continue
         sentences = sum(language["sentences"] for language in figures["languages"].values())
         lines += [
-            f"- {name} against PyTorch, {sentences:,} sentences: cosine {figures['mean_cosine']:.4f} on average, "
+            f"{name} against PyTorch, {sentences:,} sentences: cosine {figures['mean_cosine']:.4f} on average, "
             f"{figures['worst_cosine']:.4f} at worst",
-            f"- {name} against PyTorch: similarities of sentences correlate at {figures['similarity_correlation']:.4f}",
-            f"- {name}, one sentence alone and among others: cosine {figures['invariance_cosine']:.4f} at worst",
+            f"{name} against PyTorch: similarities of sentences correlate at {figures['similarity_correlation']:.4f}",
+            f"{name}, one sentence alone and among others: cosine {figures['invariance_cosine']:.4f} at worst",
         ]
     if coreml := manifest.get("coreml"):
         evaluated, weights = coreml["evaluated_in_numpy"], coreml["weights"]
         lines += [
-            f"- {COREML}: {coreml['status']}",
-            f"- {COREML}, evaluated with coremltools' numpy operators in place of Core ML, {evaluated['texts']} texts: "
+            f"{COREML}: {coreml['status']}",
+            f"{COREML}, evaluated with coremltools' numpy operators in place of Core ML, {evaluated['texts']} texts: "
             f"cosine to PyTorch {evaluated['mean_cosine']:.4f} on average, {evaluated['worst_cosine']:.4f} at worst",
-            f"- {COREML}: {weights['tensors']} tensors, {weights['int8']} of them in int8, are the student's within "
+            f"{COREML}: {weights['tensors']} tensors, {weights['int8']} of them in int8, are the student's within "
             "what their precision rounds",
         ]
     # the model is scored before its vocabulary or vectors are cut
@@ -260,17 +269,24 @@ def _checks(manifest: Mapping[str, Any]) -> str:
     if before and after:
         worst = max(before, key=lambda pair: before[pair] - after[pair])
         means = [sum(scores.values()) / len(scores) for scores in (before, after)]
-        lines.append(
-            f"- Spearman x 100 on graded pairs, {len(before)} pairs of languages: {means[0]:.1f} before, "
-            f"{means[1]:.1f} after; most was lost in {worst}, {before[worst]:.1f} to {after[worst]:.1f}"
+        line = (
+            f"Spearman x 100 on graded pairs, {len(before)} pairs of languages: {means[0]:.1f} before, "
+            f"{means[1]:.1f} after"
         )
-    flags = ", ".join(machine["cpu_flags"]) or machine["architecture"]
+        if before[worst] - after[worst] >= _LEAST_LOSS:
+            line += f"; most was lost in {worst}, {before[worst]:.1f} to {after[worst]:.1f}"
+        lines.append(line)
     if tokenizer := manifest.get("phone_tokenizer"):
         lines.append(
-            f"- {tokenizer['file']} (SentencePiece): the token ids of tokenizer.json for {tokenizer['equal']:,} of "
+            f"{tokenizer['file']} (SentencePiece): the token ids of tokenizer.json for {tokenizer['equal']:,} of "
             f"{tokenizer['sentences']:,} sentences"
         )
-    return "\n".join([*lines, markdown_text(f"- on {machine['processor']} ({flags})")])
+    return lines
+
+
+def _machine_text(machine: Mapping[str, Any]) -> str:
+    """Return the processor that the checks ran on, and its instruction sets."""
+    return f"on {machine['processor']} ({', '.join(machine['cpu_flags']) or machine['architecture']})"
 
 
 def _quoted(text: str) -> str:

@@ -36,15 +36,6 @@ class TargetSettings:
     precisions: tuple[str, ...] = ()
     """The only precisions that the target's own format has here; empty: all that ONNX has."""
 
-    def summary(self) -> str:
-        """Describe the settings in one line."""
-        settings = ["recurrent unit unrolled" if self.recurrence == "unroll" else "recurrent unit in a loop"]
-        settings += ["ORT format"] if self.ort else []
-        settings += ["standard operators"] if self.operators == "standard" else []
-        settings += [f"{RUNTIMES[self.runtime].label}'s format"] if self.runtime else []
-        settings.append("float32 graph kept" if self.float32 else "float32 graph left out")
-        return ", ".join(settings)
-
 
 SETTINGS: dict[Target, TargetSettings] = {
     "cpu": TargetSettings(),
@@ -148,6 +139,22 @@ class ExportConfig:
         ort = defaults.ort and self.precision != "int4" if self.ort is None else self.ort
         recurrence, operators = self.recurrence or defaults.recurrence, self.operators or defaults.operators
         return replace(defaults, recurrence=recurrence, ort=ort, operators=operators)
+
+    def summary(self, *, recurs: bool) -> str:
+        """Describe the target and its settings in one line.
+
+        :param recurs: whether a unit is applied more than once.
+        """
+        settings = self.settings()
+        facts = [f"target {self.target}"]
+        if recurs:
+            facts.append(f"recurrent unit {'unrolled' if settings.recurrence == 'unroll' else 'in a loop'}")
+        facts += ["ORT format"] if settings.ort else []
+        facts += ["standard operators"] if settings.operators == "standard" else []
+        facts += [f"{RUNTIMES[settings.runtime].label}'s format"] if settings.runtime else []
+        if self.precision != "fp32":
+            facts.append(f"float32 graph {'kept' if settings.float32 else 'left out'}")
+        return ", ".join(facts)
 
     def closer_precision(self) -> str | None:
         """Return the smallest precision of this target that loses less, or None where there is none."""

@@ -94,8 +94,9 @@ def export(
         console.say(f"{target}: already exported from {model.name}")
         return target
     check_replaceable(target, Path(GRAPHS["fp32"]).parts[0], _bytes_of_graphs(model.student), force=force)
-    announce(model, target, "" if recurrences is None else f" with {recurrences} recurrences")
-    console.say(f"target {config.target}: {config.settings().summary()}")
+    depth = "1 recurrence" if recurrences == 1 else f"{recurrences} recurrences"
+    announce(model, target, f" with {depth}" if recurrences else "")
+    console.say(config.summary(recurs=(recurrences or model.recurrences) > 1))
     with whole_folder(target) as folder:
         make_bundle(folder, model, config, bounds or Bounds.of(config.precision), made_from)
     return target
@@ -203,7 +204,6 @@ def write_phone_tokenizer(
     prefixed = [config.prefix + sentence for sentence in sentences]
     found = SentencePieceTokenizer(file).token_ids(prefixed, config.max_tokens)
     equal = sum(map(eq, found, expected))
-    console.say(f"{file.name}: SentencePiece has the same token ids for {equal} of {len(sentences)} sentences")
     return {"file": f"{model.parent.name}/{file.name}", "sentences": len(sentences), "equal": equal}
 
 
@@ -329,10 +329,6 @@ class _Job:
             evaluated = verify_sample(
                 program.encode, f"{COREML} in numpy", self.reference, self.bounds, ticker.advance, self.advice
             )
-        console.say(
-            f"{COREML}: {COREML_NOT_RUN}. In numpy: cosine to PyTorch {evaluated['mean_cosine']:.4f} on average, "
-            f"{evaluated['worst_cosine']:.4f} at worst, {evaluated['texts']} texts"
-        )
         return {
             "package": COREML,
             "status": COREML_NOT_RUN,

@@ -16,7 +16,7 @@ from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import CARD, FORMAT, HASH, MANIFEST, content_hash, is_export, list_files, write_manifest
 from xcompress.console import say, warn
 from xcompress.errors import InputError
-from xcompress.export.card import differences_of, model_card
+from xcompress.export.card import checks_of, differences_of, model_card, sizes_of
 from xcompress.export.graph import INPUTS, OUTPUTS
 from xcompress.export.source import Source, read_settings
 from xcompress.export.writer import OPSET
@@ -57,9 +57,11 @@ def write_bundle(
     settings = read_settings(source.student, student.config.prefix)
     write_pipeline(folder, student.config, settings, student.head if student.config.head_activation else None)
     manifest = describe_model(student, source, made_from) | settings | dict(facts)
-    for line in differences_of(manifest):
+    described = manifest | {"files": list_files(folder)}
+    sizes = [f"{name}: {megabytes(size)}" for name, size in sizes_of(described).items()]
+    for line in (*differences_of(manifest), *sizes, *checks_of(manifest)):
         say(line)
-    write_text(folder / CARD, model_card(manifest | {"files": list_files(folder)}))
+    write_text(folder / CARD, model_card(described))
     write_manifest(folder, manifest | {"files": list_files(folder)})
 
 
@@ -250,7 +252,8 @@ def announce(source: Source, target: Path, depth: str) -> None:
     """
     if source.run and not source.run.get("finished"):
         warn(f"{source.name}: the run is not finished; exporting its student as it is now")
-    say(f"exporting {source.name} ({source.student}){depth} to {target}")
+    of = "" if str(source.student) == source.name else f" ({source.student})"
+    say(f"exporting {source.name}{of}{depth} to {target}")
 
 
 def _is_damaged(manifest: Path) -> bool:
