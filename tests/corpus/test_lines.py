@@ -197,8 +197,9 @@ def test_the_most_common_reasons_are_named_with_a_line() -> None:
     bad = [(pairs.NO_TAB, 3), (pairs.NOT_UTF8, 5), (pairs.NO_TAB, 7), (pairs.EMPTY, 8), (pairs.COLUMNS, 9)]
     assert str(tally(9, *bad)) == (
         "5 of 14 lines are bad: 2 no tab (such as line 3), 1 not UTF-8 (such as line 5), "
-        "1 an empty side (such as line 8), and 1 more reasons"
+        "1 an empty side (such as line 8), and 1 more"
     )
+    assert str(tally(2999, bad[0])) == "1 of 3,000 lines is bad: 1 no tab (such as line 3)"
     assert str(tally(9, broken_off="cut off after line 9")) == "cut off after line 9"
     assert str(tally(9, bad[0], broken_off="cut off after line 9")).endswith(", and it is cut off after line 9")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.recipe import small_recipe, stages_of
 from xcompress.distillation.pipeline import distill
-from xcompress.distillation.plan import Plan, plan, show
+from xcompress.distillation.plan import Plan, _size, _time, plan, show
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 
@@ -152,3 +152,9 @@ def test_a_dry_run_lists_files_that_are_missing(tmp_path: Path, capsys: pytest.C
     show(plan(small_recipe(tmp_path, "teacher.source=./absent", "dev.sts=./sets"), tmp_path / "run"))
     said = capsys.readouterr().err
     assert "no such file: ./absent" in said and "no such file: ./sets" in said
+
+
+def test_sizes_and_times_of_any_length_are_readable() -> None:
+    assert [_size(megabytes) for megabytes in (None, 0, 999, 1234)] == ["? GB", "0 MB", "999 MB", "1.2 GB"]
+    times = ["? min", "0 s", "99 s", "1.7 min", "100.0 min", "1.7 h", "100.0 h"]
+    assert [_time(seconds) for seconds in (None, 0, 99, 100, 5999, 6000, 360_000)] == times

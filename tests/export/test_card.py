@@ -106,6 +106,8 @@ def test_a_pair_of_languages_is_named_only_where_it_lost_something() -> None:
     lines = [next(line for line in checks_of(each) if line.startswith("Spearman")) for each in scored]
     means = "Spearman x 100 on graded pairs, 2 pairs of languages: 65.5 before, 65.5 after"
     assert lines == [f"{means}; most was lost in de-de, 71.0 to 70.9", means]
+    alone = manifest | {"graded": {"before": {"de-de": 71.0}, "after": {"de-de": 70.0}}}
+    assert "Spearman x 100 on graded pairs, de-de: 71.0 before, 70.0 after" in checks_of(alone)
 
 
 def test_vectors_of_unit_length_rank_alike_by_dot_product() -> None:

@@ -52,11 +52,13 @@ class Tally:
 
     def __str__(self) -> str:
         """Say in one line how many lines are bad, why, and where the file breaks off."""
-        reasons = [f"{count} {reason} (such as line {self.first[reason]})" for reason, count in self.bad.most_common()]
+        reasons = [
+            f"{count:,} {reason} (such as line {self.first[reason]})" for reason, count in self.bad.most_common()
+        ]
         hidden = len(reasons) - _REASONS_SHOWN
-        shown = reasons[:_REASONS_SHOWN] + ([f"and {hidden} more reasons"] if hidden > 0 else [])
+        shown = reasons[:_REASONS_SHOWN] + ([f"and {hidden} more"] if hidden > 0 else [])
         bad, lines = self.bad.total(), self.good + self.bad.total()
-        counted = f"{bad} of {lines} lines are bad: {', '.join(shown)}" if bad else ""
+        counted = f"{bad:,} of {lines:,} lines {'is' if bad == 1 else 'are'} bad: {', '.join(shown)}" if bad else ""
         return ", and it is ".join(part for part in (counted, self.broken_off) if part)
 
     def refuse_bad_file(self, layout: str) -> None:

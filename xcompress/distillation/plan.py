@@ -351,19 +351,13 @@ def show(planned: Plan) -> None:
         say(note)
     if planned.targets:
         targets = planned.targets
-        disk, stored, live = (
-            _number(value, unit, name)
-            for value, unit, name in (
-                (targets.megabytes, 1000, " GB"),
-                (targets.stored_seconds, 60, " min"),
-                (targets.live_seconds, 60, " min"),
-            )
-        )
+        disk = _size(targets.megabytes)
+        stored, live = _time(targets.stored_seconds), _time(targets.live_seconds)
         say(
             f"teacher's vectors, at most: stored, {disk} on disk and {stored}; live, no disk and {live}; "
             f"the recipe has {targets.chosen}"
         )
-    say(f"tokens of the text, at most: {_number(planned.token_megabytes, 1000, ' GB')} on disk")
+    say(f"tokens of the text, at most: {_size(planned.token_megabytes)} on disk")
     head = ["stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", ""]
     rows = list(_rows(planned.stages))
     if not any(stage.finished for stage in planned.stages):
@@ -381,6 +375,17 @@ def _number(value: int | None, unit: float = 1, name: str = "") -> str:
     return f"{value / unit:,.1f}{name}" if unit > 1 else f"{value:,}"
 
 
+def _size(megabytes: int | None) -> str:
+    is_small = megabytes is not None and megabytes < 1000
+    return f"{megabytes} MB" if is_small else _number(megabytes, 1000, " GB")
+
+
+def _time(seconds: int | None) -> str:
+    if seconds is not None and seconds < 100:
+        return f"{seconds} s"
+    return _number(seconds, 3600, " h") if seconds and seconds >= 6000 else _number(seconds, 60, " min")
+
+
 def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
     for stage in stages:
         yield (
@@ -390,7 +395,7 @@ def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
             _number(stage.steps),
             _number(stage.pairs),
             _number(stage.parameters, 1e6, " M"),
-            _number(stage.megabytes, 1000, " GB"),
-            _number(stage.seconds, 60, " min"),
+            _size(stage.megabytes),
+            _time(stage.seconds),
             "in the run folder" if stage.finished else "",
         )

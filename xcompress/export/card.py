@@ -269,11 +269,9 @@ def checks_of(manifest: Mapping[str, Any]) -> list[str]:
     if before and after:
         worst = max(before, key=lambda pair: before[pair] - after[pair])
         means = [sum(scores.values()) / len(scores) for scores in (before, after)]
-        line = (
-            f"Spearman x 100 on graded pairs, {len(before)} pairs of languages: {means[0]:.1f} before, "
-            f"{means[1]:.1f} after"
-        )
-        if before[worst] - after[worst] >= _LEAST_LOSS:
+        pairs = next(iter(before)) if len(before) == 1 else f"{len(before)} pairs of languages"
+        line = f"Spearman x 100 on graded pairs, {pairs}: {means[0]:.1f} before, {means[1]:.1f} after"
+        if len(before) > 1 and before[worst] - after[worst] >= _LEAST_LOSS:
             line += f"; most was lost in {worst}, {before[worst]:.1f} to {after[worst]:.1f}"
         lines.append(line)
     if tokenizer := manifest.get("phone_tokenizer"):
