@@ -118,6 +118,20 @@ def test_one_origin_may_have_fewer_pairs_than_the_others(tmp_path: Path) -> None
     assert corpus.report.dropped["de"][SAMPLED] == 5
 
 
+def test_an_origin_that_is_sampled_down_keeps_its_share_under_the_cap(tmp_path: Path) -> None:
+    tables = [
+        (table(tmp_path / f"{language}{n}", words(language, f"{word}{n}", numbers)), language, f"{n}")
+        for language, word in (("de", "Wort"), ("nl", "woord"))
+        for n, numbers in enumerate((range(2000), range(2000, 2200)))
+    ]
+    most = {("de", "0"): 200}
+    corpus = built(tmp_path / "out", [], tables, ["de", "nl"], holdout_sentences=0, most=most, max_pairs=200)
+    assert 80 < corpus.report.train["de"]["0"] < 120, "of 200 and 200 pairs, about half each"
+    german, dutch = ({p[0] for p in corpus.train if p[2] == language} for language in ("de", "nl"))
+    second = {pair.source for pair in words("nl", "woord", range(2000, 2200))}
+    assert dutch & second and dutch & second <= german, "languages are sampled down to the same sentences"
+
+
 def test_the_cap_is_per_language_and_repeatable(tmp_path: Path) -> None:
     corpus = made(tmp_path, holdout_sentences=0, max_pairs=3)
     assert corpus.report.train == {"de": {"app": 3}, "nl": {"doors": 3}}
@@ -180,7 +194,7 @@ def test_batches_and_blocks_make_no_difference(tmp_path: Path, monkeypatch: pyte
     assert built(tmp_path / "again", [], tables, ["de", "fr", "nl"], **options) == one
     assert one.report.holdout == {"de": 90, "fr": 90, "nl": 90}
     assert one.report.train["de"] == {"0": 30, "1": 263, "2": 16}
-    assert one.report.train["nl"] == {"0": 242, "1": 77, "2": 14} and sum(one.report.train["fr"].values()) == 333
+    assert one.report.train["nl"] == {"0": 268, "1": 53, "2": 12} and sum(one.report.train["fr"].values()) == 333
 
 
 def test_origins_are_in_the_order_of_their_first_pair_that_is_no_duplicate(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_none_held_out() -> None:
 def test_keys_ignore_case_punctuation_and_width() -> None:
     assert sentence_key("Ｔhe “Door”, is OPEN…") == sentence_key("the door is open")
     assert sentence_key("कि") != sentence_key("का")
+    assert sentence_key("\ufeffThe sta\u00adtion is he\u200bre.") == sentence_key("the station is here")
 
 
 def test_ranks_follow_the_key_and_the_seed() -> None:

@@ -62,6 +62,10 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("stages.contrast.epochs=2", r"stages.contrast: has steps \(640\) and epochs \(2\); set one of them to null"),
         ("stages.contrast.epochs=0", "stages.contrast.epochs: Input should be greater than 0"),
         ("stages.contrast.text=[talks]", "stages.contrast.text: no corpus.tsv is named talks; give name to files"),
+        (
+            "stages.contrast={train: student, objectives: {graded: 1}, text: [talks], steps: 1}",
+            "stages.contrast: text is talks, but no objective reads translations; leave it out",
+        ),
         ("stages.contrast.text=[]", "stages.contrast.text: .*at least 1"),
         ("corpus.catalogues=[]", "corpus: names no text; give catalogues or tsv"),
         (

@@ -121,8 +121,9 @@ def build(
         caps = {
             language: {name: count for (of, name), count in (most or {}).items() if of == language} for language in kept
         }
+        draws_twice = bool(most)  # in all languages alike, so that they are sampled down to the same sentences
         for language in kept:
-            _choose_parts(gathered, language, hold_out, caps[language], max_pairs)
+            _choose_parts(gathered, language, hold_out, caps[language], max_pairs, draws_twice)
         _check_languages(languages, gathered)
 
         # Write them.
@@ -279,12 +280,19 @@ class Gathered:
 
 
 def _choose_parts(
-    gathered: Gathered, language: str, hold_out: HoldOut, most: Mapping[str, int], max_pairs: int | None
+    gathered: Gathered,
+    language: str,
+    hold_out: HoldOut,
+    most: Mapping[str, int],
+    max_pairs: int | None,
+    draws_twice: bool,
 ) -> None:
     """Write the part of each pair of a language; count the pairs of each part, and what is left out.
 
     :param most: training pairs of an origin; more are sampled down, to those of the lowest ranks.
     :param max_pairs: training pairs after that.
+    :param draws_twice: whether origins are sampled down before, so that `max_pairs` needs ranks of its own: those of an
+        origin that was sampled down are all low, and it would be nearly all that is left.
     """
     lines, limits = gathered.languages[language], dict[int, Threshold]()
 
@@ -299,11 +307,16 @@ def _choose_parts(
                 sampled &= (numbers["origin"] != number) | limit.mask(numbers["source"], rows)
             yield numbers, rows, parts, sampled
 
+    def ranks_of_all(numbers: NDArray[np.void]) -> Ranks:
+        """Return the ranks by which all pairs are sampled down: low ranks may end with any byte."""
+        ranks: Ranks = numbers["source"]
+        return ranks.byteswap() if draws_twice else ranks
+
     def train_ranks(number: int | None = None) -> Iterator[tuple[Ranks, Rows]]:
         """Yield the ranks of training pairs, of one origin or of all, and their rows."""
         for numbers, rows, _, sampled in split_blocks():
             mask = sampled if number is None else sampled & (numbers["origin"] == number)
-            yield numbers["source"][mask], rows[mask]
+            yield (ranks_of_all(numbers) if number is None else numbers["source"])[mask], rows[mask]
 
     for name, count in most.items():
         number = gathered.found.get(name)
@@ -312,7 +325,7 @@ def _choose_parts(
     of_all = None if max_pairs is None else lowest(train_ranks, max_pairs)
     lines.by_origin = np.zeros(len(gathered.origins), np.int64)
     for numbers, rows, parts, sampled in split_blocks():
-        train = sampled & of_all.mask(numbers["source"], rows) if of_all else sampled
+        train = sampled & of_all.mask(ranks_of_all(numbers), rows) if of_all else sampled
         lines.parts.append(_TRAIN * train + _HOLDOUT * parts.holdout)
         lines.counts += np.bincount(_TRAIN * train + _HOLDOUT * parts.holdout, minlength=len(lines.counts))
         lines.by_origin += np.bincount(gathered.numbers[numbers["origin"][train]], minlength=len(lines.by_origin))

@@ -39,7 +39,8 @@ _WORD_UNDERSCORE = re.compile(r"(?<!\w)_(?=[^\W_])(?!\w*_)")
 _INNER_UNDERSCORE = re.compile(r"(?<=[^\W\d_])_(?=[^\W\d_])")
 _MARKS = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 _JOINERS = "\u200c\u200d"
-_INVISIBLE = re.compile(f"[{_MARKS}]")
+INVISIBLE = re.compile(f"[{_MARKS}]")
+"""Characters that no reader sees, in any script; joiners are not among them."""
 _STRAY_JOINER = re.compile(f"[{_JOINERS}](?<![\u0250-\U0010ffff].)[{_JOINERS}]*")
 _VISIBLE = re.compile(rf"[^\s{_MARKS}{_JOINERS}]")
 _LABEL_WORDS = 6
@@ -67,7 +68,7 @@ def normalise(text: str) -> str:
         text = _remove_markup(_ESCAPE.sub(" ", text).replace('\\"', '"'))
         text = _FORMAT_CODE.sub(PLACEHOLDER, _remove_mnemonics(text)).replace("%%", "%")
     if not text.isascii():
-        text = unicodedata.normalize("NFC", _STRAY_JOINER.sub("", _INVISIBLE.sub("", text)))
+        text = unicodedata.normalize("NFC", _STRAY_JOINER.sub("", INVISIBLE.sub("", text)))
     return " ".join(text.split())
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.corpus.columns import ColumnFile, part_bits, partition
+from xcompress.corpus.normalise import INVISIBLE
 
 Ranks = NDArray[np.uint64]
 """Pseudo-random 64-bit ranks of sentences, which also identify them."""
@@ -66,8 +67,11 @@ def split(languages: Mapping[str, ColumnFile], holdout_sentences: int, scratch: 
 
 
 def sentence_key(text: str) -> str:
-    """Return a key that sentences share if they differ only in case, punctuation, spaces or compatibility form."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    """Return a key of a sentence.
+
+    Sentences share it if they differ only in case, punctuation, spaces, invisible characters or compatibility form.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", INVISIBLE.sub("", text)).casefold())
     # vowel signs and accents (category M) stay, which regular expressions do not count as parts of words
     return " ".join(
         _SIGN.sub(lambda match: match[0] if unicodedata.category(match[0])[0] == "M" else " ", folded).split()

@@ -32,6 +32,12 @@ def test_vectors_are_found_by_sentence_as_it_is_or_normalised(kind: str, tmp_pat
     assert found[:, 0].tolist() == [8, 4, 2, 4, 6, 0]
 
 
+def test_a_sentence_as_it_is_counts_before_one_that_is_normalised_to_it(tmp_path: Path) -> None:
+    sentences = ["Save the file", "Save the &file", "Close <b>it</b>", "Close it", "Close  it"]
+    encoder = open_encoder(EncoderSection(source=write(tmp_path, VECTORS, sentences)), "teacher")
+    assert encoder([*sentences, "Close <i>it</i>"])[:, 0].tolist() == [0, 2, 4, 6, 8, 6]
+
+
 def test_sentences_may_lie_elsewhere_and_the_last_line_needs_no_end(tmp_path: Path) -> None:
     source = write(tmp_path)
     (tmp_path / "api.txt").rename(tmp_path / "lines.txt")

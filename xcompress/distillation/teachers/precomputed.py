@@ -1,6 +1,6 @@
 """Precomputed vectors as an encoder: an .npy of N vectors and a text file of their N sentences."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ _ABSENT = -1
 class PrecomputedVectors:
     """The vectors of N sentences, looked up by sentence; a `Lookup`."""
 
-    def __init__(self, vectors: NDArray[np.floating], sentences: Iterable[str], where: str, missing: Path) -> None:
+    def __init__(self, vectors: NDArray[np.floating], sentences: Sequence[str], where: str, missing: Path) -> None:
         """Index the sentences, as they are and normalised.
 
         :param vectors: one row for each sentence, (N, D).
@@ -28,9 +28,9 @@ class PrecomputedVectors:
         :param missing: file for requested sentences without a vector.
         """
         self._vectors, self._where, self._missing = vectors, where, missing
-        self._row_of: dict[str, int] = {}
-        for row, sentence in enumerate(sentences):
-            self._row_of[normalise(sentence)] = self._row_of[sentence] = row
+        self._row_of = {normalise(sentence): row for row, sentence in enumerate(sentences)}
+        # A sentence that is there as it is has its own vector, not that of another one which is normalised to it.
+        self._row_of.update((sentence, row) for row, sentence in enumerate(sentences))
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts, (len(texts), D).
