@@ -14,6 +14,8 @@ PIVOT = "en"
 NONE = "-"
 GENRE = ": "
 """Separates a test set from one of its genres."""
+UNSEEN = "unseen"
+"""Ends the name of a part of a test set without the rows that have a sentence of the train split."""
 TWO_LANGUAGES = "two languages"
 _PAIR = re.compile(r"(?P<first>[a-z]{2,3})(?P<sign>[->])(?P<second>[a-z]{2,3})")
 
@@ -40,7 +42,7 @@ DIR holds the dev sets named below.{centered} Recipe `{recipe}`, hash {recipe_ha
 
 ## Dev scores
 
-Of the graph in this folder. Choices were made on these sets, and nothing was trained on them.
+Of the graph in this folder. Choices were made on these sets, and nothing was trained on them.{seen}
 
 {scores}
 
@@ -49,6 +51,9 @@ Of the graph in this folder. Choices were made on these sets, and nothing was tr
 
 _CENTERED = """ TEXT holds the text that the vectors were centred on:
 sentences of the table above in each language, one per line in files named NAME.LANGUAGE.txt."""
+
+_SEEN = """ Some rows have
+a sentence of the train split of their set, which training read; `unseen` below are the rows without one."""
 
 _GENRES_SECTION = """By genre, means over languages; xx-yy are two languages other than English:
 
@@ -85,6 +90,7 @@ def released_card(manifest: Mapping[str, Any]) -> str:
         recipe=release["recipe"],
         recipe_hash=release["recipe_hash"],
         finished=release["finished"] or "not recorded",
+        seen=_SEEN if any(test["test"].endswith(UNSEEN) for test in release["scores"]) else "",
         scores=_scores_table(columns),
         sets="\n".join(
             f"- {test['test']}: {test['title']} ({test['source']}; {test['licence']}); {test['metric']}, "

@@ -3,7 +3,8 @@
     python benchmarks/release/rescore.py [--data DIR]
 
 Scores on sets that are neither built in nor in DIR stay as they are, among them those on translations that a run held
-out. Graphs stay as they are. Tokenizers are packed as `release.py` does.
+out. Sets in DIR that the card has no scores of are added. Graphs stay as they are. Tokenizers are packed as
+`release.py` does.
 """
 
 import argparse
@@ -12,9 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from provenance import Table, read_table, table_file
-from release import add_origins, cosine_shares, score_on, write_release
+from release import add_origins, cosine_shares, dev_sets, score_on, write_release
 
-from xcompress.bench.eval import collect
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import MODELS, released_names
@@ -39,13 +39,12 @@ def rescore(folder: Path, table: Table, data: Path | None = None) -> list[dict[s
     :raises InputError: when `data` cannot be read, or has a set that the table does not list; nothing is written then.
     """
     manifest = read_manifest(folder)
-    evaluation = collect(data, list(manifest["languages"]), split="dev")
+    evaluation = dev_sets(data, manifest["languages"])
     with TemporaryDirectory() as scratch:
         packed = write_release(folder, Path(scratch) / folder.name, manifest["release"])  # with a packed tokenizer
         renewed = add_origins(score_on(packed, evaluation), table)
-        by_name = {test["test"]: test for test in renewed}
-        scores = [by_name.get(test["test"], test) for test in manifest["release"]["scores"]]
-        facts = {**manifest["release"], "scores": scores, "cosines": cosine_shares(Encoder(packed))}
+        scores = {test["test"]: test for test in (*manifest["release"]["scores"], *renewed)}
+        facts = {**manifest["release"], "scores": list(scores.values()), "cosines": cosine_shares(Encoder(packed))}
         write_release(packed, folder, facts)
     return renewed
 
