@@ -126,13 +126,19 @@ def test_subsets(tmp_path: Path) -> None:
 
 def test_rows_with_a_sentence_that_was_seen_are_left_out_in_every_language(tmp_path: Path) -> None:
     found = read_folder(aligned(tmp_path))
-    english = found.language_pairs["en-en"]
-    seen = [english.first[1].upper(), english.second[2] + " !"]
-    unseen = found.unseen(seen)
-    kept = [row for row in range(len(english)) if row not in (1, 2)]
-    assert kept and unseen == found.rows(kept)
-    assert {len(rows) for rows in unseen.language_pairs.values()} == {len(kept)}
-    assert found.unseen(found.language_pairs["de-de"].first) == found
+    german = found.language_pairs["de-de"]
+    assert found.unseen([german.first[1].upper() + " !"]) == found.rows([0, 2])
+    assert found.unseen([*german.first[1:], "new"]).language_pairs == {}, "one row cannot be ranked"
+    assert found.unseen(["new"]) == found
+
+
+def test_rows_of_pairs_of_languages_that_are_not_aligned_are_left_out_each_on_its_own() -> None:
+    rows = {
+        pair: GradedPairs((f"{pair} one", f"{pair} two", f"{pair} three"), ("a", "b", "c"), (1.0, 2.0, 3.0))
+        for pair in ("en-en", "de-de")
+    }
+    unseen = GradedSet("sts", rows).unseen(["en-en one"])
+    assert unseen.language_pairs == {"en-en": rows["en-en"].rows([1, 2]), "de-de": rows["de-de"]}
 
 
 @pytest.mark.parametrize(("rows", "captions"), [(1500, 625), (1379, 625), (1375, 500)])

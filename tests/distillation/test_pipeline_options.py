@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.helpers.foreign import encoder
-from tests.helpers.recipe import SHAPE, write_labelled, write_recipe
+from tests.helpers.recipe import SHAPE, stages_of, write_labelled, write_recipe
 from tests.helpers.runs import CONTRAST, TRAINING, load_finite, run
 from xcompress.bundle.encoder import Encoder
 from xcompress.corpus.graded import DATA, builtin
@@ -328,6 +328,19 @@ def test_dev_scores_on_sts_sets_and_while_training(recipe_file: Path, tmp_path: 
     )
 
 
+def test_rows_of_sts_sets_that_a_run_learns_with_a_score_are_not_scored(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    english = builtin().language_pairs["en-en"]
+    rows = [f"{text.upper()}\tSomething else {row}.\t1\n" for row, text in enumerate(english.first[20:])]
+    (tmp_path / "graded.tsv").write_text("".join(rows))
+    stage = stages_of(grade="objectives: {graded: 1}, steps: 1")
+    finished, _ = run(recipe_file, tmp_path, stage, f"labelled.graded=[{tmp_path}/graded.tsv]", f"dev.sts={DATA}")
+    learnt = len(read_json(finished / "labelled/graded.json"))  # those of held-out sentences are not
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"dev.sts: {learnt} of {len(english)} rows are not scored, as training reads one of their sentences" in said
+
+
 def test_sts_sets_that_no_model_is_scored_on_are_said(
     recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -439,7 +452,7 @@ def test_a_dry_run_counts_the_tokens_of_each_pair_once(
     missing = ["corpus.tsv=[{source: none.tsv, language: de}]", "languages=[de]"]
     read = 8 * 1_000_000
     assert megabytes("stages.contrast.steps=1000000", *missing) == round(read * each / 1e6)
-    assert f"tokens of the text, at most: {read * each / 1e9:.1f} GB on disk" in capsys.readouterr().err
+    assert f"tokens of the text, at most: {read * each / 1e6:.0f} MB on disk" in capsys.readouterr().err
     shape = "{vocabulary: 250002, hidden: 32, layers: 4, heads: 4, intermediate: 64, positions: 64}"
     large = f"assistant={{source: org/large, shape: {shape}}}"
     twice = round(read * (each + 2 * 24 * 2) / 1e6)

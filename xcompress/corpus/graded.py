@@ -63,6 +63,8 @@ class GradedSet:
     language_pairs: Mapping[str, GradedPairs]
     is_stsb: bool = False
     """Whether its files are named as those of the STS benchmark, whose genres follow from the order of the rows."""
+    is_aligned: bool = False
+    """Whether row n of every language pair has the same sentences, in other languages."""
 
     def sentences(self) -> list[str]:
         """Return every distinct sentence once, in order of appearance."""
@@ -84,13 +86,22 @@ class GradedSet:
         return replace(self, language_pairs={pair: rows for pair, rows in pairs if kept.issuperset(pair.split("-"))})
 
     def unseen(self, seen: Iterable[str]) -> "GradedSet":
-        """Leave out the rows of which an English sentence was seen, from every language pair of row-aligned files.
+        """Leave out rows with a sentence that was seen, in any language of a row-aligned set.
 
-        :param seen: sentences in English; case, punctuation and spaces do not count.
+        A language pair with fewer than two rows left, which cannot be ranked, is left out as a whole.
+
+        :param seen: sentences; case, punctuation and spaces do not count.
         """
-        keys, english = {sentence_key(text) for text in seen}, self.language_pairs[f"{PIVOT}-{PIVOT}"]
-        pairs = enumerate(zip(english.first, english.second, strict=True))
-        return self.rows([row for row, pair in pairs if keys.isdisjoint(map(sentence_key, pair))])
+        keys = set(map(sentence_key, seen))
+        known = {text for text in self.sentences() if sentence_key(text) in keys}
+        fresh = {
+            pair: {row for row, both in enumerate(zip(rows.first, rows.second, strict=True)) if known.isdisjoint(both)}
+            for pair, rows in self.language_pairs.items()
+        }
+        if self.is_aligned:
+            fresh = dict.fromkeys(fresh, set.intersection(*fresh.values()))
+        kept = {pair: rows.rows(sorted(fresh[pair])) for pair, rows in self.language_pairs.items()}
+        return replace(self, language_pairs={pair: rows for pair, rows in kept.items() if len(rows) > 1})
 
     def by_genre(self) -> dict[str, "GradedSet"]:
         """Return the rows of each genre of the STS benchmark; empty for other sets, and for another number of rows."""
@@ -212,7 +223,7 @@ def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "ts
                 pairs[f"{PIVOT}-{language}"] = GradedPairs(english.first, table.second, english.scores)
     for first, second in combinations(sorted(set(tables) - {PIVOT}), 2):
         pairs[f"{first}-{second}"] = GradedPairs(tables[first].first, tables[second].second, tables[first].scores)
-    return GradedSet(name, pairs, is_stsb=kind == "csv")
+    return GradedSet(name, pairs, is_stsb=kind == "csv", is_aligned=True)
 
 
 def _check_alignment(path: Path, table: GradedPairs, anchor_path: Path, anchor: GradedPairs) -> None:

@@ -27,7 +27,7 @@ from xcompress.errors import InputError
 from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.centering import centering_map
 from xcompress.recipe import Recipe, Stage, TeacherSection
-from xcompress.recipe.lineage import runs_before, trained_on
+from xcompress.recipe.lineage import labelled_texts, runs_before, trained_on
 from xcompress.recipe.parameters import teacher_width
 from xcompress.sources import resolve
 from xcompress.sources.python_code import PYTHON
@@ -113,7 +113,7 @@ def prepare_training_data(
     held_out = corpus.read_held_out()
     fit_pairs = [corpus.train[row] for row in draw(corpus.rows_by_language(), FIT_PAIRS, recipe.seed)]
     fit_texts = sorted({pair.source for pair in fit_pairs})
-    graded = _read_graded(recipe)
+    unseen, graded = _unseen(recipe, run, held_out, _read_graded(recipe))
 
     # Compute the teacher's vectors; those that only some stages read, and the assistant's, are left for who asks.
     teacher = None
@@ -134,7 +134,7 @@ def prepare_training_data(
             VectorTable.compute, encode=partial(encoders.teacher.stored_vectors, store=store), folder=store.folder
         )
         teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, translations("target"), sentences, width)
-    dev = DevSet(_unseen(recipe, held_out), teacher.of_text if teacher else None, graded)
+    dev = DevSet(unseen, teacher.of_text if teacher else None, graded)
     data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None, store)
     if encoders.assistant and encoders.assistant.section.gives_only_vectors:
         of_assistant = partial(_assistant_vectors, recipe, data, stages, encoders.assistant, width)
@@ -185,17 +185,30 @@ def _read_graded(recipe: Recipe) -> GradedSet | None:
     return graded
 
 
-def _unseen(recipe: Recipe, held_out: Sequence[Pair]) -> list[Pair]:
-    """Leave out held-out pairs that an earlier run trained on whose student this one starts or learns from."""
+def _unseen(
+    recipe: Recipe, run: Run, held_out: Sequence[Pair], graded: GradedSet | None
+) -> tuple[list[Pair], GradedSet | None]:
+    """Leave out dev text that was trained on, by an earlier run whose student this one starts or learns from.
+
+    Of STS sets, rows with a sentence that this run learns with a label are left out, too: the splits of a benchmark may
+    share sentences.
+    """
     earlier = runs_before(recipe)
-    seen = trained_on({text for pair in held_out for text in (pair.source, pair.target)}, earlier)
+    texts = {text for pair in held_out for text in (pair.source, pair.target)}
+    seen = trained_on({*texts, *(graded.sentences() if graded else ())}, earlier)
     unseen = [pair for pair in held_out if seen.isdisjoint((pair.source, pair.target))]
-    if seen:
+    if len(unseen) < len(held_out):
         say(
             f"{len(held_out) - len(unseen):,} of {len(held_out):,} held-out pairs are not scored, as "
             f"{', '.join(map(str, earlier))} trained on one of their sentences"
         )
-    return unseen
+    if graded is None:
+        return unseen, None
+    kept = graded.unseen({*seen, *labelled_texts(run.folder)})
+    before, after = (max(map(len, one.language_pairs.values()), default=0) for one in (graded, kept))
+    if after < before:
+        say(f"dev.sts: {before - after:,} of {before:,} rows are not scored, as training reads one of their sentences")
+    return unseen, kept
 
 
 def _assistant_vectors(

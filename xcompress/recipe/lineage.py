@@ -66,9 +66,12 @@ def trained_on(texts: Iterable[str], runs: Sequence[Path]) -> set[str]:
     for file in tracked(files, "earlier runs: files read"):
         for pair in PairFile(file, file.name.split(".")[-2]):
             seen |= {sentence_key(pair.source), sentence_key(pair.target)} & texts_by_key.keys()
-    for file in (
-        file for run in runs for file in sorted((run / "labelled").glob("*.json")) if file.name != "step.json"
-    ):
-        for first, second, _ in read_json(file):
-            seen |= {sentence_key(first), sentence_key(second)} & texts_by_key.keys()
+    for run in runs if texts_by_key else ():
+        seen |= set(map(sentence_key, labelled_texts(run))) & texts_by_key.keys()
     return {text for key in seen for text in texts_by_key[key]}
+
+
+def labelled_texts(run: Path) -> set[str]:
+    """Return the texts that a run trained on, or will train on, with a label."""
+    files = [file for file in sorted((run / "labelled").glob("*.json")) if file.name != "step.json"]
+    return {text for file in files for first, second, _ in read_json(file) for text in (first, second)}

@@ -273,7 +273,8 @@ class DevSection(Section):
     """Extra evaluation during training, beside the held-out pairs. Nothing here changes what is trained."""
 
     sts: str | None = None
-    """A folder of STS sets with graded pairs, as `bench --data` reads them."""
+    """A folder of STS sets with graded pairs, as `bench --data` reads them. Rows with a sentence that the run learns
+    with a label, or that an earlier run trained on, are not scored."""
     every: Positive = 1
     """Use every n-th row of the STS sets."""
     steps: Positive | None = None
