@@ -6,7 +6,6 @@ from itertools import chain
 from pathlib import Path, PurePath
 
 from xcompress.bench.noise import latency_noise, start_noise, tolerance
-from xcompress.bench.report.compare import reference_latency, start_speedup
 from xcompress.bench.report.format import shape_text
 from xcompress.bench.results import UNKNOWN, Figure, Report, Result
 from xcompress.errors import GateError, InputError
@@ -145,13 +144,13 @@ def _check_speed(result: Result, report: Report, budgets: Budgets) -> Iterator[_
         return _Check(budget, kept, text, f"at least {allowed:g} times")
 
     if budgets.start_speedup is not None:
-        speedup = start_speedup(result, base) if result is not base else None
+        speedup = result.start_speedup(base) if result is not base else None
         noise = start_noise(result.start, base.start if base else None) if result.start else 0.0
         yield check("start_speedup", budgets.start_speedup, speedup, noise)
     timed = {shape_text(latency): latency for latency in result.latency if latency.threads == budgets.threads}
     for shape, allowed in budgets.speedup.items():
         latency = timed.get(shape)
-        noise = latency_noise(latency, reference_latency(base, latency)) if latency else 0.0
+        noise = latency_noise(latency, base.latency_of(latency.call) if base else None) if latency else 0.0
         yield check(f"speedup.{shape}", allowed, latency.speedup if latency else None, noise)
 
 
