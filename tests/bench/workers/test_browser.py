@@ -121,7 +121,7 @@ def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> 
         worker.ask("load", **LOAD)
         texts = [*SENTENCES, "", "half a pair \ud800", "the boat " * 200]
         assert native_cosine(encode_singly(worker, texts), bundle(), texts, precision) >= 0.999
-        found = decode_vectors(worker.ask("encode", texts=texts))
+        found = decode_vectors(worker.ask("encode", texts=texts), len(texts))
         assert worker.ask("encode", texts=[])["shape"][0] == 0
     expected = Encoder(bundle(), precision=precision, threads=1).encode(texts)
     assert found.shape == expected.shape
