@@ -48,7 +48,8 @@ ALL_STEPS = STEPS["assistant"] + STUDENT_STEPS
 BATCH_SIZE = 16
 RATES = {"learning_rate": 4e-4, "embedding_learning_rate": 2e-3}
 ASSISTANT_RATES = {"learning_rate": 1e-4, "embedding_learning_rate": 4e-4}
-NOT_SHARED = ("run.json", "student", "assistant", "work", SCORES, ".*")
+NOT_COPIED = ("student", "assistant", "work", SCORES, ".*")
+"""Not copied from a run: its results, checkpoints, scores and lock."""
 DEPTH_WEIGHTS = [0.25, 0.25, 0.5, 1.0]
 DEV_STEPS = 40
 DRAWN = ("multi-stage", "single-random", "none", "bool", "ce")
@@ -185,9 +186,19 @@ def overrides(variant: Variant, data: Path) -> list[str]:
         "stages": variant.stages,
         **variant.overrides,
     }
+    return assignments(changes)
+
+
+def assignments(changes: Mapping[str, object]) -> list[str]:
+    """Return changes of a recipe as KEY=VALUE, as the command line takes them."""
     return [
         f"{key}={yaml.safe_dump(value, default_flow_style=True, sort_keys=False)}" for key, value in changes.items()
     ]
+
+
+def copy_steps(run: Path, folder: Path) -> None:
+    """Start a run with the finished steps and the vectors of another one, whose files are linked."""
+    shutil.copytree(run, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_COPIED))
 
 
 def run(variant: Variant, data: Path, runs: Path) -> None:
@@ -202,7 +213,7 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
     for seed in (variant.seed, SEEDS[0]):
         base = runs / f"multi-stage-s{seed}"
         if base.exists() and not folder.exists():
-            shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
+            copy_steps(base, folder)
     try:
         distill(load_recipe(BASE, overrides(variant, data)), folder)
     except CollapseError as error:

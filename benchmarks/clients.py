@@ -19,11 +19,10 @@ from xml.etree import ElementTree
 
 from xcompress.console import markdown_table, run_script
 from xcompress.errors import InputError
-from xcompress.files import read_json, write_text
+from xcompress.files import read_json, write_between_markers
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "xcompress" / "export" / "README.md"
-BEGIN, END = "<!-- clients: begin, written by benchmarks/clients.py -->", "<!-- clients: end -->"
 PACKAGE_JSON = ROOT / "tests" / "interop" / "clients" / "package.json"
 Outcome = Literal["passed", "skipped", "failed"]
 
@@ -118,9 +117,7 @@ def main() -> None:
         for client in CLIENTS
     ]
     head = ["client", "what is tested", "versions of constraints.txt", "newest versions", "with optimum-intel"]
-    table = markdown_table(head, rows)
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    write_text(PAGE, f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}")
+    write_between_markers(PAGE, "clients", "benchmarks/clients.py", markdown_table(head, rows))
 
 
 def run_tests(python: Path) -> dict[str, set[Outcome]]:

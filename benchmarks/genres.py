@@ -11,12 +11,11 @@ found.
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xcompress import Encoder
 from xcompress.bench.eval.readers import read_tatoeba
@@ -26,12 +25,11 @@ from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.corpus.graded import PIVOT, STSB_GENRES, GradedSet, read_folder
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.errors import InputError
-from xcompress.metrics import cosine_matrix, cosines, spearman
+from xcompress.metrics import Encode, cosine_matrix, cosines, spearman
 from xcompress.recipe import EnsembleMember
 
 ROWS = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
 SIDES = ("one language", "en-xx", "xx-en", "xx-yy")
-Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 Pairs = Mapping[tuple[str, str], float]
 """Spearman x 100 by the languages of the first and of the second sentence."""
 
@@ -113,7 +111,7 @@ def score(encode: Encode, graded: GradedSet) -> Pairs:
     firsts = {code: encode(table.first) for code, table in tables.items()}
     seconds = {code: encode(table.second) for code, table in tables.items()}
     grades = np.asarray(tables[PIVOT].scores)
-    return {(one, other): spearman(cosines(firsts[one], seconds[other]), grades) for one in codes for other in codes}
+    return {(left, right): spearman(cosines(firsts[left], seconds[right]), grades) for left in codes for right in codes}
 
 
 def side_of(first: str, second: str) -> str:

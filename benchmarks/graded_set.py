@@ -10,13 +10,11 @@ model on both sets, how alike the two rank the models, and how far apart the fig
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from xcompress import Encoder
@@ -25,11 +23,11 @@ from xcompress.bundle.released import released_names
 from xcompress.console import run_script, say, table
 from xcompress.corpus.graded import averages, builtin, read_folder, score
 from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.metrics import Encode
 from xcompress.recipe import EnsembleMember, load_recipe
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "four_stages.yaml"
 FIGURES = ("monolingual", "en-xx")
-Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 def main() -> None:

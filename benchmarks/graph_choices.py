@@ -74,7 +74,7 @@ def write(student: Student, folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _ranges(student: Student) -> dict[str, Range]:
     """Make up ranges: they do not change the time."""
-    widths = {name: site.weight.shape[0] for name, site in matmuls(student).items()}
+    widths = {name: matmul.weight.shape[0] for name, matmul in matmuls(student).items()}
     return {name: Range(np.full(n, -4, np.float32), np.full(n, 4, np.float32)) for name, n in widths.items()}
 
 

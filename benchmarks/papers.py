@@ -9,7 +9,6 @@ into benchmarks/papers.md. Run the part `cost`, which measures time and memory, 
 """
 
 import argparse
-import os
 import resource
 import shutil
 import subprocess
@@ -22,8 +21,7 @@ from random import Random
 from statistics import fmean
 
 import numpy as np
-import yaml
-from ablation import check_data
+from ablation import assignments, check_data, copy_steps
 from numpy.typing import NDArray
 
 from xcompress.bench.eval.classification import Classification
@@ -48,7 +46,6 @@ COST = "cost.json"
 SEEDS = (1, 2, 3)
 LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
 CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "europarl", "wmt-news", "tico19", "desktop")
-NOT_SHARED = ("run.json", "student", "assistant", "work", SCORES, ".*")
 STS_EVERY = 4
 PROBE_SEEDS = range(5)
 """Seeds of the linear probe in classification."""
@@ -149,7 +146,7 @@ def dual(data: Path) -> Iterator[Variant]:
             for name in TASKS if language == DUAL_LANGUAGES[0] else IN_EVERY_LANGUAGE:
                 searched = ("xsr",) if name == "full" and seed == SEEDS[0] else ()
                 yield _dual(data, language, name, seed, ("tatoeba", "sib200", *searched))
-        yield _distilled(data, DUAL_LANGUAGES[0], seed)
+        yield _distilled(data, seed)
 
 
 def _dual(data: Path, language: str, name: str, seed: int, tests: Sequence[str]) -> Variant:
@@ -168,8 +165,9 @@ def _dual(data: Path, language: str, name: str, seed: int, tests: Sequence[str])
     return Variant(f"dual-{language}-{name}-s{seed}", "lightweight_dual.yaml", overrides, (language,), base, tests)
 
 
-def _distilled(data: Path, language: str, seed: int) -> Variant:
+def _distilled(data: Path, seed: int) -> Variant:
     """Return the model of Reimers and Gurevych (2020) in table 8: a whole encoder that learns from an English one."""
+    language = DUAL_LANGUAGES[0]
     stage = {
         "train": "student",
         "objectives": {"teacher": 1},
@@ -257,7 +255,7 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
     if (folder / SCORES).exists():
         return
     if base.exists() and not folder.exists():
-        shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
+        copy_steps(base, folder)
     distill(recipe_of(variant), folder)
     for name, step in variant.also.items():
         (runs / name).mkdir(exist_ok=True)
@@ -267,11 +265,7 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
 
 def recipe_of(variant: Variant) -> Recipe:
     """Return the recipe of a variant."""
-    changes = {"name": variant.name, **variant.overrides}
-    assignments = [
-        f"{key}={yaml.safe_dump(value, default_flow_style=True, sort_keys=False)}" for key, value in changes.items()
-    ]
-    return load_recipe(RECIPES / variant.recipe, assignments)
+    return load_recipe(RECIPES / variant.recipe, assignments({"name": variant.name, **variant.overrides}))
 
 
 def scores(folder: Path, variant: Variant, data: Path) -> dict[str, dict[str, float]]:
@@ -345,7 +339,7 @@ def measure_layers(data: Path, runs: Path, layers: int) -> None:
     variant = replace(variant, name=f"cost-layers{layers}", overrides={**variant.overrides, **short})
     folder, base = runs / variant.name, runs / str(variant.base)
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(base, folder, copy_function=os.link, ignore=shutil.ignore_patterns(*NOT_SHARED))
+    copy_steps(base, folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     distill(recipe_of(variant), folder)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -17,7 +17,7 @@ from papers import COST, COST_STEPS, DECAYS, DUAL_LANGUAGES, LANGUAGES, LAST, ON
 
 from xcompress.console import markdown_table, run_script, say
 from xcompress.errors import InputError
-from xcompress.files import read_json, write_text
+from xcompress.files import read_json, write_between_markers
 
 PAGE = Path(__file__).parent / "papers.md"
 NONE = "–"
@@ -204,9 +204,7 @@ def main() -> None:
     if not measured:
         raise InputError(f"{runs}: no {SCORES} of benchmarks/papers.py in folders there; correct --runs")
     for name, make in measured.items():
-        begin, end = f"<!-- {name}: begin, written by benchmarks/papers_report.py -->", f"<!-- {name}: end -->"
-        before, rest = PAGE.read_text(encoding="utf-8").split(begin)
-        write_text(PAGE, f"{before}{begin}\n{make(runs)}\n{end}{rest.split(end)[1]}")
+        write_between_markers(PAGE, name, "benchmarks/papers_report.py", make(runs))
 
 
 def moving_tables(runs: Path) -> str:

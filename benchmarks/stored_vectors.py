@@ -25,7 +25,7 @@ from xcompress.bundle.encoder import LongTexts, VectorPrecision
 from xcompress.console import markdown_table, run_script, say
 from xcompress.corpus.graded import PIVOT, read_folder
 from xcompress.corpus.lines import text_lines
-from xcompress.files import write_text
+from xcompress.files import write_between_markers
 from xcompress.metrics import Vectors, spearman
 
 PAGE = Path(__file__).parent / "stored_vectors.md"
@@ -67,15 +67,11 @@ def main() -> None:
         "documents": ["model", "long", "translated document", "document of a sentence", *TOPICS, "topic, mean"],
         "time": ["model", "stored as", "bytes", "s per million comparisons", "times float32"],
     }
-    page = PAGE.read_text(encoding="utf-8")
     for table, rows in tables.items():
         text = markdown_table(heads[table], rows)
         if table == "time":
             text += f"\n\n{machine.cpu}, {machine.threads} threads, load {machine.load:.1f} before."
-        begin, end = f"<!-- {table}: begin, written by benchmarks/stored_vectors.py -->", f"<!-- {table}: end -->"
-        before, rest = page.split(begin)
-        page = f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
-    write_text(PAGE, page)
+        write_between_markers(PAGE, table, "benchmarks/stored_vectors.py", text)
 
 
 def sts(encoder: Encoder, data: Path) -> list[list[str]]:

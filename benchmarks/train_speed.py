@@ -62,8 +62,6 @@ SEED = 1
 OURS = "xcompress"
 THEIRS = "sentence-transformers"
 THEIRS_BF16 = "sentence-transformers, bf16=True"
-
-
 PRODUCTS = "products of layers"
 OTHERS = "other operators: norms, GELU, casts, copies"
 OPERATORS = {
@@ -76,8 +74,6 @@ OPERATORS = {
     ),
     "optimizer, and clipping of the gradient": ("aten::_fused_adamw_", "aten::linalg_vector_norm", "aten::mul_"),
 }
-
-
 AfterStep = Callable[[], None]
 
 
@@ -153,9 +149,9 @@ def train_ours(task: Task, work: Path, after_step: AfterStep) -> Student:
     write_tokens(work / "tokens", task.pairs, rows, tokenizer, student.config)
     batches = PairBatches(work / "tokens", {"teacher_sources": task.labels}, student.config.pad_token_id, rows)
     model = SentenceVectors(student, task.stage)
-    feeds = BatchesByKind({"translations": batches})
     job = Job("ours", task.stage, work, SEED, has_bf16())
-    train(job, model, sentence_loss(task.stage), feeds, lambda *_: after_step())
+    by_kind = BatchesByKind({"translations": batches})
+    train(job, model, sentence_loss(task.stage), by_kind, lambda *_: after_step())
     return student.eval()
 
 

@@ -15,10 +15,9 @@ from xcompress.bench.workers.client import WorkerFailed
 from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import find_bundle
 from xcompress.console import markdown_table, run_script
-from xcompress.files import write_text
+from xcompress.files import write_between_markers
 
 PAGE = Path(__file__).parent.parent / "xcompress" / "bench" / "README.md"
-BEGIN, END = "<!-- webgpu: begin, written by benchmarks/webgpu.py -->", "<!-- webgpu: end -->"
 DEVICES = ("webgpu", "wasm")
 
 
@@ -48,8 +47,7 @@ def main() -> None:
     table = markdown_table(["bundle", "graph", "on WebGPU", "in WebAssembly"], rows)
     software = ", in software" if adapter.software else ""
     where = f"onnxruntime-web {tools['webgpu'].version}, adapter {adapter.name}{software}."
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    write_text(PAGE, f"{before}{BEGIN}\n{table}\n\n{where}\n{END}{rest.split(END)[1]}")
+    write_between_markers(PAGE, "webgpu", "benchmarks/webgpu.py", f"{table}\n\n{where}")
 
 
 if __name__ == "__main__":

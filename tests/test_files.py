@@ -26,6 +26,19 @@ def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_text_between_two_markers_is_replaced_and_missing_markers_are_named(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    begin, end = "<!-- b: begin, written by script.py -->", "<!-- b: end -->"
+    page.write_text(f"# Page\n\n{begin}\nold\n{end}\n\nRest. <!-- a: end -->\n")
+    files.write_between_markers(page, "b", "script.py", "new\nlines")
+    assert page.read_text() == f"# Page\n\n{begin}\nnew\nlines\n{end}\n\nRest. <!-- a: end -->\n"
+    with pytest.raises(InputError, match=r"page\.md: lacks <!-- a: begin, written by script\.py -->; put it where"):
+        files.write_between_markers(page, "a", "script.py", "new")
+    page.write_text(f"{end}\n{begin}\n")
+    with pytest.raises(InputError, match=r"page\.md: lacks <!-- b: end -->"):
+        files.write_between_markers(page, "b", "script.py", "new")
+
+
 def test_a_folder_replaces_the_old_one_only_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     for content, fails in (("first", False), ("second", True), ("third", False)):

@@ -389,6 +389,20 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_between_markers(page: Path, name: str, script: str, text: str) -> None:
+    """Replace the text between the two markers of a name in a page of Markdown, atomically.
+
+    :param script: what writes the text; the first marker names it.
+    :raises InputError: when the page lacks one of the markers.
+    """
+    begin, end = f"<!-- {name}: begin, written by {script} -->", f"<!-- {name}: end -->"
+    before, begun, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
+    if not begun or not ended:
+        raise InputError(f"{page}: lacks {end if begun else begin}; put it where the text is to be")
+    write_text(page, f"{before}{begin}\n{text}\n{end}{after}")
+
+
 def write_json(path: Path, value: object) -> None:
     """Write indented JSON atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")

@@ -16,13 +16,12 @@ from matplotlib.figure import Figure
 
 from xcompress.console import emit, markdown_table, run_script
 from xcompress.distillation.dev import DevScores
-from xcompress.files import read_json, write_text
+from xcompress.files import read_json, write_between_markers
 from xcompress.recipe import load_recipe
 from xcompress.recipe.lineage import student_before
 
 BENCHMARKS = Path(__file__).parents[1]
 PAGE, PICTURE = BENCHMARKS / "release.md", BENCHMARKS / "release.png"
-BEGIN, END = "<!-- curve: begin, written by benchmarks/release/curve.py -->", "<!-- curve: end -->"
 SCORES = {
     "sts monolingual": "STS, one language",
     "sts en-xx": "STS, en-xx",
@@ -48,8 +47,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     points = [point for run in parser.parse_args().runs for point in read_points(run)]
     draw(points)
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    write_text(PAGE, f"{before}{BEGIN}\n{table(points)}\n{END}{rest.split(END)[1]}")
+    write_between_markers(PAGE, "curve", "benchmarks/release/curve.py", table(points))
     emit(f"{PAGE}\n{PICTURE}")
 
 

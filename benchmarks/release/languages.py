@@ -13,12 +13,11 @@ from pathlib import Path
 from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.graded import averages
 from xcompress.errors import InputError
-from xcompress.files import read_json, write_text
+from xcompress.files import read_json, write_between_markers
 from xcompress.recipe import load_recipe
 from xcompress.recipe.lineage import student_before
 
 PAGE = Path(__file__).parents[1] / "release.md"
-BEGIN, END = "<!-- languages: begin, written by benchmarks/release/languages.py -->", "<!-- languages: end -->"
 GROUPS = {"monolingual": "one language", "en-xx": "en-xx"}
 Scores = Mapping[str, float]
 
@@ -28,8 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    write_text(PAGE, f"{before}{BEGIN}\n{table(run)}\n{END}{rest.split(END)[1]}")
+    write_between_markers(PAGE, "languages", "benchmarks/release/languages.py", table(run))
     emit(str(PAGE))
 
 

@@ -135,16 +135,6 @@ def test_a_graph_that_fails_is_named(bundle_copy: Path) -> None:
     assert str(error.value).startswith(str(bundle_copy / "onnx/model_quantized.onnx"))
 
 
-def test_a_batch_needs_room(encoder: Encoder) -> None:
-    with pytest.raises(InputError, match="batch_size is 0"):
-        encoder.encode(SENTENCES, 0)
-
-
-def test_unknown_precision() -> None:
-    with pytest.raises(InputError, match="'int4', but the graphs are int8, fp32; choose one"):
-        Encoder(bundle(), precision="int4")
-
-
 def test_the_encoder_has_the_facts_of_the_manifest(encoder: Encoder, bundle_copy: Path) -> None:
     assert encoder.languages == ()
     assert encoder.manifest["dimension"] == encoder.dimension == 24
@@ -447,7 +437,7 @@ def test_a_path_is_text_or_a_path(path: object) -> None:
             make(path)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("precision", [None, 8, ["int8"], np.array(["int8", "fp32"]), "int9" * 100])
+@pytest.mark.parametrize("precision", ["int4", None, 8, ["int8"], np.array(["int8", "fp32"]), "int9" * 100])
 def test_a_precision_is_one_of_the_names(precision: object) -> None:
     with pytest.raises(InputError, match=r"precision is .* but the graphs are int8, fp32; choose one") as error:
         Encoder(bundle(), precision=precision)  # type: ignore[arg-type]

@@ -119,7 +119,8 @@ def test_half_a_corpus_and_a_damaged_copy_of_the_student_are_mended(
     assert student.read_text() == (run / "student/config.json").read_text()
 
 
-def test_an_edited_copy_of_the_student_does_not_change_the_step(run: Path) -> None:
+def test_only_the_weights_of_the_student_are_linked_to_its_step(run: Path) -> None:
+    """People edit the other files in place."""
     names = {file.name for file in (run / "student").iterdir() if file.stat().st_nlink > 1}
     assert names == {"model.safetensors"}
 

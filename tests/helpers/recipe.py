@@ -40,13 +40,13 @@ def write_teacher(folder: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Normalize, Pooling, Transformer
 
-    _write_bert(folder / "bert", layers=2, seed=1)
+    write_bert(folder / "bert", layers=2, seed=1)
     transformer = Transformer(str(folder / "bert"), max_seq_length=32)
     pooling = Pooling(SHAPE["hidden_size"], "mean")
     SentenceTransformer(modules=[transformer, pooling, Normalize()]).save(str(folder / "teacher"))
 
 
-def _write_bert(folder: Path, layers: int, seed: int) -> None:
+def write_bert(folder: Path, layers: int, seed: int) -> None:
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     torch.manual_seed(seed)
@@ -122,7 +122,7 @@ def _models_and_corpus() -> Path:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_teacher(folder)
-    _write_bert(folder / "assistant", layers=4, seed=2)
+    write_bert(folder / "assistant", layers=4, seed=2)
     write_corpus(folder)
     return folder
 

@@ -23,7 +23,7 @@ def server(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Server
     (tmp_path / "secret").write_text("2")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(LARGE)
-    files = {"/page.js": "page.js", "/a b%41é.js": "page.js", "/large": "large", "/folder": "."}
+    files = {"/page.js": "page.js", "/a b%41é.js": "page.js", "/large": "large", "/folder": ".", "/gone": "gone"}
     with Server({url: tmp_path / name for url, name in files.items()}) as server:
         yield server
         with urlopen(server.address + "/page.js", timeout=10) as reply:
@@ -110,6 +110,10 @@ def test_another_host_name_is_refused(server: Server, headers: list[str]) -> Non
         ("/%2e%2e/secret", 404),
         ("/secret", 404),
         ("/folder", 404),
+        ("/gone", 404),
+        ("/", 404),
+        ("/./secret", 404),
+        ("/page.js/", 404),
         ("/page.js%00", 404),
         ("/page.js%", 404),
         ("/%zz%f", 404),
@@ -127,6 +131,18 @@ def test_only_paths_of_the_list_are_answered(server: Server, path: str, code: in
     reply = request(server, f"GET {path} HTTP/1.1")
     assert status(reply) == code
     assert b"Content-Security-Policy: default-src 'none'" in reply or code == 414
+
+
+def test_a_file_is_sent_with_its_type_until_the_server_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "page.js").write_text("1")
+    with Server({"/page.js": tmp_path / "page.js"}) as server:
+        address = server.address
+        assert address.startswith("http://127.0.0.1:")
+        with urlopen(f"{address}/page.js") as reply:
+            assert reply.read() == b"1"
+            assert reply.headers["Content-Type"].startswith("text/javascript")
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"{address}/page.js")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "OPTIONS", "TRACE", "CONNECT", "get", "FOO", "__init__"])

@@ -101,6 +101,11 @@ class Latency:
     float32) and with the same number of threads."""
 
     @property
+    def call(self) -> tuple[int, int, int]:
+        """Batch, tokens and threads: latencies of the same call can be compared."""
+        return self.batch, self.tokens, self.threads
+
+    @property
     def spread(self) -> float:
         """Interquartile range over median."""
         return (self.p75 - self.p25) / self.p50 if self.p50 else 0.0
@@ -215,6 +220,16 @@ class Result:
     def accuracy_on(self, test: str) -> Accuracy | None:
         """Return the figures on a test; None where there are none."""
         return next((accuracy for accuracy in self.accuracy if accuracy.test == test), None)
+
+    def latency_of(self, call: tuple[int, int, int]) -> Latency | None:
+        """Return the latency of a call; None where it was not timed."""
+        return next((latency for latency in self.latency if latency.call == call), None)
+
+    def start_speedup(self, reference: "Result | None") -> float | None:
+        """Return how many times as fast as the reference it starts; None where one of them was not measured."""
+        if reference and reference.start and self.start and self.start.total:
+            return reference.start.total / self.start.total
+        return None
 
 
 @dataclass(frozen=True)

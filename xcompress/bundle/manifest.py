@@ -56,9 +56,18 @@ _PREFERRED = ("int8", "int4", "fp16", "fp32")
 _UNNAMED_GRAPHS = ("int8", "fp32")
 """Precisions that a manifest without `graphs` may have."""
 _REQUIRED = {"format": int, "dimension": int, "prefix": str, "max_tokens": int, "pad_token_id": int}
-_OPTIONAL: dict[str, type] = {"files": dict, "graphs": dict, "languages": list, "precision": str}
-_OPTIONAL |= {"release": dict, "target": str, "operators": str, "vocab_size": int, "mean_vector": list}
-_OPTIONAL |= {"prompts": dict}
+_OPTIONAL: dict[str, type] = {
+    "files": dict,
+    "graphs": dict,
+    "languages": list,
+    "precision": str,
+    "release": dict,
+    "target": str,
+    "operators": str,
+    "vocab_size": int,
+    "mean_vector": list,
+    "prompts": dict,
+}
 _TYPE_NAMES = {int: "a whole number", str: "text", dict: "a mapping", list: "a list"}
 _MINIMUM = {"format": 1, "dimension": 1, "max_tokens": 1, "pad_token_id": 0, "vocab_size": 1}
 _MAXIMUM = 2**31 - 1

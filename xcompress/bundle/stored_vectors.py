@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from math import gcd
 from pathlib import Path
@@ -47,8 +48,9 @@ def encode_with_progress(
     prompt: str | None = None,
 ) -> AnyVectors:
     """Encode texts under a progress bar; the result is that of `Encoder.encode`."""
+    encode = partial(encoder.encode, prompt=prompt, precision=precision, long=long)
     with console.bar("encoding", len(texts)) as ticker:
-        return _encode(encoder, texts, precision, long, prompt, ticker.advance)
+        return _encode(encode, texts, ticker.advance)
 
 
 def encode_to_file(
@@ -99,11 +101,12 @@ def encode_to_file(
             done = sum(file.is_file() for file in files)
             if done:
                 console.say(f"{output}: {done * BLOCK:,} of {len(texts):,} texts were encoded earlier")
+            encode = partial(encoder.encode, prompt=prompt, precision=precision, long=long)
             with console.bar("encoding", len(texts)) as ticker:
                 ticker.start_at(min(done * BLOCK, len(texts)))
                 for start, file in zip(starts, files, strict=True):
                     if not file.is_file():
-                        block = _encode(encoder, texts[start : start + BLOCK], precision, long, prompt, ticker.advance)
+                        block = _encode(encode, texts[start : start + BLOCK], ticker.advance)
                         with whole_file(file) as unfinished, unfinished.open("wb") as stream:
                             np.save(stream, block)
 
@@ -269,16 +272,11 @@ def _facts_file(output: Path) -> Path:
 
 
 def _encode(
-    encoder: Encoder,
-    texts: Sequence[str],
-    precision: VectorPrecision,
-    long: LongTexts,
-    prompt: str | None,
-    advance: Callable[[int], None],
+    encode: Callable[[Sequence[str]], AnyVectors], texts: Sequence[str], advance: Callable[[int], None]
 ) -> AnyVectors:
-    blocks = []
+    steps = []
     for start in range(0, len(texts), _TEXTS_PER_STEP):
         step = texts[start : start + _TEXTS_PER_STEP]
-        blocks.append(encoder.encode(step, prompt=prompt, precision=precision, long=long))
+        steps.append(encode(step))
         advance(len(step))
-    return np.concatenate(blocks)
+    return np.concatenate(steps)

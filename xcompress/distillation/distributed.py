@@ -17,8 +17,6 @@ from xcompress.errors import InputError, XCompressError
 Item = TypeVar("Item")
 TIMEOUT = timedelta(hours=12)
 """How long a process waits for another, which may be reading a large corpus."""
-
-
 NOT_SUPPORTED = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
@@ -140,7 +138,7 @@ def all_gather(rows: Tensor) -> Tensor:
     values = rows.detach()
     gathered = [torch.empty_like(values) for _ in range(world_size())]
     torch.distributed.all_gather(gathered, values.contiguous())
-    gathered[workers().process_index] = values + world_size() * (rows - values)
+    gathered[rank()] = values + world_size() * (rows - values)
     return torch.cat(gathered)
 
 

@@ -118,13 +118,13 @@ def prepare_training_data(
     # Compute the teacher's vectors; those that only some stages read, and the assistant's, are left for who asks.
     teacher = None
     if recipe.teacher and encoders.teacher:
-        stored = [name for name in rows if recipe.teacher.targets == "stored"]
+        stored = rows if recipe.teacher.targets == "stored" else ()
 
         def translations(side: Side) -> Texts:
             learned = [name for name in stored if side in stages[name].teacher_sides]
             return {StageSide(name, side): Sentences(corpus.train, side, rows[name]) for name in learned}
 
-        sentences: Texts = {
+        monolingual_sides: Texts = {
             StageSide(name, side): Sentences(monolingual.pairs, side, of_stage)
             for name, of_stage in monolingual_rows.items()
             for side in SIDES
@@ -133,7 +133,8 @@ def prepare_training_data(
         compute = partial(
             VectorTable.compute, encode=partial(encoders.teacher.stored_vectors, store=store), folder=store.folder
         )
-        teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, translations("target"), sentences, width)
+        targets = translations("target")
+        teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, targets, monolingual_sides, width)
     dev = DevSet(unseen, teacher.of_text if teacher else None, graded)
     data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None, store)
     if encoders.assistant and encoders.assistant.section.gives_only_vectors:
@@ -164,7 +165,7 @@ def _teacher_vectors(
     else:
         table = _match_width(table, fit_texts, recipe, width, section.normalize)
     if section.center:
-        table = _mapped(table, centering_map(table.by_text(FIT)(fit_texts)), section.normalize)
+        table = _multiplied(table, centering_map(table.by_text(FIT)(fit_texts)), section.normalize)
     transform = table.transform
     return TeacherVectors(
         table,
@@ -252,12 +253,12 @@ def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize
     """Project vectors that are wider than `width` on their principal axes."""
     if table.vectors.dimension == width:
         return table
-    return _mapped(table, axes_of_vectors(table.by_text(FIT)(fit_texts), width, key), normalize)
+    return _multiplied(table, axes_of_vectors(table.by_text(FIT)(fit_texts), width, key), normalize)
 
 
-def _mapped(table: VectorTable, rows: NDArray[np.float32], normalize: bool) -> VectorTable:
+def _multiplied(table: VectorTable, matrix: NDArray[np.float32], normalize: bool) -> VectorTable:
     """Multiply the vectors by a matrix (D', D), and scale them to unit length where the teacher's are."""
     before = table.transform
     if normalize:
-        return replace(table, transform=lambda vectors: unit_length(before(vectors) @ rows.T))
-    return replace(table, transform=lambda vectors: before(vectors) @ rows.T)
+        return replace(table, transform=lambda vectors: unit_length(before(vectors) @ matrix.T))
+    return replace(table, transform=lambda vectors: before(vectors) @ matrix.T)

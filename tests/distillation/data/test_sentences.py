@@ -9,6 +9,7 @@ from xcompress.corpus import columns, sequences
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.sequences import ConcatSequence, DistinctTexts
 from xcompress.corpus.store import PairFile, text_hash, write_lines
+from xcompress.distillation import distributed
 from xcompress.distillation.data import sentences
 from xcompress.distillation.data.sentences import Sentences, distinct
 from xcompress.errors import InputError
@@ -117,12 +118,6 @@ def test_damaged_rows_are_named_and_found_again(
 
 
 def test_a_worker_without_the_rows_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Worker:
-        is_main_process = False
-
-        def wait_for_everyone(self) -> None:
-            pass
-
-    monkeypatch.setattr(sentences, "workers", Worker)
+    monkeypatch.setattr(distributed, "is_main", lambda: False)
     with pytest.raises(InputError, match="missing after the main worker wrote it; use one run folder for all workers"):
         distinct(["x"], tmp_path)

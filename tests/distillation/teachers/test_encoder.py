@@ -1,5 +1,6 @@
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.helpers.foreign import KINDS, encoder, save_encoder
-from tests.helpers.recipe import SHAPE
+from tests.helpers.recipe import SHAPE, write_bert
 from tests.helpers.student import CONFIG, make_tokenizer, save_student
 from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress.distillation.teachers import encoder as encoders
@@ -21,7 +23,6 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines, unit_length
 from xcompress.modeling.load import import_encoder
-from xcompress.modeling.st_folder import pooling_of
 from xcompress.modeling.student import encode
 from xcompress.recipe import EncoderSection, TeacherSection
 
@@ -30,8 +31,6 @@ TEXTS = ["the boat is late", "rain", "a red boat waits near the old bridge", "de
 
 @pytest.fixture(autouse=True)
 def float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    from contextlib import nullcontext
-
     monkeypatch.setattr(encoders, "fast_inference", nullcontext)
     monkeypatch.setattr("xcompress.distillation.teachers.vectors.fast_inference", nullcontext)
 
@@ -39,13 +38,8 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def bert() -> Path:
     """A folder of a Hugging Face encoder; tests must not change it."""
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-
     folder = Path(mkdtemp())
-    torch.manual_seed(1)
-    BertModel(BertConfig(**SHAPE, num_hidden_layers=2)).eval().save_pretrained(folder)
-    special = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
-    PreTrainedTokenizerFast(tokenizer_object=make_tokenizer(), **special).save_pretrained(folder)
+    write_bert(folder, layers=2, seed=1)
     return folder
 
 
@@ -89,14 +83,6 @@ def test_a_teacher_is_scaled_to_unit_length_when_asked_to_and_an_assistant_never
     )
 
 
-def test_a_zero_vector_stays_zero() -> None:
-    assert unit_length(np.float32([[0, 0], [0, 5], [3, 4]])).tolist() == [
-        [0, 0],
-        [0, 1],
-        [np.float32(0.6), np.float32(0.8)],
-    ]
-
-
 def test_the_prefix_stands_in_front_of_every_sentence() -> None:
     part = EncoderSection(source=str(bert()), pooling="mean", prefix="query: ")
     assert close(open_encoder(part, "teacher")(TEXTS), by_hand([f"query: {text}" for text in TEXTS], "mean"))
@@ -126,25 +112,6 @@ def test_another_pooling_than_the_models_is_refused_with_both(tmp_path: Path) ->
         open_encoder(part, "teacher")
 
 
-@pytest.mark.parametrize(
-    ("described", "pooling"),
-    [
-        ({"pooling_mode": "cls", "include_prompt": True}, "cls"),
-        ({"pooling_mode": ["cls", "mean"]}, "cls+mean"),
-        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "include_prompt": True}, "mean"),
-        ({"pooling_mode_mean_sqrt_len_tokens": True, "pooling_mode_mean_tokens": False}, "mean_sqrt_len"),
-        ({"pooling_mode_lasttoken": True}, "lasttoken"),
-        ({"word_embedding_dimension": 384}, "mean"),
-    ],
-)
-def test_pooling_is_read_in_both_notations(described: dict[str, object], pooling: str, tmp_path: Path) -> None:
-    assert pooling_of(tmp_path) is None
-    modules = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.models.Pooling"}]
-    write_json(tmp_path / "modules.json", modules)
-    write_json(tmp_path / "1_Pooling" / "config.json", described)
-    assert pooling_of(tmp_path) == pooling
-
-
 def test_a_layer_source_must_be_pooled_by_the_mean(tmp_path: Path) -> None:
     part = EncoderSection(source=str(sentence_transformer(tmp_path, "cls")))
     with pytest.raises(InputError, match=r"assistant\.source: .* pooled by 'cls', .* must be pooled by 'mean'"):
@@ -169,8 +136,6 @@ def e5s1(tmp_path: Path) -> dict[str, object]:
     vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3} | {
         word: 4 + n for n, word in enumerate(["a", "b", "c", "d"])
     }
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(tmp_path / "words.json"))
@@ -205,11 +170,7 @@ def test_a_source_without_a_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(bert(), tmp_path, dirs_exist_ok=True)
-    from safetensors.torch import load_file
-
     torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InputError, match="safetensors") as refused:

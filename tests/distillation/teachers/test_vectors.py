@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tests.helpers import ROOT
 from tests.helpers.student import make_student, make_tokenizer
+from xcompress.distillation import distributed
 from xcompress.distillation.teachers import vectors as vectors_module
 from xcompress.distillation.teachers.vector_file import HEADER
 from xcompress.distillation.teachers.vectors import (
@@ -338,7 +339,7 @@ def test_a_worker_computes_every_nth_block_and_needs_the_others(
         def wait_for_everyone(self) -> None:
             Workers.waited += 1
 
-    monkeypatch.setattr(vectors_module, "workers", Workers)
+    monkeypatch.setattr(distributed, "workers", Workers)
     model = RecordingModel()
     with pytest.raises(InputError, match=r"vectors\.npy: block \d is missing after all workers finished"):
         VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)

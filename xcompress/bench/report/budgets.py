@@ -6,7 +6,6 @@ from itertools import chain
 from pathlib import Path, PurePath
 
 from xcompress.bench.noise import latency_noise, start_noise, tolerance
-from xcompress.bench.report.compare import reference_latency, start_speedup
 from xcompress.bench.report.format import shape_text
 from xcompress.bench.results import UNKNOWN, Figure, Report, Result
 from xcompress.errors import GateError, InputError
@@ -52,7 +51,7 @@ def broken_budgets(report: Report, budgets: Budgets) -> list[str]:
     :raises InputError: when a budget names a subject, test or language pair that the report does not have.
     """
     _check_names(report, budgets)
-    return [broken for result in budgeted_subjects(report, budgets) for broken in _check(result, report, budgets)]
+    return [broken for result in budgeted_subjects(report, budgets) for broken in _broken_of(result, report, budgets)]
 
 
 def budgeted_subjects(report: Report, budgets: Budgets) -> list[Result]:
@@ -84,7 +83,7 @@ def budgeted_subjects(report: Report, budgets: Budgets) -> list[Result]:
 def _check_names(report: Report, budgets: Budgets) -> None:
     """Refuse tests and figures that no subject has; a quick bench, or one without any accuracy, cannot tell."""
 
-    def check(key: str, name: str, known: set[str]) -> None:
+    def refuse_unknown(key: str, name: str, known: set[str]) -> None:
         if name not in known:
             available = ", ".join(sorted(known))
             raise InputError(
@@ -96,14 +95,14 @@ def _check_names(report: Report, budgets: Budgets) -> None:
         return
     tests = {accuracy.test for accuracy in measured}
     for test, limits in budgets.accuracy_drop.items():
-        check(f"accuracy_drop.{test}", test, tests)
+        refuse_unknown(f"accuracy_drop.{test}", test, tests)
         figures = {name for accuracy in measured if accuracy.test == test for name in accuracy.all_figures}
         for name in limits:
-            check(f"accuracy_drop.{test}.{name}", name, figures)
+            refuse_unknown(f"accuracy_drop.{test}.{name}", name, figures)
 
 
 @dataclass(frozen=True)
-class _Check:
+class _Verdict:
     """A budget held against what was measured."""
 
     budget: str
@@ -114,17 +113,17 @@ class _Check:
     limit: str
 
 
-def _check(result: Result, report: Report, budgets: Budgets) -> Iterator[str]:
+def _broken_of(result: Result, report: Report, budgets: Budgets) -> Iterator[str]:
     """Yield a line for each budget that one subject breaks."""
-    checks = _check_bytes(result, budgets), _check_speed(result, report, budgets), _check_accuracy(result, budgets)
-    for check in chain(*checks):
-        if not check.kept:
-            measured = check.measured or f"not measured ({_why_missing(check.budget, result, report)})"
-            yield " ".join(f"{result.name}: {check.budget}: {measured}, {check.limit}".split())
+    verdicts = _judge_bytes(result, budgets), _judge_speed(result, report, budgets), _judge_accuracy(result, budgets)
+    for verdict in chain(*verdicts):
+        if not verdict.kept:
+            measured = verdict.measured or f"not measured ({_why_missing(verdict.budget, result, report)})"
+            yield " ".join(f"{result.name}: {verdict.budget}: {measured}, {verdict.limit}".split())
 
 
-def _check_bytes(result: Result, budgets: Budgets) -> Iterator[_Check]:
-    """Check size on disk and memory."""
+def _judge_bytes(result: Result, budgets: Budgets) -> Iterator[_Verdict]:
+    """Judge size on disk and memory."""
     memory = asdict(result.memory) if result.memory else {}
     limits = {f"memory_mb.{part}": (limit, memory.get(part)) for part, limit in budgets.memory_mb.model_dump().items()}
     size = result.size.total if result.size.weights else None
@@ -132,31 +131,31 @@ def _check_bytes(result: Result, budgets: Budgets) -> Iterator[_Check]:
         if allowed is not None:
             kept = measured is not None and measured / 1e6 <= allowed
             text = "" if measured is None else f"{measured / 1e6:.2f} MB"
-            yield _Check(budget, kept, text, f"at most {allowed:g} MB")
+            yield _Verdict(budget, kept, text, f"at most {allowed:g} MB")
 
 
-def _check_speed(result: Result, report: Report, budgets: Budgets) -> Iterator[_Check]:
-    """Check start and latency, as speedups over the reference, which may miss by their noise."""
+def _judge_speed(result: Result, report: Report, budgets: Budgets) -> Iterator[_Verdict]:
+    """Judge start and latency, as speedups over the reference, which may miss by their noise."""
     base = report.base
 
-    def check(budget: str, allowed: float, speedup: float | None, noise: float) -> _Check:
+    def judge(budget: str, allowed: float, speedup: float | None, noise: float) -> _Verdict:
         kept = speedup is not None and speedup >= allowed * (1 - tolerance(noise))
         text = "" if speedup is None else f"{speedup:.2f} times as fast as the reference (noise {noise:.0%})"
-        return _Check(budget, kept, text, f"at least {allowed:g} times")
+        return _Verdict(budget, kept, text, f"at least {allowed:g} times")
 
     if budgets.start_speedup is not None:
-        speedup = start_speedup(result, base) if result is not base else None
+        speedup = result.start_speedup(base) if result is not base else None
         noise = start_noise(result.start, base.start if base else None) if result.start else 0.0
-        yield check("start_speedup", budgets.start_speedup, speedup, noise)
+        yield judge("start_speedup", budgets.start_speedup, speedup, noise)
     timed = {shape_text(latency): latency for latency in result.latency if latency.threads == budgets.threads}
     for shape, allowed in budgets.speedup.items():
         latency = timed.get(shape)
-        noise = latency_noise(latency, reference_latency(base, latency)) if latency else 0.0
-        yield check(f"speedup.{shape}", allowed, latency.speedup if latency else None, noise)
+        noise = latency_noise(latency, base.latency_of(latency.call) if base else None) if latency else 0.0
+        yield judge(f"speedup.{shape}", allowed, latency.speedup if latency else None, noise)
 
 
-def _check_accuracy(result: Result, budgets: Budgets) -> Iterator[_Check]:
-    """Check the points lost against the reference, by the value."""
+def _judge_accuracy(result: Result, budgets: Budgets) -> Iterator[_Verdict]:
+    """Judge the points lost against the reference, by the value."""
     for test, limits in budgets.accuracy_drop.items():
         accuracy = result.accuracy_on(test)
         for name, allowed in limits.items():
@@ -164,7 +163,7 @@ def _check_accuracy(result: Result, budgets: Budgets) -> Iterator[_Check]:
             drop = figure.drop if figure else None
             kept = drop is not None and drop <= allowed  # not a drop that is NaN
             text = f"{drop:.2f} points lost{_interval_text(figure, allowed)}" if figure and drop is not None else ""
-            yield _Check(f"accuracy_drop.{test}.{name}", kept, text, f"at most {allowed:g}")
+            yield _Verdict(f"accuracy_drop.{test}.{name}", kept, text, f"at most {allowed:g}")
 
 
 def _why_missing(budget: str, result: Result, report: Report) -> str:

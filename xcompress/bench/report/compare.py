@@ -17,7 +17,7 @@ from xcompress.bench.noise import (
     throughput_noise,
 )
 from xcompress.bench.report.format import call_text, in_megabytes, milliseconds, threads_text
-from xcompress.bench.results import SCHEMA, Accuracy, Figure, Latency, Report, Result
+from xcompress.bench.results import SCHEMA, Accuracy, Figure, Report, Result
 from xcompress.errors import InputError
 from xcompress.files import read_mapping
 from xcompress.printable import markdown_text
@@ -246,7 +246,7 @@ def _compare_memory(new: Result, old: Result) -> _Outcomes:
     if after.busy_peak is None or before.busy_peak is None:
         return
     new_shapes, old_shapes = (
-        {latency_key(latency) for latency in result.latency if latency.threads == 1} for result in (new, old)
+        {latency.call for latency in result.latency if latency.threads == 1} for result in (new, old)
     )
     if new_shapes == old_shapes:  # the peak depends on the shapes that were run
         yield from _compare_bytes(new, "memory, busy peak", after.busy_peak, before.busy_peak)
@@ -287,11 +287,11 @@ def _timings(result: Result, report: Report) -> dict[tuple[str | int, ...], _Tim
     if start := result.start:
         noises = start_noise(start), start_noise(start, base.start if base else None)
         timings["start",] = _Timing(
-            "start", "seconds", 1, start.total, noises[0], start_speedup(result, base), noises[1]
+            "start", "seconds", 1, start.total, noises[0], result.start_speedup(base), noises[1]
         )
     for latency in result.latency:
-        noises = latency_noise(latency), latency_noise(latency, reference_latency(base, latency))
-        timings[latency_key(latency)] = _Timing(
+        noises = latency_noise(latency), latency_noise(latency, base.latency_of(latency.call) if base else None)
+        timings[latency.call] = _Timing(
             call_text(latency), "seconds", latency.threads, latency.p50, noises[0], latency.speedup, noises[1]
         )
     if rate := result.throughput:
@@ -316,24 +316,6 @@ def _compare_accuracy(new: Result, old: Result, reports: _Reports) -> _Outcomes:
                     yield _change(new, f"{figure}, lost", "points", drop[0], old_drop[0], less=True)
             elif intervals_differ((after.value, after.low, after.high), (before.value, before.low, before.high)):
                 yield _change(new, figure, "points", after.value, before.value, less=False)
-
-
-def latency_key(latency: Latency) -> tuple[int, int, int]:
-    """Return batch, tokens and threads."""
-    return latency.batch, latency.tokens, latency.threads
-
-
-def reference_latency(reference: Result | None, latency: Latency) -> Latency | None:
-    """Return the reference's latency for the same shape and threads."""
-    timed = reference.latency if reference else ()
-    return next((other for other in timed if latency_key(other) == latency_key(latency)), None)
-
-
-def start_speedup(result: Result, reference: Result | None) -> float | None:
-    """Return how many times as fast as the reference a subject starts."""
-    if reference and reference.start and result.start and result.start.total:
-        return reference.start.total / result.start.total
-    return None
 
 
 def _test_key(accuracy: Accuracy) -> tuple[str, str, str, int]:

@@ -185,10 +185,10 @@ class _LogTail:
         return lines[-1][:_MAX_LOG_LINE] if lines else ""
 
 
-def decode_vectors(reply: Mapping[str, Any], count: int | None = None) -> NDArray[np.float32]:
+def decode_vectors(reply: Mapping[str, Any], count: int) -> NDArray[np.float32]:
     """Return the vectors (n, D) in a reply to `encode`.
 
-    :param count: the number of texts that were sent; None accepts any.
+    :param count: the number of texts that were sent.
     :raises WorkerFailed: when the reply does not hold such vectors.
     """
     rows, dimension = reply["shape"]
@@ -196,6 +196,6 @@ def decode_vectors(reply: Mapping[str, Any], count: int | None = None) -> NDArra
         vectors = np.frombuffer(base64.b64decode(reply["vectors"]), dtype="<f4").reshape(rows, dimension)
     except ValueError as error:
         raise WorkerFailed(f"its vectors cannot be read ({error})") from error
-    if count is not None and len(vectors) != count:
+    if len(vectors) != count:
         raise WorkerFailed(f"sent {len(vectors)} vectors for {count} texts")
     return vectors

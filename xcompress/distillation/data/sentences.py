@@ -13,7 +13,7 @@ from xcompress.corpus.columns import ColumnFile, Rows, in_row_order, part_bits, 
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence, as_lazy
 from xcompress.corpus.store import PairFile, text_hash
-from xcompress.distillation.distributed import workers
+from xcompress.distillation import distributed
 from xcompress.distillation.file_records import check_files, describe, from_json, record_files, to_json
 from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
@@ -98,11 +98,11 @@ def distinct(texts: Sequence[str], folder: Path) -> tuple[DistinctTexts, Rows]:
     key = hashlib.sha256()
     for block in hash_blocks(texts):
         key.update(block.tobytes())
-    place, group = folder / f"rows-{key.hexdigest()[:16]}", workers()
-    if group.is_main_process and not _is_whole(place):
+    place = folder / f"rows-{key.hexdigest()[:16]}"
+    if distributed.is_main() and not _is_whole(place):
         with whole_folder(place) as temporary:
             _write_distinct(texts, temporary)
-    group.wait_for_everyone()
+    distributed.barrier()
     try:
         first, rows = (np.load(place / name, mmap_mode="r", allow_pickle=False) for name in (FIRST, ROWS))
         return DistinctTexts(texts, first, read_json(place / INFO)["digest"]), rows

@@ -128,12 +128,12 @@ class Encoders:
     """All encoders of a recipe, each hashed once."""
 
     teacher: TeacherEnsemble | None
-    assistant: FrozenEncoder | None
-    layers_from: FrozenEncoder | None
-    """The encoder whose layers are used, where the assistant gives only vectors."""
-    embeddings_from: FrozenEncoder | None
-    correlation: TeacherEnsemble | None = None
+    correlation: TeacherEnsemble | None
     """The teacher of the objective correlation."""
+    assistant: FrozenEncoder | None = None
+    layers_from: FrozenEncoder | None = None
+    """The encoder whose layers are used, where the assistant gives only vectors."""
+    embeddings_from: FrozenEncoder | None = None
     soup: tuple[FrozenEncoder, ...] = ()
     """Encoders whose weights are averaged with those of the layer source."""
 
@@ -164,13 +164,13 @@ def find_encoders(recipe: Recipe) -> Encoders:
     correlation = TeacherEnsemble.find(recipe.correlation.teacher) if recipe.correlation else None
     section = recipe.assistant
     if section is None:
-        return Encoders(teacher, None, None, None, correlation)
+        return Encoders(teacher, correlation)
     layers_from, embeddings_from = section.layers_from, section.embeddings_from
     return Encoders(
         teacher,
-        FrozenEncoder.find(section, "assistant"),
-        FrozenEncoder.find(layers_from, "assistant.layers_from") if layers_from else None,
-        FrozenEncoder.find(embeddings_from, "assistant.embeddings_from") if embeddings_from else None,
         correlation,
-        tuple(FrozenEncoder.find(encoder, f"assistant.soup.{row}") for row, encoder in enumerate(section.soup)),
+        assistant=FrozenEncoder.find(section, "assistant"),
+        layers_from=FrozenEncoder.find(layers_from, "assistant.layers_from") if layers_from else None,
+        embeddings_from=FrozenEncoder.find(embeddings_from, "assistant.embeddings_from") if embeddings_from else None,
+        soup=tuple(FrozenEncoder.find(encoder, f"assistant.soup.{row}") for row, encoder in enumerate(section.soup)),
     )

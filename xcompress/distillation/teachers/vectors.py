@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from xcompress.batches import group_by_length
 from xcompress.console import LineTicker, bar, say
 from xcompress.corpus.sequences import DistinctTexts
-from xcompress.distillation.distributed import own_work, workers
+from xcompress.distillation import distributed
 from xcompress.distillation.file_records import describe
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.vector_file import VectorFile
@@ -126,30 +126,31 @@ class VectorStore:
         :raises InputError: when vectors are missing from a table, do not fit float16, or cannot be written.
         """
         folder = self.folder / _content_hash(fingerprint, texts, self.chunk)
-        file, group = VectorFile(folder, len(texts), self.chunk), workers()
-        if group.is_main_process:
+        file = VectorFile(folder, len(texts), self.chunk)
+        if distributed.is_main():
             remove_leftovers(folder)
             if damage := file.settle(model, fingerprint, check=True):
                 say(f"{model}: vectors in {folder}: {describe(damage)}; computed again")
-        group.wait_for_everyone()
+        distributed.barrier()
 
         # Compute the missing blocks of this worker.
-        blocks = [number for number in file.missing() if number % group.num_processes == group.process_index]
+        rank, count = distributed.rank(), distributed.world_size()
+        blocks = [number for number in file.missing() if number % count == rank]
         if blocks:
             encoder = open_model()
             if isinstance(encoder, Lookup):
                 encoder.require(texts)
             rows = [file.rows(number) for number in blocks]
             ticker = LineTicker(f"{model}: vectors of", sum(map(len, rows)))
-            scratch = folder / f"texts.{group.process_index}"
-            with own_work(), closing(_read(texts, rows, scratch)) as texts_of_blocks:
+            scratch = folder / f"texts.{rank}"
+            with distributed.own_work(), closing(_read(texts, rows, scratch)) as texts_of_blocks:
                 for number, of_block in zip(blocks, texts_of_blocks, strict=True):
-                    file.write(number, _as_float16(model, encoder(of_block)), group.process_index)
+                    file.write(number, _as_float16(model, encoder(of_block)), rank)
                     ticker.advance(len(of_block), "texts")
-        group.wait_for_everyone()
-        if group.is_main_process:
+        distributed.barrier()
+        if distributed.is_main():
             file.settle(model, fingerprint)
-        group.wait_for_everyone()
+        distributed.barrier()
         return StoredVectors(file.open())
 
 

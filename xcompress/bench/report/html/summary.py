@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from xcompress.bench.report.compare import reference_latency
 from xcompress.bench.report.format import (
     in_megabytes,
     milliseconds,
@@ -91,7 +90,7 @@ def _fact(label: str, value: str, detail: str) -> Element:
 
 def _latency_fact(base: Result | None, latency: Latency) -> Element:
     label = f"{sentences_text(latency)}, {threads_text(latency.threads)}"
-    reference = reference_latency(base, latency)
+    reference = base.latency_of(latency.call) if base else None
     if latency.speedup is None or reference is None:
         return _fact(label, f"{milliseconds(latency.p50)} ms", f"p95 {milliseconds(latency.p95)} ms")
     detail = f"{milliseconds(latency.p50)} ms against {milliseconds(reference.p50)} ms"

@@ -232,7 +232,8 @@ class BrowserWorker(WorkerClient):
         sequences, pad = self._tokenize(texts)
         vectors: NDArray[np.float32] = np.empty((len(texts), self._manifest["dimension"]), dtype="<f4")
         for rows in batches_by_length(list(map(len, sequences)), batch_size):
-            vectors[rows] = decode_vectors(self._call("encode", rows=[sequences[row] for row in rows], pad=pad))
+            reply = self._call("encode", rows=[sequences[row] for row in rows], pad=pad)
+            vectors[rows] = decode_vectors(reply, len(rows))
         return {"vectors": b64encode(vectors.tobytes()).decode("ascii"), "shape": list(vectors.shape)}
 
     def _tokenize(self, texts: list[str]) -> tuple[list[list[int]], int]:
@@ -265,7 +266,7 @@ def native_cosine(reply: Mapping[str, Any], bundle: Path, sentences: Sequence[st
     :raises InputError: when the bundle cannot be opened.
     """
     native = Encoder(bundle, precision=cast(Precision, precision), threads=1).encode(list(sentences), batch_size=1)
-    return float(cosines(decode_vectors(reply), native).min())
+    return float(cosines(decode_vectors(reply, len(sentences)), native).min())
 
 
 def _parity_sentences(languages: Sequence[str]) -> list[str]:
