@@ -28,6 +28,7 @@ from transformers import (
 from tests.helpers.student import SENTENCES, save_student
 from tests.helpers.vocabularies import GERMAN, make, text_file, write_word_lists
 from xcompress.errors import InputError
+from xcompress.export.source import card_languages
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, encode
@@ -295,6 +296,19 @@ def test_students_are_trimmed(kind: str, inside: Path, monkeypatch: pytest.Monke
     assert after[0].config.vocab_size == trimmed.rows_after == after[1].get_vocab_size() < trimmed.rows_before
     assert cosines(encode(*before, SENTENCES), encode(*after, SENTENCES)).min() > 0.99999
     assert not Path("student-trimmed/step.json").exists()
+
+
+def test_prompts_similarity_and_card_of_a_student_are_kept(inside: Path) -> None:
+    folder = save_student(inside / "student", vocab_size=make("unigram").get_vocab_size())
+    make("unigram").save(str(folder / "tokenizer.json"))
+    settings = {"prompts": {"query": "hebben: ", "document": ""}, "similarity_fn_name": "dot"}
+    write_json(folder / "config_sentence_transformers.json", settings)
+    (folder / "README.md").write_text("---\nlanguage: [de]\n---\n")
+    trim_model("student", Path("small"), texts=[Path("text.txt")])
+    assert read_json(Path("small/config_sentence_transformers.json")) == settings
+    assert card_languages(Path("small/README.md")) == ["de"]
+    before, after = (Tokenizer.from_file(str(place / "tokenizer.json")) for place in (folder, Path("small")))
+    assert after.encode("hebben: ").tokens == before.encode("hebben: ").tokens
 
 
 def test_the_record_says_what_was_done_and_lets_the_folder_be_replaced(inside: Path) -> None:

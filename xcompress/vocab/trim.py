@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, normalizers
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.manifest import MANIFEST, is_export
+from xcompress.bundle.manifest import CARD, MANIFEST, is_export
 from xcompress.bundle.released import refuse_bundle
 from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
@@ -26,7 +26,7 @@ from xcompress.modeling.tokenizer import named_tokens, open_tokenizer
 from xcompress.paths import path_inside
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
-from xcompress.sources.model_folder import MODULES, check_paths, read_modules, read_prompts
+from xcompress.sources.model_folder import MODULES, PROMPTS, check_paths, read_modules, read_prompts
 from xcompress.tokenizer_file import prefix_problem
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import check_languages, count_words_and_files
@@ -185,9 +185,13 @@ def _open_student(source: Path) -> _TrimmableModel:
     def write(ids: tuple[int, ...], folder: Path) -> list[str]:
         trimmed, trimmed_tokenizer = trim_student(student, tokenizer, ids)
         trimmed.save(folder, trimmed_tokenizer)
+        for name in (PROMPTS, CARD):  # prompts and similarity, and languages
+            if (source / name).is_file():
+                shutil.copyfile(source / name, folder / name)
         return []
 
-    needed = {student.config.pad_token_id} | _token_ids(tokenizer, [student.config.prefix])
+    prompts = [student.config.prefix, *read_prompts(source).values()]
+    needed = {student.config.pad_token_id} | _token_ids(tokenizer, prompts)
     return _TrimmableModel(tokenizer, student.config.vocab_size, needed, Path(WEIGHTS), write)
 
 
