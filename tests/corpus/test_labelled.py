@@ -118,7 +118,7 @@ def test_bad_graded_lines_are_left_out_and_counted(
     path = write(tmp_path / "x.tsv", f"{GOOD}\n{line}\n")
     assert read_graded(path) == [GradedPair("a cat sleeps", "the cat naps", 0.9)]
     said = " ".join(capsys.readouterr().err.split())
-    assert f"1 of 2 lines are bad: 1 {reason} (such as line 3); the rest is used" in said
+    assert f"1 of 2 lines is bad: 1 {reason} (such as line 3); the rest is used" in said
 
 
 def test_a_file_in_order_is_read_without_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
