@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from threading import Thread
 from time import sleep
+from types import SimpleNamespace
 from urllib.request import urlopen
 
 import numpy as np
@@ -126,6 +127,16 @@ def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> 
     expected = Encoder(bundle(), precision=precision, threads=1).encode(texts)
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, atol=1e-5 if precision == "fp32" else 0.03)
+
+
+def test_fewer_vectors_than_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy would repeat a single one for each text."""
+    worker = BrowserWorker.__new__(BrowserWorker)
+    worker._manifest, worker._page = {"dimension": 1}, SimpleNamespace(slow_down=lambda _: None)
+    monkeypatch.setattr(worker, "_tokenize", lambda _: ([[3], [4]], 1))
+    monkeypatch.setattr(worker, "_call", lambda *_, **__: {"vectors": "AAAAAA==", "shape": [1, 1]})
+    with pytest.raises(WorkerFailed, match="sent 1 vectors for 2 texts"):
+        worker._do_encode(["rain", "snow"])
 
 
 @in_browser
