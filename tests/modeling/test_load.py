@@ -631,3 +631,34 @@ def test_damaged_files_of_a_student_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"{name}: {message}") as error:
             import_encoder(folder)
         assert "\n" not in str(error.value)
+
+
+def test_a_module_behind_a_student_is_refused_but_not_one_that_changes_nothing(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student")
+    modules = read_json(folder / "modules.json")
+    kind = "sentence_transformers.base.modules.{0}.{1}"
+    for name, path in (("Dropout", "1_Dropout"), ("Normalize", "2_Normalize")):
+        modules.append({"idx": len(modules), "name": path, "path": path, "type": kind.format(name.lower(), name)})
+    write_json(folder / "modules.json", modules)
+    import_encoder(folder)
+    write_json(folder / "modules.json", [*modules, modules[1] | {"type": kind.format("dense", "Dense")}])
+    with pytest.raises(InputError, match=r"modules\.json: module .*Dense behind a student is not .* without it"):
+        import_encoder(folder)
+
+
+def test_normalize_behind_a_student_is_refused_where_its_vectors_are_of_any_length(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student", normalize=False)
+    modules = read_json(folder / "modules.json")
+    write_json(folder / "modules.json", [*modules, modules[0] | {"type": "sentence_transformers.models.Normalize"}])
+    with pytest.raises(InputError, match="Normalize behind a student"):
+        import_encoder(folder)
+
+
+def test_a_student_whose_vectors_are_to_be_shortened_is_refused(tmp_path: Path) -> None:
+    folder = save_student(tmp_path / "student")
+    settings = read_json(folder / "config_sentence_transformers.json")
+    write_json(folder / "config_sentence_transformers.json", settings | {"truncate_dim": 24})
+    import_encoder(folder)  # which keeps all 24
+    write_json(folder / "config_sentence_transformers.json", settings | {"truncate_dim": 8})
+    with pytest.raises(InputError, match=r"truncate_dim is 8, .* remove it, and export with --dim 8 --shorten slice"):
+        import_encoder(folder)

@@ -25,11 +25,12 @@ from xcompress.modeling.st_folder import (
     load_weights,
     longest_text,
     read_pipeline,
+    truncated_dimension,
     weights_files,
 )
 from xcompress.modeling.student import Pooling, Student, StudentConfig
 from xcompress.modeling.tokenizer import SETTINGS, open_tokenizer
-from xcompress.sources.model_folder import STUDENT, check_model_folder
+from xcompress.sources.model_folder import MODULES, PROMPTS, STUDENT, check_model_folder, read_modules
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
@@ -61,7 +62,9 @@ def import_encoder(
     if path.is_dir():
         check_model_folder(path, trust_remote_code=trust_remote_code)
     if is_student(path):
-        return Student.load(path)
+        student, student_tokenizer = Student.load(path)
+        _check_student_alone(path, student.config)
+        return student, student_tokenizer
     if is_e5s1(path):
         config, weights = read_e5s1(path)
         config = replace(config, prefix=prefix, pooling=_choose_pooling(path, None, pooling))
@@ -137,6 +140,26 @@ def is_student(path: Path) -> bool:
     """Tell whether a folder holds a student of xcompress."""
     config = read_json(path / "config.json") if (path / "config.json").is_file() else None
     return isinstance(config, dict) and config.get("model_type") == STUDENT
+
+
+def _check_student_alone(folder: Path, config: StudentConfig) -> None:
+    """Refuse what sentence-transformers does with the vectors of a student, as it would be left out.
+
+    :raises InputError: when modules.json has another module that does something, or vectors are shortened.
+    """
+    idle = ("Dropout", "Normalize") if config.normalize else ("Dropout",)
+    for module in read_modules(folder)[1:] if is_pipeline(folder) else ():
+        if module["type"].rpartition(".")[2] not in idle:
+            raise InputError(
+                f"{folder / MODULES}: module {module['type']} behind a student is not supported; train the student "
+                "without it"
+            )
+    kept = truncated_dimension(folder)
+    if kept is not None and kept < config.dimension:
+        raise InputError(
+            f"{folder / PROMPTS}: truncate_dim is {kept}, which is not applied to a student; remove it, and export "
+            f"with --dim {kept} --shorten slice"
+        )
 
 
 def files_of(path: Path) -> list[Path]:

@@ -113,7 +113,7 @@ def read_pipeline(folder: Path) -> Pipeline:
         pooling=_pooling_mode(pooling, folder / kept[1]["path"]),
         pools_prompt=pooling.get("include_prompt", True),
         head=_read_head(dense) if dense else None,
-        dimension=_read_dimension(folder),
+        dimension=truncated_dimension(folder),
         normalize=kinds[-1] == "Normalize",
         prefix=_read_default_prompt(folder),
     )
@@ -129,6 +129,18 @@ def pooling_of(folder: Path) -> str | None:
         if module["type"].endswith("Pooling"):
             return _pooling_mode(_read_config(folder, module), folder / module["path"])
     return None
+
+
+def truncated_dimension(folder: Path) -> int | None:
+    """Return `truncate_dim`: how many of the first dimensions sentence-transformers keeps, or None for all.
+
+    :raises InputError: when it is no number of dimensions.
+    """
+    file = folder / PROMPTS
+    dimension = read_mapping(file).get("truncate_dim") if file.is_file() else None
+    if dimension is not None and (not isinstance(dimension, int) or dimension < 1):
+        raise InputError(f"{file}: truncate_dim is {dimension!r}, not a number of dimensions; correct the file")
+    return dimension
 
 
 def longest_text(transformer: Path) -> int | None:
@@ -218,14 +230,6 @@ def _read_default_prompt(folder: Path) -> str:
     if not isinstance(name, str) or name not in prompts:
         raise InputError(f"{file}: default_prompt_name is {name!r}, prompts are {list(prompts)}; correct the file")
     return prompts[name]
-
-
-def _read_dimension(folder: Path) -> int | None:
-    file = folder / PROMPTS
-    dimension = read_mapping(file).get("truncate_dim") if file.is_file() else None
-    if dimension is not None and (not isinstance(dimension, int) or dimension < 1):
-        raise InputError(f"{file}: truncate_dim is {dimension!r}, not a number of dimensions; correct the file")
-    return dimension
 
 
 def _read_head(folders: Sequence[Path]) -> Head:

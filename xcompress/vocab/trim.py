@@ -19,9 +19,8 @@ from xcompress.bundle.released import refuse_bundle
 from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.bounds import check_ids
-from xcompress.modeling.load import is_student
+from xcompress.modeling.load import import_encoder, is_student
 from xcompress.modeling.st_folder import is_lowercased
-from xcompress.modeling.student import Student
 from xcompress.modeling.tokenizer import named_tokens, open_tokenizer
 from xcompress.paths import path_inside
 from xcompress.runtimes import GRAPH_FOLDERS
@@ -180,7 +179,7 @@ def _open_trimmable(source: Path) -> _TrimmableModel:
 
 
 def _open_student(source: Path) -> _TrimmableModel:
-    student, tokenizer = Student.load(source)
+    student, tokenizer = import_encoder(source)
 
     def write(ids: tuple[int, ...], folder: Path) -> list[str]:
         trimmed, trimmed_tokenizer = trim_student(student, tokenizer, ids)
