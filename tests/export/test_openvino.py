@@ -83,6 +83,15 @@ def test_without_openvino_onnxruntime_opens_the_bundle(made: Path, monkeypatch: 
         Encoder(made, engine="openvino")
 
 
+@NEEDED
+def test_a_graph_that_openvino_does_not_read_is_opened_by_onnxruntime(tmp_path: Path, little_text: None) -> None:
+    options = ExportConfig(target="openvino", precision="fp32", ort=True)
+    made = export(save_student(tmp_path / "student"), tmp_path / "bundle", options=options)
+    encoder = Encoder(made)
+    assert (encoder.engine, encoder.engine_reason) == ("onnxruntime", "OpenVINO does not read onnx/model.ort")
+    assert encoder.encode(SENTENCES).any()
+
+
 def test_without_openvino_the_export_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

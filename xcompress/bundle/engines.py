@@ -77,6 +77,8 @@ def choose_engine(
     if engine == "auto":
         if manifest.get("target") != "openvino":
             return "onnxruntime", "the bundle was not exported for OpenVINO"
+        if not openvino_reads(manifest, precision, graph):
+            return "onnxruntime", f"OpenVINO does not read {graph}"
         if not is_installed("openvino"):
             install = install_command("openvino")
             return "onnxruntime", f"the bundle was exported for OpenVINO, which is not installed; {install}"
