@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -235,3 +236,9 @@ def test_a_graph_that_gives_no_numbers_is_refused(reference: Reference, tmp_path
         verify_fp32(tmp_path / "broken.onnx", reference, Bounds())
     with pytest.raises(GateError, match="nan"):
         verify_quantized(tmp_path / "broken.onnx", reference, Bounds())
+
+
+def test_a_graph_that_gives_other_than_one_vector_a_text_is_refused() -> None:
+    session = Mock(run=lambda *_: [np.zeros((1, 2, 8), np.float32)])
+    with pytest.raises(GateError, match=r"the graph gives the shape \[1, 2, 8\] for 2 texts; choose another --target"):
+        run_graph(session, [[5, 6], [5, 7]], 1)

@@ -275,7 +275,9 @@ class _GraphBuilder:
         """Pool the token vectors, apply a head with an activation, scale to unit length."""
         writer, config = self.writer, self.config
         if config.pooling == "cls":
-            vectors = writer.node("Gather", tokens, writer.integer(0), axis=1)
+            # not Gather with the number 0 alone, whose result behind an int8 head OpenVINO 2026.4 gives as (1, N, D)
+            first = writer.node("Gather", tokens, writer.integers(0), axis=1)
+            vectors = writer.node("Squeeze", first, writer.integers(1))
         else:
             vectors = writer.node("MatMul", writer.node("Unsqueeze", kept, writer.integers(1)), tokens)
             vectors = writer.node("Squeeze", vectors, writer.integers(1))

@@ -372,10 +372,18 @@ def encode_with(session: Session, sequences: TokenRows, pad_token_id: int, advan
 
 
 def run_graph(session: Session, batch: TokenRows, pad_token_id: int) -> Vectors:
-    """Return a graph's sentence vectors (N, D) of one batch, N rows of token ids."""
+    """Return a graph's sentence vectors (N, D) of one batch, N rows of token ids.
+
+    :raises GateError: when it gives something else.
+    """
     input_ids, attention_mask = pad(batch, pad_token_id)
     inputs = {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}
     vectors: Vectors = session.run([OUTPUT], inputs)[0].astype(np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(batch):
+        raise GateError(
+            f"export: {_name(session)} gives the shape {list(vectors.shape)} for {len(batch)} texts; choose another "
+            "--target or --precision"
+        )
     return vectors
 
 
