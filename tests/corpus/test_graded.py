@@ -130,6 +130,8 @@ def test_rows_with_a_sentence_that_was_seen_are_left_out_in_every_language(tmp_p
     assert found.unseen([german.first[1].upper() + " !"]) == found.rows([0, 2])
     assert found.unseen([*german.first[1:], "new"]).language_pairs == {}, "one row cannot be ranked"
     assert found.unseen(["new"]) == found
+    without_languages = found.within(["ja"])
+    assert without_languages.unseen(["new"]) == without_languages
 
 
 def test_rows_of_pairs_of_languages_that_are_not_aligned_are_left_out_each_on_its_own() -> None:

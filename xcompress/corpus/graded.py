@@ -98,7 +98,7 @@ class GradedSet:
             pair: {row for row, both in enumerate(zip(rows.first, rows.second, strict=True)) if known.isdisjoint(both)}
             for pair, rows in self.language_pairs.items()
         }
-        if self.is_aligned:
+        if self.is_aligned and fresh:
             fresh = dict.fromkeys(fresh, set.intersection(*fresh.values()))
         kept = {pair: rows.rows(sorted(fresh[pair])) for pair, rows in self.language_pairs.items()}
         return replace(self, language_pairs={pair: rows for pair, rows in kept.items() if len(rows) > 1})
