@@ -19,7 +19,7 @@ from xcompress.bench.results import Accuracy, Report, Result
 from xcompress.bundle.released import released_models
 from xcompress.console import markdown_table, run_script
 from xcompress.distillation.summary import MEANING, head, language_head, language_rows, rows
-from xcompress.files import read_json, write_text
+from xcompress.files import read_json, write_between_markers
 
 HERE = Path(__file__).parent
 SPREAD = "calls spread by more than 15%"
@@ -62,10 +62,7 @@ def main() -> None:
     else:
         report = read_report(options.folder / "bench.json")
         text = (_demo_text if options.tables == "demo" else _peers_text)(options.folder, report)
-    page = DEMO if options.tables == "demo" else README
-    begin, end = f"<!-- {options.tables}: begin, written by benchmarks/readme.py -->", f"<!-- {options.tables}: end -->"
-    before, rest = page.read_text(encoding="utf-8").split(begin)
-    write_text(page, f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+    write_between_markers(DEMO if options.tables == "demo" else README, options.tables, "benchmarks/readme.py", text)
 
 
 def _models_text() -> str:

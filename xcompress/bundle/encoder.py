@@ -312,11 +312,11 @@ class Encoder:
         rows = as_floats("store_as: vectors", vectors)
         if rows.ndim != 2 or rows.shape[1] != self.dimension:
             raise InputError(f"store_as: the vectors have shape {rows.shape}; give (n, {self.dimension})")
-        if not np.isfinite(rows).all():
-            row = int(np.isfinite(rows).all(axis=1).argmin())
+        largest = np.maximum(rows.max(axis=1, keepdims=True), -rows.min(axis=1, keepdims=True))
+        if not np.isfinite(largest).all():
+            row = int(np.isfinite(largest).argmin())
             raise InputError(f"store_as: row {row} of the vectors holds NaN or infinity; leave it out")
         if precision == "int8":
-            largest = np.abs(rows).max(axis=1, keepdims=True)
             rounded: NDArray[np.int8] = np.rint(rows / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
             return rounded
         if precision == "ubinary":

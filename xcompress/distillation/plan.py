@@ -369,21 +369,24 @@ def _format_counts(by_language: Mapping[str, int]) -> str:
     return ", ".join(f"{language} {count:,}" for language, count in by_language.items())
 
 
-def _number(value: int | None, unit: float = 1, name: str = "") -> str:
-    if value is None:
-        return f"?{name}"
-    return f"{value / unit:,.1f}{name}" if unit > 1 else f"{value:,}"
+def _count(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
 
 
 def _size(megabytes: int | None) -> str:
-    is_small = megabytes is not None and megabytes < 1000
-    return f"{megabytes} MB" if is_small else _number(megabytes, 1000, " GB")
+    """Write an amount of memory or disk in the unit that keeps the number short."""
+    if megabytes is None:
+        return "? GB"
+    return f"{megabytes} MB" if megabytes < 1000 else f"{megabytes / 1000:,.1f} GB"
 
 
 def _time(seconds: int | None) -> str:
-    if seconds is not None and seconds < 100:
+    """Write a time in the unit that keeps the number short."""
+    if seconds is None:
+        return "? min"
+    if seconds < 100:
         return f"{seconds} s"
-    return _number(seconds, 3600, " h") if seconds and seconds >= 6000 else _number(seconds, 60, " min")
+    return f"{seconds / 60:,.1f} min" if seconds < 6000 else f"{seconds / 3600:,.1f} h"
 
 
 def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
@@ -392,9 +395,9 @@ def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
             stage.name if stage.trainings == 1 else f"{stage.name}, {stage.trainings} times",
             stage.train,
             " + ".join(f"{weight:g} {name}" for name, weight in stage.objectives.items()),
-            _number(stage.steps),
-            _number(stage.pairs),
-            _number(stage.parameters, 1e6, " M"),
+            _count(stage.steps),
+            _count(stage.pairs),
+            "? M" if stage.parameters is None else f"{stage.parameters / 1e6:,.1f} M",
             _size(stage.megabytes),
             _time(stage.seconds),
             "in the run folder" if stage.finished else "",

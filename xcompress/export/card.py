@@ -146,7 +146,8 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
     """
     prefix, bottleneck, codes = manifest["prefix"], manifest["bottleneck"], list(manifest["languages"])
     is_factored = bottleneck is not None and bottleneck["form"] == "factored"
-    files = manifest["files"]
+    files, machine = manifest["files"], manifest["machine"]
+    flags = ", ".join(machine["cpu_flags"]) or machine["architecture"]
     graphs = [name for name in files if name.endswith(".onnx")]
     # hubs read licence and languages in the header
     header = f"license: {release.licence.lower()}\n" if release else ""
@@ -189,7 +190,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
         + (_COREML_SECTION.format_map(manifest) if manifest.get("coreml") else ""),
         openvino=_OPENVINO_SECTION if OPENVINO in files else "",
         checks="\n".join(
-            f"- {line}" for line in (*checks_of(manifest), markdown_text(_machine_text(manifest["machine"])))
+            f"- {line}" for line in (*checks_of(manifest), markdown_text(f"on {machine['processor']} ({flags})"))
         ),
     )
 
@@ -221,13 +222,12 @@ def sizes_of(manifest: Mapping[str, Any]) -> dict[str, int]:
         *(name for name in files if name.endswith(GRAPH_SUFFIXES)),
         *(name for name in (OPENVINO, *PHONE_FILES.values()) if name in files),
     ]
-    coreml = {COREML: manifest["coreml"]["bytes"]} if manifest.get("coreml") else {}
-    return {name: sum(files[part]["bytes"] for part in _parts_of(name) if part in files) for name in names} | coreml
-
-
-def _parts_of(graph: str) -> tuple[str, ...]:
-    """Return the file of a graph and those that its weights may be in: ONNX's external data, OpenVINO's binary."""
-    return graph, f"{graph}_data", str(PurePosixPath(graph).with_suffix(".bin"))
+    sizes = {}
+    for name in names:
+        # weights may lie beside it: ONNX's external data, OpenVINO's binary
+        parts = (name, f"{name}_data", str(PurePosixPath(name).with_suffix(".bin")))
+        sizes[name] = sum(files[part]["bytes"] for part in parts if part in files)
+    return sizes | ({COREML: manifest["coreml"]["bytes"]} if manifest.get("coreml") else {})
 
 
 def _run_scores(dev: object) -> str:
@@ -280,11 +280,6 @@ def checks_of(manifest: Mapping[str, Any]) -> list[str]:
             f"{tokenizer['sentences']:,} sentences"
         )
     return lines
-
-
-def _machine_text(machine: Mapping[str, Any]) -> str:
-    """Return the processor that the checks ran on, and its instruction sets."""
-    return f"on {machine['processor']} ({', '.join(machine['cpu_flags']) or machine['architecture']})"
 
 
 def _quoted(text: str) -> str:
