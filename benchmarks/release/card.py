@@ -7,15 +7,12 @@ from typing import Any
 
 from xcompress.bundle.manifest import CARD, MANIFEST
 from xcompress.console import markdown_table
+from xcompress.corpus.graded import PART, UNSEEN
 from xcompress.export.card import ReleaseNotes, model_card
 from xcompress.files import megabytes
 
 PIVOT = "en"
 NONE = "-"
-GENRE = ": "
-"""Separates a test set from one of its genres."""
-UNSEEN = "unseen"
-"""Ends the name of a part of a test set without the rows that have a sentence of the train split."""
 TWO_LANGUAGES = "two languages"
 _PAIR = re.compile(r"(?P<first>[a-z]{2,3})(?P<sign>[->])(?P<second>[a-z]{2,3})")
 
@@ -96,7 +93,7 @@ def released_card(manifest: Mapping[str, Any]) -> str:
             f"- {test['test']}: {test['title']} ({test['source']}; {test['licence']}); {test['metric']}, "
             f"{test['rows']} rows"
             for test in release["scores"]
-            if GENRE not in test["test"]
+            if PART not in test["test"]
         ),
         genres=_genres_section(release["scores"]),
         cosines=_cosines_section(release["cosines"]),
@@ -159,8 +156,8 @@ def _scores_table(columns: Columns) -> str:
 
 def _genres_section(scores: Sequence[Mapping[str, Any]]) -> str:
     """Return a row per genre with its averages, after a row of the whole set; empty without genres."""
-    parted = {test["test"].partition(GENRE)[0] for test in scores if GENRE in test["test"]}
-    of_sets = [test for test in scores if test["test"].partition(GENRE)[0] in parted]
+    parted = {test["test"].partition(PART)[0] for test in scores if PART in test["test"]}
+    of_sets = [test for test in scores if test["test"].partition(PART)[0] in parted]
     if not of_sets:
         return ""
     averages = list(dict.fromkeys(name for test in of_sets for name in test["averages"]))
@@ -186,7 +183,7 @@ def _score_columns(scores: Sequence[Mapping[str, Any]]) -> Columns:
     """
     columns: Columns = {}
     for test in scores:
-        if GENRE in test["test"]:
+        if PART in test["test"]:
             continue
         for key, value in test["figures"].items():
             kind, language = _kind_and_language(key)

@@ -13,13 +13,12 @@ import argparse
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import numpy as np
-from card import GENRE, UNSEEN, released_card
+from card import released_card
 from numpy.typing import NDArray
 from provenance import (
     Table,
@@ -34,15 +33,13 @@ from provenance import (
 )
 
 from xcompress.bench.eval import collect
-from xcompress.bench.eval.data import read_data
-from xcompress.bench.eval.similarity import Similarity
-from xcompress.bench.eval.task import EvalSuite, EvalTask
+from xcompress.bench.eval.task import EvalSuite
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle, external_files
 from xcompress.bundle.manifest import CARD, MANIFEST, graphs_of, list_files, read_manifest, write_manifest
 from xcompress.bundle.released import MODELS
 from xcompress.console import bar, emit, run_script, say, warn
-from xcompress.corpus.graded import GradedSet, builtin
+from xcompress.corpus.graded import PART, builtin
 from xcompress.errors import GateError, InputError
 from xcompress.files import megabytes, read_json, size_of, whole_folder, write_text
 from xcompress.metrics import cosine_matrix
@@ -132,33 +129,10 @@ def score_bundle(bundle: Path, run: Path, data: Path, table: Table) -> list[dict
 
     :raises InputError: when the table does not list a set.
     """
-    evaluation = dev_sets(data, read_manifest(bundle)["languages"], run=run)
+    evaluation = collect(data, read_manifest(bundle)["languages"], run=run)
     for note in evaluation.notes:
         warn(note)
     return add_origins(score_on(bundle, evaluation), table)
-
-
-def dev_sets(data: Path | None, languages: Sequence[str], run: Path | None = None) -> EvalSuite:
-    """Collect dev sets; of the STS benchmark and its genres also the rows without a sentence of the train split.
-
-    Released models learned from the train split, and the dev split shares sentences with it.
-
-    :param data: folder with dev sets and, where the STS benchmark is one of them, its train split.
-    """
-    evaluation = collect(data, list(languages), run=run, split="dev")
-    train = read_data(data, "train").tasks if data else ()
-    seen = [text for graded in _sts_benchmarks(train) for text in graded.within(["en"]).sentences()]
-    parts = [part for graded in _sts_benchmarks(evaluation.tasks) for part in (graded, *graded.by_genre().values())]
-    fewer = []
-    for part in parts:
-        name = f"{part.name}{', ' if GENRE in part.name else GENRE}{UNSEEN}"
-        unseen = Similarity(replace(part.unseen(seen), name=name, is_stsb=False))
-        fewer += [unseen] if unseen.rows < Similarity(part).rows else []
-    return replace(evaluation, tasks=(*evaluation.tasks, *fewer))
-
-
-def _sts_benchmarks(tasks: Sequence[EvalTask]) -> list[GradedSet]:
-    return [task.graded for task in tasks if isinstance(task, Similarity) and task.graded.is_stsb]
 
 
 def score_on(bundle: Path, evaluation: EvalSuite) -> list[dict[str, Any]]:
@@ -190,7 +164,7 @@ def add_origins(scores: Sequence[Mapping[str, Any]], table: Table) -> list[dict[
     """
     with_origins = []
     for test in scores:
-        entry = find_entry(table.dev, test["test"].partition(GENRE)[0])  # a genre has its set's entry
+        entry = find_entry(table.dev, test["test"].partition(PART)[0])  # a part has its set's entry
         if entry is None:
             raise InputError(f"{test['test']}: the table of dev sets has no such entry; add title, source and licence")
         with_origins.append({**test, **entry.model_dump()})

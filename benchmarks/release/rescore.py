@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from provenance import Table, read_table, table_file
-from release import add_origins, cosine_shares, dev_sets, score_on, write_release
+from release import add_origins, cosine_shares, score_on, write_release
 
+from xcompress.bench.eval import collect
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import MODELS, released_names
@@ -39,7 +40,7 @@ def rescore(folder: Path, table: Table, data: Path | None = None) -> list[dict[s
     :raises InputError: when `data` cannot be read, or has a set that the table does not list; nothing is written then.
     """
     manifest = read_manifest(folder)
-    evaluation = dev_sets(data, manifest["languages"])
+    evaluation = collect(data, manifest["languages"])
     with TemporaryDirectory() as scratch:
         packed = write_release(folder, Path(scratch) / folder.name, manifest["release"])  # with a packed tokenizer
         renewed = add_origins(score_on(packed, evaluation), table)

@@ -38,6 +38,20 @@ def test_another_number_of_rows_has_no_genres(genres: ModuleType, tmp_path: Path
         genres.read_genres(stsb(tmp_path, 20), ["en", "de"])
 
 
+def test_rows_that_the_train_split_has_in_any_language_are_left_out(genres: ModuleType, tmp_path: Path) -> None:
+    folder = stsb(tmp_path, 1375, ["en", "de", "fr"])
+    with pytest.raises(InputError, match=r"has no stsb-<language>-train\.csv, which --unseen needs"):
+        genres.read_genres(folder, ["en", "de"], unseen=True)
+    (folder / "stsb-fr-train.csv").write_text("Row 600,new,1\nnew,row 0,2\n")
+    found = genres.read_genres(folder, ["en", "de"], slice(0, None, 2), unseen=True)
+    assert {genre: len(graded.language_pairs["en-de"]) for genre, graded in found.items()} == {
+        "captions": 249,
+        "forums": 187,
+        "news": 250,
+    }, "of every other row; row 600 is row 100 of the forums"
+    assert set(found["news"].language_pairs) == {"en-en", "de-de", "en-de"}
+
+
 def test_english_and_every_language_are_needed(genres: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--languages de: has no en; add it"):
         genres.read_genres(stsb(tmp_path, 1375), ["de"])

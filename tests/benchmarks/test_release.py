@@ -126,24 +126,6 @@ def test_a_released_model_whose_new_scores_cannot_be_had_stays_as_it_is(run: Pat
     assert (folder.stat().st_ino, folder.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_rows_with_a_sentence_of_the_train_split_are_left_out_of_a_part_of_the_dev_set(tmp_path: Path) -> None:
-    rows = [f"Caption {row},Other {row},{row % 6}.0\n" for row in range(1375)]
-    folder = tmp_path / "stsb"
-    folder.mkdir()
-    for language in ("en", "de"):
-        (folder / f"stsb-{language}-dev.csv").write_text("".join(rows))
-    (folder / "stsb-en-train.csv").write_text("CAPTION 3!,other 4,1.0\nelsewhere,Other 600,2.0\n")
-    tasks = release.dev_sets(tmp_path, ["en", "de"]).tasks
-    assert {task.name.partition(": ")[2]: task.rows for task in tasks if task.name.startswith("stsb: ")} == {
-        "captions": 500,
-        "forums": 375,
-        "news": 500,
-        "unseen": 1372,
-        "captions, unseen": 498,
-        "forums, unseen": 374,
-    }
-
-
 def test_the_card_says_what_unseen_rows_are(run: Path, table: provenance.Table) -> None:
     manifest = read_manifest(released(run, table))
     assert "unseen" not in card.released_card(manifest)

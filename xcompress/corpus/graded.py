@@ -23,6 +23,10 @@ from xcompress.metrics import Encode, cosines, spearman
 
 DATA = Path(__file__).parent.parent / "data"
 PIVOT = "en"
+PART = ": "
+"""Separates the name of a set from that of its part, such as `stsb: news` or `stsb: news, unseen`."""
+UNSEEN = "unseen"
+"""Ends the name of a part without the rows that have a sentence of the set's train split."""
 BUILTIN = "built-in"
 ALIGNED_TSV = re.compile(r"graded\.(?P<lang>[a-z]{2,3})\.tsv(\.xz|\.gz)?")
 ALIGNED_CSV = re.compile(r"stsb-(?P<lang>[a-z]{2,3})-(?P<split>train|dev|test)\.csv(\.xz|\.gz)?")
@@ -92,8 +96,7 @@ class GradedSet:
 
         :param seen: sentences; case, punctuation and spaces do not count.
         """
-        keys = set(map(sentence_key, seen))
-        known = {text for text in self.sentences() if sentence_key(text) in keys}
+        known = self._among(seen)
         fresh = {
             pair: {row for row, both in enumerate(zip(rows.first, rows.second, strict=True)) if known.isdisjoint(both)}
             for pair, rows in self.language_pairs.items()
@@ -103,6 +106,11 @@ class GradedSet:
         kept = {pair: rows.rows(sorted(fresh[pair])) for pair, rows in self.language_pairs.items()}
         return replace(self, language_pairs={pair: rows for pair, rows in kept.items() if len(rows) > 1})
 
+    def _among(self, seen: Iterable[str]) -> set[str]:
+        """Return the sentences of this set that were seen; case, punctuation and spaces do not count."""
+        keys = set(map(sentence_key, seen))
+        return {text for text in self.sentences() if sentence_key(text) in keys}
+
     def by_genre(self) -> dict[str, "GradedSet"]:
         """Return the rows of each genre of the STS benchmark; empty for other sets, and for another number of rows."""
         if not self.is_stsb:
@@ -111,8 +119,21 @@ class GradedSet:
         genres, start = {}, 0
         for genre, count in STSB_GENRES.get(rows.pop() if len(rows) == 1 else 0, {}).items():
             part = slice(start, start := start + count)
-            genres[genre] = replace(self.rows(part), name=f"{self.name}: {genre}", is_stsb=False)
+            genres[genre] = replace(self.rows(part), name=f"{self.name}{PART}{genre}", is_stsb=False)
         return genres
+
+    def parts(self, seen: Iterable[str]) -> list["GradedSet"]:
+        """Return its genres; then, of the set and of its genres, the rows without a sentence that was seen.
+
+        :param seen: sentences, such as those of the train split. Parts that have none of them are not repeated.
+        """
+        genres, known, unseen = list(self.by_genre().values()), self._among(seen), []
+        for part in (self, *genres):
+            fewer = part.unseen(known)
+            if any(len(fewer.language_pairs.get(pair, ())) < len(rows) for pair, rows in part.language_pairs.items()):
+                name = f"{part.name}{', ' if PART in part.name else PART}{UNSEEN}"
+                unseen.append(replace(fewer, name=name, is_stsb=False))
+        return [*genres, *unseen]
 
 
 @cache
@@ -145,6 +166,15 @@ def read_folder(folder: Path, split: str = "dev") -> GradedSet:
         f"{folder}: no graded similarity files; expected graded.<lang>.tsv, stsb-<lang>-{split}.csv[.xz|.gz] "
         "or files named like STS.en-de.txt"
     )
+
+
+def train_sentences(folder: Path) -> set[str]:
+    """Return the sentences of the train split of an STS benchmark, `stsb-<lang>-train.csv`; none without such files.
+
+    :raises InputError: naming the line that cannot be read.
+    """
+    files = _matching(folder, ALIGNED_CSV, "lang", "train").values()
+    return {cell for path in files for _, cells in table_rows(path, "csv", strict=False) for cell in cells[:2]}
 
 
 def score(encode: Encode, graded_set: GradedSet) -> dict[str, float]:

@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
     folder, rows = tmp_path / "data", range(40)
     for lang in ("en", "de", "fr"):
         put(folder / f"stsb/stsb-{lang}-dev.csv.xz", [f"{lang} one {n},{lang} two {n},{n % 6}" for n in rows])
-        put(folder / f"stsb/stsb-{lang}-train.csv", ["never,read"])
+        put(folder / f"stsb/stsb-{lang}-train.csv", [f"{lang} learned one,{lang} learned two,3"])
         put(folder / f"topics/x/{lang}.dev.tsv", [f"{n}\t{'ab'[n % 2]}\t{lang} text {n}" for n in rows])
         put(folder / f"topics/x/{lang}.test.tsv", [f"{'ab'[n % 2]}\t{lang} test {n}" for n in range(5)])
         put(folder / f"mono/mine.{lang}.txt", [f"{lang} line {n}" for n in range(0, 400)])
@@ -99,6 +99,36 @@ def test_every_collected_task_scores_an_encoder(data: Path) -> None:
             assert figure.low <= figure.value <= figure.high, one.test
             assert (figure.drop is None) == (one.kind == "agreement")
     assert suite.evaluate(sentences, base)[-1].kind != "agreement", "there is no reference to agree with"
+
+
+def test_rows_with_a_sentence_of_the_train_split_are_left_out_of_a_part(tmp_path: Path) -> None:
+    for lang in ("en", "de", "fr"):
+        put(
+            tmp_path / f"stsb/stsb-{lang}-dev.csv",
+            [f"{lang} caption {n},{lang} other {n},{n % 6}" for n in range(1375)],
+        )
+    put(tmp_path / "stsb/stsb-en-train.csv", ["EN CAPTION 3!,en other 4,1", "elsewhere,En other 600,2"])
+    put(tmp_path / "stsb/stsb-fr-train.csv.xz", ["ailleurs,fr caption 1000,2"])
+    suite = collect(tmp_path, ["en", "de"])
+    rows = {task.name: task.rows for task in suite.tasks if task.name.startswith("stsb")}
+    assert rows == {
+        "stsb": 1375,
+        "stsb: captions": 500,
+        "stsb: forums": 375,
+        "stsb: news": 500,
+        "stsb: unseen": 1371,
+        "stsb: captions, unseen": 498,
+        "stsb: forums, unseen": 374,
+        "stsb: news, unseen": 499,
+    }, "row 1000 is seen in French, which was not asked for, and so in every language"
+    assert suite.notes == (
+        "stsb: 4 of 1,375 rows have a sentence of the train split, in one of its languages; `unseen` is without them",
+    )
+    assert [task.name for task in collect(tmp_path, quick=True).tasks if task.name.startswith("stsb")] == ["stsb"]
+    for path in tmp_path.glob("stsb/*-train.*"):
+        path.unlink()
+    put(tmp_path / "stsb/stsb-en-train.csv", ["new,row,1"])
+    assert [task.name for task in collect(tmp_path).tasks if "unseen" in task.name] == []
 
 
 def test_the_test_split_is_read_only_on_request(data: Path) -> None:
@@ -285,10 +315,13 @@ def test_the_shared_data_is_collected() -> None:
         ("Similarity", "stsb-multi-mt: captions"),
         ("Similarity", "stsb-multi-mt: forums"),
         ("Similarity", "stsb-multi-mt: news"),
+        ("Similarity", "stsb-multi-mt: unseen"),
+        ("Similarity", "stsb-multi-mt: captions, unseen"),
+        ("Similarity", "stsb-multi-mt: news, unseen"),
     ]
-    assert [test.rows for test in suite.tasks[1:]] == [99, 250, 1375, 1000, 1000, 500, 375, 500]
+    assert [test.rows for test in suite.tasks[1:]] == [99, 250, 1375, 1000, 1000, 500, 375, 500, 1078, 260, 443]
     assert suite.tasks[3].languages() == {"en", "de"}
     assert suite.tasks[4].languages() == {"de", "ar"}
-    assert [note.split(":")[0] for note in suite.notes] == ["nli", "parallel"]
+    assert [note.split(":")[0] for note in suite.notes] == ["nli", "parallel", "stsb-multi-mt"]
     quick = collect(SHARED, quick=True)
     assert len(quick.sentences()) <= 1700

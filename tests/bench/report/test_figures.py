@@ -114,6 +114,15 @@ def test_a_set_of_the_users_comes_before_the_built_in_one_however_small() -> Non
     assert headlines(replace(report, results=results))[0].test == "mine"
 
 
+def test_rows_that_training_may_have_seen_are_no_headline() -> None:
+    report = small_report()
+    own = next(accuracy for accuracy in report.results[0].accuracy if accuracy.kind == "similarity")
+    names = "sts", "sts: unseen", "sts: news", "sts: news, unseen"
+    tests = tuple(replace(own, test=name, rows=900 - row) for row, name in enumerate(names))
+    results = tuple(replace(one, accuracy=tests) for one in report.results)
+    assert headlines(replace(report, results=results))[0].test == "sts: unseen"
+
+
 def test_headlines_are_one_for_each_kind() -> None:
     assert [one.label for one in headlines(small_report())] == [
         "stsb-multi-mt, average",

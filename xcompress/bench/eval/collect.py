@@ -81,9 +81,8 @@ def collect(
         _add_distractors([*basics, *user.tasks], user, distractors)
     if quick:
         _thin_out(user, basics)
-    else:  # a mean over genres may hide a weak one
-        graded = [task.graded for task in user.tasks if isinstance(task, Similarity)]
-        user.tasks += [Similarity(part) for every in graded for part in every.by_genre().values()]
+    else:
+        user.tasks += user.parts
     basics = [task for task in basics if task.rows]
     if not any(isinstance(task, Agreement) for task in user.tasks):
         # without plain text of the user's, the built-in sentences serve to compare with the reference
@@ -115,7 +114,9 @@ def _select_languages(user: DataFolder, data: Path | None, languages: Sequence[s
     :raises InputError: when there were tasks, and none is left.
     """
     kept, present, before = with_english(languages), user.languages(), user.tasks
-    user.tasks = [narrowed for task in before if (narrowed := task.within(kept)).rows]
+    user.tasks, user.parts = (
+        [narrowed for task in tasks if (narrowed := task.within(kept)).rows] for tasks in (before, user.parts)
+    )
     user.plain = {language: texts for language, texts in user.plain.items() if language in kept}
     if before and not user.tasks:
         raise InputError(

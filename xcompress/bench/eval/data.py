@@ -13,7 +13,15 @@ from xcompress.bench.eval.readers import LABELLED, PLAIN, TATOEBA, matching, rea
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Agreement, SentencePairs, Similarity
 from xcompress.bench.eval.task import EvalTask
-from xcompress.corpus.graded import ALIGNED_CSV, ALIGNED_TSV, PAIR_FILE, read_folder
+from xcompress.corpus.graded import (
+    ALIGNED_CSV,
+    ALIGNED_TSV,
+    PAIR_FILE,
+    PART,
+    UNSEEN,
+    read_folder,
+    train_sentences,
+)
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
 from xcompress.packages import install_command, is_installed
@@ -39,6 +47,8 @@ class DataFolder:
     split: str = "dev"
     """The split to test on, for sets that have splits."""
     tasks: list[EvalTask] = field(default_factory=list)
+    parts: list[EvalTask] = field(default_factory=list)
+    """Parts of graded sets: a mean may hide a weak genre, and rows that a model learned from flatter it."""
     plain: dict[str, list[str]] = field(default_factory=dict)
     """Sentences by language."""
     notes: list[str] = field(default_factory=list)
@@ -131,8 +141,17 @@ def _read_graded(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] |
         pattern = PAIR_FILE
     else:
         return None
-    graded = read_folder(folder, data.split)
-    data.tasks.append(Similarity(replace(graded, name=name)))
+    graded = replace(read_folder(folder, data.split), name=name)
+    data.tasks.append(Similarity(graded))
+    if graded.is_stsb:
+        parts = graded.parts(train_sentences(folder))
+        data.parts += map(Similarity, parts)
+        if unseen := [Similarity(part).rows for part in parts if part.name == f"{name}{PART}{UNSEEN}"]:
+            rows = data.tasks[-1].rows
+            data.notes.append(
+                f"{name}: {rows - unseen[0]:,} of {rows:,} rows have a sentence of the train split, in one of its "
+                f"languages; `{UNSEEN}` is without them"
+            )
     return pattern
 
 
