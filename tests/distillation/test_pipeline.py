@@ -166,6 +166,10 @@ def test_the_manifest_names_sources_and_versions(run: Path) -> None:
     ("override", "message"),
     [
         ("stages.contrast.depth_weights=[1,1,1]", "stages.contrast.depth_weights: 3 values.* applied 2 times"),
+        (
+            "stages.assistant={train: assistant, steps: 2, objectives: {teacher: 1}, depth_weights: [1]}",
+            "stages.assistant.depth_weights: weighs the recurrences of the student, and `train: assistant` runs none",
+        ),
         ("vocabulary={method: train}", "vocabulary.method train: the tokenizer is WordLevel with WhitespaceSplit"),
         ("vocabulary={method: trim}", "vocabulary: the tokenizer is WordLevel, only .* can be trimmed"),
         ("student.unit_layers=3", "student.unit_layers: 3 does not divide the assistant's 4 layers"),

@@ -188,6 +188,12 @@ ASYMMETRIC = {"query": "q: ", "passage": "p: ", "document": ""}
         (ASYMMETRIC, "passage", "p: ", (ASYMMETRIC, "passage")),
         (ASYMMETRIC, None, "", (ASYMMETRIC, None)),
         (ASYMMETRIC, None, "x: ", (ASYMMETRIC | {"sentence": "x: "}, "sentence")),
+        (
+            {"query": "q: ", "sentence": "s: ", "sentence2": "t: "},
+            None,
+            "x: ",
+            ({"query": "q: ", "sentence": "s: ", "sentence2": "t: ", "sentence3": "x: "}, "sentence3"),
+        ),
         ({"query": "", "document": ""}, None, "x: ", ({"query": "x: ", "document": "x: "}, "query")),
         ({}, None, "x: ", ({"query": "x: ", "document": "x: "}, "query")),
         ({}, None, "", (None, None)),

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,7 +162,8 @@ def read_settings(model: Path, prefix: str) -> dict[str, Any]:
     default = None
     if prefix:
         names = [str(saved.get("default_prompt_name")), *prompts]
-        default = next((name for name in names if prompts.get(name) == prefix), "sentence")
+        unused = (name for number in count(1) if (name := f"sentence{number if number > 1 else ''}") not in prompts)
+        default = next((name for name in names if prompts.get(name) == prefix), None) or next(unused)
         prompts[default] = prefix
     return {"prompts": prompts, "default_prompt_name": default, **settings}
 

@@ -66,11 +66,15 @@ def check_depths(name: str, stage: Stage, student: StudentConfig) -> None:
     :raises InputError: when it has more or fewer.
     """
     weights = len(stage.depth_weights or ())
-    if weights and (stage.train != "student" or weights != student.recurrences):
-        recurrences = student.recurrences if stage.train == "student" else 1
+    if weights and stage.train != "student":
         raise InputError(
-            f"stages.{name}.depth_weights: {weights} values, but the unit of the model that it trains is applied "
-            f"{recurrences} times; give one for each time, or leave it out"
+            f"stages.{name}.depth_weights: weighs the recurrences of the student, and `train: {stage.train}` runs none "
+            "of them; leave it out"
+        )
+    if weights and weights != student.recurrences:
+        raise InputError(
+            f"stages.{name}.depth_weights: {weights} values, but the unit of the student is applied "
+            f"{student.recurrences} times; give one for each time, or leave it out"
         )
 
 
