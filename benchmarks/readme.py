@@ -86,7 +86,7 @@ def _models_text() -> str:
     tests: dict[str, Mapping[str, Any]] = {}
     for name in filter(sets.__contains__, DEV):
         tests.setdefault(name.partition(PART)[0], sets[name])
-    legend = "; ".join(f"{name}: {test['metric']}, {test['rows']} rows" for name, test in tests.items())
+    legend = "; ".join(f"{test['test']} ({test['metric']}, {test['rows']} rows)" for test in tests.values())
     return f"{markdown_table(head, rows)}\n\n{legend}."
 
 
@@ -112,7 +112,7 @@ def _peers_text(folder: Path, report: Report) -> str:
     )
     sections = [picture, markdown_table(PEERS, [_row(result) for result in report.results])]
     tests = {test.kind: test for result in report.results for test in _whole_sets(result) if test.test != BUILTIN}
-    sets = [f"{test.test}: {test.metric}, {test.rows} rows" for test in tests.values() if test.kind != "agreement"]
+    sets = [f"{test.test} ({test.metric}, {test.rows} rows)" for test in tests.values() if test.kind != "agreement"]
     sections.append(
         "disk: weights and tokenizer; memory: resident after three short calls, over the bare process; start: fresh "
         f"process to first vector; one sentence: text to vector. {'; '.join(sets)}."
