@@ -131,7 +131,7 @@ class GradedSet:
         for part in (self, *genres):
             fewer = part.unseen(known)
             if any(len(fewer.language_pairs.get(pair, ())) < len(rows) for pair, rows in part.language_pairs.items()):
-                name = f"{part.name}{', ' if PART in part.name else PART}{UNSEEN}"
+                name = f"{part.name}{PART if part is self else ', '}{UNSEEN}"
                 unseen.append(replace(fewer, name=name, is_stsb=False))
         return [*genres, *unseen]
 

@@ -131,6 +131,14 @@ def test_rows_with_a_sentence_of_the_train_split_are_left_out_of_a_part(tmp_path
     assert [task.name for task in collect(tmp_path).tasks if "unseen" in task.name] == []
 
 
+def test_a_set_whose_rows_are_all_in_its_train_split_has_no_part_without_them(tmp_path: Path) -> None:
+    for split in ("dev", "train"):
+        put(tmp_path / f"stsb/stsb-en-{split}.csv", [f"one {n},two {n},{n % 6}" for n in range(20)])
+    suite = collect(tmp_path)
+    assert [task.name for task in suite.tasks] == ["built-in", "stsb", "built-in"]
+    assert suite.notes[0].startswith("stsb: 20 of 20 rows have a sentence of the train split")
+
+
 def test_the_test_split_is_read_only_on_request(data: Path) -> None:
     suite = collect(data, split="test")
     sentences = suite.sentences()

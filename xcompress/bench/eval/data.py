@@ -145,7 +145,7 @@ def _read_graded(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] |
     data.tasks.append(Similarity(graded))
     if graded.is_stsb:
         parts = graded.parts(train_sentences(folder))
-        data.parts += map(Similarity, parts)
+        data.parts += [Similarity(part) for part in parts if part.language_pairs]
         if unseen := [Similarity(part).rows for part in parts if part.name == f"{name}{PART}{UNSEEN}"]:
             rows = data.tasks[-1].rows
             data.notes.append(
