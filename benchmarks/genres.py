@@ -96,13 +96,14 @@ def read_genres(
     graded = every.within(languages)
     if missing := [code for code in languages if f"{code}-{code}" not in graded.language_pairs]:
         raise InputError(f"{folder}: has no rows in {', '.join(missing)}; add them, or correct --languages")
-    if not every.by_genre():
+    genres = every.by_genre()
+    if not genres:
         count, known = len(graded.language_pairs[f"{PIVOT}-{PIVOT}"]), ", ".join(map(str, sorted(STSB_GENRES)))
         raise InputError(
             f"{folder}: {count} rows have no known genres; give files stsb-<language>-dev.csv with as many rows as a "
             f"split of the STS benchmark ({known})"
         )
-    genres = {genre: part.rows(rows) for genre, part in every.by_genre().items()}
+    genres = {genre: part.rows(rows) for genre, part in genres.items()}
     if unseen:
         seen = train_sentences(folder)
         if not seen:

@@ -58,7 +58,7 @@ def collect(
         raise InputError(f"split: {split!r}; choose {' or '.join(SPLITS)}")
     if not 0 <= distractors <= MOST_DISTRACTORS:
         raise InputError(f"distractors: {distractors:,}; choose 0 to {MOST_DISTRACTORS:,}")
-    user = read_data(data, split) if data else DataFolder()
+    user = read_data(data, split, with_parts=not quick) if data else DataFolder()
     basics: list[EvalTask] = [
         Similarity(builtin().every(QUICK_STEP if quick else 1)),
         _read_held_out(run, quick, user.notes),
@@ -81,8 +81,7 @@ def collect(
         _add_distractors([*basics, *user.tasks], user, distractors)
     if quick:
         _thin_out(user, basics)
-    else:
-        user.tasks += user.parts
+    user.tasks += user.parts
     basics = [task for task in basics if task.rows]
     if not any(isinstance(task, Agreement) for task in user.tasks):
         # without plain text of the user's, the built-in sentences serve to compare with the reference

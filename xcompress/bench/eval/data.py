@@ -46,6 +46,8 @@ class DataFolder:
 
     split: str = "dev"
     """The split to test on, for sets that have splits."""
+    with_parts: bool = True
+    """Whether to add the parts of graded sets."""
     tasks: list[EvalTask] = field(default_factory=list)
     parts: list[EvalTask] = field(default_factory=list)
     """Parts of graded sets: a mean may hide a weak genre, and rows that a model learned from flatter it."""
@@ -58,10 +60,11 @@ class DataFolder:
         return {language for task in self.tasks for language in task.languages()} | set(self.plain)
 
 
-def read_data(path: Path, split: str) -> DataFolder:
+def read_data(path: Path, split: str, *, with_parts: bool = True) -> DataFolder:
     """Read the tasks in a folder and its subfolders.
 
     :param split: the split to test on, for sets that have splits: dev or test.
+    :param with_parts: add the parts of graded sets; the train split is read for these alone.
     :raises InputError: naming file and line, or listing the formats when no file is recognised.
     """
     path = as_path(str(path))
@@ -69,7 +72,7 @@ def read_data(path: Path, split: str) -> DataFolder:
         raise InputError(f"{path}: no such folder; name one with {FORMATS}")
     subfolders = list(_walk(path))
     taken = Counter(folder.resolve().name for folder in subfolders)
-    data = DataFolder(split)
+    data = DataFolder(split, with_parts)
     recognized = False
     for folder in subfolders:
         name = folder.resolve().name
@@ -143,13 +146,13 @@ def _read_graded(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] |
         return None
     graded = replace(read_folder(folder, data.split), name=name)
     data.tasks.append(Similarity(graded))
-    if graded.is_stsb:
-        parts = graded.parts(train_sentences(folder))
-        data.parts += [Similarity(part) for part in parts if part.language_pairs]
-        if unseen := [Similarity(part).rows for part in parts if part.name == f"{name}{PART}{UNSEEN}"]:
+    if graded.is_stsb and data.with_parts:
+        parts = {part.name: Similarity(part) for part in graded.parts(train_sentences(folder))}
+        data.parts += [part for part in parts.values() if part.rows]
+        if unseen := parts.get(f"{name}{PART}{UNSEEN}"):
             rows = data.tasks[-1].rows
             data.notes.append(
-                f"{name}: {rows - unseen[0]:,} of {rows:,} rows have a sentence of the train split, in one of its "
+                f"{name}: {rows - unseen.rows:,} of {rows:,} rows have a sentence of the train split, in one of its "
                 f"languages; `{UNSEEN}` is without them"
             )
     return pattern
