@@ -6,7 +6,9 @@ RUN := runs/minilm_ru3
 PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 # pip would compile in one process, and tests of the packages too, which nobody runs here. Python compiles what is left.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# A test that crashes ends the run: with a new process in place of the lost one, pytest-xdist may wait forever at the end.
+XDIST = --numprocesses auto --dist loadfile --max-worker-restart 0
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST)
 
 # onnxruntime would report to Microsoft where a test or a benchmark imports it before xcompress
 export ORT_DISABLE_TELEMETRY = 1
@@ -47,7 +49,7 @@ fuzz: $(VENV)/test.installed  ## random and damaged input with fixed seeds; writ
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
 
 test-next: .venv-next/installed  ## the tests on the newest transformers 5 and sentence-transformers 6, without Optimum
-	OMP_NUM_THREADS=1 .venv-next/bin/python -m pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 .venv-next/bin/python -m pytest $(XDIST)
 
 clients: $(VENV)/test.installed .venv-next/installed .venv-intel/installed  ## which client was tested with which version: a table in xcompress/export/README.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/clients.py $(BIN)/python .venv-next/bin/python .venv-intel/bin/python

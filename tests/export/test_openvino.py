@@ -1,6 +1,7 @@
 """`--target openvino`: OpenVINO opens the bundle, in `Encoder`, in a bench and in other libraries."""
 
 import json
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from xcompress.export.exporter import export
 from xcompress.export.verify import Bounds
 from xcompress.metrics import cosines
 from xcompress.packages import is_installed
+from xcompress.python_process import python_command
 
 NEEDED = pytest.mark.skipif(not is_installed("openvino"), reason="openvino is not installed")
 ANY = Bounds(mean_cosine=-1, worst_cosine=-1, similarity_correlation=-1, invariance_cosine=-1)
@@ -220,6 +222,25 @@ def test_a_bench_has_a_row_for_each_engine(made: Path) -> None:
         worker.ask("threads", count=2)
         assert len(worker.ask("time", input_ids=[[0, 5, 6, 2]], calls=2, warm=True)["seconds"]) == 2
         assert worker.ask("encode", texts=["rain"])["shape"] == [1, 24]
+
+
+CLOSED_IN_TURN = """
+import signal, sys
+from pathlib import Path
+from xcompress.bundle.engines import OpenVinoSession
+first, second = (OpenVinoSession(Path(sys.argv[1]), 1, exact=True) for _ in range(2))
+del first
+del second
+signal.signal(signal.SIGINT, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGINT)
+"""
+
+
+def test_ctrl_c_still_works_when_models_are_closed(made: Path) -> None:
+    """OpenVINO sets a stack for signal handlers; a handler that ran on one that is gone would end the process."""
+    command = python_command("-c", CLOSED_IN_TURN, str(made / GRAPH))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
 
 
 def test_contradictions_are_refused() -> None:

@@ -1,5 +1,6 @@
 """Open a graph of a bundle with an engine: onnxruntime, or OpenVINO or a runtime of phones where it is installed."""
 
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,14 +37,12 @@ class OpenVinoSession:
     """
 
     def __init__(self, file: Path, threads: int, *, exact: bool, streams: bool = False) -> None:
-        import openvino
-
         settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
         if streams:
             settings |= {"NUM_STREAMS": threads, "PERFORMANCE_HINT": "THROUGHPUT"}
         if exact:
             settings["INFERENCE_PRECISION_HINT"] = "f32"
-        self.model: Any = openvino.Core().compile_model(str(file), "CPU", settings)
+        self.model: Any = _core().compile_model(str(file), "CPU", settings)
         self._requests = threading.local()
 
     def get_inputs(self) -> Sequence[Port]:
@@ -224,6 +223,18 @@ def write_optimised(graph: Path, file: Path, entries: Mapping[str, str]) -> None
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     open_on_cpu(graph, options)
+
+
+@functools.cache
+def _core() -> Any:  # noqa: ANN401 - openvino.Core; the package may be missing
+    """Return OpenVINO's core, of which a process has one.
+
+    On Linux each core sets a stack for signal handlers, and removes it when the last model of the core goes. Of two
+    cores, the second would then put back the removed stack of the first, and Ctrl-C would end in a segmentation fault.
+    """
+    import openvino
+
+    return openvino.Core()
 
 
 def _ports(port: Any) -> list[Port]:  # noqa: ANN401 - openvino.ConstOutput; the package may be missing
