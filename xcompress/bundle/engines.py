@@ -22,6 +22,8 @@ Engine = Literal["auto", "onnxruntime", "openvino", "executorch", "litert"]
 _CPU = "CPUExecutionProvider"
 _SINGLE_THREADED = ("mobile", "wasm", "coreml", *PHONE_FILES)
 """Targets on which an encoder should leave the other cores alone."""
+_ONE_CORE = threading.Lock()
+"""Held while OpenVINO's core is made: threads that open their first graphs at the same time would each make one."""
 
 
 class OpenVinoSession:
@@ -42,7 +44,9 @@ class OpenVinoSession:
             settings |= {"NUM_STREAMS": threads, "PERFORMANCE_HINT": "THROUGHPUT"}
         if exact:
             settings["INFERENCE_PRECISION_HINT"] = "f32"
-        self.model: Any = _core().compile_model(str(file), "CPU", settings)
+        with _ONE_CORE:
+            core = _core()
+        self.model: Any = core.compile_model(str(file), "CPU", settings)
         self._requests = threading.local()
 
     def get_inputs(self) -> Sequence[Port]:
