@@ -176,7 +176,8 @@ def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> N
 
 
 def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> None:
-    assert measure_needed_memory(Worker(environment=ENVIRONMENT), load_request() | {"source": str(tmp_path)}, []) is None
+    request = load_request() | {"source": str(tmp_path)}
+    assert measure_needed_memory(Worker(environment=ENVIRONMENT), request, []) is None
 
 
 @pytest.mark.parametrize(
