@@ -3,15 +3,29 @@
 import gc
 import os
 import shutil
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.files import RUN_FOLDER
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the order of `pytest_collection_modifyitems`: pytest-xdist would start files with few tests last."""
+    """Keep the order of `pytest_collection_modifyitems`: pytest-xdist would start files with few tests last.
+
+    Make the folder that the processes of this run share. Those of pytest-xdist get the variable from the first one.
+    """
     config.option.loadscopereorder = False
+    if not hasattr(config, "workerinput"):
+        os.environ[RUN_FOLDER] = tempfile.mkdtemp()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the folder that the processes of this run shared."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[RUN_FOLDER], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

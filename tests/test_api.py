@@ -35,6 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> xcompress.Run:
     return xcompress.distill(write_recipe(folder), run=folder / "run", student={"bottleneck": 8})
 
 
+@pytest.mark.usefixtures("little_text")
 def test_the_documented_session_works(run: xcompress.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = run.export(tmp_path / "bundle", precision="fp32")  # 8 bits may be too few for a model of a few steps
@@ -185,6 +186,7 @@ def test_importing_xcompress_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.usefixtures("little_text")
 def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)

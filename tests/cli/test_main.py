@@ -86,6 +86,7 @@ def test_an_unexpected_error_is_one_line_and_exit_code_1(
     assert "unexpected RuntimeError: the bearing is worn; add --debug" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.usefixtures("little_text")
 def test_a_disk_that_fills_up_during_export_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

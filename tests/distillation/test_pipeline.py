@@ -1,13 +1,12 @@
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import pytest
 
+from tests.helpers.process import start
 from tests.helpers.recipe import FROM_SCRATCH, stages_of, write_recipe
 from xcompress.distillation.pipeline import _check_sources, distill
 from xcompress.distillation.plan import plan
@@ -16,8 +15,6 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, sha256_of
 from xcompress.modeling.student import Student, encode
 from xcompress.recipe import load_recipe
-
-COMMAND = [sys.executable, "-c", "from xcompress.cli.main import main; main()", "distill"]
 
 
 @pytest.fixture(scope="module")
@@ -141,12 +138,12 @@ def test_a_changed_stage_runs_again_with_what_follows(
 def test_a_run_in_use_is_refused(recipe_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "busy"
     with open_run(folder):
-        done = subprocess.run(
-            [*COMMAND, str(recipe_file), "--run", str(folder)], capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 2
-    assert "another process uses this run" in done.stderr
-    assert "Traceback" not in done.stderr
+        process = start(["distill", str(recipe_file), "--run", str(folder)], tmp_path / "said")
+        process.join()
+    assert process.exitcode == 2
+    said = (tmp_path / "said").read_text()
+    assert "another process uses this run" in said
+    assert "Traceback" not in said
 
 
 def test_a_run_leaves_a_recipe_that_can_be_run_again(run: Path) -> None:

@@ -490,6 +490,7 @@ def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) 
     assert errors[1] < 1e-6
 
 
+@pytest.mark.usefixtures("little_text")
 def test_layers_of_a_modernbert_are_distilled_and_exported(recipe_file: Path, tmp_path: Path) -> None:
     changes = [CONTRAST, f"assistant={{source: {encoder('modernbert')}, pooling: mean}}"]
     recurrent = load_recipe(recipe_file, [*changes, "student={unit_layers: 1, recurrences: 3, bottleneck: 16}"])

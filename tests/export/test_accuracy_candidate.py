@@ -131,6 +131,11 @@ def test_a_gate_that_even_float32_does_not_pass_is_refused(trial: Candidate) -> 
 
 
 @pytest.mark.parametrize("figure", ["mean_cosine", "worst_cosine", "similarity_correlation", "invariance_cosine"])
-def test_the_search_refuses_what_verification_would(trial: Candidate, figure: str) -> None:
+def test_the_search_refuses_what_verification_would(figure: str) -> None:
+    """A search through all products builds graphs by the square of their number: one layer has half as many."""
+    student, tokenizer, ranges = make_student(unit_layers=1), make_tokenizer(), ranges_of(unit_layers=1)
+    trial = Candidate(Prepared(student, tokenizer), options_for("int8", "loop", True, ranges))
+    before = graded_scores(lambda texts: encode(student, tokenizer, texts), LANGUAGES)
+    reference, bounds = make_reference(student, tokenizer, TEXT), replace(LAX, **{figure: 1.1})
     with pytest.raises(GateError, match=r"even with every product in float32, figures x 100 with bounds fell in"):
-        searched(trial, 100, bounds=replace(LAX, **{figure: 1.1}))
+        trial.search(before, 100, LANGUAGES, reference, bounds)

@@ -32,6 +32,7 @@ from xcompress.export.source import SourceOptions, find_source
 from xcompress.export.verify import Bounds
 from xcompress.files import megabytes
 from xcompress.metrics import cosines
+from xcompress.modeling import centering
 from xcompress.modeling.student import Student, encode
 
 pytestmark = pytest.mark.usefixtures("little_text")
@@ -300,6 +301,7 @@ def test_what_other_options_cost_is_no_products_fault(
     small: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xcompress.export.accuracy.matmul_costs", lambda *_, **__: pytest.fail("costs measured"))
+    monkeypatch.setattr(centering, "STEPS", 20)  # any map will do
     options = ExportConfig(precision=precision, dimension=2, center=True, gate=0.01)
     with pytest.raises(GateError, match=r"float32 loses this already; change --dim, --center, or use a larger --gate$"):
         export(small, options=options)

@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.fuzz.inputs import damage
 from tests.fuzz.tally import SEED, Tally
+from tests.helpers.export import always_use_little_text
 from tests.helpers.process import run, start
 from xcompress.bundle.encoder import Encoder
 from xcompress.files import sha256_of
@@ -47,7 +48,10 @@ def kill_embed(folder: Path, bundle: Path, count: int) -> Tally:
 
 
 def kill_export(folder: Path, student: Path, count: int) -> Tally:
-    """Kill `export`, which replaces a bundle: it opens or is absent, and the next run leaves nothing else."""
+    """Kill `export`, which replaces a bundle: it opens or is absent, and the next run leaves nothing else.
+
+    On all text an export would measure for most of its time, and few kills would meet it writing.
+    """
     (folder / "out").mkdir()
 
     def check() -> None:
@@ -55,7 +59,7 @@ def kill_export(folder: Path, student: Path, count: int) -> Tally:
             assert Encoder(folder / "out/bundle").encode("text").any()
 
     command = ["export", str(student), "--force", "--output", str(folder / "out/bundle")]
-    return _kill(Tally("export killed"), command, folder, count, "bundle", check)
+    return _kill(Tally("export killed"), command, folder, count, "bundle", check, prepare=always_use_little_text)
 
 
 def kill_distill(folder: Path, recipe: Path, count: int) -> Tally:
@@ -81,20 +85,22 @@ def _kill(
     result: str,
     check: Callable[[], None],
     beside: tuple[str, ...] = (),
+    prepare: Callable[[], object] | None = None,
 ) -> Tally:
     """Kill a command at random moments of the time that it takes; at last let it end.
 
     :param result: what it makes; `whole` in the folder has that of a run left alone.
     :param beside: what it makes beside that.
+    :param prepare: called in each process before.
     """
     random = Random(SEED)
     (folder / "whole").mkdir()
     run(["--version"], folder / "whole.log")  # the first process waits until the libraries are loaded
     started = time.monotonic()
-    run([*command[:-1], str(folder / "whole" / result)], folder / "whole.log")
+    run([*command[:-1], str(folder / "whole" / result)], folder / "whole.log", prepare)
     longest = time.monotonic() - started
     while tally.attempts < count:
-        process = start(command, folder / "killed.log")
+        process = start(command, folder / "killed.log", prepare=prepare)
         process.join(random.uniform(0, longest))
         process.kill()
         process.join()
@@ -102,7 +108,7 @@ def _kill(
             check()
         else:
             tally.attempt(tally.attempts, check)
-    run(command, folder / "last.log")
+    run(command, folder / "last.log", prepare)
     left = sorted(path.name for path in (folder / "out").iterdir())
     check()
     if left != [result, *beside]:

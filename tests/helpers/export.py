@@ -36,6 +36,11 @@ def use_little_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(20))
 
 
+def always_use_little_text() -> None:
+    """Do so to the end of this process."""
+    use_little_text(pytest.MonkeyPatch())
+
+
 def batch(rows: int, tokens: int, vocabulary: int = 400) -> dict[str, np.ndarray]:
     """Make random rows, the first one full and the last one of a single token, padding behind it."""
     generator = np.random.default_rng(rows * tokens)

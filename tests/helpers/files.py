@@ -1,9 +1,40 @@
-"""Bytes of files that tests make up, and their hashes."""
+"""Bytes of files that tests make up, and their hashes; files that are made once for all processes of a test run."""
 
+import atexit
 import hashlib
 import io
+import os
+import shutil
+import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+from filelock import FileLock
+
+RUN_FOLDER = "XCOMPRESS_TEST_RUN_FOLDER"
+"""The environment variable with the folder of these files, which conftest.py makes and removes."""
+
+
+def made_once(name: str, make: Callable[[Path], object]) -> Path:
+    """Let the first process of a test run that asks for a file or folder make it; tests must not change it."""
+    place, done = _run_folder() / name, _run_folder() / f"{name}.done"
+    with FileLock(_run_folder() / f"{name}.lock"):
+        if not done.exists():
+            make(place)
+            done.touch()
+    return place
+
+
+@cache
+def _run_folder() -> Path:
+    """Return the folder that pytest has made; without pytest, one of this process."""
+    if folder := os.environ.get(RUN_FOLDER):
+        return Path(folder)
+    own = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return own
 
 
 def digest(data: bytes) -> str:

@@ -40,9 +40,12 @@ def start(
     return process
 
 
-def run(arguments: list[str], output: Path) -> None:
-    """Run `xcompress` with these arguments to its end, which must be a good one."""
-    process = start(arguments, output)
+def run(arguments: list[str], output: Path, prepare: Callable[[], object] | None = None) -> None:
+    """Run `xcompress` with these arguments to its end, which must be a good one.
+
+    :param prepare: called in the process before.
+    """
+    process = start(arguments, output, prepare=prepare)
     process.join()
     assert process.exitcode == 0, output.read_text(errors="replace")[-2000:]
 

@@ -1,15 +1,13 @@
 """A recipe small enough for a test: a tiny random teacher and assistant, on the graded sentences as parallel text."""
 
-import atexit
 import shutil
-import tempfile
-from functools import cache
 from pathlib import Path
 
 import torch
 import yaml
 
 from tests.helpers import GRADED
+from tests.helpers.files import made_once
 from tests.helpers.student import make_tokenizer
 from xcompress.corpus.graded import read_folder
 from xcompress.files import read_json
@@ -91,7 +89,7 @@ def write_monolingual(folder: Path) -> tuple[str, str]:
 
 def write_recipe(folder: Path) -> Path:
     """Write models, text and recipe into the folder; return the path of the recipe."""
-    shutil.copytree(_models_and_corpus(), folder, dirs_exist_ok=True)
+    shutil.copytree(made_once("recipe", _write_models_and_corpus), folder, dirs_exist_ok=True)
     training = {"steps": 12, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_steps": 4}
     recipe = {
         "name": "small",
@@ -116,15 +114,11 @@ def write_recipe(folder: Path) -> Path:
     return path
 
 
-@cache
-def _models_and_corpus() -> Path:
-    """Make the models and the text of all recipes once per process."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+def _write_models_and_corpus(folder: Path) -> None:
+    """Write the models and the text of all recipes."""
     write_teacher(folder)
     write_bert(folder / "assistant", layers=4, seed=2)
     write_corpus(folder)
-    return folder
 
 
 def small_recipe(folder: Path, *overrides: str) -> Recipe:

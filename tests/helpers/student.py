@@ -1,9 +1,6 @@
 """A small student, its tokenizer and its bundle."""
 
-import atexit
 import json
-import shutil
-import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,6 +8,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from tests.helpers.files import made_once
 from xcompress.bundle.manifest import content_hash
 from xcompress.export.exporter import export
 from xcompress.export.text import real_sentences
@@ -89,9 +87,7 @@ def save_student(folder: Path, **changes: object) -> Path:
 @cache
 def bundle() -> Path:
     """Export the small student once per test run; tests must not change the folder, see `bundle_copy`."""
-    place = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    return export(save_student(place / "small"))
+    return made_once("student", lambda folder: export(save_student(folder / "small"))) / "small-bundle"
 
 
 def change_manifest(folder: Path, **changes: object) -> None:

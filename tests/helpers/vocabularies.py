@@ -10,6 +10,7 @@ import msgpack
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.helpers import GRADED
+from tests.helpers.files import made_once
 from xcompress.corpus.graded import read_folder
 
 GERMAN = ["Der Zug kommt heute nicht.", "Im Hafen liegt ein rotes Boot.", "Es regnet seit gestern ohne Pause."]
@@ -23,7 +24,7 @@ def sentences() -> list[str]:
 
 @cache
 def tokenizer_json(kind: str) -> str:
-    return MAKERS[kind]().to_str()
+    return made_once(f"{kind}.json", lambda file: file.write_text(MAKERS[kind]().to_str(), "utf-8")).read_text("utf-8")
 
 
 def make(kind: str) -> Tokenizer:

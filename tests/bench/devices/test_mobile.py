@@ -28,9 +28,14 @@ from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError
 from xcompress.files import sha256_of
 
-LOAD = {"kind": "onnx", "source": str(bundle()), "precision": "int8", "sentence": "rain", "input_ids": [[0, 5, 6, 2]]}
 MB = 10**6
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has the limit")
+
+
+def load_request() -> dict[str, object]:
+    """Ask a worker for the small bundle."""
+    source = str(bundle())
+    return {"kind": "onnx", "source": source, "precision": "int8", "sentence": "rain", "input_ids": [[0, 5, 6, 2]]}
 
 
 @pytest.fixture(scope="module")
@@ -157,21 +162,22 @@ def test_a_system_that_enforces_no_ceiling_is_refused(monkeypatch: pytest.Monkey
 
 @on_linux
 def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> None:
-    took = measure_needed_memory(Worker(environment=ENVIRONMENT), LOAD, [[[5] * 16] * 8])
+    took = measure_needed_memory(Worker(environment=ENVIRONMENT), load_request(), [[[5] * 16] * 8])
     assert took is not None
     assert 10 * MB < took < 500 * MB
     with Worker(environment=ENVIRONMENT) as worker:
         worker.ask("limit", bytes=took + took // 5)
-        assert worker.ask("load", **LOAD)["resident"] > 0
+        assert worker.ask("load", **load_request())["resident"] > 0
     with Worker(environment=ENVIRONMENT) as worker, pytest.raises(WorkerFailed) as caught:
         worker.ask("limit", bytes=took - took // 5)
-        worker.ask("load", **LOAD)
+        worker.ask("load", **load_request())
     explained = explain_out_of_memory(str(caught.value), took, took - took // 5)
     assert explained.why.startswith("needs ") and explained.over_memory
 
 
 def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> None:
-    assert measure_needed_memory(Worker(environment=ENVIRONMENT), LOAD | {"source": str(tmp_path)}, []) is None
+    request = load_request() | {"source": str(tmp_path)}
+    assert measure_needed_memory(Worker(environment=ENVIRONMENT), request, []) is None
 
 
 @pytest.mark.parametrize(
