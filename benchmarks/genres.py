@@ -108,7 +108,8 @@ def read_genres(
         seen = train_sentences(folder)
         if not seen:
             raise InputError(f"{folder}: has no stsb-<language>-train.csv, which --unseen needs; add the train split")
-        genres = {genre: part.unseen(seen) for genre, part in genres.items()}
+        shared = every.among(seen)
+        genres = {genre: part.without(shared) for genre, part in genres.items()}
     return {genre: part.within(languages) for genre, part in genres.items()}
 
 

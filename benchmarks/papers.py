@@ -284,7 +284,7 @@ def scores(folder: Path, variant: Variant, data: Path) -> dict[str, dict[str, fl
 
 
 def _evaluate(task: EvalTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
-    accuracy = task.evaluate(lambda texts: np.stack([vectors[text] for text in texts]), None)
+    accuracy = task.summarize(task.score(lambda texts: np.stack([vectors[text] for text in texts])), None)
     assert accuracy  # there is a result wherever there are vectors
     return {key: figure.value for key, figure in (accuracy.figures | accuracy.averages).items()}
 

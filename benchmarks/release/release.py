@@ -152,7 +152,7 @@ def score_on(bundle: Path, evaluation: EvalSuite) -> list[dict[str, Any]]:
             "figures": {key: round(figure.value, 2) for key, figure in accuracy.figures.items()},
             "averages": {key: round(figure.value, 2) for key, figure in accuracy.averages.items()},
         }
-        for accuracy in evaluation.evaluate(sentences, np.concatenate(vectors))
+        for accuracy in evaluation.summarize(evaluation.score(sentences, np.concatenate(vectors)))
     ]
 
 

@@ -126,6 +126,18 @@ def test_prompts_prefix_and_languages_stay(tmp_path: Path) -> None:
     assert before["prompts"]["query"] == "ask: "
 
 
+def test_an_empty_prompt_beside_a_prefix_which_a_student_cannot_have_is_named(
+    bundle_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "the prompt 'document' is empty, but a student puts its prefix 'query: '"
+    change_manifest(bundle_copy, prompts={"query": "query: ", "document": "query: "})
+    dequantize(bundle_copy, tmp_path / "first")
+    assert message not in capsys.readouterr().err.replace("\n", " ")
+    change_manifest(bundle_copy, prompts={"query": "query: ", "document": ""})
+    dequantize(bundle_copy, tmp_path / "second")
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_a_folder_with_content_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "trained.txt").touch()

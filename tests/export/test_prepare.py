@@ -69,6 +69,18 @@ def test_positions_behind_the_longest_text_are_left_out_and_vectors_stay() -> No
             prepared(ExportConfig(max_tokens=impossible))
 
 
+def test_a_longest_text_that_the_prefix_fills_is_refused() -> None:
+    """Each text would be cut to the same tokens, and every later figure be NaN."""
+    taken = len(make("unigram").encode("query:").ids)
+    message = rf"max_tokens: {taken}, but the prefix and the special tokens take {taken}, .* at least {taken + 1}, or"
+    with pytest.raises(InputError, match=message):
+        prepared(ExportConfig(max_tokens=taken))
+    found = prepared(ExportConfig(max_tokens=taken + 1))
+    first, second = encode(found.student, found.tokenizer, ["der Zug kommt", "rain"])
+    assert np.abs(first - second).max() > 1e-3
+    assert prepared(ExportConfig(max_tokens=3), student(prefix="")).student.config.max_tokens == 3
+
+
 def test_a_vocabulary_for_languages_gives_the_same_vectors_of_their_words() -> None:
     whole = student()
     found = prepared(ExportConfig(languages=("de", "en")))

@@ -323,11 +323,12 @@ class _Bench:
             if vectors is None:
                 continue
             try:
-                measurement.accuracy = self.suite.evaluate(sentences, vectors, base)
+                scores = self.suite.score(sentences, vectors)
             except InputError as error:  # a vector is not finite
                 measurement.fail(error)
                 continue
-            base = vectors if name == self.reference else base
+            measurement.accuracy = self.suite.summarize(scores, base)
+            base = scores if name == self.reference else base
 
     def _explain_failures(self, measurements: Sequence[Measurement]) -> None:
         """Let the device say more about why a subject failed at work."""

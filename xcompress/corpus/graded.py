@@ -96,7 +96,10 @@ class GradedSet:
 
         :param seen: sentences; case, punctuation and spaces do not count.
         """
-        known = self._among(seen)
+        return self.without(self.among(seen))
+
+    def without(self, known: set[str]) -> "GradedSet":
+        """Leave out rows as `unseen` does, given what `among` returned for this set or a larger one."""
         fresh = {
             pair: {row for row, both in enumerate(zip(rows.first, rows.second, strict=True)) if known.isdisjoint(both)}
             for pair, rows in self.language_pairs.items()
@@ -106,7 +109,7 @@ class GradedSet:
         kept = {pair: rows.rows(sorted(fresh[pair])) for pair, rows in self.language_pairs.items()}
         return replace(self, language_pairs={pair: rows for pair, rows in kept.items() if len(rows) > 1})
 
-    def _among(self, seen: Iterable[str]) -> set[str]:
+    def among(self, seen: Iterable[str]) -> set[str]:
         """Return the sentences of this set that were seen; case, punctuation and spaces do not count."""
         keys = set(map(sentence_key, seen))
         return {text for text in self.sentences() if sentence_key(text) in keys}
@@ -127,9 +130,9 @@ class GradedSet:
 
         :param seen: sentences, such as those of the train split. Parts that have none of them are not repeated.
         """
-        genres, known, unseen = list(self.by_genre().values()), self._among(seen), []
+        genres, known, unseen = list(self.by_genre().values()), self.among(seen), []
         for part in (self, *genres):
-            fewer = part.unseen(known)
+            fewer = part.without(known)
             if any(len(fewer.language_pairs.get(pair, ())) < len(rows) for pair, rows in part.language_pairs.items()):
                 name = f"{part.name}{PART if part is self else ', '}{UNSEEN}"
                 unseen.append(replace(fewer, name=name, is_stsb=False))

@@ -21,7 +21,7 @@ import xcompress
 from xcompress import console
 from xcompress.bundle.encoder import Encoder, Precision
 from xcompress.bundle.manifest import CARD, GRAPHS, graphs_of
-from xcompress.errors import GateError, InputError, on_one_line
+from xcompress.errors import GateError, InputError, on_one_line, short_repr
 from xcompress.export.card import yaml_text
 from xcompress.export.int4 import Floats, Int4Weights, unpack_int4
 from xcompress.export.matmul import matmuls, token_steps
@@ -99,6 +99,14 @@ def dequantize(model: str | Path, output: Path | None = None) -> Path:
         facts = {"title": markdown_text(name), "precision": read.precision, "version": xcompress.__version__}
         write_text(folder / CARD, _CARD.format(languages=listed, **facts))
     console.say(f"read {name} ({read.precision}); lowest cosine with its vectors: {read.cosine:.4f}")
+    prefix, prompts = manifest["prefix"], manifest.get("prompts", {})
+    if prefix and (empty := [name for name, text in prompts.items() if not text]):
+        # sentence-transformers fills in empty prompts of its own, so a student cannot tell one that was meant
+        console.warn(
+            f"{target / PROMPTS}: the prompt {', '.join(map(short_repr, empty))} is empty, but a student puts its "
+            f"prefix {short_repr(prefix)} in front of such texts, and so does a bundle made of it; encode them with "
+            "the bundle and prompt=''"
+        )
     return target
 
 

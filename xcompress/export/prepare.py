@@ -63,6 +63,7 @@ def prepare(
         if config.max_tokens < before:
             changes["truncated"] = {"before": before}
         console.say(f"longest text: {before} to {config.max_tokens} tokens")
+    _check_room(student, tokenizer)
     if config.languages or config.vocabulary:
         counts = count_words_and_files(tokenizer, config.languages, config.text)
         encodings = encode_batch(tokenizer, [student.config.prefix, *prompts])
@@ -87,6 +88,21 @@ def prepare(
             f"{cosines['after']:.2f}"
         )
     return Prepared(student, tokenizer, changes)
+
+
+def _check_room(student: Student, tokenizer: Tokenizer) -> None:
+    """Check that the student reads more of a text than the prefix and the special tokens.
+
+    :raises InputError: when it does not, so that all texts would have one vector.
+    """
+    tokenizer.no_truncation()
+    # The space that ends a prefix belongs to the first word of the text.
+    taken = len(encode_batch(tokenizer, [student.config.prefix.rstrip()])[0].ids)
+    if taken >= student.config.max_tokens:
+        raise InputError(
+            f"max_tokens: {student.config.max_tokens}, but the prefix and the special tokens take {taken}, so all "
+            f"texts would have the same vector; choose at least {taken + 1}, or a shorter prefix"
+        )
 
 
 def drop_positions(student: Student, max_tokens: int) -> Student:

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
@@ -7,22 +9,25 @@ from xcompress.bench.eval.bootstrap import DRAWS, counts, percentage, rank_corre
 
 def rows_of(size: int) -> list[np.ndarray]:
     """List the rows of each resample."""
-    return [np.repeat(np.arange(size), held) for drawn in counts(size) for held in drawn]
+    return [np.repeat(np.arange(size), held) for drawn in counts(size) for held in drawn.T]
 
 
 def test_draws_hold_as_many_rows_as_there_are_and_are_always_the_same() -> None:
-    drawn = np.concatenate(list(counts(7)))
-    assert drawn.shape == (1 + DRAWS, 7)
-    assert (drawn.sum(axis=1) == 7).all()
-    assert (drawn[0] == 1).all(), "first all rows"
-    assert len(np.unique(drawn, axis=0)) > DRAWS / 3
-    assert (drawn == np.concatenate(list(counts(7)))).all()
+    drawn = np.concatenate(list(counts(7)), axis=1)
+    assert drawn.shape == (7, 1 + DRAWS)
+    assert (drawn.sum(axis=0) == 7).all()
+    assert (drawn[:, 0] == 1).all(), "first all rows"
+    assert len(np.unique(drawn, axis=1).T) > DRAWS / 3
+    assert (drawn == np.concatenate(list(counts(7)), axis=1)).all()
 
 
-def test_many_rows_come_in_several_blocks() -> None:
-    sizes = [len(drawn) for drawn in counts(30_000)]
+def test_few_rows_are_drawn_once_and_many_in_blocks_that_are_not_kept() -> None:
+    assert counts(7) is counts(7)
+    drawn = counts(30_000)
+    assert isinstance(drawn, Iterator)
+    sizes = [block.shape[1] for block in drawn]
     assert sum(sizes) == 1 + DRAWS
-    assert max(sizes) * 30_000 <= 1 << 21
+    assert max(sizes) * 30_000 <= 1 << 17
 
 
 def test_percentages_against_a_loop() -> None:

@@ -86,7 +86,9 @@ def test_every_collected_task_scores_an_encoder(data: Path) -> None:
     sentences = suite.sentences()
     random = np.random.default_rng(0)
     base = random.normal(size=(len(sentences), 12)).astype(np.float32)
-    marked = suite.evaluate(sentences, base + random.normal(size=base.shape).astype(np.float32), base)
+    own = base + random.normal(size=base.shape).astype(np.float32)
+    scores, reference = (suite.score(sentences, vectors) for vectors in (own, base))
+    marked = suite.summarize(scores, reference)
     kinds = {(one.kind, one.test): set(one.figures) for one in marked}
     assert kinds[("similarity", "stsb")] == {"en-en", "de-de", "fr-fr", "en-de", "en-fr", "de-fr"}
     assert kinds[("similarity", "sts")] == {"en-de"}
@@ -98,7 +100,7 @@ def test_every_collected_task_scores_an_encoder(data: Path) -> None:
         for figure in (*one.figures.values(), *one.averages.values()):
             assert figure.low <= figure.value <= figure.high, one.test
             assert (figure.drop is None) == (one.kind == "agreement")
-    assert suite.evaluate(sentences, base)[-1].kind != "agreement", "there is no reference to agree with"
+    assert suite.summarize(reference)[-1].kind != "agreement", "there is no reference to agree with"
 
 
 def test_rows_with_a_sentence_of_the_train_split_are_left_out_of_a_part(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from xcompress.bench.eval import EvalSuite
 from xcompress.bench.eval.classification import Classification, Probe
 from xcompress.bench.eval.retrieval import Retrieval, hits
 from xcompress.bench.eval.similarity import Agreement, Similarity
+from xcompress.bench.eval.task import EvalTask
+from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import GradedPairs, GradedSet, builtin, score
 from xcompress.errors import InputError
 from xcompress.metrics import Encode
@@ -30,9 +32,16 @@ def random_encoder(width: int, seed: int) -> Encode:
     return lambda texts: np.array([vector(text) for text in texts], dtype=np.float32)
 
 
+def evaluate(task: EvalTask, encode: Encode, reference: Encode | None = None) -> Accuracy:
+    """Score a model, and compare it with a reference."""
+    found = task.summarize(task.score(encode), task.score(reference) if reference else None)
+    assert found
+    return found
+
+
 def test_retrieval_by_hand() -> None:
     """German finds A, B and, for C, b; English finds A, B and C."""
-    found = Retrieval("tatoeba", {"de": ABC, "fr": ABC[:2]}).evaluate(encoder(WORDS), None)
+    found = evaluate(Retrieval("tatoeba", {"de": ABC, "fr": ABC[:2]}), encoder(WORDS))
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == pytest.approx({"de>en": 200 / 3, "en>de": 100, "fr>en": 100, "en>fr": 100})
     averages = {name: figure.value for name, figure in found.averages.items()}
@@ -48,7 +57,7 @@ def test_distractors_of_the_targets_language_are_in_the_way() -> None:
     test = Retrieval("tatoeba", {"de": ABC}).with_distractors(
         {"de": ["D"], "en": ["e", "a"], "fr": ["never asked for"]}, 1000
     )
-    found = test.evaluate(encoder(vectors), None)
+    found = evaluate(test, encoder(vectors))
     assert found.test == "tatoeba + 1,000 distractors"
     assert found.figures["en>de"].value == pytest.approx(200 / 3)
     assert found.figures["de>en"].value == pytest.approx(200 / 3)
@@ -61,14 +70,14 @@ def test_a_sentence_that_is_there_twice_is_found_all_the_same() -> None:
 
 
 def test_the_metric_names_retrieval_by_margin() -> None:
-    found = Retrieval("tatoeba", {"de": ABC}, margin=True).evaluate(encoder(WORDS), None)
+    found = evaluate(Retrieval("tatoeba", {"de": ABC}, margin=True), encoder(WORDS))
     assert found.metric == "nearest neighbour by margin, %"
 
 
 def test_similarity_equals_the_score_of_the_graded_pairs() -> None:
     graded = builtin().within(["en", "de", "ar"])
     encode = random_encoder(8, seed=0)
-    found = Similarity(graded).evaluate(encode, None)
+    found = evaluate(Similarity(graded), encode)
     assert {pair: figure.value for pair, figure in found.figures.items()} == pytest.approx(score(encode, graded))
     assert set(found.averages) == {"en-en", "monolingual", "other monolingual", "en-xx", "xx-yy"}
     assert found.averages["other monolingual"].value == pytest.approx(
@@ -83,7 +92,7 @@ def test_averages_are_drawn_jointly() -> None:
     """When languages err on the same rows, the interval of their mean is no narrower."""
     rows = GradedPairs(tuple("abcdef"), tuple("ABCDEF"), (0, 1, 2, 3, 4, 5))
     encode = random_encoder(3, seed=1)
-    found = Similarity(GradedSet("twins", {"en-en": rows, "de-de": rows})).evaluate(encode, None)
+    found = evaluate(Similarity(GradedSet("twins", {"en-en": rows, "de-de": rows})), encode)
     assert found.averages["monolingual"] == found.figures["en-en"]
 
 
@@ -96,7 +105,7 @@ def test_equal_vectors_have_a_drop_of_exactly_zero() -> None:
     suite = EvalSuite(tests)
     sentences = suite.sentences()
     vectors = random_encoder(5, seed=2)(sentences)
-    marked = suite.evaluate(sentences, vectors, vectors.copy())
+    marked = suite.summarize(*(suite.score(sentences, each) for each in (vectors, vectors.copy())))
     assert len(marked) == 3
     for accuracy in marked:
         for figure in (*accuracy.figures.values(), *accuracy.averages.values()):
@@ -105,7 +114,7 @@ def test_equal_vectors_have_a_drop_of_exactly_zero() -> None:
 
 def test_a_drop_is_the_score_of_the_reference_minus_that_of_the_model() -> None:
     base = {**WORDS, "C": (0, 0, 1), "c": (0, 0, 1)}
-    found = Retrieval("tatoeba", {"de": ABC}).evaluate(encoder(WORDS), encoder(base))
+    found = evaluate(Retrieval("tatoeba", {"de": ABC}), encoder(WORDS), encoder(base))
     assert found.figures["de>en"].drop == pytest.approx(100 / 3)
     assert found.averages["average"].drop == pytest.approx(100 / 6)
 
@@ -124,7 +133,7 @@ def topics(texts: Sequence[str]) -> np.ndarray:
 
 def test_classification_by_hand() -> None:
     test = Classification("topics", {"en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
-    found = test.evaluate(topics, None)
+    found = evaluate(test, topics)
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == pytest.approx({"de": 75, "en": 100, "fr": 75})
     assert {name: figure.value for name, figure in found.averages.items()} == pytest.approx(
@@ -139,7 +148,7 @@ LEARN = tuple((label, f"{label} auf deutsch {n}") for label in ("sports", "trave
 def test_classification_in_both_directions_by_hand() -> None:
     """French has no training rows, and so is only tested."""
     test = Classification("topics", {"de": LEARN, "en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
-    found = test.evaluate(topics, None)
+    found = evaluate(test, topics)
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == pytest.approx({"en>de": 75, "en>en": 100, "en>fr": 75, "de>de": 75, "de>en": 100})
     assert {name: figure.value for name, figure in found.averages.items()} == pytest.approx(
@@ -155,7 +164,7 @@ def test_each_direction_has_its_own_probe() -> None:
     def contrary(texts: Sequence[str]) -> np.ndarray:
         return np.array([[1 if ("sports" in text) != ("auf" in text) else -1] for text in texts], dtype=np.float32)
 
-    found = Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN, "de": GERMAN}).evaluate(contrary, None)
+    found = evaluate(Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN, "de": GERMAN}), contrary)
     values = {name: figure.value for name, figure in found.figures.items()}
     assert values == {"en>en": 100, "en>de": 0, "de>en": 0, "de>de": 100}
 
@@ -163,7 +172,7 @@ def test_each_direction_has_its_own_probe() -> None:
 def test_other_languages_are_learnt_from_where_english_is_tested() -> None:
     both = {"de": LEARN, "en": TRAIN}
     assert Classification("topics", both, {"en": TRAIN}).train_languages == ["en", "de"]
-    assert set(Classification("topics", both, {"en": TRAIN}).evaluate(topics, None).averages) == {"xx>en", "average"}
+    assert set(evaluate(Classification("topics", both, {"en": TRAIN}), topics).averages) == {"xx>en", "average"}
     assert Classification("topics", both, {"de": GERMAN}).train_languages == ["en"]
     assert Classification("topics", both, {"de": GERMAN, "en": TRAIN}).first_language_only().train_languages == ["en"]
 
@@ -177,14 +186,14 @@ def test_the_seed_of_the_folds_reaches_every_probe(monkeypatch: pytest.MonkeyPat
             super().__init__(vectors, labels, seed)
 
     monkeypatch.setattr("xcompress.bench.eval.classification.Probe", Recorder)
-    Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN}, seed=7).evaluate(topics, None)
+    evaluate(Classification("topics", {"en": TRAIN, "de": LEARN}, {"en": TRAIN}, seed=7), topics)
     assert seeds == [7, 7]
 
 
 def test_the_first_language_is_learnt_from_where_there_is_no_english() -> None:
     test = Classification("topics", {"de": TRAIN, "fr": GERMAN}, {"de": GERMAN})
     assert test.train_languages == ["de"]
-    assert set(test.evaluate(topics, None).averages) == {"all"}
+    assert set(evaluate(test, topics).averages) == {"all"}
     assert test.within(frozenset({"en", "fr"})).rows == 0
 
 
@@ -199,9 +208,9 @@ def test_labels_that_cannot_be_learnt_are_named() -> None:
 
 def test_a_rare_label_stops_no_probe() -> None:
     rows = (*TRAIN, ("politics", "vote"))
-    found = Classification("topics", {"en": rows}, {"en": TRAIN}).evaluate(topics, None)
+    found = evaluate(Classification("topics", {"en": rows}, {"en": TRAIN}), topics)
     assert found.figures["en"].value == pytest.approx(100)
-    few = Classification("topics", {"en": TRAIN[8:12]}, {"en": TRAIN}).evaluate(topics, None)
+    few = evaluate(Classification("topics", {"en": TRAIN[8:12]}, {"en": TRAIN}), topics)
     assert few.figures["en"].value == pytest.approx(100)
 
 
@@ -214,18 +223,16 @@ def test_agreement_by_hand() -> None:
 
     test = Agreement("mono", {"de": tuple(("a", f"b{n}") for n in range(4))})
     subject, reference = angles(0.1, 0.2, 0.9, 0.5), angles(0.0, 0.6, 1.2, 0.3)
-    found = test.evaluate(subject, reference)
-    assert found is not None
+    found = evaluate(test, subject, reference)
     assert found.figures["de"].value == found.averages["all"].value == pytest.approx(80)
     assert (found.kind, found.figures["de"].drop) == ("agreement", None)
-    assert test.evaluate(subject, None) is None, "no reference to agree with"
+    assert test.summarize(test.score(subject), None) is None, "no reference to agree with"
 
 
 def test_agreement_on_graded_sentences() -> None:
     test = Agreement.from_graded("built-in", builtin().within(["en", "de"]))
     encode = random_encoder(6, seed=3)
-    found = test.evaluate(encode, encode)
-    assert found is not None
+    found = evaluate(test, encode, encode)
     assert set(found.figures) == {"en-en", "de-de", "en-de"}
     assert {"monolingual", "en-xx", "all"} <= set(found.averages)
     assert all(figure.value == pytest.approx(100) for figure in found.figures.values())
@@ -239,7 +246,7 @@ def test_every_sentence_is_encoded_once_and_scored() -> None:
     sentences = suite.sentences()
     assert sentences == ["b", "aa", "ddd", "cccc"], "shortest first"
     vectors = np.array([[0.9, 0.1], [1, 0], [0, 1], [0.1, 0.9]], dtype=np.float32)
-    graded, retrieval = suite.evaluate(sentences, vectors)
+    graded, retrieval = suite.summarize(suite.score(sentences, vectors))
     assert graded.averages["en-en"].value == pytest.approx(100)
     assert retrieval.averages["average"].value == pytest.approx(100)
 
@@ -249,14 +256,15 @@ def test_vectors_that_cannot_be_scored() -> None:
     sentences = suite.sentences()
     vectors = np.ones((6, 2), dtype=np.float32)
     with pytest.raises(InputError, match=r"shape \(5, 2\) for 6 sentences"):
-        suite.evaluate(sentences, vectors[:5])
+        suite.score(sentences, vectors[:5])
     vectors[1, 1] = np.nan
     with pytest.raises(InputError, match="1 of 6 hold NaN or infinity"):
-        suite.evaluate(sentences, vectors)
+        suite.score(sentences, vectors)
 
 
 def test_a_model_that_says_the_same_of_everything_scores_nothing() -> None:
     same = np.ones((len(builtin().sentences()), 4), dtype=np.float32)
     for vectors in (same, 0 * same):
-        (found,) = EvalSuite((Similarity(builtin()),)).evaluate(builtin().sentences(), vectors)
+        suite = EvalSuite((Similarity(builtin()),))
+        (found,) = suite.summarize(suite.score(builtin().sentences(), vectors))
         assert abs(found.averages["monolingual"].value) < 1e-9

@@ -128,15 +128,13 @@ class Classification:
         """Return the same task with a probe for the first training language only."""
         return replace(self, training={code: self.training[code] for code in self.train_languages[:1]})
 
-    def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy:
-        """Train the probes and count correct predictions; the bootstrap resamples test rows, not probes."""
+    def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy:
+        """Return the figures of all directions and their averages, and the drop."""
         if len(self.train_languages) == 1:
             metric = f"accuracy of a linear probe trained on {self.train_languages[0]}, %"
         else:
             metric = "accuracy of a linear probe, language learnt > language tested, %"
-        figures, averages = summarize_scores(
-            self._scores(encode), self._scores(reference) if reference else None, self._groups()
-        )
+        figures, averages = summarize_scores(scores, reference, self._groups())
         return Accuracy(self.name, "classification", metric, self.rows, figures, averages)
 
     def _directions(self) -> Iterator[tuple[str, str]]:
@@ -158,8 +156,11 @@ class Classification:
             groups = {"other languages": crossed, "all": list(self.testing)}
         return {name: members for name, members in groups.items() if members}
 
-    def _scores(self, encode: Encode) -> dict[str, Scores]:
-        """Return the accuracy of each direction in percent."""
+    def score(self, encode: Encode) -> dict[str, Scores]:
+        """Train the probes and count correct predictions, in percent, in each direction.
+
+        The bootstrap resamples test rows, not probes.
+        """
         probes = {}
         for code in self.train_languages:
             labels, texts = zip(*self.training[code], strict=True)

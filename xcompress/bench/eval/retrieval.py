@@ -70,8 +70,8 @@ class Retrieval:
         """
         return replace(self, name=f"{self.name} + {count:,} distractors", distractors=distractors)
 
-    def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy:
-        """Count how often the nearest neighbour is the translation, in both directions."""
+    def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy:
+        """Return the figures of both directions and their averages, and the drop."""
         metric = "nearest neighbour by margin, %" if self.margin else "nearest neighbour, %"
         # averages into English, from English, over both, and over the groups of languages that papers report
         to_english = {code: f"{code}>{PIVOT}" for code in self.pairs}
@@ -83,13 +83,11 @@ class Retrieval:
         }
         for name, codes in complete_groups(self.pairs).items():
             groups[name] = [*(to_english[code] for code in codes), *(from_english[code] for code in codes)]
-        figures, averages = summarize_scores(
-            self._scores(encode), self._scores(reference) if reference else None, groups
-        )
+        figures, averages = summarize_scores(scores, reference, groups)
         return Accuracy(self.name, "retrieval", metric, self.rows, figures, averages)
 
-    def _scores(self, encode: Encode) -> dict[str, Scores]:
-        """Return the retrieval accuracy of each direction in percent."""
+    def score(self, encode: Encode) -> dict[str, Scores]:
+        """Count how often the nearest neighbour is the translation, in percent, in both directions."""
         scores = {}
         for code, rows in self.pairs.items():
             english, translated = zip(*rows, strict=True)

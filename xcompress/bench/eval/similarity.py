@@ -58,18 +58,16 @@ class Similarity:
         """Keep every `step`-th row of each language pair."""
         return type(self)(self.graded.every(step))
 
-    def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy:
+    def score(self, encode: Encode) -> dict[str, Scores]:
         """Correlate cosines with human scores."""
+        return {
+            pair: spearman_scores(pair_cosines(encode, rows.first, rows.second), np.asarray(rows.scores))
+            for pair, rows in self.pairs.items()
+        }
 
-        def correlate(encode: Encode) -> dict[str, Scores]:
-            return {
-                pair: spearman_scores(pair_cosines(encode, rows.first, rows.second), np.asarray(rows.scores))
-                for pair, rows in self.pairs.items()
-            }
-
-        figures, averages = summarize_scores(
-            correlate(encode), correlate(reference) if reference else None, average_groups(self.pairs)
-        )
+    def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy:
+        """Return the figures of correlations, and the drop."""
+        figures, averages = summarize_scores(scores, reference, average_groups(self.pairs))
         return Accuracy(self.name, "similarity", "Spearman x 100", self.rows, figures, averages)
 
 
@@ -109,15 +107,16 @@ class Agreement:
         """Keep every `step`-th pair of each language."""
         return replace(self, pairs={name: rows[::step] for name, rows in self.pairs.items()})
 
-    def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy | None:
+    def score(self, encode: Encode) -> dict[str, Scores]:
+        """Return the cosines of the pairs (N,) of each language."""
+        return {name: pair_cosines(encode, *zip(*rows, strict=True)) for name, rows in self.pairs.items()}
+
+    def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy | None:
         """Correlate the model's cosines with the reference's; return None without a reference."""
         if reference is None:
             return None
-        scores = {}
-        for name, rows in self.pairs.items():
-            first, second = zip(*rows, strict=True)
-            scores[name] = spearman_scores(pair_cosines(encode, first, second), pair_cosines(reference, first, second))
+        correlations = {name: spearman_scores(own, reference[name]) for name, own in scores.items()}
         crossed = average_groups(name for name in self.pairs if "-" in name)
-        figures, averages = summarize_scores(scores, None, {**crossed, "all": list(self.pairs)})
+        figures, averages = summarize_scores(correlations, None, {**crossed, "all": list(self.pairs)})
         metric = "Spearman x 100 with the reference's similarities"
         return Accuracy(f"{self.name}: agreement", "agreement", metric, self.rows, figures, averages)

@@ -36,8 +36,11 @@ class EvalTask(Protocol):
     def every(self, step: int) -> Self:
         """Keep every `step`-th row."""
 
-    def evaluate(self, encode: Encode, reference: Encode | None) -> Accuracy | None:
-        """Score a model and compare it with the reference.
+    def score(self, encode: Encode) -> dict[str, Scores]:
+        """Return a model's scores, by language or direction; of a task that only compares, what it compares."""
+
+    def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy | None:
+        """Return the figures of a model's scores, and the drop against those of the reference.
 
         :returns: None when the task only compares and there is no reference.
         """
@@ -74,27 +77,24 @@ class EvalSuite:
         """List every distinct sentence, shortest first, so that a batch holds sentences of similar length."""
         return sorted(dict.fromkeys(text for task in self.tasks for text in task.sentences()), key=len)
 
-    def evaluate(
-        self, sentences: Sequence[str], vectors: NDArray[np.float32], reference: NDArray[np.float32] | None = None
-    ) -> tuple[Accuracy, ...]:
-        """Score vectors on every task.
+    def score(self, sentences: Sequence[str], vectors: NDArray[np.float32]) -> list[dict[str, Scores]]:
+        """Return a model's scores on every task.
 
         :param sentences: n sentences, among them all sentences of the suite.
         :param vectors: their vectors (n, D).
-        :param reference: the reference's vectors (n, D') of the same sentences, to measure the drop.
         :raises InputError: when there is not one finite vector for each sentence.
         """
+        if vectors.ndim != 2 or len(vectors) != len(sentences):
+            raise InputError(f"vectors: shape {vectors.shape} for {len(sentences)} sentences; give one row for each")
+        if broken := int((~np.isfinite(vectors).all(axis=1)).sum()):
+            raise InputError(f"vectors: {broken} of {len(vectors)} hold NaN or infinity; the model cannot be scored")
         row_of = {text: row for row, text in enumerate(sentences)}
-        encode = _lookup(row_of, vectors)
-        encode_reference = None if reference is None else _lookup(row_of, reference)
-        outcomes = (task.evaluate(encode, encode_reference) for task in self.tasks)
+        return [task.score(lambda texts: vectors[[row_of[text] for text in texts]]) for task in self.tasks]
+
+    def summarize(
+        self, scores: Sequence[Mapping[str, Scores]], reference: Sequence[Mapping[str, Scores]] | None = None
+    ) -> tuple[Accuracy, ...]:
+        """Return the figures of a model's scores on every task, with the drop against those of the reference."""
+        bases: Sequence[Mapping[str, Scores] | None] = reference or [None] * len(self.tasks)
+        outcomes = (task.summarize(own, base) for task, own, base in zip(self.tasks, scores, bases, strict=True))
         return tuple(accuracy for accuracy in outcomes if accuracy)
-
-
-def _lookup(row_of: dict[str, int], vectors: NDArray[np.float32]) -> Encode:
-    """Return an encoder that looks up precomputed vectors."""
-    if vectors.ndim != 2 or len(vectors) != len(row_of):
-        raise InputError(f"vectors: shape {vectors.shape} for {len(row_of)} sentences; give one row for each")
-    if broken := int((~np.isfinite(vectors).all(axis=1)).sum()):
-        raise InputError(f"vectors: {broken} of {len(vectors)} hold NaN or infinity; the model cannot be scored")
-    return lambda texts: vectors[[row_of[text] for text in texts]]
