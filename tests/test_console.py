@@ -1,5 +1,8 @@
 import io
 import json
+import subprocess
+import sys
+from collections.abc import Callable
 
 import pytest
 from rich.progress import Progress
@@ -31,6 +34,22 @@ def test_the_eta_of_work_that_goes_on_is_of_the_steps_done_now(
     ticker.start_at(2000)
     ticker.advance(10)
     assert capsys.readouterr().err.strip() == "training 2010/4000 ETA 3980 s"
+
+
+@pytest.mark.parametrize("show", [console.say, console.warn, console.fail])
+def test_a_message_is_one_line_whatever_it_quotes(
+    show: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show("de\nerror: all is lost.po: skipped")
+    printed = capsys.readouterr().err
+    assert printed.endswith("de error: all is lost.po: skipped\n") and printed.count("\n") == 1
+
+
+def test_what_libraries_log_is_escaped_by_the_program(capfd: pytest.CaptureFixture[str]) -> None:
+    code = "import logging; from xcompress.console import escape_unprintable; escape_unprintable(); "
+    code += r"logging.getLogger('a').warning('num_labels=%s', '\x1b]0;title\x07')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert capfd.readouterr().err == "num_labels=\\u001b]0;title\\u0007\n"
 
 
 def test_names_from_users_are_not_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:

@@ -258,6 +258,25 @@ def test_a_folder_that_was_moved_away_is_put_back(tmp_path: Path, version: str) 
     assert list(tmp_path.iterdir()) == [folder]
 
 
+@pytest.mark.parametrize("link", [".folder.aaaaaaaa.tmp", ".folder.aaaaaaaa.tmp/old"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_planted_link_moves_and_removes_nothing_elsewhere(tmp_path: Path, link: str, is_there: bool) -> None:
+    """A folder of others, such as a clone of a repository, may hold what looks like a leftover."""
+    work, home = tmp_path / "work", tmp_path / "home"
+    (home / "old").mkdir(parents=True)
+    (home / "thesis").write_text("mine")
+    (home / "old/thesis").write_text("mine, too")
+    (work / link).parent.mkdir(parents=True)
+    (work / link).symlink_to(home)
+    if is_there:
+        (work / "thesis").write_text("theirs")
+    write_folder(work / "folder")
+    files.remove_leftovers(work)
+    assert sorted(entry.name for entry in work.iterdir()) == ["folder", *(["thesis"] if is_there else [])]
+    assert (home / "thesis").read_text() == "mine"
+    assert (home / "old/thesis").read_text() == "mine, too"
+
+
 def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """All printing: results on standard output; messages and progress bars on standard error."""
 
 import codecs
+import logging
 import os
 import sys
 import time
@@ -81,8 +82,17 @@ _out = _ResultConsole(quiet=_QUIET, width=None if _is_terminal(sys.stdout) else 
 _err = PlainConsole(quiet=_QUIET, stderr=True, soft_wrap=not _is_terminal(sys.stderr))
 
 
+class _PrintableRecord(logging.LogRecord):
+    """A message that a library logs. It may quote the files of a model, such as transformers a config.json."""
+
+    def getMessage(self) -> str:
+        """Return the message with control characters as escapes."""
+        return printable(super().getMessage())
+
+
 def escape_unprintable() -> None:
-    r"""Print characters that the encoding of standard output lacks as \uXXXX, as JSON does."""
+    r"""Print characters that the encoding of standard output lacks as \uXXXX, as JSON does; escape what is logged."""
+    logging.setLogRecordFactory(_PrintableRecord)
     if isinstance(sys.stdout, TextIOWrapper):
         codecs.register_error("xcompress.escape", _escape_for_json)
         sys.stdout.reconfigure(errors="xcompress.escape")
@@ -120,13 +130,13 @@ def cannot_write(error: Exception) -> str:
 
 
 def say(text: str) -> None:
-    """Print a message on standard error."""
-    _err.print(text)
+    """Print a message on standard error, as one line."""
+    _err.print(one_line(text))
 
 
 def warn(text: str) -> None:
-    """Print a warning on standard error."""
-    _err.print(Text.assemble(("warning:", "yellow"), " ", printable(text)))
+    """Print a warning on standard error, as one line: a name with a line break must not look like another message."""
+    _err.print(Text.assemble(("warning:", "yellow"), " ", one_line(text)))
 
 
 def fail(text: str, by_any_worker: bool = False) -> None:

@@ -271,7 +271,10 @@ def _discard_leftovers(folder: Path, label: str) -> None:
 
 def _discard(scratch: Path) -> None:
     """Remove a scratch folder or file; put back what was moved into it while nothing was put in its place."""
-    moved = [(old, scratch.parent / old.name) for old in scratch.glob("old/*")]
+    moved = []
+    # Who made the folder around it may have put links there: nothing is moved from where they lead.
+    if not (scratch.is_symlink() or (scratch / "old").is_symlink()):
+        moved = [(old, scratch.parent / old.name) for old in scratch.glob("old/*")]
     if scratch.suffix == ".old":  # of an earlier version
         moved = [(scratch, scratch.parent / scratch.name[1:].rsplit(".", 2)[0])]
     try:

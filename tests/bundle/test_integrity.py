@@ -366,7 +366,7 @@ def test_external_data_behind_a_link_is_refused(bundle_copy: Path, secret: Path,
     refused(bundle_copy, "onnx/weights.data", "leads out of the bundle", check=check)
 
 
-@pytest.mark.parametrize("kind", ["constant", "subgraph", "sparse", "function"])
+@pytest.mark.parametrize("kind", ["constant", "subgraph", "sparse"])
 def test_external_data_elsewhere_inside_a_node_is_refused(bundle_copy: Path, kind: str) -> None:
     (bundle_copy / GRAPH).write_bytes(odd_model(kind).SerializeToString().replace(b"a.data", b"../../"))
     list_again(bundle_copy)

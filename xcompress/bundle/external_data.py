@@ -1,4 +1,4 @@
-"""Find the external data files of an ONNX graph without loading the graph.
+"""Find the external data files of an ONNX graph, and refuse one with functions of its own, without loading it.
 
 A graph is a protobuf message. A tensor whose values lie in another file has entries of a key and a value; the key
 `location` holds the file's name. This reader decodes the framing of protobuf and follows only the messages that lead to
@@ -14,7 +14,6 @@ from xcompress.errors import InputError
 _CHILDREN = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
-    "function": {7: "node", 11: "attribute"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
     "node": {5: "attribute"},
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
@@ -40,10 +39,11 @@ class _MalformedError(Exception):
 def external_locations(graph: Path) -> set[str]:
     """Return the locations of a graph's external data, as written in the graph.
 
-    All tensors count: weights, sparse weights, attributes of nodes, and those of subgraphs and functions. A graph in
-    another format (.ort, .pte, .tflite) contains all of its weights.
+    All tensors count: weights, sparse weights, attributes of nodes, and those of subgraphs. A graph in another format
+    (.ort, .pte, .tflite) contains all of its weights.
 
-    :raises InputError: when the file cannot be read or is not an ONNX graph.
+    :raises InputError: when the file cannot be read, is not an ONNX graph, or defines functions. No export writes any.
+        Where each of thirty calls the next one twice, a file of a few kilobytes becomes a billion nodes.
     """
     if graph.suffix in (".ort", ".pte", ".tflite"):
         return set()
@@ -53,6 +53,8 @@ def external_locations(graph: Path) -> set[str]:
             pending: list[tuple[str, Span]] = [("model", (0, len(content)))]
             while pending:
                 message, span = pending.pop()
+                if message == "function":
+                    raise InputError(f"{graph}: defines functions, which no export writes; do not use it")
                 if message != "entry":
                     children = _CHILDREN[message]
                     pending += [

@@ -94,7 +94,7 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
         return False
     around = tokenizer.encode("", add_special_tokens=True).ids
     word = tokenizer.encode("a", add_special_tokens=True).ids
-    if len(around) != 2 or len(word) < 3 or [word[0], word[-1]] != around:
+    if len(around) != 2 or len(word) < 3 or [word[0], word[-1]] != around or max(around) >= len(model["vocab"]):
         return False
     # sums of scores are exact in float32, which has 24 bits
     scores = [score for _, score in model["vocab"]]

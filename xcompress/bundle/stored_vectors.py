@@ -89,7 +89,7 @@ def encode_to_file(
     files = [parts / f"{start:012}.npy" for start in starts]
     with scratch_folder(parts, _PATIENCE):  # one process at a time has the blocks, until they are removed
         with whole_file(output) as temporary:
-            if os.path.lexists(parts) and not parts.is_dir():
+            if os.path.lexists(parts) and (parts.is_symlink() or not parts.is_dir()):
                 raise InputError(f"{parts}: is no folder, and finished blocks are to be kept there; move it away")
             # Compute the blocks that an earlier call has not finished.
             if parts.exists():

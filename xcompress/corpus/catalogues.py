@@ -25,6 +25,8 @@ _LOCALE = re.compile(r"([a-z]{2,3})(_[a-z0-9]{2,8})*(@[a-z]+)?")
 _SPACED_SHARE = 0.2
 _ZOPE_DEFAULT = re.compile(r'Default:\s*"')
 _CHARSET = re.compile(rb"Content-Type:[^\n]{1,200}? charset=([\w.:-]{1,80})")
+_SLOW_ENCODINGS = ("punycode", "idna")
+"""Those of host names. Reading a long message takes quadratic time, and no catalogue is written in them."""
 _TRANSLATION = re.compile(rb"^[ \t]*(?:#~[ \t]+)?msgstr", re.MULTILINE)
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 """Begins at a line break, not at the spaces in front of it: a long run of spaces would take quadratic time."""
@@ -143,7 +145,8 @@ def _check_content(path: Path) -> str:
         raise ValueError(f"a message of over {_LONGEST_ENTRY:,} bytes or {_MOST_LINES:,} lines, comments included")
     for match in _CHARSET.finditer(data):
         with suppress(LookupError):
-            return codecs.lookup(match[1].decode()).name
+            name = codecs.lookup(match[1].decode()).name
+            return "utf-8" if name in _SLOW_ENCODINGS else name
     return "utf-8"
 
 

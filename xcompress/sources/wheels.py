@@ -39,7 +39,8 @@ class Wheel:
     @property
     def folder(self) -> Path:
         """Where the cache keeps the unpacked wheel."""
-        return cache_folder() / "wheels" / f"{re.sub(r'[-_.]+', '-', self.name).lower()}-{self.version}"
+        version = self.version.replace("-", "_")  # else a-1==2 would be taken for a==1-2
+        return cache_folder() / "wheels" / f"{re.sub(r'[-_.]+', '-', self.name).lower()}-{version}"
 
 
 def parse_wheel(reference: str) -> Wheel:

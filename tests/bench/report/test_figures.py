@@ -1,6 +1,8 @@
+import os
 import random
 import subprocess
 import sys
+import textwrap
 from dataclasses import replace
 from itertools import combinations, pairwise
 from math import dist
@@ -28,6 +30,27 @@ matplotlib_needed = pytest.mark.skipif(
 
 def names_of(report: Report) -> list[str]:
     return [one.name for one in pictures(report)]
+
+
+@matplotlib_needed
+def test_a_matplotlibrc_changes_no_picture(tmp_path: Path) -> None:
+    """matplotlib reads the one in the current folder. LaTeX would run commands that a name holds."""
+    code = """
+        import hashlib
+        from xcompress.bench.report.figures import pictures, svg
+        from tests.helpers.report import small_report
+        name = pictures(small_report())[0].name
+        print(hashlib.sha256(svg(small_report(), name, False).encode()).hexdigest())
+    """
+    printed = []
+    for content in ("", "text.usetex: True\nlines.linewidth: 9\n"):
+        (tmp_path / "matplotlibrc").write_text(content)
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment.pop("MATPLOTLIBRC", None)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        printed.append((done.returncode, done.stdout, done.stderr[-300:]))
+    assert printed[0] == printed[1] and printed[0][0] == 0
 
 
 def test_front_of_points_by_hand() -> None:

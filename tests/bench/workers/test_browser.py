@@ -55,6 +55,20 @@ def tools(request: pytest.FixtureRequest) -> Tools:
         pytest.skip(str(error))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="C:/ is a drive there")
+def test_a_program_in_the_current_folder_is_no_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(tools_module.CHROME_PATH, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(tools_module, "_PLACES", [place for place in tools_module._PLACES if place.startswith("C:")])
+    assert tools_module._PLACES
+    for place in tools_module._PLACES:
+        Path(place).parent.mkdir(parents=True)
+        Path(place).touch(mode=0o755)
+    with pytest.raises(LookupError, match="a Chromium: install chromium"):
+        tools_module.find_browser()
+
+
 @pytest.fixture(scope="module")
 def loaded(tools: Tools) -> Iterator[tuple[BrowserWorker, dict]]:
     with BrowserWorker(bundle(), "int8", tools=tools) as worker:

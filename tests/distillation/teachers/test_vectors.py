@@ -161,6 +161,20 @@ def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
     assert model.encoded == ["a", "b", "ab", "", "a", "b", "b", "a"]
 
 
+def test_a_link_in_place_of_the_table_is_not_written_through(tmp_path: Path) -> None:
+    """The run folder may be one of others, who know where the vectors of a recipe lie."""
+    store, mine = VectorStore(tmp_path / "store"), tmp_path / "mine"
+    store.vectors("teacher", "f", ["a", "b"], lambda: sensitive)
+    (folder,) = (tmp_path / "store").iterdir()
+    for file in folder.iterdir():
+        file.unlink()
+    mine.write_text("notes\n" * 2000)
+    (folder / "vectors.npy").symlink_to(mine)
+    with pytest.raises(InputError, match="cannot be written"):
+        store.vectors("teacher", "f", ["a", "b"], lambda: sensitive)
+    assert mine.read_text() == "notes\n" * 2000
+
+
 def test_texts_may_be_a_lazy_sequence(tmp_path: Path) -> None:
     class LazySequence(Sequence[str]):
         def __len__(self) -> int:

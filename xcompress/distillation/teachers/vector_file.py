@@ -23,7 +23,8 @@ INFO = "info.json"
 TABLE = "vectors.npy"
 HEADER = 4096
 """Bytes before the first vector. Blocks of 16,384 vectors then share no page: hosts may write their own on one disk."""
-
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""The table is written in place. A link there, in a run folder of others, could lead to any file of the user."""
 DIGITS = 64
 """Hexadecimal digits of a SHA-256."""
 _Hashes = dict[int, str]
@@ -69,7 +70,7 @@ class VectorFile:
         header = _header(self.texts, vectors.shape[1])
         with explain_write_error(self.path, every=True):
             self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o666)
             with os.fdopen(descriptor, "r+b", buffering=0) as stream:
                 for start, content in ((0, header), (self._start(number, vectors.shape[1]), data)):
                     stream.seek(start)

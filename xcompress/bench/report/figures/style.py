@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.style import context
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from xcompress.bench.report.format import wrap
@@ -82,7 +82,10 @@ def looks(report: Report, theme: Theme) -> dict[str, Look]:
 
 @contextmanager
 def styled(theme: Theme) -> Iterator[None]:
-    """Set matplotlib's defaults for one picture; names are never parsed as formulas."""
+    """Set matplotlib's defaults for one picture; names are never parsed as formulas.
+
+    A matplotlibrc has no effect: matplotlib takes the one in the current folder, and it could hand the names to LaTeX.
+    """
     settings: Any = {
         "font.family": ["DejaVu Sans"],
         "font.size": 9.5,
@@ -110,7 +113,7 @@ def styled(theme: Theme) -> Iterator[None]:
         "svg.fonttype": "path",
         "svg.hashsalt": "xcompress",
     }
-    with rc_context(settings):
+    with context(settings, after_reset=True):
         yield
 
 

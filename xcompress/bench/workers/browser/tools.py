@@ -89,7 +89,8 @@ def find_browser() -> Path:
         if program is None:
             raise LookupError(f"a browser ({named} is not a program): give the path of a Chromium in {CHROME_PATH}")
         return Path(program)
-    for name in (*_NAMES, *_PLACES):
+    # Elsewhere than on Windows, C:/... is a path in the current folder, and what lies there must not run.
+    for name in (*_NAMES, *(place for place in _PLACES if Path(place).is_absolute())):
         if program := shutil.which(name):
             return Path(program)
     raise LookupError(
