@@ -243,6 +243,32 @@ def test_ctrl_c_still_works_when_models_are_closed(made: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
 
 
+FIRST_USES = """
+import faulthandler, sys, threading
+from xcompress.bundle.engines import _core
+_core()
+import openvino
+faulthandler.dump_traceback_later(10, exit=True)
+sys.setswitchinterval(1e-6)
+ready = threading.Barrier(4)
+def use():
+    ready.wait()
+    openvino.Type.f32.to_dtype()
+threads = [threading.Thread(target=use) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@NEEDED
+@pytest.mark.parametrize("attempt", range(3))
+def test_threads_that_encode_at_once_at_first_do_not_wait_for_each_other(attempt: int) -> None:
+    done = subprocess.run(python_command("-c", FIRST_USES), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_contradictions_are_refused() -> None:
     with pytest.raises(InputError, match=r"^target: openvino needs precision int8, not int4; .* --table int4$"):
         ExportConfig(precision="int4", target="openvino")

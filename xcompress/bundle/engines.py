@@ -238,6 +238,8 @@ def _core() -> Any:  # noqa: ANN401 - openvino.Core; the package may be missing
     """
     import openvino
 
+    # The package makes its table of types on first use. Two threads that do so at once would wait for each other.
+    _ = openvino.Tensor(np.zeros(1, np.int64)).data
     return openvino.Core()
 
 
