@@ -256,7 +256,7 @@ class Encoder:
         prompt = choose_prompt(self._manifest, prompt_name, prompt)
         sentences = list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
-        for start, some in text_steps(sentences, all_windows=long == "mean"):
+        for start, some in text_steps(sentences, by_characters=long == "mean"):
             if long == "cut":
                 vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some, prompt), batch_size)
             else:
