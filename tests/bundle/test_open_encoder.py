@@ -62,3 +62,13 @@ def test_an_encoder_can_be_pickled_and_copied(bundle_copy: Path, monkeypatch: py
     change_manifest(bundle_copy, prefix="")
     with pytest.raises(InputError, match="copy: was replaced by another bundle since it was opened; open the encoder"):
         pickle.loads(content)
+
+
+def test_a_cache_that_is_named_from_the_current_folder_is_found_from_others(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the graph is not opened once more for many batches."""
+    monkeypatch.setenv("XCOMPRESS_CACHE", "cache")
+    encoder = Encoder(released_folder("tiny"), threads=2)
+    monkeypatch.chdir("/")
+    assert encoder._for_many_batches is not None

@@ -128,8 +128,15 @@ class Encoder:
             file = unpacked_copy(file, self._manifest["files"][graph]["sha256"] if check else None) or file
         self._options = {"precision": self.precision, "engine": self.engine, "threads": threads, "check": check}
         threads = threads or default_threads(self._manifest)
+        facts = self._manifest, self.precision, self.engine, threads
         self._file, self._state = file, state_of(file.parent)
-        self.session = open_session(file, self._manifest, self.precision, self.engine, threads)
+        try:
+            self.session = open_session(file, *facts)
+        except InputError:
+            if file == self._graph:
+                raise
+            self._file, self._state = self._graph, state_of(self._graph.parent)
+            self.session = open_session(self._graph, *facts)  # the cache was emptied just now
         self._at_once = min(threads or available_threads(), _MOST_AT_ONCE)
         self._inputs = {entry.name for entry in self.session.get_inputs()}
         # Return the memory that opening the graph took for a while, if the C library can (glibc).
