@@ -27,6 +27,7 @@ from xcompress.errors import InputError
 from xcompress.export.text import real_sentences
 from xcompress.machine import read_processor
 from xcompress.modeling.student import encode
+from xcompress.python_process import python_command
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
 """Any code points, halves of surrogate pairs too."""
@@ -383,6 +384,28 @@ def test_the_error_of_one_of_many_batches_ends_the_call(monkeypatch: pytest.Monk
     monkeypatch.setattr(Encoder, "_for_many_batches", SimpleNamespace(run=run))
     with pytest.raises(MemoryError, match="no room"):
         Encoder(bundle(), threads=2).encode(ODD_LENGTHS, batch_size=1)
+
+
+AT_EXIT = """
+import atexit, sys
+from xcompress import Encoder
+encoder = Encoder(sys.argv[1], threads=2)
+atexit.register(lambda: print(encoder.encode(["rain"] * 70, batch_size=1).shape))
+"""
+
+
+def test_many_batches_are_encoded_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a limit on threads, and when the interpreter ends."""
+    expected, encoder = Encoder(bundle(), threads=1).encode(ODD_LENGTHS, batch_size=1), Encoder(bundle(), threads=2)
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", start)
+        np.testing.assert_array_equal(encoder.encode(ODD_LENGTHS, batch_size=1), expected)
+    command = python_command("-c", AT_EXIT, str(bundle()))
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "(70, 24)\n"
 
 
 def test_a_table_of_pandas_is_refused_and_its_column_is_encoded(exact: Encoder) -> None:

@@ -5,9 +5,8 @@ import os
 import reprlib
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from functools import cached_property, partial
+from functools import cached_property
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from typing import Any, Literal, Self, SupportsIndex, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.batches import run_in_threads
 from xcompress.bundle import MOST_THREADS
 from xcompress.bundle.engines import (
     Engine,
@@ -336,17 +336,11 @@ class Encoder:
         batches = list(batches_by_length([len(ids) for ids in sequences], batch_size))
         are_many = self._at_once > 1 and len(batches) >= _MANY_BATCHES
         session = (self._for_many_batches if are_many else None) or self.session
-        run = partial(self._run_batch, session, sequences)
-        if session is self.session:
-            for rows in batches:
-                vectors[rows] = run(rows)
-            return vectors
-        pool = ThreadPoolExecutor(self._at_once)
-        try:
-            for rows, of_batch in zip(batches, pool.map(run, batches), strict=True):
-                vectors[rows] = of_batch
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, the batches that wait are left out
+
+        def run(rows: Sequence[int]) -> None:
+            vectors[rows] = self._run_batch(session, sequences, rows)
+
+        run_in_threads(run, batches, 1 if session is self.session else self._at_once)
         return vectors
 
     def _run_batch(self, session: Session, sequences: Sequence[Sequence[int]], rows: Sequence[int]) -> Vectors:
