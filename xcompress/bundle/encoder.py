@@ -1,12 +1,11 @@
 """Encode text with a bundle; with onnxruntime, without PyTorch."""
 
-import ctypes
 import os
 import reprlib
-import sys
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
-from functools import cached_property
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -138,11 +137,9 @@ class Encoder:
             self._file, self._state = self._graph, state_of(self._graph.parent)
             self.session = open_session(self._graph, *facts)  # the cache was emptied just now
         self._at_once = min(threads or available_threads(), _MOST_AT_ONCE)
+        self._opened_again: Session | None = None
+        self._opening, self._process = threading.Lock(), 0
         self._inputs = {entry.name for entry in self.session.get_inputs()}
-        # Return the memory that opening the graph took for a while, if the C library can (glibc).
-        malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-        if malloc_trim is not None:
-            malloc_trim(0)
 
     @classmethod
     def from_pretrained(
@@ -371,15 +368,18 @@ class Encoder:
             raise InputError(f"{self._graph}: outputs vectors with NaN or infinity; export the bundle again")
         return vectors
 
-    @cached_property
+    @property
     def _for_many_batches(self) -> Session | None:
         """The graph, open for a batch in each thread; None where that cannot be, or its files are gone or changed."""
-        if not takes_several_calls(self.session) or state_of(self._file.parent) != self._state:
-            return None
-        try:
-            return open_session(self._file, self._manifest, self.precision, self.engine, self._at_once, streams=True)
-        except InputError:
-            return None
+        with self._opening:
+            if self._process != os.getpid():  # OpenVINO's threads stay in the process from which this one was forked
+                self._opened_again = None
+                if takes_several_calls(self.session) and state_of(self._file.parent) == self._state:
+                    facts = self._file, self._manifest, self.precision, self.engine, self._at_once
+                    with suppress(InputError):
+                        self._opened_again = open_session(*facts, streams=True)
+                self._process = os.getpid()
+            return self._opened_again
 
     def _mean_of_windows(self, texts: Sequence[str], prompt: str, batch_size: int) -> Vectors:
         """Encode texts as the mean of their windows, weighted by tokens and scaled as the graph scales vectors."""
