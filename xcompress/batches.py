@@ -1,6 +1,7 @@
 """Batches of texts of similar length, so that little of a batch is padding."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 
 def group_by_length(lengths: Sequence[int], most_rows: Callable[[int], int]) -> Iterator[list[int]]:
@@ -17,3 +18,24 @@ def group_by_length(lengths: Sequence[int], most_rows: Callable[[int], int]) -> 
         batch.append(row)
     if batch:
         yield batch
+
+
+def run_in_threads(run: Callable[[Sequence[int]], None], batches: Sequence[Sequence[int]], threads: int) -> None:
+    """Call a function with each batch.
+
+    :param threads: how many of its calls run at a time. Where no thread can start, this one makes them all.
+    """
+    if threads == 1:
+        for rows in batches:
+            run(rows)
+        return
+    pool = ThreadPoolExecutor(threads)
+    try:
+        try:
+            calls = pool.map(run, batches)
+        except RuntimeError:  # the interpreter is about to end, or a limit on threads is reached
+            calls = map(run, batches)
+        for _ in calls:
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, the batches that wait are left out

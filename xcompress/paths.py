@@ -29,7 +29,7 @@ def cache_folder() -> Path:
             raise InputError("cache: this user has no home folder; set XCOMPRESS_CACHE to a folder for the cache")
         return Path(found)
     try:
-        return Path(chosen).expanduser()
+        return Path(chosen).expanduser().absolute()  # the current folder may change
     except RuntimeError as error:
         raise InputError(f"XCOMPRESS_CACHE: {short_repr(chosen)}: no such home folder; give the whole path") from error
 

@@ -27,6 +27,7 @@ from xcompress.errors import InputError
 from xcompress.export.text import real_sentences
 from xcompress.machine import read_processor
 from xcompress.modeling.student import encode
+from xcompress.python_process import python_command
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
 """Any code points, halves of surrogate pairs too."""
@@ -385,6 +386,28 @@ def test_the_error_of_one_of_many_batches_ends_the_call(monkeypatch: pytest.Monk
         Encoder(bundle(), threads=2).encode(ODD_LENGTHS, batch_size=1)
 
 
+AT_EXIT = """
+import atexit, sys
+from xcompress import Encoder
+encoder = Encoder(sys.argv[1], threads=2)
+atexit.register(lambda: print(encoder.encode(["rain"] * 70, batch_size=1).shape))
+"""
+
+
+def test_many_batches_are_encoded_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a limit on threads, and when the interpreter ends."""
+    expected, encoder = Encoder(bundle(), threads=1).encode(ODD_LENGTHS, batch_size=1), Encoder(bundle(), threads=2)
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", start)
+        np.testing.assert_array_equal(encoder.encode(ODD_LENGTHS, batch_size=1), expected)
+    command = python_command("-c", AT_EXIT, str(bundle()))
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "(70, 24)\n"
+
+
 def test_a_table_of_pandas_is_refused_and_its_column_is_encoded(exact: Encoder) -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"text": SENTENCES})
@@ -405,7 +428,7 @@ def test_a_phone_and_a_gpu_take_one_batch_at_a_time(bundle_copy: Path) -> None:
     change_manifest(bundle_copy, target="mobile")
     encoder = Encoder(bundle_copy)
     encoder.encode(ODD_LENGTHS, batch_size=1)
-    assert "_for_many_batches" not in vars(encoder)
+    assert encoder._opened_again is None
 
 
 @pytest.mark.skipif("tiny" not in released_names(), reason="the released models are not in this tree")

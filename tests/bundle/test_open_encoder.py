@@ -3,16 +3,18 @@
 import os
 import pickle
 import shutil
+import subprocess
 from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.helpers.student import SENTENCES, change_manifest
+from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.released import released_folder
 from xcompress.errors import InputError
+from xcompress.python_process import python_command
 
 MANY = SENTENCES * 20
 """So many that each thread takes batches of its own, from a graph that is opened once more."""
@@ -62,3 +64,42 @@ def test_an_encoder_can_be_pickled_and_copied(bundle_copy: Path, monkeypatch: py
     change_manifest(bundle_copy, prefix="")
     with pytest.raises(InputError, match="copy: was replaced by another bundle since it was opened; open the encoder"):
         pickle.loads(content)
+
+
+def test_a_cache_that_is_named_from_the_current_folder_is_found_from_others(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the graph is not opened once more for many batches."""
+    monkeypatch.setenv("XCOMPRESS_CACHE", "cache")
+    encoder = Encoder(released_folder("tiny"), threads=2)
+    monkeypatch.chdir("/")
+    assert encoder._for_many_batches is not None
+
+
+FORKED = """
+import os, signal, sys
+from xcompress import Encoder
+encoder = Encoder(sys.argv[1], threads=2)
+expected = encoder.encode(["rain"] * 70, batch_size=1)
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    texts = ["rain"] * (70 if "many" in sys.argv else 1)
+    assert (encoder.encode(texts, batch_size=1) == expected[: len(texts)]).all()
+    assert (Encoder(sys.argv[1], threads=2).encode(texts) == expected[: len(texts)]).all()
+    sys.exit()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def exit_code_of_fork(folder: Path, *options: str) -> str:
+    """Encode in a process that is forked from one that has an open encoder; return what it ends with."""
+    command = python_command("-c", FORKED, str(folder), *options)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+@pytest.mark.parametrize("options", [(), ("many",)])
+def test_a_forked_process_encodes_and_ends(options: tuple[str, ...]) -> None:
+    """A server forks its workers after it has opened the encoder: they would wait for threads that are not theirs."""
+    assert exit_code_of_fork(bundle(), *options) == "0"

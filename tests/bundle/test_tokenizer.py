@@ -173,10 +173,11 @@ class Recorder:
     """A tokenizer that notes how many characters it is given."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer, self.characters = tokenizer, 0
+        self.tokenizer, self.characters, self.at_once = tokenizer, 0, 0
 
     def encode_batch_fast(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[Encoding]:
-        self.characters += sum(map(len, texts))
+        characters = sum(map(len, texts))
+        self.characters, self.at_once = self.characters + characters, max(self.at_once, characters)
         return self.tokenizer.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
 
 
@@ -198,6 +199,17 @@ def test_of_a_megabyte_only_what_counts_is_tokenised(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(exact._tokenizer, "tokenizer", recorder)
     np.testing.assert_allclose(exact.encode([text]), expected, atol=1e-6)
     assert recorder.characters <= most
+
+
+def test_of_many_long_texts_few_are_tokenised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start of each is blank, so that more of it is needed: 1,000 of 60,000 characters took 2.4 GB."""
+    exact, texts = Encoder(bundle(), precision="fp32", threads=1), [" " * 2_000 + "rain " * 1_000] * 20
+    expected = exact.token_ids(texts[0]) * 20
+    recorder = Recorder(exact._tokenizer.tokenizer)
+    monkeypatch.setattr(exact._tokenizer, "tokenizer", recorder)
+    monkeypatch.setattr("xcompress.bundle.tokenizer._CHARACTERS_AT_ONCE", 15_000)
+    assert exact.token_ids(texts) == expected
+    assert 7_000 < recorder.at_once <= 15_000 + 20 * len("query: ")
 
 
 @settings(max_examples=100, deadline=None)

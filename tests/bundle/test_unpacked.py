@@ -79,6 +79,19 @@ def test_without_a_cache_that_can_be_written_the_graph_itself_is_opened(
     assert Encoder.released("tiny").encode("rain").shape == (384,)
 
 
+def test_if_the_cache_is_emptied_just_then_the_graph_itself_is_opened(
+    copy: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def empty(*_: object) -> Path:
+        shutil.rmtree(empty_cache)
+        return copy
+
+    monkeypatch.setattr("xcompress.bundle.encoder.unpacked_copy", empty)
+    encoder = Encoder.released("tiny", threads=2)
+    assert encoder.encode("rain").shape == (384,)
+    assert encoder._for_many_batches is not None
+
+
 def test_what_no_engine_opens_leaves_nothing_behind(empty_cache: Path, tmp_path: Path) -> None:
     graph = tmp_path / "model_q4.onnx"
     graph.write_bytes(bytes(5_000_000))

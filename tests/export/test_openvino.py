@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from tests.bundle.test_open_encoder import exit_code_of_fork
 from tests.helpers.export import manifest_of, use_little_text
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
 from xcompress.bench.devices.local import LocalDevice
@@ -241,6 +242,37 @@ def test_ctrl_c_still_works_when_models_are_closed(made: Path) -> None:
     command = python_command("-c", CLOSED_IN_TURN, str(made / GRAPH))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
+
+
+FIRST_USES = """
+import faulthandler, sys, threading
+from xcompress.bundle.engines import _core
+_core()
+import openvino
+faulthandler.dump_traceback_later(10, exit=True)
+sys.setswitchinterval(1e-6)
+ready = threading.Barrier(4)
+def use():
+    ready.wait()
+    openvino.Type.f32.to_dtype()
+threads = [threading.Thread(target=use) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@NEEDED
+@pytest.mark.parametrize("attempt", range(3))
+def test_threads_that_encode_at_once_at_first_do_not_wait_for_each_other(attempt: int) -> None:
+    done = subprocess.run(python_command("-c", FIRST_USES), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("many",)])
+def test_a_forked_process_encodes_and_ends(made: Path, options: tuple[str, ...]) -> None:
+    assert exit_code_of_fork(made, *options) == "0"
 
 
 def test_contradictions_are_refused() -> None:

@@ -1,13 +1,11 @@
 """Encode text with a bundle; with onnxruntime, without PyTorch."""
 
-import ctypes
 import os
 import reprlib
-import sys
+import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from copy import deepcopy
-from functools import cached_property, partial
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +14,7 @@ from typing import Any, Literal, Self, SupportsIndex, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.batches import run_in_threads
 from xcompress.bundle import MOST_THREADS
 from xcompress.bundle.engines import (
     Engine,
@@ -128,14 +127,19 @@ class Encoder:
             file = unpacked_copy(file, self._manifest["files"][graph]["sha256"] if check else None) or file
         self._options = {"precision": self.precision, "engine": self.engine, "threads": threads, "check": check}
         threads = threads or default_threads(self._manifest)
+        facts = self._manifest, self.precision, self.engine, threads
         self._file, self._state = file, state_of(file.parent)
-        self.session = open_session(file, self._manifest, self.precision, self.engine, threads)
+        try:
+            self.session = open_session(file, *facts)
+        except InputError:
+            if file == self._graph:
+                raise
+            self._file, self._state = self._graph, state_of(self._graph.parent)
+            self.session = open_session(self._graph, *facts)  # the cache was emptied just now
         self._at_once = min(threads or available_threads(), _MOST_AT_ONCE)
+        self._opened_again: Session | None = None
+        self._opening, self._process = threading.Lock(), 0
         self._inputs = {entry.name for entry in self.session.get_inputs()}
-        # Return the memory that opening the graph took for a while, if the C library can (glibc).
-        malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-        if malloc_trim is not None:
-            malloc_trim(0)
 
     @classmethod
     def from_pretrained(
@@ -256,7 +260,7 @@ class Encoder:
         prompt = choose_prompt(self._manifest, prompt_name, prompt)
         sentences = list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
-        for start, some in text_steps(sentences, all_windows=long == "mean"):
+        for start, some in text_steps(sentences, by_characters=long == "mean"):
             if long == "cut":
                 vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some, prompt), batch_size)
             else:
@@ -329,17 +333,11 @@ class Encoder:
         batches = list(batches_by_length([len(ids) for ids in sequences], batch_size))
         are_many = self._at_once > 1 and len(batches) >= _MANY_BATCHES
         session = (self._for_many_batches if are_many else None) or self.session
-        run = partial(self._run_batch, session, sequences)
-        if session is self.session:
-            for rows in batches:
-                vectors[rows] = run(rows)
-            return vectors
-        pool = ThreadPoolExecutor(self._at_once)
-        try:
-            for rows, of_batch in zip(batches, pool.map(run, batches), strict=True):
-                vectors[rows] = of_batch
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, the batches that wait are left out
+
+        def run(rows: Sequence[int]) -> None:
+            vectors[rows] = self._run_batch(session, sequences, rows)
+
+        run_in_threads(run, batches, 1 if session is self.session else self._at_once)
         return vectors
 
     def _run_batch(self, session: Session, sequences: Sequence[Sequence[int]], rows: Sequence[int]) -> Vectors:
@@ -370,15 +368,18 @@ class Encoder:
             raise InputError(f"{self._graph}: outputs vectors with NaN or infinity; export the bundle again")
         return vectors
 
-    @cached_property
+    @property
     def _for_many_batches(self) -> Session | None:
         """The graph, open for a batch in each thread; None where that cannot be, or its files are gone or changed."""
-        if not takes_several_calls(self.session) or state_of(self._file.parent) != self._state:
-            return None
-        try:
-            return open_session(self._file, self._manifest, self.precision, self.engine, self._at_once, streams=True)
-        except InputError:
-            return None
+        with self._opening:
+            if self._process != os.getpid():  # OpenVINO's threads stay in the process from which this one was forked
+                self._opened_again = None
+                if takes_several_calls(self.session) and state_of(self._file.parent) == self._state:
+                    facts = self._file, self._manifest, self.precision, self.engine, self._at_once
+                    with suppress(InputError):
+                        self._opened_again = open_session(*facts, streams=True)
+                self._process = os.getpid()
+            return self._opened_again
 
     def _mean_of_windows(self, texts: Sequence[str], prompt: str, batch_size: int) -> Vectors:
         """Encode texts as the mean of their windows, weighted by tokens and scaled as the graph scales vectors."""

@@ -1,10 +1,14 @@
 """Open a graph of a bundle with an engine: onnxruntime, or OpenVINO or a runtime of phones where it is installed."""
 
+import ctypes
 import functools
+import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
+from weakref import WeakSet
 
 import numpy as np
 import onnxruntime
@@ -24,6 +28,8 @@ _SINGLE_THREADED = ("mobile", "wasm", "coreml", *PHONE_FILES)
 """Targets on which an encoder should leave the other cores alone."""
 _ONE_CORE = threading.Lock()
 """Held while OpenVINO's core is made: threads that open their first graphs at the same time would each make one."""
+_open: WeakSet[Any] = WeakSet()
+"""What `open_session` has opened, and OpenVINO's core."""
 
 
 class OpenVinoSession:
@@ -149,7 +155,12 @@ def open_session(
             session = open_in_onnxruntime(file, manifest.get("target", "cpu"), 1 if streams else threads)
     except Exception as error:  # neither engine's errors have a common base class below Exception
         raise InputError(f"{file}: {engine} cannot open it ({on_one_line(error)}); export the bundle again") from error
+    _open.add(session)
     _check_tensors(session, file, manifest["dimension"])
+    # Return the memory that opening the graph took for a while, if the C library can (glibc).
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if malloc_trim is not None:
+        malloc_trim(0)
     return session
 
 
@@ -238,7 +249,24 @@ def _core() -> Any:  # noqa: ANN401 - openvino.Core; the package may be missing
     """
     import openvino
 
-    return openvino.Core()
+    # The package makes its table of types on first use. Two threads that do so at once would wait for each other.
+    _ = openvino.Tensor(np.zeros(1, np.int64)).data
+    core = openvino.Core()
+    _open.add(core)
+    return core
+
+
+def _keep_open() -> None:
+    """Never close what is open, in a process that was forked: its end would wait for the engines' threads.
+
+    These have stayed in the other process. The engines work without them.
+    """
+    for held in _open:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_open)
 
 
 def _ports(port: Any) -> list[Port]:  # noqa: ANN401 - openvino.ConstOutput; the package may be missing
