@@ -1,14 +1,17 @@
-"""LiteRT's sessions with a stub in place of the runtime, which is not installed everywhere."""
+"""Sessions of phones' runtimes with stubs in place of the runtimes, which are not installed everywhere."""
 
 import os
 import signal
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from xcompress.bundle import phone_runtimes
-from xcompress.bundle.phone_runtimes import LiteRtSession, Text
+from xcompress.bundle.phone_runtimes import ExecuTorchSession, LiteRtSession, Text
 from xcompress.errors import InputError
 
 FEEDS = {"input_ids": np.array([[5, 6], [7, 8]]), "attention_mask": np.ones((2, 2), np.int64)}
@@ -58,3 +61,23 @@ def test_a_session_encodes_in_a_forked_process(session: LiteRtSession, tmp_path:
 def test_a_file_that_was_changed_since_is_not_opened_again(session: LiteRtSession, tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_text("22")
     assert session.run([], FEEDS)[0].tolist() == [[1.0] * 3] * 2
+
+
+def test_the_threads_of_executorch_stay_while_a_file_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls would go on with threads that are gone."""
+    numbers: list[int] = []
+    method = SimpleNamespace(execute=lambda row: [torch.zeros(1, 3)])
+    program = SimpleNamespace(load_method=lambda name: method)
+    stubs: dict[str, dict[str, object]] = {
+        "executorch": {},
+        "executorch.extension": {},
+        "executorch.extension.pybindings": {"portable_lib": SimpleNamespace(_unsafe_reset_threadpool=numbers.append)},
+        "executorch.runtime": {"Runtime": SimpleNamespace(get=lambda: SimpleNamespace(load_program=lambda _: program))},
+    }
+    for name, content in stubs.items():
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
+    opened = [ExecuTorchSession(Path("model.pte"), threads) for threads in (2, 1)]
+    assert numbers == [2]
+    opened.clear()
+    ExecuTorchSession(Path("model.pte"), 1)
+    assert numbers == [2, 1]

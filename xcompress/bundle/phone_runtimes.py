@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,10 +74,13 @@ class ExecuTorchSession(PhoneSession):
     """A .pte file that is open in ExecuTorch.
 
     :param file: a file that `--target executorch` wrote.
-    :param threads: threads within an operator, for the whole process; 0 leaves the number to ExecuTorch.
+    :param threads: threads within an operator; 0 leaves the number to ExecuTorch. Where other sessions are open, theirs
+        is used.
     """
 
     runtime = "executorch"
+    _opened: ClassVar[WeakSet["ExecuTorchSession"]] = WeakSet()
+    """The sessions that are open in this process. They share its threads, which must not change below them."""
 
     def __init__(self, file: Path, threads: int) -> None:
         self._lock = threading.Lock()  # a method runs one call at a time
@@ -85,9 +89,10 @@ class ExecuTorchSession(PhoneSession):
             from executorch.extension.pybindings import portable_lib
             from executorch.runtime import Runtime
 
-            if threads:
+            if threads and not self._opened:
                 with redirect_stderr(io.StringIO()):  # it says that it does
                     portable_lib._unsafe_reset_threadpool(threads)
+            self._opened.add(self)
             # a program must live as long as its methods
             self._program: Any = Runtime.get().load_program(file)
             self._method: Any = self._program.load_method("forward")

@@ -38,6 +38,8 @@ class OnnxModel:
     def use_threads(self, threads: int) -> None:
         """Set the number of threads inside an operator; another number opens the session anew."""
         if threads != self.threads:
+            if self.threads:
+                del self.encoder  # ExecuTorch takes another number only where no file is open
             self.threads = threads
             precision: Any = self.precision
             self.encoder = Encoder(self.folder, precision=precision, engine=self.engine, threads=threads)
