@@ -27,6 +27,9 @@ class OnnxModel:
     :raises InputError: when the bundle cannot be opened, or onnxruntime does not support the device.
     """
 
+    encoder: Encoder
+    """There once the number of threads is set."""
+
     def __init__(self, source: str, precision: str, device: str, engine: Engine = "onnxruntime") -> None:
         if device == "cuda" and _CUDA not in onnxruntime.get_available_providers():
             raise InputError(
