@@ -62,14 +62,14 @@ class Encoder:
         True
 
     `from_pretrained` also takes the names of released models and hub ids; the class itself takes a folder.
-
     `encode_query` and `encode_document` put the prompts of the model in front of questions and of the texts that are
     searched, as in sentence-transformers; `encode` puts its one prefix, which is the default prompt, in front of each.
 
-    The cache keeps, for later processes, a graph in 4 bits, unpacked, and the tokenizer as a SentencePiece model.
+    The cache keeps, for later processes, a graph in 4 bits, unpacked, and the tokenizer as a SentencePiece model. The
+    bundle's folder may be replaced or removed later: that changes no vector.
 
-    The folder may be replaced or removed later: that changes no vector. A copy of an encoder, or one that is pickled
-    for another process, opens the folder again, and refuses another bundle there.
+    Threads may share an encoder, and a forked process may go on with it. A copy, or one that is pickled for another
+    process, opens the folder again, and refuses another bundle there.
 
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
@@ -78,7 +78,7 @@ class Encoder:
         where it is installed, else onnxruntime.
     :param threads: threads that encode; they share the work of a batch. In onnxruntime and OpenVINO, each takes batches
         of its own where there are many, and the graph is opened once more for that. With litert, each takes texts of a
-        batch. None is 1 for bundles exported for phones or browsers, else the choice of the engine.
+        batch. With executorch, open encoders share the first one's. None: 1 for phones and browsers, else the engine's.
     :param check: compare the files with the manifest's hashes first. No file outside the folder is ever read.
     :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when the engine is not
         installed or cannot read the graph; when threads is below 1.
