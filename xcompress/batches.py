@@ -1,4 +1,4 @@
-"""Batches of texts of similar length, so that little of a batch is padding."""
+"""Batches of texts of similar length, so that little of a batch is padding, and threads that share batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

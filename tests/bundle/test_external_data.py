@@ -55,7 +55,7 @@ def test_a_location_is_found_wherever_a_tensor_may_be(tmp_path: Path, kind: str)
 
 @pytest.mark.parametrize("depth", [1, 30])
 def test_functions_are_refused(tmp_path: Path, depth: int) -> None:
-    """Each of 30 calls the next one twice: onnxruntime would copy the last one 2^30 times."""
+    """Each of 30 calls the next one twice, so that the last one is called 2^30 times."""
     made = model("none")
     for number in range(depth):
         called, domain = ("Identity", "") if number + 1 == depth else (f"f{number + 1}", "mine")
