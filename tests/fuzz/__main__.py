@@ -24,8 +24,8 @@ from xcompress.bundle.released import released_folder
 from xcompress.export.exporter import export
 
 PAGE = ROOT / "benchmarks/reliability.md"
-SHARE = 0.05
-"""What of each job runs with the other tests."""
+SHARE = 0.02
+"""What of each job runs with the other tests, if that is an attempt or more."""
 
 
 class Job(NamedTuple):
@@ -57,7 +57,8 @@ JOBS = {
 HEAD = """# Random and damaged input
 
 Written by `make fuzz`, which repeats all of it with the same seeds. Each attempt must end with a right result, or with
-an error of one printable line; tests/fuzz/ says what is right. A twentieth of it runs in `make test`.
+an error of one printable line; tests/fuzz/ says what is right. A fiftieth of it runs in `make test`,
+but for killed exports and distillations.
 
 | attempts | number | how they ended | failed | seconds |
 |---|--:|---|--:|--:|

@@ -413,24 +413,19 @@ def gpu_tools(tools: Tools) -> Tools:
 
 
 @in_browser
-def test_webgpu_computes_the_native_vectors(gpu_tools: Tools) -> None:
+def test_webgpu_computes_the_native_vectors_and_others_are_refused(
+    gpu_tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert find_adapter(gpu_tools).name
     with BrowserWorker(bundle(), "int8", slow_down=1, tools=gpu_tools) as worker:
         reply = worker.ask("load", **LOAD)
         assert reply["browser"]["parity"] >= 0.999
         assert worker.ask("time", input_ids=IDS, calls=2, warm=True)["seconds"]
         assert any(address.endswith("jspi.wasm") for address in worker.requests)
-
-
-@in_browser
-def test_a_graph_with_other_vectors_on_webgpu_is_refused(gpu_tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LEAST_PARITY, "fp32", 1.5)
-    says = r"^webgpu: wrong vectors: a cosine of 1\.0000 to those of native onnxruntime, and 1\.5 is the least; use"
-    with (
-        BrowserWorker(bundle(), "fp32", slow_down=1, tools=gpu_tools) as worker,
-        pytest.raises(WorkerFailed, match=says),
-    ):
-        worker.ask("load", **LOAD)
+        monkeypatch.setitem(LEAST_PARITY, "int8", 1.5)
+        says = r"^webgpu: wrong vectors: a cosine of 1\.0000 to those of native onnxruntime, and 1\.5 is the least; use"
+        with pytest.raises(WorkerFailed, match=says):
+            worker.ask("load", **LOAD)
 
 
 @in_browser
