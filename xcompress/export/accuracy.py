@@ -347,7 +347,9 @@ class Candidate:
 
     def levels(self) -> dict[str, Level]:
         """Return the level of each product."""
-        return {name: self.options.matmuls.level(matmul) for name, matmul in matmuls(self.prepared.student).items()}
+        return {
+            name: self.options.matmul_writer.level(matmul) for name, matmul in matmuls(self.prepared.student).items()
+        }
 
     def open(self) -> GraphEncoder:
         """Build the graph and open it for encoding."""
