@@ -53,12 +53,12 @@ def write(student: Student, folder: Path) -> Iterator[tuple[str, Path]]:
     """Write a graph for each choice; yield its name and file."""
     names = list(matmuls(student))
     attentions: dict[str, Level] = {name: "token" for name in names if name.endswith(".attention")}
-    exported = GraphOptions(table="int8", matmuls=MatMulWriter(None, ranges=_ranges(student)))
+    exported = GraphOptions(table="int8", matmul_writer=MatMulWriter(None, ranges=_ranges(student)))
     choices = {
         EXPORTED: exported,
-        "int8, every scale static": replace(exported, matmuls=replace(exported.matmuls, default="static")),
-        "int8, every scale by token": replace(exported, matmuls=replace(exported.matmuls, default="token")),
-        "int8, attention in many operators": replace(exported, matmuls=replace(exported.matmuls, levels=attentions)),
+        "int8, every scale static": replace(exported, matmul_writer=replace(exported.matmul_writer, default="static")),
+        "int8, every scale by token": replace(exported, matmul_writer=replace(exported.matmul_writer, default="token")),
+        "int8, attention in many operators": exported.with_levels(attentions),
         "int8, loop": replace(exported, recurrence="loop"),
         "int8, folded": replace(exported, fold=True),
         "int4 embeddings": replace(exported, table="int4"),

@@ -7,6 +7,7 @@ from tests.helpers.student import SENTENCES, make_student, make_tokenizer
 from xcompress.export import calibrate as module
 from xcompress.export.calibrate import calibrate
 from xcompress.export.matmul import Range, matmuls
+from xcompress.export.verify import most_rows
 from xcompress.modeling.student import Student, token_ids
 
 TEXTS = [*SENTENCES, *TEXT["de"]]
@@ -52,6 +53,15 @@ def test_moments_are_sums_over_every_token_and_recurrence_without_padding(change
     for name, seen in by_hand(make_student(**changes), TEXTS).items():
         assert seen.moments is not None
         np.testing.assert_allclose(found[name].moments, seen.moments, atol=1e-4 * np.abs(seen.moments).max())
+
+
+def test_batches_of_long_texts_are_small() -> None:
+    student, text = make_student(max_position_embeddings=1026, max_tokens=1024), " ".join(TEXTS * 100)
+    assert len(token_ids(make_tokenizer(), [text], student.config)[0]) == 1024
+    shapes: list[torch.Size] = []
+    student.register_forward_pre_hook(lambda _, given: shapes.append(given[0].shape))
+    calibrate(student, make_tokenizer(), [text] * 20)
+    assert max(rows for rows, tokens in shapes if tokens == 1024) == most_rows(1024) < module.BATCH
 
 
 def test_later_recurrences_count() -> None:

@@ -328,7 +328,7 @@ def test_forms_of_the_precisions() -> None:
 def test_other_levels_change_nothing_else() -> None:
     form = options_for("int4", "loop", True, ranges_of())
     changed = form.with_levels({"head": "fp32"})
-    assert changed.matmuls.levels == {"head": "fp32"}
+    assert changed.matmul_writer.levels == {"head": "fp32"}
     assert changed.with_levels({}) == form
 
 

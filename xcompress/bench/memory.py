@@ -78,7 +78,7 @@ _PROBE_SECONDS = 60
 def limit(bytes_: int) -> None:
     """Limit this process permanently to this many bytes over its present memory; an allocation beyond the limit fails.
 
-    Memory that numpy reserves at import without touching it is added to the limit: see `reserved`.
+    Memory that numpy will reserve at import without touching it is added to the limit: see `reserved`.
 
     :param bytes_: the limit over the bare interpreter, like the figures of memory, if this is called before any import.
     :raises InputError: when the system has no such limit.
@@ -88,7 +88,7 @@ def limit(bytes_: int) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = data() + reserved() + bytes_
+    wanted = data() + (0 if "numpy" in sys.modules else reserved()) + bytes_
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 

@@ -400,11 +400,7 @@ def _measure_tokenizer(path: Path, in_bundle: bool) -> int | None:
 
 
 def _summarize_passes(
-    threads: int,
-    sentences: int,
-    rounds: Rounds,
-    reference: Rounds | None,
-    replies: Sequence[Mapping[str, Any]],
+    threads: int, sentences: int, rounds: Rounds, reference: Rounds | None, replies: Sequence[Mapping[str, Any]]
 ) -> Throughput:
     """Summarise one subject's passes.
 

@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 
 from xcompress.batches import run_in_threads
 from xcompress.bundle import MOST_THREADS
-from xcompress.bundle.engines import (
-    Engine,
-    Session,
-    choose_engine,
-    default_threads,
-    open_session,
-    takes_several_calls,
-)
+from xcompress.bundle.engines import Engine, Session, choose_engine, default_threads, open_session, takes_several_calls
 from xcompress.bundle.integrity import check_bundle, external_files, state_of
 from xcompress.bundle.manifest import INPUTS, OUTPUT, choose_graph, read_manifest
 from xcompress.bundle.prompts import DOCUMENT, QUERY, choose_prompt
@@ -335,19 +328,19 @@ class Encoder:
         session = (self._for_many_batches if are_many else None) or self.session
 
         def run(rows: Sequence[int]) -> None:
-            vectors[rows] = self._run_batch(session, sequences, rows)
+            vectors[rows] = self._run_batch(session, [sequences[row] for row in rows])
 
         run_in_threads(run, batches, 1 if session is self.session else self._at_once)
         return vectors
 
-    def _run_batch(self, session: Session, sequences: Sequence[Sequence[int]], rows: Sequence[int]) -> Vectors:
-        """Pad the sequences of these rows to the longest of them, and run the graph; return (len(rows), D)."""
-        shape = (len(rows), max(len(sequences[row]) for row in rows))
+    def _run_batch(self, session: Session, sequences: Sequence[Sequence[int]]) -> Vectors:
+        """Pad token ids to the longest sequence, and run the graph; return (N, D)."""
+        shape = (len(sequences), max(map(len, sequences)))
         input_ids = np.full(shape, self._manifest["pad_token_id"], dtype=np.int64)
         attention_mask = np.zeros(shape, dtype=np.int64)
-        for place, row in enumerate(rows):
-            input_ids[place, : len(sequences[row])] = sequences[row]
-            attention_mask[place, : len(sequences[row])] = 1
+        for row, ids in enumerate(sequences):
+            input_ids[row, : len(ids)] = ids
+            attention_mask[row, : len(ids)] = 1
         feeds = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
         try:
             vectors: Vectors = session.run([OUTPUT], {name: feeds[name] for name in self._inputs})[0]

@@ -25,8 +25,6 @@ _READ_BY_LOADERS = (
 )
 """Files that a loader may open by their names: each must be listed in the manifest."""
 _GRAPH_FOLDERS = tuple(f"{folder}/" for folder in GRAPH_FOLDERS)
-
-
 _PIPELINE = "config_sentence_transformers.json"
 
 

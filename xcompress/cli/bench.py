@@ -132,7 +132,7 @@ def bench(
     Example:  xcompress bench --compare bench-of-last-release.json --budgets recipes/minilm_ru3.yaml
     """
     if mteb is not None:
-        _refuse_others(context, {"bundles", "mteb", "languages", "json"}, "--mteb only scores")
+        _refuse_with_mteb(context)
         tasks = [task.strip() for task in mteb.split(",") if task.strip()]
         _score_with_mteb(bundles or [], tasks, language_codes(languages), json=json)
         return
@@ -175,16 +175,13 @@ def bench(
         raise InputError(f"bench: {errors[0]}" + (f"; and {len(errors) - 1} more" if errors[1:] else ""))
 
 
-def _refuse_others(context: typer.Context, allowed: set[str], why: str) -> None:
-    """Refuse what the user gave beside some parameters.
-
-    :param allowed: names of the parameters that may be given.
-    :raises InputError: naming the first other one.
-    """
+def _refuse_with_mteb(context: typer.Context) -> None:
+    """Refuse an option that the user gave and that has no effect with --mteb."""
     for name in context.params:
         source = context.get_parameter_source(name)
-        if name not in allowed and source is not None and source.name == "COMMANDLINE":
-            raise InputError(f"--{name.replace('_', '-')}: {why}; leave it out")
+        is_given = source is not None and source.name == "COMMANDLINE"
+        if is_given and name not in ("bundles", "mteb", "languages", "json"):
+            raise InputError(f"--{name.replace('_', '-')}: --mteb only scores; leave it out")
 
 
 def _check_page(html: Path) -> None:

@@ -190,12 +190,7 @@ class SearchResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the manifest."""
         steps = [
-            {
-                "site": step.matmul,
-                "level": step.level,
-                "worst_fall": step.worst_loss,
-                "bytes_added": step.bytes_added,
-            }
+            {"site": step.matmul, "level": step.level, "worst_fall": step.worst_loss, "bytes_added": step.bytes_added}
             for step in self.steps
         ]
         return {"raised": self.raised, "bytes_added": self.bytes_added, "steps": steps}
@@ -230,10 +225,10 @@ def search(
     :param reference: float32 vectors (n, D) of these.
     :raises GateError: when the gate does not hold even with every product in float32.
     """
-    progress = _Search(build, start, find, bytes_of)
+    progress = _Search(build, start, find, bytes_of, texts, reference)
     regressions = progress.try_levels({})
     if regressions:
-        progress.raise_until_gate_holds(regressions, texts, reference)
+        progress.raise_until_gate_holds(regressions)
         progress.undo_unneeded()
     return SearchResult(dict(start), progress.levels, tuple(progress.steps), _worst_loss(regressions))
 
@@ -247,8 +242,11 @@ class _Search(Generic[EncodeT]):
         start: Mapping[str, Level],
         find: FindRegressions[EncodeT],
         bytes_of: Mapping[str, int],
+        texts: Sequence[str],
+        reference: Vectors,
     ) -> None:
         self.build, self.find, self.bytes_of = build, find, bytes_of
+        self.texts, self.reference = texts, reference
         self.start, self.levels = dict(start), dict(start)
         self.steps: list[Step] = []
 
@@ -263,13 +261,13 @@ class _Search(Generic[EncodeT]):
             self.steps.append(Step(name, level, _worst_loss(regressions), added))
         self.levels |= changes
 
-    def raise_until_gate_holds(self, regressions: list[Regression], texts: Sequence[str], reference: Vectors) -> None:
+    def raise_until_gate_holds(self, regressions: list[Regression]) -> None:
         """Raise the products that cost most, until nothing is lost beyond the gate."""
         at_once = math.ceil((len(LEVELS) - 1) * len(self.levels) / MAX_STEPS)
-        costs = matmul_costs(self.build, self.levels, texts, reference)
+        costs = matmul_costs(self.build, self.levels, self.texts, self.reference)
         with console.bar("precision raised", MAX_STEPS) as ticker:
             while regressions:
-                names, costs = self._highest_costs(costs, at_once, texts, reference)
+                names, costs = self._highest_costs(costs, at_once)
                 changes = {name: LEVELS[LEVELS.index(self.levels[name]) + 1] for name in names}
                 if not changes:
                     raise GateError(
@@ -290,9 +288,7 @@ class _Search(Generic[EncodeT]):
                     self.apply({name: level}, [])
                     break
 
-    def _highest_costs(
-        self, costs: list[Cost], count: int, texts: Sequence[str], reference: Vectors
-    ) -> tuple[list[str], list[Cost]]:
+    def _highest_costs(self, costs: list[Cost], count: int) -> tuple[list[str], list[Cost]]:
         """Return the `count` products below float32 that cost most, and all costs, highest first.
 
         Raising one product rarely makes another cost more. So those that cost most before are measured again until
@@ -300,7 +296,7 @@ class _Search(Generic[EncodeT]):
         """
 
         def loss(changes: Mapping[str, Level]) -> float:
-            return mean_loss(self.build(self.levels | dict(changes))(texts), reference)
+            return mean_loss(self.build(self.levels | dict(changes))(self.texts), self.reference)
 
         old = [cost for cost in costs if self.levels[cost.matmul] != FP32]
         present = loss({})
@@ -347,7 +343,9 @@ class Candidate:
 
     def levels(self) -> dict[str, Level]:
         """Return the level of each product."""
-        return {name: self.options.matmuls.level(matmul) for name, matmul in matmuls(self.prepared.student).items()}
+        return {
+            name: self.options.matmul_writer.level(matmul) for name, matmul in matmuls(self.prepared.student).items()
+        }
 
     def open(self) -> GraphEncoder:
         """Build the graph and open it for encoding."""
@@ -359,12 +357,7 @@ class Candidate:
         return matmul_costs(self._build, self.levels(), *self._sample())
 
     def search(
-        self,
-        before: Mapping[str, float],
-        points: float,
-        languages: Sequence[str],
-        reference: Reference,
-        bounds: Bounds,
+        self, before: Mapping[str, float], points: float, languages: Sequence[str], reference: Reference, bounds: Bounds
     ) -> SearchResult:
         """Raise products until no language pair loses more than some points, and all figures are within their bounds.
 

@@ -7,10 +7,10 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from xcompress.batches import group_by_length
 from xcompress.export.matmul import Range, floats, matmuls
+from xcompress.export.verify import BATCH, most_rows
 from xcompress.modeling.student import Student, pad, token_ids
-
-BATCH = 16
 
 
 def calibrate(
@@ -26,15 +26,15 @@ def calibrate(
     """
     words = {text.split(maxsplit=1)[0]: None for text in texts if text.strip()}
     bare = [encoding.ids[:1] for encoding in tokenizer.encode_batch(list(words), add_special_tokens=False)]
-    sequences = sorted([*token_ids(tokenizer, [*texts, *words, ""], student.config), *filter(None, bare)], key=len)
+    sequences = [*token_ids(tokenizer, [*texts, *words, ""], student.config), *filter(None, bare)]
 
     observer = _InputObserver(moments)
     modules = dict(student.named_modules())
     hooks = [modules[name].register_forward_pre_hook(partial(observer.observe, name)) for name in matmuls(student)]
     try:
         with torch.inference_mode():
-            for start in range(0, len(sequences), BATCH):
-                input_ids, observer.mask = pad(sequences[start : start + BATCH], student.config.pad_token_id)
+            for rows in group_by_length(list(map(len, sequences)), lambda tokens: min(BATCH, most_rows(tokens))):
+                input_ids, observer.mask = pad([sequences[row] for row in rows], student.config.pad_token_id)
                 student(input_ids, observer.mask)
     finally:
         for hook in hooks:

@@ -38,13 +38,7 @@ from xcompress.export.verify import (
     verify_quantized,
     verify_sample,
 )
-from xcompress.files import (
-    hash_of,
-    prepare_target,
-    sha256_of,
-    size_of,
-    whole_folder,
-)
+from xcompress.files import hash_of, prepare_target, sha256_of, size_of, whole_folder
 from xcompress.machine import installed_versions
 from xcompress.modeling.student import check_recurrences, encode, token_ids
 from xcompress.packages import require_package

@@ -47,11 +47,11 @@ class GraphOptions:
     """Multiply token embeddings and bottleneck projection, (V, B) (B, H) = (V, H)."""
     table: TableKind = "fp32"
     """How to store the token embeddings."""
-    matmuls: MatMulWriter = field(default_factory=MatMulWriter)
+    matmul_writer: MatMulWriter = field(default_factory=MatMulWriter)
 
     def with_levels(self, levels: Mapping[str, Level]) -> "GraphOptions":
         """Return the options with these levels of the products."""
-        return replace(self, matmuls=replace(self.matmuls, levels=levels))
+        return replace(self, matmul_writer=replace(self.matmul_writer, levels=levels))
 
 
 def options_for(
@@ -118,8 +118,8 @@ def write_ort(graph: Path) -> Path:
     return file
 
 
-def write_openvino(graph: Path, file: Path) -> Path:
-    """Write a graph in OpenVINO's own format; return the .xml file. Its weights are in the .bin beside it.
+def write_openvino(graph: Path, file: Path) -> None:
+    """Write a graph in OpenVINO's own format, an .xml file. Its weights are in the .bin beside it.
 
     The outputs are `sentence_embedding` and `last_hidden_state`: optimum-intel refuses to open a graph that also has
     `token_embeddings` as a feature extractor, which is how sentence-transformers opens it.
@@ -132,7 +132,6 @@ def write_openvino(graph: Path, file: Path) -> Path:
     outputs = [model.output(name).get_node() for name in OUTPUTS[1:]]
     file.parent.mkdir(exist_ok=True)
     openvino.save_model(openvino.Model(outputs, model.get_parameters()), str(file), compress_to_fp16=False)
-    return file
 
 
 def build(student: Student, options: GraphOptions | None = None) -> onnx.ModelProto:
@@ -169,9 +168,9 @@ class _GraphBuilder:
 
     def __init__(self, student: Student, options: GraphOptions) -> None:
         self.student, self.options, self.config = student, options, student.config
-        self.matmul_writer = options.matmuls
+        self.matmul_writer = options.matmul_writer
         self.matmuls = matmuls(student)
-        self.layers = LayerWriter(options.matmuls, self.matmuls)
+        self.layers = LayerWriter(options.matmul_writer, self.matmuls)
         self.writer = Writer()
 
     def build(self) -> onnx.ModelProto:

@@ -46,7 +46,7 @@ class Mask:
 class LayerWriter:
     """Writes the layers of one student."""
 
-    products: MatMulWriter
+    matmul_writer: MatMulWriter
     matmuls: Mapping[str, MatMul]
     """By name."""
 
@@ -58,11 +58,11 @@ class LayerWriter:
         if isinstance(layer, ModernBertLayer):
             return self._write_modernbert(writer, name, layer, tokens, mask)
         context = self._write_attention(writer, self.matmuls[f"{name}.attention"], layer.heads, tokens, mask)
-        terms = self.products.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
+        terms = self.matmul_writer.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
-        inner = self.products.write(writer, attended, self.matmuls[f"{name}.intermediate"])
+        inner = self.matmul_writer.write(writer, attended, self.matmuls[f"{name}.intermediate"])
         inner = writer.node("Gelu", inner)
-        terms = self.products.write_terms(writer, inner, self.matmuls[f"{name}.output"])
+        terms = self.matmul_writer.write_terms(writer, inner, self.matmuls[f"{name}.output"])
         return write_norm(writer, f"{name}.output_norm", layer.output_norm, attended, *terms)
 
     def _write_modernbert(self, writer: Writer, name: str, layer: ModernBertLayer, tokens: str, mask: Mask) -> str:
@@ -72,27 +72,27 @@ class LayerWriter:
             normed = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens)
         rotary = mask.rotary[layer.settings.rotary_base, layer.settings.window]
         product = self.matmuls[f"{name}.attention"]
-        joint = self.products.write(writer, normed, product)
+        joint = self.matmul_writer.write(writer, normed, product)
         rotate = partial(_write_rotation, writer, rotary, fused=self._may_fuse(product))
         context = _write_float_attention(writer, joint, layer.heads, len(product.weight), rotary.scores, rotate)
-        context = self.products.write(writer, context, self.matmuls[f"{name}.attention_output"])
+        context = self.matmul_writer.write(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = writer.node("Sum", tokens, context)  # not Add, as in `write_norm`
         normed = write_norm(writer, f"{name}.intermediate_norm", layer.intermediate_norm, attended)
-        inner = self.products.write(writer, normed, self.matmuls[f"{name}.intermediate"])
+        inner = self.matmul_writer.write(writer, normed, self.matmuls[f"{name}.intermediate"])
         names = [f"{inner}_activated", f"{inner}_gate"]
         activated, gate = writer.nodes_of("Split", [inner], names, axis=-1, num_outputs=2)
         inner = writer.node("Mul", writer.node("Gelu", activated), gate)
-        return writer.node("Sum", attended, self.products.write(writer, inner, self.matmuls[f"{name}.output"]))
+        return writer.node("Sum", attended, self.matmul_writer.write(writer, inner, self.matmuls[f"{name}.output"]))
 
     def _may_fuse(self, matmul: MatMul) -> bool:
         """Tell whether what follows the product of queries, keys and values may be operators of onnxruntime alone."""
-        return self.products.level(matmul) == "static" and not self.products.standard
+        return self.matmul_writer.level(matmul) == "static" and not self.matmul_writer.standard
 
     def _write_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, mask: Mask) -> str:
         """Write attention up to the context (N, L, H); one MatMul gives queries, keys and values."""
         if mask.visible is not None and self._may_fuse(matmul):
             return self._write_int8_attention(writer, matmul, heads, tokens, mask.visible)
-        joint = self.products.write(writer, tokens, matmul)
+        joint = self.matmul_writer.write(writer, tokens, matmul)
         return _write_float_attention(writer, joint, heads, matmul.weight.shape[0], mask.scores)
 
     def _write_int8_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, visible: str) -> str:
@@ -102,9 +102,9 @@ class LayerWriter:
         factors = np.ones(3 * width, dtype=np.float32)
         factors[:width] = np.sqrt(width // heads)
         assert matmul.bias is not None
-        values, scales = self.products.store_int8(writer, matmul, factors)
+        values, scales = self.matmul_writer.store_int8(writer, matmul, factors)
         bias = writer.constant(f"{matmul.name}.bias", matmul.bias * factors)
-        quantized, scale, zero = self.products.quantize_input(writer, tokens, matmul)
+        quantized, scale, zero = self.matmul_writer.quantize_input(writer, tokens, matmul)
         inputs = (quantized, values, bias, scale, scales, visible, zero)
         return writer.node("QAttention", *inputs, domain=CONTRIB, num_heads=heads, mask_filter_value=MASKED_SCORE)
 

@@ -113,9 +113,10 @@ def find_source(reference: str | Path | None, options: SourceOptions | None = No
     :param options: how to read an encoder.
     :raises InputError: when there is no such model, it is incomplete, or it is a bundle.
     """
+    options = options or SourceOptions()
     if reference is None:
-        return _check(_run_source(_newest_run(RUNS)), options or SourceOptions())
-    text, options = str(reference).strip(), options or SourceOptions()
+        return _check(_run_source(_newest_run(RUNS)), options)
+    text = str(reference).strip()
     refuse_bundle(text)
     if _is_local(text):
         return _find_local(as_path(text), options)

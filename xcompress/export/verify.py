@@ -73,12 +73,7 @@ class Bounds:
 
 _BOUNDS: dict[Precision, dict[str, float]] = {
     "int4": {"mean_cosine": 0.98, "worst_cosine": 0.9, "similarity_correlation": 0.95},
-    "fp16": {
-        "mean_cosine": 0.9999,
-        "worst_cosine": 0.999,
-        "similarity_correlation": 0.999,
-        "invariance_cosine": 0.999,
-    },
+    "fp16": {"mean_cosine": 0.9999, "worst_cosine": 0.999, "similarity_correlation": 0.999, "invariance_cosine": 0.999},
 }
 
 
@@ -113,10 +108,7 @@ class Reference:
 
 
 def make_reference(
-    student: Student,
-    tokenizer: Tokenizer,
-    text: Mapping[str, Sequence[str]],
-    advance: Advance | None = None,
+    student: Student, tokenizer: Tokenizer, text: Mapping[str, Sequence[str]], advance: Advance | None = None
 ) -> Reference:
     """Encode sentences and test batches with PyTorch, once for all graphs.
 
@@ -204,11 +196,7 @@ def verify_fp32(graph: Graph, reference: Reference, bounds: Bounds, advance: Adv
 
 
 def verify_quantized(
-    graph: Graph,
-    reference: Reference,
-    bounds: Bounds,
-    advance: Advance | None = None,
-    advice: str = ADVICE,
+    graph: Graph, reference: Reference, bounds: Bounds, advance: Advance | None = None, advice: str = ADVICE
 ) -> dict[str, Any]:
     """Compare a graph of lower precision with PyTorch, and with itself at another batch size.
 

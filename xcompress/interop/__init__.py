@@ -1,1 +1,1 @@
-"""Students as models of sentence-transformers and transformers."""
+"""Students as models of sentence-transformers and transformers, and bundles as models of mteb."""

@@ -35,8 +35,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Isolation from other origins: it gives the page a clock with a resolution of 5 microseconds."""
-
-
 HEAD_SECONDS = 10.0
 """Seconds in which a request and its headers must arrive."""
 MAX_THREADS = 32

@@ -1,9 +1,11 @@
 import mmap
 import os
+import re
 import resource
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +17,14 @@ from xcompress.bench.devices.arm64 import VARIABLE
 from xcompress.bench.devices.device import Failure
 from xcompress.bench.devices.mobile import (
     ENVIRONMENT,
+    MobileDevice,
     emulation_notes,
     explain_out_of_memory,
     measure_needed_memory,
     mobile_bundle,
 )
 from xcompress.bench.machine import Machine
+from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerFailed
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
@@ -162,7 +166,8 @@ def test_a_system_that_enforces_no_ceiling_is_refused(monkeypatch: pytest.Monkey
 
 @on_linux
 def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> None:
-    took = measure_needed_memory(Worker(environment=ENVIRONMENT), load_request(), [[[5] * 16] * 8])
+    reserved = memory.reserved(ENVIRONMENT)
+    took = measure_needed_memory(Worker(environment=ENVIRONMENT), load_request(), [[[5] * 16] * 8], reserved)
     assert took is not None
     assert 10 * MB < took < 500 * MB
     with Worker(environment=ENVIRONMENT) as worker:
@@ -177,7 +182,33 @@ def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> N
 
 def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> None:
     request = load_request() | {"source": str(tmp_path)}
-    assert measure_needed_memory(Worker(environment=ENVIRONMENT), request, []) is None
+    assert measure_needed_memory(Worker(environment=ENVIRONMENT), request, [], 0) is None
+
+
+@on_linux
+def test_what_numpy_has_reserved_already_is_not_added_to_a_ceiling() -> None:
+    code = """
+import numpy, resource
+from xcompress.bench import memory
+before = memory.data()
+memory.limit(10**8)
+print(resource.getrlimit(resource.RLIMIT_DATA)[0] - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert abs(int(done.stdout) - 100 * MB) < 5 * MB
+
+
+@on_linux
+def test_what_numpy_has_reserved_already_is_not_taken_from_what_a_subject_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("xcompress.bench.devices.mobile.BINDINGS", {"onnx": ("numpy",)})
+    monkeypatch.setattr(memory, "reserved", lambda _: 10**12)
+    subject = Subject("small", "onnx", str(bundle()), "int8")
+    load = {"sentence": "rain", "input_ids": [[0, 5, 6, 2]]}
+    with ExitStack() as stack:
+        failure = MobileDevice(1, stack).explain_failure(subject, "bad_alloc", load, [])
+    assert re.fullmatch(r"needs \d+ MB, ceiling 1 MB", failure.why)
 
 
 @pytest.mark.parametrize(

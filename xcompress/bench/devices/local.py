@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from xcompress.bench.devices.device import Device
 from xcompress.bench.machine import describe
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient
-from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.engines import choose_engine, openvino_reads
+from xcompress.bundle.encoder import Encoder, Precision
+from xcompress.bundle.engines import openvino_reads
 from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.machine import available_threads
 from xcompress.metrics import cosines
@@ -46,18 +47,12 @@ class LocalDevice(Device):
         """Compare OpenVINO's vectors with onnxruntime's, and say which engine `Encoder` chooses."""
         for subject in subjects:
             if subject.kind == "openvino":
-                precision: Any = subject.precision
-                vectors = [
-                    Encoder(subject.source, precision=precision, engine=engine).encode(sentences)
-                    for engine in ("openvino", "onnxruntime")
-                ]
-                folder = Path(subject.source)
-                manifest = read_manifest(folder)
-                graph = graphs_of(folder, manifest)[precision]
-                engine, reason = choose_engine(folder, manifest, precision, graph, "auto")
+                open_with = partial(Encoder, subject.source, precision=cast(Precision, subject.precision))
+                vectors = [open_with(engine=engine).encode(sentences) for engine in ("openvino", "onnxruntime")]
+                default = open_with()
                 yield (
                     f"{subject.name}: cosine to onnxruntime's vectors {cosines(*vectors).min():.4f} at worst; Encoder "
-                    f"opens {engine} by default: {reason}"
+                    f"opens {default.engine} by default: {default.engine_reason}"
                 )
 
     def load_request(self, subject: Subject) -> dict[str, object]:

@@ -19,14 +19,7 @@ from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import (
-    COREML_NOT_RUN,
-    graphs_of,
-    inside,
-    list_files,
-    read_manifest,
-    write_manifest,
-)
+from xcompress.bundle.manifest import COREML_NOT_RUN, graphs_of, inside, list_files, read_manifest, write_manifest
 from xcompress.errors import InputError, XCompressError, first_line
 from xcompress.files import whole_folder
 from xcompress.packages import install_command, is_installed
@@ -105,7 +98,9 @@ class MobileDevice(Device):
     ) -> Failure:
         """Say how much memory the subject would have needed."""
         worker = _start_without_ceiling(subject)
-        needed = measure_needed_memory(worker, self.load_request(subject) | dict(load), batches)
+        # what is imported beforehand imports numpy
+        reserved = 0 if subject.kind in BINDINGS else memory.reserved(ENVIRONMENT)
+        needed = measure_needed_memory(worker, self.load_request(subject) | dict(load), batches, reserved)
         return explain_out_of_memory(failure, needed, self.ceiling)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
@@ -237,7 +232,9 @@ def _convert_to_ort(folder: Path, graph: str) -> str:
     return converted.relative_to(folder).as_posix()
 
 
-def measure_needed_memory(worker: Worker, load: Mapping[str, Any], batches: Sequence[list[list[int]]]) -> int | None:
+def measure_needed_memory(
+    worker: Worker, load: Mapping[str, Any], batches: Sequence[list[list[int]]], reserved: int
+) -> int | None:
     """Measure the memory of a subject that failed under a ceiling: load it without one, and run batches.
 
     This counts what `memory.limit` bounds. The system keeps no highest mark of that, so another thread polls the
@@ -246,6 +243,7 @@ def measure_needed_memory(worker: Worker, load: Mapping[str, Any], batches: Sequ
     :param worker: a fresh one with `ENVIRONMENT` and no ceiling; it is closed.
     :param load: the request `load`.
     :param batches: token ids (N, L).
+    :param reserved: bytes that numpy reserves when `load` imports it, which do not count: see `memory.reserved`.
     :returns: the highest number of bytes over the bare interpreter; None when the subject fails without a ceiling, too.
     """
     try:
@@ -257,7 +255,7 @@ def measure_needed_memory(worker: Worker, load: Mapping[str, Any], batches: Sequ
                     worker.ask("time", input_ids=batch, calls=1, warm=False)
     except WorkerFailed:
         return None
-    return watch.highest - watch.first - memory.reserved(ENVIRONMENT)
+    return watch.highest - watch.first - reserved
 
 
 def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> Failure:

@@ -27,7 +27,6 @@ QUICK_DATA = 500
 """Sentences of the user's data among them, at least."""
 QUICK_ROWS = 8
 """Rows per language that a quick bench keeps, if there are as many."""
-SPLITS = ("dev", "test")
 
 
 def collect(
@@ -38,9 +37,8 @@ def collect(
     quick: bool = False,
     distractors: int = 0,
     margin: bool = False,
-    split: str = "dev",
 ) -> EvalSuite:
-    """Collect the tasks.
+    """Collect the tasks, of sets that have splits on the dev split.
 
     :param data: a folder with test sets in any known format, at any depth.
     :param languages: keep the rows that need only these and English; all rows when empty.
@@ -50,15 +48,12 @@ def collect(
     :param distractors: also search translations among this many sentences per language of the plain text in `data`; at
         most 200,000.
     :param margin: rank translations by the ratio margin instead of the cosine.
-    :param split: the split to test on, for sets that have splits: dev or test.
     :raises InputError: naming file and line, the formats when no file is recognised, or the languages when no row is
         left.
     """
-    if split not in SPLITS:
-        raise InputError(f"split: {split!r}; choose {' or '.join(SPLITS)}")
     if not 0 <= distractors <= MOST_DISTRACTORS:
         raise InputError(f"distractors: {distractors:,}; choose 0 to {MOST_DISTRACTORS:,}")
-    user = read_data(data, split, with_parts=not quick) if data else DataFolder()
+    user = read_data(data, with_parts=not quick) if data else DataFolder()
     basics: list[EvalTask] = [
         Similarity(builtin().every(QUICK_STEP if quick else 1)),
         _read_held_out(run, quick, user.notes),

@@ -13,15 +13,7 @@ from xcompress.bench.eval.readers import LABELLED, PLAIN, TATOEBA, matching, rea
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Agreement, SentencePairs, Similarity
 from xcompress.bench.eval.task import EvalTask
-from xcompress.corpus.graded import (
-    ALIGNED_CSV,
-    ALIGNED_TSV,
-    PAIR_FILE,
-    PART,
-    UNSEEN,
-    read_folder,
-    train_sentences,
-)
+from xcompress.corpus.graded import ALIGNED_CSV, ALIGNED_TSV, PAIR_FILE, PART, UNSEEN, read_folder, train_sentences
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
 from xcompress.packages import install_command, is_installed
@@ -44,8 +36,6 @@ SEED = 0
 class DataFolder:
     """The tasks, the plain text and the notes of a user's folder."""
 
-    split: str = "dev"
-    """The split to test on, for sets that have splits."""
     with_parts: bool = True
     """Whether to add the parts of graded sets."""
     tasks: list[EvalTask] = field(default_factory=list)
@@ -60,10 +50,9 @@ class DataFolder:
         return {language for task in self.tasks for language in task.languages()} | set(self.plain)
 
 
-def read_data(path: Path, split: str, *, with_parts: bool = True) -> DataFolder:
+def read_data(path: Path, *, with_parts: bool) -> DataFolder:
     """Read the tasks in a folder and its subfolders.
 
-    :param split: the split to test on, for sets that have splits: dev or test.
     :param with_parts: add the parts of graded sets; the train split is read for these alone.
     :raises InputError: naming file and line, or listing the formats when no file is recognised.
     """
@@ -72,7 +61,7 @@ def read_data(path: Path, split: str, *, with_parts: bool = True) -> DataFolder:
         raise InputError(f"{path}: no such folder; name one with {FORMATS}")
     subfolders = list(_walk(path))
     taken = Counter(folder.resolve().name for folder in subfolders)
-    data = DataFolder(split, with_parts)
+    data = DataFolder(with_parts)
     recognized = False
     for folder in subfolders:
         name = folder.resolve().name
@@ -135,8 +124,8 @@ def _read_graded(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] |
     splits = [match["split"] for match, _ in matching(folder, ALIGNED_CSV)]
     if matching(folder, ALIGNED_TSV):
         pattern = ALIGNED_TSV
-    elif splits and data.split not in splits:
-        data.notes.append(f"{name}: no stsb-<lang>-{data.split}.csv, so nothing is tested")
+    elif splits and "dev" not in splits:
+        data.notes.append(f"{name}: no stsb-<lang>-dev.csv, so nothing is tested")
         return ALIGNED_CSV
     elif splits:
         pattern = ALIGNED_CSV
@@ -144,7 +133,7 @@ def _read_graded(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] |
         pattern = PAIR_FILE
     else:
         return None
-    graded = replace(read_folder(folder, data.split), name=name)
+    graded = replace(read_folder(folder), name=name)
     data.tasks.append(Similarity(graded))
     if graded.is_stsb and data.with_parts:
         parts = {part.name: Similarity(part) for part in graded.parts(train_sentences(folder))}
@@ -201,12 +190,12 @@ def _read_classification(folder: Path, name: str, data: DataFolder) -> re.Patter
     if not is_installed("sklearn"):
         data.notes.append(f"{name}: classification is left out; it needs: {install_command('bench')}")
         return LABELLED
-    task = Classification(name, read_labelled(folder, "train"), read_labelled(folder, data.split))
+    task = Classification(name, read_labelled(folder, "train"), read_labelled(folder, "dev"))
     if task.rows:
         task.check_labels()
         data.tasks.append(task)
     else:
-        data.notes.append(f"{name}: no <lang>.train.tsv with a <lang>.{data.split}.tsv, so nothing is tested")
+        data.notes.append(f"{name}: no <lang>.train.tsv with a <lang>.dev.tsv, so nothing is tested")
     return LABELLED
 
 

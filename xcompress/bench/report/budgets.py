@@ -8,10 +8,9 @@ from pathlib import Path, PurePath
 from xcompress.bench.noise import latency_noise, start_noise, tolerance
 from xcompress.bench.report.format import shape_text
 from xcompress.bench.results import UNKNOWN, Figure, Report, Result
+from xcompress.bundle.manifest import GRAPH_SUFFIXES
 from xcompress.errors import GateError, InputError
 from xcompress.recipe import Budgets, load_recipe
-
-GRAPHS = (".onnx", ".ort")
 
 
 def load_budgets(recipe: Path | str) -> Budgets:
@@ -71,7 +70,7 @@ def budgeted_subjects(report: Report, budgets: Budgets) -> list[Result]:
         bundles: dict[PurePath, list[Result]] = {}
         for result in graphs:
             path = PurePath(result.path)
-            bundle = path.parent.parent if path.suffix in GRAPHS else path
+            bundle = path.parent.parent if path.suffix in GRAPH_SUFFIXES else path
             bundles.setdefault(bundle, []).append(result)
         chosen = [min(results, key=lambda result: result.size.weights) for results in bundles.values()]
     if not chosen:

@@ -66,10 +66,7 @@ class Worker(WorkerClient):
     """
 
     def __init__(
-        self,
-        command: list[str] | None = None,
-        timeout: float = TIMEOUT,
-        environment: Mapping[str, str] | None = None,
+        self, command: list[str] | None = None, timeout: float = TIMEOUT, environment: Mapping[str, str] | None = None
     ) -> None:
         self._timeout = timeout
         self._timed_out = self._has_replied = False

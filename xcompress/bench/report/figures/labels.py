@@ -36,10 +36,7 @@ class Box:
 
 
 def beside(
-    points: Sequence[tuple[float, float]],
-    sizes: Sequence[tuple[float, float]],
-    obstacles: Sequence[Box],
-    frame: Box,
+    points: Sequence[tuple[float, float]], sizes: Sequence[tuple[float, float]], obstacles: Sequence[Box], frame: Box
 ) -> list[Box]:
     """Find a place near each point for its label: in the frame, off other labels, over as little else as possible.
 

@@ -3,14 +3,7 @@
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from xcompress.bench.report.format import (
-    in_megabytes,
-    milliseconds,
-    sentences_text,
-    signed,
-    threads_text,
-    times,
-)
+from xcompress.bench.report.format import in_megabytes, milliseconds, sentences_text, signed, threads_text, times
 from xcompress.bench.report.headlines import Headline, headlines, pareto_front
 from xcompress.bench.report.html.element import tag
 from xcompress.bench.results import Figure, Latency, Memory, Report, Result
