@@ -51,9 +51,16 @@ def test_a_reader_that_has_enough_gives_no_message() -> None:
     assert done.stderr == ""
 
 
-def test_a_current_folder_that_was_removed_is_said(working_folder: Path) -> None:
-    done = shell("mkdir gone && cd gone && rmdir ../gone && $X demo --no-serve")
+@pytest.mark.parametrize("command", ["demo --no-serve", "export $B", "distill minilm_ru3 --dry-run", "bench $B"])
+def test_a_current_folder_that_was_removed_is_said(working_folder: Path, command: str) -> None:
+    done = shell(f"mkdir gone && cd gone && rmdir ../gone && $X {command}")
     assert (done.returncode, done.stderr) == (2, "error: the current folder was removed; change to another one\n")
+
+
+@pytest.mark.parametrize("command", ["embed rain --model $B", "export --help"])
+def test_without_a_current_folder_the_rest_works(working_folder: Path, command: str) -> None:
+    done = shell(f"mkdir gone && cd gone && rmdir ../gone && $X {command}")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_another_file_that_is_missing_is_not_the_current_folder(

@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.bundle.test_integrity import external
 from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bundle.encoder import Encoder
@@ -237,3 +239,16 @@ def test_what_a_killed_demo_left_is_removed(tmp_path: Path, site: Path, package:
     assert write_demo(site, bundle(), package=package) == site
     assert sorted(file.name for file in site.iterdir()) == before
     assert not list(tmp_path.glob(".site.*"))
+
+
+@pytest.mark.parametrize("location", ["model_quantized.onnx.gz/a", "weights #1%.data"])
+def test_no_name_of_external_data_is_in_the_way(
+    tmp_path: Path, package: Path, bundle_copy: Path, location: str
+) -> None:
+    (bundle_copy / "onnx" / location).parent.mkdir(exist_ok=True)
+    external(bundle_copy, location)
+    site = write_demo(tmp_path / "site", bundle_copy, package=package)
+    (entry,) = read_description(site)["files"]["external"]
+    assert entry["name"] == location
+    assert decompressed(site / entry["path"]) == (bundle_copy / "onnx" / location).read_bytes()
+    assert re.fullmatch(r"[\w./]+", entry["path"]), "the page fetches it as a URL"

@@ -45,6 +45,7 @@ EXPORTS = {
     "8 bits, standard operators": replace(KEPT, operators="standard"),
     "8 bits, 4-bit embeddings": replace(KEPT, table="int4"),
     "standard operators, 4-bit embeddings": replace(KEPT, table="int4", operators="standard"),
+    "8 bits, in ORT format, too": replace(KEPT, target="mobile"),
     "4 bits": replace(KEPT, precision="int4"),
 }
 LEAST = {"fp32": 0.999999, "fp16": 0.99999, "int8": 0.99, "int4": 0.9}

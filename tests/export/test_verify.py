@@ -10,7 +10,7 @@ import torch
 
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, student_of_bundle
 from xcompress.bundle.engines import open_on_cpu
-from xcompress.errors import GateError
+from xcompress.errors import GateError, InputError
 from xcompress.export.verify import (
     MIXED_ROWS,
     Bounds,
@@ -232,9 +232,9 @@ def test_a_graph_that_gives_no_numbers_is_refused(reference: Reference, tmp_path
     scale = next(weight for weight in model.graph.initializer if "norm" in weight.name and list(weight.dims) == [32])
     scale.raw_data = b"\x00\x00\xc0\x7f" * 32  # not a number
     onnx.save(model, tmp_path / "broken.onnx")
-    with pytest.raises(GateError, match="nan"):
+    with pytest.raises(GateError, match=r"broken\.onnx differs from PyTorch by nan, as its vectors hold NaN"):
         verify_fp32(tmp_path / "broken.onnx", reference, Bounds())
-    with pytest.raises(GateError, match="nan"):
+    with pytest.raises(GateError, match="mean cosine to PyTorch in en is nan, as its vectors hold NaN"):
         verify_quantized(tmp_path / "broken.onnx", reference, Bounds())
 
 
@@ -242,3 +242,20 @@ def test_a_graph_that_gives_other_than_one_vector_a_text_is_refused() -> None:
     session = Mock(run=lambda *_: [np.zeros((1, 2, 8), np.float32)])
     with pytest.raises(GateError, match=r"the graph gives the shape \[1, 2, 8\] for 2 texts; choose another --target"):
         run_graph(session, [[5, 6], [5, 7]], 1)
+
+
+@pytest.mark.parametrize(
+    ("head", "bias", "said"),
+    [
+        (0, 1, "all texts the same vector"),
+        (0, 0, "a vector of zeros"),
+        (3e38, 0, "vectors with NaN or infinity"),
+    ],
+)
+def test_a_student_whose_vectors_say_nothing_is_refused(head: float, bias: float, said: str) -> None:
+    student = make_student()
+    with torch.no_grad():
+        student.head.weight.fill_(head)
+        student.head.bias.fill_(bias)
+    with pytest.raises(InputError, match=f"the model gives {said}, so its weights are damaged; fetch or train"):
+        make_reference(student, make_tokenizer(), TEXT)

@@ -19,6 +19,7 @@ from xcompress.bundle import MOST_THREADS
 from xcompress.bundle.engines import Engine, Session, choose_engine, default_threads, open_session, takes_several_calls
 from xcompress.bundle.integrity import check_bundle, external_files, state_of
 from xcompress.bundle.manifest import INPUTS, OUTPUT, choose_graph, read_manifest
+from xcompress.bundle.native_calls import native_call
 from xcompress.bundle.prompts import DOCUMENT, QUERY, choose_prompt
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts, text_steps
@@ -61,8 +62,9 @@ class Encoder:
     The cache keeps, for later processes, a graph in 4 bits, unpacked, and the tokenizer as a SentencePiece model. The
     bundle's folder may be replaced or removed later: that changes no vector.
 
-    Threads may share an encoder, and a forked process may go on with it. A copy, or one that is pickled for another
-    process, opens the folder again, and refuses another bundle there.
+    Threads may share an encoder, and a forked process may go on with it. A fork and the end of the process wait for
+    calls of other threads, for ten seconds at most. A copy, or one that is pickled for another process, opens the
+    folder again, and refuses another bundle there.
 
     :param path: folder of the bundle.
     :param precision: the graph to open; `auto` takes the precision that the manifest names, else int8 if it exists.
@@ -343,7 +345,8 @@ class Encoder:
             attention_mask[row, : len(ids)] = 1
         feeds = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
         try:
-            vectors: Vectors = session.run([OUTPUT], {name: feeds[name] for name in self._inputs})[0]
+            with native_call():
+                vectors: Vectors = session.run([OUTPUT], {name: feeds[name] for name in self._inputs})[0]
         except MemoryError:
             raise
         except Exception as error:  # the engines' errors have no common base class below Exception
@@ -364,7 +367,7 @@ class Encoder:
     @property
     def _for_many_batches(self) -> Session | None:
         """The graph, open for a batch in each thread; None where that cannot be, or its files are gone or changed."""
-        with self._opening:
+        with native_call(), self._opening:
             if self._process != os.getpid():  # OpenVINO's threads stay in the process from which this one was forked
                 self._opened_again = None
                 if takes_several_calls(self.session) and state_of(self._file.parent) == self._state:

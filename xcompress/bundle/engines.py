@@ -15,6 +15,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT, INPUTS, OUTPUT
+from xcompress.bundle.native_calls import native_call
 from xcompress.bundle.phone_runtimes import PhoneSession, Port, open_phone_session
 from xcompress.errors import InputError, on_one_line
 from xcompress.metrics import Vectors
@@ -133,6 +134,7 @@ def default_threads(manifest: Mapping[str, Any]) -> int:
     return 1 if manifest.get("target") in _SINGLE_THREADED else 0
 
 
+@native_call()
 def open_session(
     file: Path, manifest: Mapping[str, Any], precision: str, engine: str, threads: int, *, streams: bool = False
 ) -> Session:
@@ -216,6 +218,7 @@ def open_in_onnxruntime(file: Path, target: str, threads: int) -> onnxruntime.In
     return open_on_cpu(file, options)
 
 
+@native_call()
 def open_on_cpu(graph: Path | bytes, options: onnxruntime.SessionOptions | None = None) -> onnxruntime.InferenceSession:
     """Open a graph in onnxruntime on the CPU, from a file or from memory, without log messages.
 

@@ -12,6 +12,7 @@ import xcompress
 from xcompress.batches import group_by_length
 from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
+from xcompress.bundle.native_calls import native_call
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, id_range, read_tokenizer
@@ -82,6 +83,7 @@ class BundleTokenizer:
             pending, width = too_short, 8 * width
         return sequences
 
+    @native_call()
     def _ids(self, texts: Sequence[str], prompt: str | None) -> list[list[int]]:
         """Return the token ids of each text, by SentencePiece if it can."""
         texts = self._with_prompt(texts, prompt)
@@ -98,6 +100,7 @@ class BundleTokenizer:
                 sequences[row] = encoding.ids
         return sequences
 
+    @native_call()
     def windows(self, texts: Sequence[str], prompt: str | None = None) -> list[list[list[int]]]:
         """Return the token ids of each text in windows of at most `max_tokens`, each with its special tokens.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from xcompress import __version__
 from xcompress.cli import INTERRUPT_CODE, INTERRUPTED
@@ -52,6 +53,15 @@ class _Program(CommandGroup):
             raise RuntimeError(f"a file ends early ({first_line(error)})") from error
 
 
+class _TorchCommand(TyperCommand):
+    """A command that may import torch, whose MKL ends the process where the current folder was removed."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        """Run the command, if there is a current folder."""
+        Path.cwd()
+        return super().invoke(ctx)
+
+
 def _advice(command: str | None) -> str:
     """Return what to do after Ctrl-C where a command goes on with what it has begun."""
     to_file = any(word.startswith(("-o", "--output")) for word in sys.argv[1:])
@@ -67,7 +77,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(recipe_commands, name="recipe")
-for command in (distill, export, bench, trim, dequantize, embed, search, models, demo):
+for torch_command in (distill, export, bench, trim, dequantize):
+    app.command(cls=_TorchCommand)(torch_command)
+for command in (embed, search, models, demo):
     app.command()(command)
 
 

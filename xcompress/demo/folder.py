@@ -174,15 +174,19 @@ def _copy_runtimes(package: Path, target: Path) -> dict[str, Any]:
 def _copy_bundle(encoder: Encoder, bundle: Path, target: Path) -> dict[str, Any]:
     """Copy the graph, its external data and the tokenizer; return their entries in the description."""
     graph = graphs_of(bundle, encoder.manifest)[encoder.precision]
-    entries = {
-        name: _write_compressed((bundle / name).read_bytes(), target, f"model/{name}")
-        for name in (graph, *sorted(external_files(bundle, graph)), "tokenizer.json")
-    }
-    graph_entry, tokenizer_entry = entries.pop(graph), entries.pop("tokenizer.json")
-    # The graph names its external data relative to its own folder.
+    # The graph names its external data relative to its own folder. The page has names of its own for all of it: those
+    # of the bundle may be one of them with .gz, or hold what a URL may not.
     home = PurePosixPath(graph).parent
-    external = [{"name": str(PurePosixPath(name).relative_to(home)), **entry} for name, entry in entries.items()]
-    return {"graph": graph_entry, "external": external, "tokenizer": tokenizer_entry}
+    external = [
+        {"name": str(PurePosixPath(name).relative_to(home))}
+        | _write_compressed((bundle / name).read_bytes(), target, f"model/external_{number}")
+        for number, name in enumerate(sorted(external_files(bundle, graph)))
+    ]
+    return {
+        "graph": _write_compressed((bundle / graph).read_bytes(), target, "model/graph"),
+        "external": external,
+        "tokenizer": _write_compressed((bundle / "tokenizer.json").read_bytes(), target, "model/tokenizer.json"),
+    }
 
 
 def _describe_model(encoder: Encoder, bundle: Path) -> dict[str, Any]:

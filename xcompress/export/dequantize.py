@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 import xcompress
 from xcompress import console
 from xcompress.bundle.encoder import Encoder, Precision
+from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import CARD, GRAPHS, graphs_of
 from xcompress.errors import GateError, InputError, on_one_line, short_repr
 from xcompress.export.card import yaml_text
@@ -123,12 +124,15 @@ def read_student(model: str | Path) -> Dequantized:
     # open the bundle, which checks its files, and choose the graph
     encoder = Encoder.from_pretrained(model, engine="onnxruntime")
     bundle, manifest = encoder.folder, encoder.manifest
-    graphs = {name: path for name, path in graphs_of(bundle, manifest).items() if path.endswith(".onnx")}
+    # beside a graph in ORT format, an export for phones keeps the same graph in ONNX
+    beside = {name: f"{path.rpartition('.')[0]}.onnx" for name, path in graphs_of(bundle, manifest).items()}
+    graphs = {name: path for name, path in beside.items() if (bundle / path).is_file()}
     precision = next((name for name in GRAPHS if name in graphs), None)
     if precision is None:
         raise InputError(f"{bundle}: has no .onnx graph to read weights from; give the model that it was made from")
     if encoder.precision != precision:
         encoder = Encoder(bundle, precision=cast(Precision, precision), engine="onnxruntime")
+    check_bundle(bundle, manifest, graphs[precision])
     tokenizer, file = read_tokenizer(bundle / "tokenizer.json"), bundle / graphs[precision]
 
     # read the weights

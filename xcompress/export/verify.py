@@ -1,5 +1,6 @@
 """Compare the exported graphs with the PyTorch student on real sentences, and refuse those that differ too much."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, cycle, islice
@@ -15,7 +16,7 @@ from xcompress.batches import group_by_length
 from xcompress.bundle.engines import OpenVinoSession, Session, open_on_cpu
 from xcompress.bundle.manifest import OUTPUT
 from xcompress.bundle.phone_runtimes import PhoneSession
-from xcompress.errors import GateError
+from xcompress.errors import GateError, InputError
 from xcompress.export.config import Precision
 from xcompress.export.text import interleave, take_evenly
 from xcompress.metrics import Vectors, cosine_matrix, cosines, unit_length
@@ -39,6 +40,10 @@ SLOW_SAMPLE = 32
 """Sentences for a graph that is slow to evaluate."""
 ADVICE = "export for another --target"
 """What may be done about a graph of lower precision beyond its bounds, where no other precision is closer."""
+_ALIKE = 1e-6
+"""The vectors of different texts, scaled to length 1, are the same where no number differs by more."""
+_NO_NUMBERS = "as its vectors hold NaN or infinity, or are all alike"
+"""Why a figure of a graph is NaN, where PyTorch's vectors were fine."""
 _FLOAT_ADVICE = "install the torch, onnx and onnxruntime versions of constraints.txt"
 
 TokenRows = list[list[int]]
@@ -113,6 +118,7 @@ def make_reference(
     """Encode sentences and test batches with PyTorch, once for all graphs.
 
     :param text: sentences by language.
+    :raises InputError: when the vectors cannot tell whether a graph is right.
     """
     config = student.config
 
@@ -122,10 +128,26 @@ def make_reference(
         return vectors
 
     sentences = {language: token_ids(tokenizer, texts, config) for language, texts in text.items()}
-    vectors = encode_in_batches(encode, list(chain.from_iterable(sentences.values())), advance)
+    rows = list(chain.from_iterable(sentences.values()))
+    vectors = encode_in_batches(encode, rows, advance)
     batches = _make_batches(tokenizer, config, interleave(text))
     batch_vectors = {shape: encode(batch) for shape, batch in batches.items()}
+    _check_reference(rows, vectors, batch_vectors)
     return Reference(sentences, _split_by_language(vectors, sentences), batches, batch_vectors, config.pad_token_id)
+
+
+def _check_reference(sentences: TokenRows, vectors: Vectors, batch_vectors: Mapping[str, Vectors]) -> None:
+    """Refuse a student whose weights are finite but useless: its cosines and correlations would be NaN."""
+    every = np.concatenate([vectors, *batch_vectors.values()])
+    problem = ""
+    if not np.isfinite(every).all():
+        problem = "vectors with NaN or infinity"
+    elif not every.any(axis=1).all():
+        problem = "a vector of zeros"
+    elif len(set(map(tuple, sentences))) > 1 and np.ptp(unit_length(vectors), axis=0).max() <= _ALIKE:
+        problem = "all texts the same vector"
+    if problem:
+        raise InputError(f"export: the model gives {problem}, so its weights are damaged; fetch or train it again")
 
 
 def _make_batches(tokenizer: Tokenizer, config: StudentConfig, sentences: Sequence[str]) -> dict[str, TokenRows]:
@@ -183,6 +205,8 @@ def verify_fp32(graph: Graph, reference: Reference, bounds: Bounds, advance: Adv
     found = np.concatenate([vectors, *batch_vectors.values()])
     expected = np.concatenate([reference.all_vectors, *reference.batch_vectors.values()])
     difference = float((np.abs(found - expected) / np.linalg.norm(expected, axis=1, keepdims=True)).max())
+    if math.isnan(difference):
+        raise GateError(f"export: {name} differs from PyTorch by nan, {_NO_NUMBERS}; {_FLOAT_ADVICE}")
     if not difference < bounds.fp32_difference:
         raise GateError(
             f"export: {name} differs from PyTorch by {difference:.2e}, bound {bounds.fp32_difference:.0e}; "
@@ -321,6 +345,8 @@ def _worst_cosines(measured: dict[str, Any]) -> dict[str, float]:
 
 
 def _check(what: str, measured: float, bound: float, advice: str) -> None:
+    if math.isnan(measured):
+        raise GateError(f"export: {what} is nan, {_NO_NUMBERS}; {advice}")
     if not measured >= bound:
         digits = max(4, len(f"{bound}") - 1)  # enough to tell the two apart
         raise GateError(f"export: {what} is {measured:.{digits}f}, bound {bound}; {advice}")

@@ -51,6 +51,7 @@ RUNNER = (
     "bundle/external_data.py",
     "bundle/integrity.py",
     "bundle/manifest.py",
+    "bundle/native_calls.py",
     "bundle/phone_runtimes.py",
     "bundle/prompts.py",
     "bundle/released.py",
