@@ -30,7 +30,7 @@ from xcompress.bundle.prompts import DOCUMENT, QUERY, choose_prompt
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts, text_steps
 from xcompress.bundle.unpacked import unpacked_copy
-from xcompress.bundle.vectors import are_bits, as_floats, unit_rows, without_bits
+from xcompress.bundle.vectors import as_floats, unit_rows, unpacked_rows
 from xcompress.errors import InputError, on_one_line
 from xcompress.machine import available_threads
 from xcompress.metrics import Vectors
@@ -406,22 +406,19 @@ class Encoder:
         :param right: (m, D), or (D,) for one vector.
         :returns: (n, m), also where n or m is 1; 0 for vectors of zeros.
         :raises InputError: when one is no array of numbers, they differ in D, or bits are of another D than this
-            encoder's.
+            encoder's, or no longer uint8.
         """
-        names, in_bits = ("similarity: left", "similarity: right"), [are_bits(vectors) for vectors in (left, right)]
-        left, right = (
-            unit_rows(name, without_bits(name, vectors, self.dimension))
-            for name, vectors in zip(names, (left, right), strict=True)
-        )
+        left, left_is_bits = unpacked_rows("similarity: left", left, self.dimension)
+        right, right_is_bits = unpacked_rows("similarity: right", right, self.dimension)
         if left.shape[1] != right.shape[1]:
             raise InputError(
                 f"similarity: the vectors are {left.shape[1]} and {right.shape[1]} numbers wide; "
                 "give vectors of one encoder"
             )
-        if in_bits == [True, False]:
-            right = unit_rows(names[1], right - self.mean_vector)
-        elif in_bits == [False, True]:
-            left = unit_rows(names[0], left - self.mean_vector)
+        if left_is_bits and not right_is_bits:
+            right = unit_rows("similarity: right", right - self.mean_vector)
+        elif right_is_bits and not left_is_bits:
+            left = unit_rows("similarity: left", left - self.mean_vector)
         return left @ right.T
 
     def token_ids(self, texts: str | Sequence[str] | NDArray[Any]) -> list[list[int]]:
