@@ -249,8 +249,9 @@ class Encoder:
             characters are read.
         :returns: (D,) for one sentence, (n, D) for n sentences, in their order; (n, D / 8) for ubinary.
         :raises InputError: when an item is not a string, batch_size is no whole number from 1, or an option is unknown;
-            when prompt_name and prompt are both given, there is no such prompt, or it has more than 1,000 characters;
-            when the tokenizer or the graph fails, or the graph gives something else than finite vectors of D numbers.
+            when prompt_name and prompt are both given, there is no such prompt, or it has more than 1,000 characters
+            or leaves no token to a text that is cut; when the tokenizer or the graph fails, or the graph gives
+            something else than finite vectors of D numbers.
         """
         batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
         if batch_size < 1:
@@ -258,6 +259,8 @@ class Encoder:
         check_option("encode: precision", precision, get_args(VectorPrecision))
         check_option("encode: long", long, get_args(LongTexts))
         prompt = choose_prompt(self._manifest, prompt_name, prompt)
+        if long == "cut":
+            self._tokenizer.check_prompt(prompt)
         sentences = list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
         for start, some in text_steps(sentences, by_characters=long == "mean"):

@@ -108,6 +108,17 @@ class BundleTokenizer:
         return [
             [window.ids or [self.pad_token_id] for window in (encoding, *encoding.overflowing)]
             for encoding in encode_batch(self.tokenizer, whole, self._file)
+    def check_prompt(self, prompt: str) -> None:
+        """Check that a prompt leaves room for a text that is cut; an export has checked the prefix.
+
+        :raises InputError: when it leaves none.
+        """
+        if prompt != self._prefix and len(self.token_ids([""], prompt)[0]) >= self._max_tokens:
+            raise InputError(
+                f"the prompt fills all {self._max_tokens} tokens of a text, so all vectors would be the same; give a "
+                "shorter one"
+            )
+
         ]
 
     def _with_prompt(self, texts: Sequence[str], prompt: str | None) -> list[str]:
