@@ -3,7 +3,7 @@
 import os
 import reprlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from operator import index
@@ -214,7 +214,7 @@ class Encoder:
 
     def encode(
         self,
-        texts: str | Sequence[str] | NDArray[Any],
+        texts: str | Iterable[str],
         batch_size: int = 32,
         *,
         prompt_name: str | None = None,
@@ -273,7 +273,7 @@ class Encoder:
 
     def encode_query(
         self,
-        texts: str | Sequence[str] | NDArray[Any],
+        texts: str | Iterable[str],
         batch_size: int = 32,
         *,
         prompt_name: str | None = None,
@@ -290,7 +290,7 @@ class Encoder:
 
     def encode_document(
         self,
-        texts: str | Sequence[str] | NDArray[Any],
+        texts: str | Iterable[str],
         batch_size: int = 32,
         *,
         prompt_name: str | None = None,
@@ -424,7 +424,7 @@ class Encoder:
             left = unit_rows("similarity: left", left - self.mean_vector)
         return left @ right.T
 
-    def token_ids(self, texts: str | Sequence[str] | NDArray[Any]) -> list[list[int]]:
+    def token_ids(self, texts: str | Iterable[str]) -> list[list[int]]:
         """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
 
         Only the start of a long text is tokenized, and more of it if the start does not fill the sequence.

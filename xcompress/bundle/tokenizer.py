@@ -1,12 +1,10 @@
 """The tokenizer of a bundle, and batches of texts of similar length; needs tokenizers, and takes sentencepiece too."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
 
 import xcompress
 from xcompress.batches import group_by_length
@@ -145,7 +143,7 @@ class BundleTokenizer:
             return None
 
 
-def list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
+def list_texts(function: str, texts: str | Iterable[str]) -> list[str]:
     """Return the texts that a function of this name was given, as a list.
 
     :raises InputError: when they are no texts.
@@ -167,7 +165,8 @@ def list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list
     sentences = list(items)  # outside the block above: what the user's generator raises is no matter of types
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
-            raise InputError(f"{function}: item {number} is {type(sentence).__name__}, not str; give a list of strings")
+            what = f"{short_repr(sentence)} ({type(sentence).__name__})"  # "nan" says more than "float"
+            raise InputError(f"{function}: item {number} is {what}, not str; give a list of strings")
     return sentences
 
 
