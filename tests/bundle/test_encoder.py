@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import onnxruntime
@@ -214,12 +214,12 @@ def test_texts_in_arrays(exact: Encoder) -> None:
         np.testing.assert_allclose(exact.encode(texts), expected, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
 def test_any_iterable_of_texts_has_the_type_of_texts() -> None:
     for function in (Encoder.encode, Encoder.encode_query, Encoder.encode_document, Encoder.token_ids):
         assert get_type_hints(function)["texts"] == str | Iterable[str]
 
 
+@settings(max_examples=40, deadline=None)
 @given(texts=st.lists(ANY_TEXT, min_size=1, max_size=6), data=st.data())
 def test_any_text_has_one_vector(exact: Encoder, texts: list[str], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(texts))))

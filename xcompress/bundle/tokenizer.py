@@ -11,7 +11,7 @@ from xcompress.batches import group_by_length
 from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
-from xcompress.errors import InputError
+from xcompress.errors import InputError, short_repr
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, id_range, read_tokenizer
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ class BundleTokenizer:
         return [
             [window.ids or [self.pad_token_id] for window in (encoding, *encoding.overflowing)]
             for encoding in encode_batch(self.tokenizer, whole, self._file)
+        ]
+
     def check_prompt(self, prompt: str) -> None:
         """Check that a prompt leaves room for a text that is cut; an export has checked the prefix.
 
@@ -116,8 +118,6 @@ class BundleTokenizer:
                 f"the prompt fills all {self._max_tokens} tokens of a text, so all vectors would be the same; give a "
                 "shorter one"
             )
-
-        ]
 
     def _with_prompt(self, texts: Sequence[str], prompt: str | None) -> list[str]:
         prompt = self._prefix if prompt is None else prompt
