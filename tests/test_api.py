@@ -121,6 +121,11 @@ def test_a_folder_may_be_text_and_nothing_but_a_path(run: xcompress.Run) -> None
             kind(None)  # type: ignore[operator]
 
 
+def test_a_run_in_the_home_folder_opens(run: xcompress.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(run.folder.parent))
+    assert xcompress.Run.open("~/run") == run
+
+
 def test_nested_overrides_are_dotted_keys() -> None:
     overrides = {"stages": {"contrast": {"steps": 5}}, "seed": 2, "teacher": None, "languages": ["de"]}
     assert list(_flatten(overrides)) == ["stages.contrast.steps=5", "seed=2", "teacher=null", 'languages=["de"]']

@@ -86,8 +86,9 @@ class Run:
         :raises InputError: if there is no finished run in the folder.
         """
         from xcompress.bundle.manifest import is_export
+        from xcompress.paths import as_path
 
-        run = cls(_to_path(folder, "Run"))
+        run = cls(as_path(str(_to_path(folder, "Run"))))
         if not (run.folder / "manifest.json").is_file() or is_export(run.folder):
             raise InputError(f"{folder}: no finished run; give a folder that `xcompress distill` finished")
         return run

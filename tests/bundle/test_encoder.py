@@ -302,6 +302,12 @@ def test_a_pretrained_encoder_is_a_folder_or_a_released_name(tmp_path: Path, mon
         Encoder("other")
 
 
+def test_a_bundle_in_the_home_folder_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(bundle().parent))
+    for path in ("~/small-bundle", Path("~/small-bundle")):
+        assert Encoder(path).folder == Encoder.from_pretrained(path).folder == bundle().resolve()
+
+
 def test_importing_the_runtime_imports_nothing_else() -> None:
     code = (
         "import sys\nfrom xcompress import Encoder\n"

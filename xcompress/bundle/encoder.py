@@ -109,7 +109,7 @@ class Encoder:
         advice = f"give 1 to {MOST_THREADS}, or None for the engine's own choice"
         if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= MOST_THREADS:
             raise InputError(f"Encoder: threads is {threads}; {advice}")
-        folder = Path(_name_or_path(path))
+        folder = as_path(str(_name_or_path(path)))
         if isinstance(path, str) and path in released_names() and not folder.exists():
             raise InputError(f"{path}: no such folder; Encoder.from_pretrained({path!r}) opens the released model")
         self._manifest = read_manifest(folder)
