@@ -131,6 +131,14 @@ def test_nested_overrides_are_dotted_keys() -> None:
     assert list(_flatten(overrides)) == ["stages.contrast.steps=5", "seed=2", "teacher=null", 'languages=["de"]']
 
 
+@pytest.mark.parametrize("path", ["dir/ä b.tsv", "dir/\U0001f600\n\u2028.tsv"])
+def test_any_text_overrides_a_value(path: str) -> None:
+    from xcompress.recipe import load_recipe
+
+    recipe = load_recipe("minilm_ru3", list(_flatten({"labelled": {"entailment": [path]}})))
+    assert recipe.labelled.entailment == (path,)
+
+
 def test_overrides_of_a_loaded_recipe_are_refused(tmp_path: Path) -> None:
     from xcompress.recipe import load_recipe
 

@@ -221,7 +221,9 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}={json.dumps(value, default=str)}"  # JSON is YAML
+            text = json.dumps(value, default=str, ensure_ascii=False)
+            # JSON is YAML, but for its escapes of characters beyond U+FFFF, which are two.
+            yield f"{prefix}{key}={text.encode('ascii', 'backslashreplace').decode()}"
 
 
 def export_model(
