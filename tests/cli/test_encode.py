@@ -328,6 +328,7 @@ def test_search_reads_standard_input(working_folder: Path) -> None:
         (["embed", "a", "--long", "average"], "--long is 'average'; choose cut or mean"),
         (["search", "absent.txt", "a"], "absent.txt: cannot be read"),
         (["search", "blank.txt", "a"], "blank.txt: contains no text"),
+        (["search", "blank.txt", " "], "search: the query is empty"),
         (["search", "binary.txt", "a", "-k", "0"], "-k is 0"),
         (["search", "binary.txt", "a", "--column", "0"], "--column is 0"),
     ],

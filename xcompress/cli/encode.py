@@ -189,6 +189,8 @@ def search(
     from xcompress.console import emit, table
 
     query = _decode_argument(query, "search")
+    if not query.strip():
+        raise InputError("search: the query is empty; give the text to search for")
     # Blank lines are not searched, and are not kept: there may be millions. In a file of vectors they have rows.
     name, lines_of_file = _open_lines(file)
     numbered: Iterable[Line] = _read_column(name, lines_of_file, column)
