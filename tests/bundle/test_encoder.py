@@ -105,11 +105,12 @@ def test_the_prefix_comes_from_the_manifest(encoder: Encoder, bundle_copy: Path)
 @pytest.mark.parametrize(
     ("texts", "where"),
     [
-        (["fine", 3], "item 1 is int"),
+        (["fine", 3], r"item 1 is 3 \(int\), not str"),
         (7, "are int"),
         ([None], "item 0 is None"),
+        (["fine", float("nan")], r"item 1 is nan \(float\), not str"),
         (b"rain", "are bytes; decode them"),
-        ([b"rain"], "item 0 is bytes"),
+        ([b"rain"], r"item 0 is b'rain' \(bytes\)"),
         (np.array(["rain", "sea"], dtype=object)[:, None], "ndarray of 2 dimensions; give one column, as in"),
         (SimpleNamespace(ndim=2), "are SimpleNamespace; give a string or a list"),
         (np.array("rain"), "are ndarray"),
