@@ -69,6 +69,10 @@ def test_a_finished_run_opens_and_anything_else_is_refused(run: xcompress.Run, t
         ({"qick": True}, "bench: no option 'qick'; choose device, data"),
         ({"models": []}, r"bench: models is \[\]; name one or several"),
         ({"models": 5}, "bench: models is 5; name one or several"),
+        ({"models": np.array([])}, r"bench: models is array\(\[\].*\); name one or several"),
+        ({"models": [xcompress.Run(Path("a"))]}, r"bench: models: Run\(.* is no model; give a Bundle"),
+        ({"models": b"tiny"}, "bench: models: 116 is no model"),
+        ({"reference": 5}, "bench: reference: 5 is no model"),
         ({"languages": "en,de"}, r"bench: languages is 'en,de'; give a list, such as \['en', 'de'\]"),
         ({"languages": [5]}, "bench: languages.0: .* valid string, got 5; correct it"),
         ({"threads": 2}, r"bench: threads is 2; give a list, such as \[1, 2\]"),
@@ -121,9 +125,22 @@ def test_a_folder_may_be_text_and_nothing_but_a_path(run: xcompress.Run) -> None
             kind(None)  # type: ignore[operator]
 
 
+def test_a_run_in_the_home_folder_opens(run: xcompress.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(run.folder.parent))
+    assert xcompress.Run.open("~/run") == run
+
+
 def test_nested_overrides_are_dotted_keys() -> None:
     overrides = {"stages": {"contrast": {"steps": 5}}, "seed": 2, "teacher": None, "languages": ["de"]}
     assert list(_flatten(overrides)) == ["stages.contrast.steps=5", "seed=2", "teacher=null", 'languages=["de"]']
+
+
+@pytest.mark.parametrize("path", ["dir/ä b.tsv", "dir/\U0001f600\n\u2028.tsv"])
+def test_any_text_overrides_a_value(path: str) -> None:
+    from xcompress.recipe import load_recipe
+
+    recipe = load_recipe("minilm_ru3", list(_flatten({"labelled": {"entailment": [path]}})))
+    assert recipe.labelled.entailment == (path,)
 
 
 def test_overrides_of_a_loaded_recipe_are_refused(tmp_path: Path) -> None:

@@ -86,8 +86,9 @@ class Run:
         :raises InputError: if there is no finished run in the folder.
         """
         from xcompress.bundle.manifest import is_export
+        from xcompress.paths import as_path
 
-        run = cls(_to_path(folder, "Run"))
+        run = cls(as_path(str(_to_path(folder, "Run"))))
         if not (run.folder / "manifest.json").is_file() or is_export(run.folder):
             raise InputError(f"{folder}: no finished run; give a folder that `xcompress distill` finished")
         return run
@@ -220,7 +221,9 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}={json.dumps(value, default=str)}"  # JSON is YAML
+            text = json.dumps(value, default=str, ensure_ascii=False)
+            # JSON is YAML, but for its escapes of characters beyond U+FFFF, which are two.
+            yield f"{prefix}{key}={text.encode('ascii', 'backslashreplace').decode()}"
 
 
 def export_model(
@@ -329,9 +332,9 @@ def bench_models(
     # Refuse what would be read as something else.
     if unknown := sorted(options.keys() - BenchOptions.__annotations__.keys()):
         raise InputError(f"bench: no option {unknown[0]!r}; choose {', '.join(BenchOptions.__annotations__)}")
-    listed = [models] if isinstance(models, str | Path | Bundle) else models
-    if listed is not None and not (isinstance(listed, Iterable) and listed):
-        raise InputError(f"bench: models is {listed!r}; name one or several, or give None for the newest bundle")
+    listed = [models] if isinstance(models, str | os.PathLike | Bundle) else models
+    if listed is not None and not (isinstance(listed, Iterable) and (listed := [*listed])):
+        raise InputError(f"bench: models is {models!r}; name one or several, or give None for the newest bundle")
     given = {name: value for name, value in options.items() if value is not None}
     device, grid, data = given.pop("device", "cpu"), given.pop("grid", ""), given.pop("data", None)
     for name, example in (("languages", ["en", "de"]), ("threads", [1, 2])):
@@ -345,9 +348,22 @@ def bench_models(
     folder = _to_path(data, "bench: data") if data else None
     values = given | {"grid": parse_grid(grid) if grid else SHAPES, "data": folder}
     return bench(
-        [model.folder if isinstance(model, Bundle) else model for model in listed or ()],
+        [_to_model(model, "models") for model in listed or ()],
         device=device,
-        reference=reference.folder if isinstance(reference, Bundle) else reference,
+        reference=None if reference is None else _to_model(reference, "reference"),
         config=_validate(BenchConfig, "bench", values),
         options=_validate(DeviceOptions, "bench", of_device),
     )
+
+
+def _to_model(value: object, name: str) -> str | Path:
+    """Return a model that is to be measured as text or a path.
+
+    :param name: for the error.
+    :raises InputError: if it is neither, nor a bundle.
+    """
+    if isinstance(value, Bundle):
+        return value.folder
+    if isinstance(value, str | os.PathLike):
+        return value if isinstance(value, str) else Path(value)
+    raise InputError(f"bench: {name}: {short_repr(value)} is no model; give a Bundle, a folder or a name")

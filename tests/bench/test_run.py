@@ -241,6 +241,8 @@ def test_impossible_benches_are_refused() -> None:
         bench()
     with pytest.raises(InputError, match="--threads 4096: this machine has"):
         bench(bundle(), config=replace(QUICK, threads=(4096,)))
+    with pytest.raises(InputError, match="--threads 0: this machine has"):
+        bench(bundle(), config=replace(QUICK, threads=(0, 1)))
 
 
 def test_reports_are_checked_when_read() -> None:

@@ -4,11 +4,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import onnxruntime
@@ -105,11 +105,12 @@ def test_the_prefix_comes_from_the_manifest(encoder: Encoder, bundle_copy: Path)
 @pytest.mark.parametrize(
     ("texts", "where"),
     [
-        (["fine", 3], "item 1 is int"),
+        (["fine", 3], r"item 1 is 3 \(int\), not str"),
         (7, "are int"),
         ([None], "item 0 is None"),
+        (["fine", float("nan")], r"item 1 is nan \(float\), not str"),
         (b"rain", "are bytes; decode them"),
-        ([b"rain"], "item 0 is bytes"),
+        ([b"rain"], r"item 0 is b'rain' \(bytes\)"),
         (np.array(["rain", "sea"], dtype=object)[:, None], "ndarray of 2 dimensions; give one column, as in"),
         (SimpleNamespace(ndim=2), "are SimpleNamespace; give a string or a list"),
         (np.array("rain"), "are ndarray"),
@@ -214,6 +215,11 @@ def test_texts_in_arrays(exact: Encoder) -> None:
         np.testing.assert_allclose(exact.encode(texts), expected, atol=1e-5)
 
 
+def test_any_iterable_of_texts_has_the_type_of_texts() -> None:
+    for function in (Encoder.encode, Encoder.encode_query, Encoder.encode_document, Encoder.token_ids):
+        assert get_type_hints(function)["texts"] == str | Iterable[str]
+
+
 @settings(max_examples=40, deadline=None)
 @given(texts=st.lists(ANY_TEXT, min_size=1, max_size=6), data=st.data())
 def test_any_text_has_one_vector(exact: Encoder, texts: list[str], data: st.DataObject) -> None:
@@ -295,6 +301,12 @@ def test_a_pretrained_encoder_is_a_folder_or_a_released_name(tmp_path: Path, mon
             Encoder.from_pretrained(name)
     with pytest.raises(InputError, match=r"other: no such folder; Encoder\.from_pretrained\('other'\) opens"):
         Encoder("other")
+
+
+def test_a_bundle_in_the_home_folder_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(bundle().parent))
+    for path in ("~/small-bundle", Path("~/small-bundle")):
+        assert Encoder(path).folder == Encoder.from_pretrained(path).folder == bundle().resolve()
 
 
 def test_importing_the_runtime_imports_nothing_else() -> None:

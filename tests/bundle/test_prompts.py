@@ -94,6 +94,15 @@ def test_a_prompt_that_does_not_exist_or_fit_is_one_line(options: dict[str, str]
         assert "\n" not in str(error.value)
 
 
+def test_a_prompt_that_leaves_no_room_for_a_text_is_refused(bundle_copy: Path) -> None:
+    encoder = prompted(bundle_copy, {"query": "rain " * 126})
+    for options in ({"prompt": "rain " * 126}, {"prompt_name": "query"}):
+        with pytest.raises(InputError, match="the prompt fills all 128 tokens of a text, so all vectors would be the"):
+            encoder.encode(TEXTS, **options)
+    for options in ({"prompt": "rain " * 125}, {"prompt": "rain " * 126, "long": "mean"}):
+        assert not np.allclose(*encoder.encode(["the", "sea"], **options), atol=1e-4)
+
+
 def test_a_bundle_without_prompts_has_no_names(bundle_copy: Path) -> None:
     with pytest.raises(InputError, match="no prompt 'query'; the bundle has none; give the text of a prompt"):
         prompted(bundle_copy, {}).encode("rain", prompt_name="query")

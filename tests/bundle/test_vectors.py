@@ -1,7 +1,9 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bundle.encoder import Encoder, VectorPrecision
@@ -33,6 +35,7 @@ def test_similarity_is_the_cosine(encoder: Encoder) -> None:
         (np.zeros((2, 2)), {"a": 1}, "right is not an array of numbers"),
         (np.zeros((1, 3), np.uint8), np.zeros((2, 4), np.uint8), "right has 4 bytes of bits a vector, not 3"),
         (np.zeros((1, 24)), np.zeros((2, 24), np.uint8), "right has 24 bytes of bits a vector, not 3"),
+        (np.zeros((2, 3), np.uint8).tolist(), np.zeros((1, 3), np.uint8), "left is int64; give bits as np.uint8, and"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(encoder: Encoder, left: object, right: object, what: str) -> None:
@@ -74,6 +77,12 @@ def test_vectors_of_int8_and_of_bits(encoder: Encoder) -> None:
     with pytest.raises(InputError, match="store_as: vectors is not an array of numbers"):
         encoder.store_as([[1.0], [1.0, 2.0]], "int8")  # type: ignore[arg-type]
     assert not encoder.store_as(np.zeros((1, 24), dtype=np.float32), "int8").any()
+
+
+@pytest.mark.parametrize("held_by", [memoryview, torch.from_numpy])
+def test_bits_of_other_libraries_are_bits(encoder: Encoder, held_by: Callable[[object], object]) -> None:
+    bits = encoder.encode(SENTENCES, precision="ubinary")
+    np.testing.assert_array_equal(encoder.similarity(held_by(bits), bits), encoder.similarity(bits, bits))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])

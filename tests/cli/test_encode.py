@@ -119,6 +119,15 @@ def test_standard_input_becomes_vectors(expected: np.ndarray, arguments: list[st
     np.testing.assert_allclose([json.loads(line)["vector"] for line in done.stdout.splitlines()], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("text", ["lines.txt", "-"])
+def test_a_file_among_the_texts_is_mentioned(working_folder: Path, text: str) -> None:
+    Path("lines.txt").write_text("rain\n")
+    done = run("embed", "x" * 5000, text, "a\0b", "--json", text="rain\n")
+    assert [json.loads(line)["text"] for line in done.stdout.splitlines()][1] == text
+    assert f"warning: embed: '{text}' is encoded as a text; to encode its lines, give --input {text}" in done.stderr
+    assert run("embed", "rain", "--json").stderr == ""
+
+
 def test_many_lines_keep_their_order(
     working_folder: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +328,7 @@ def test_search_reads_standard_input(working_folder: Path) -> None:
         (["embed", "a", "--long", "average"], "--long is 'average'; choose cut or mean"),
         (["search", "absent.txt", "a"], "absent.txt: cannot be read"),
         (["search", "blank.txt", "a"], "blank.txt: contains no text"),
+        (["search", "blank.txt", " "], "search: the query is empty"),
         (["search", "binary.txt", "a", "-k", "0"], "-k is 0"),
         (["search", "binary.txt", "a", "--column", "0"], "--column is 0"),
     ],

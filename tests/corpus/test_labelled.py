@@ -132,6 +132,27 @@ def test_pairs_without_a_label_are_left_out(tmp_path: Path, capsys: pytest.Captu
     assert "1 no label (such as line 2)" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "7\tHe came home.\tHe is at home.\t4.1\tENTAILMENT\tTRAIN\n",  # SICK
+        "neutral\t( He came )\t( He is at home )\tHe came.\tHe is at home.\tneutral\n",  # SNLI
+        "en\tneutral\tHe came.\tHe is at home.\tneutral\n",  # XNLI
+    ],
+)
+def test_columns_in_front_of_the_sentences_are_not_read_as_sentences(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InputError, match=r"1 a number or a label in place of a sentence .*; write premise, hypothesis"):
+        read_entailment(write(tmp_path / "x.tsv", line))
+
+
+def test_scores_that_may_be_on_another_scale_are_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {code: write(tmp_path / f"{code}.tsv", "a cat\ta pet\t1\nrain\tsun\t0.2\n") for code in ("en", "de")}
+    for read in (lambda: read_graded(files["en"]), lambda: read_aligned_graded(files, seed=1)):
+        read()
+        said = " ".join(capsys.readouterr().err.split())
+        assert "en.tsv: no score is above 1, of 5; if they are from 0 to 1, multiply them by 5" in said
+
+
 def test_a_file_that_is_more_bad_than_good_is_refused(tmp_path: Path) -> None:
     graded = write(tmp_path / "x.tsv", f"{GOOD}a\tb\tneutral\nc\td\tneutral\n")
     says = r"x\.tsv: 2 of 3 lines are bad: 2 no score from 0 to 5 \(such as line 2\); write sentence, sentence, score"

@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import io
 import lzma
@@ -175,6 +176,26 @@ def test_bad_lines_of_text_are_named(tmp_path: Path, content: bytes, says: str) 
     (tmp_path / "x.txt").write_bytes(content)
     with pytest.raises(InputError, match=re.escape(says)):
         list(text_lines(tmp_path / "x.txt"))
+
+
+NO_TEXT = {
+    "gzip": gzip.compress(b"one"),
+    "bzip2": bz2.compress(b"one"),
+    "xz": lzma.compress(b"one"),
+    "zstd": b"\x28\xb5\x2f\xfd\4\0",
+    "zip": b"PK\3\4\n\xff",
+}
+
+
+@pytest.mark.parametrize("kind", NO_TEXT)
+def test_packed_text_is_named(kind: str) -> None:
+    with pytest.raises(InputError, match=f"^standard input: packed with {kind}; unpack it first$"):
+        list(decode_lines("standard input", bounded_lines(io.BytesIO(NO_TEXT[kind]))))
+
+
+def test_utf_16_is_named() -> None:
+    with pytest.raises(InputError, match=r"^x\.txt:1: not UTF-8 \(it is UTF-16\); convert the file$"):
+        list(decode_lines("x.txt", bounded_lines(io.BytesIO("one".encode("utf-16")))))
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])

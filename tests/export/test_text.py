@@ -120,7 +120,7 @@ def test_all_columns_of_a_users_table_are_read_but_not_its_scores(source: Source
     assert set(text[UNKNOWN]) | set(rest) - {"Line 0 in de."} == {"A cat", "Ein Hund", "A mouse", "Eine Maus"}
 
 
-@pytest.mark.parametrize("content", [b"", b"12\t4.5\n", b"\xff\xfe\xfa\n", b"x" * 30_000])
+@pytest.mark.parametrize("content", [b"", b"12\t4.5\n", b"\xff\xfe\xfa\n", b"x" * 30_000, "a\nb\nc\n".encode("utf-16")])
 def test_a_users_file_without_text_is_refused(source: Source, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mine.txt").write_bytes(content)
     with pytest.raises(InputError, match=r"mine\.txt: contains no sentence; write"):
@@ -136,7 +136,7 @@ def test_bad_lines_are_passed_over_with_a_warning(
     found = verification_text(source, ["ja"], [tmp_path / "mine.ja.txt"]).get("ja", [])
     rest = calibration_text(source, ["ja"], [tmp_path / "mine.ja.txt"])
     assert {"Guter Satz", "Noch einer"} <= {*found, *rest}
-    assert "2 lines are not UTF-8 or over" in capsys.readouterr().err
+    assert "2 lines are not UTF-8, have control characters or over" in capsys.readouterr().err
 
 
 def test_of_a_large_file_the_same_sentences_are_kept_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,14 +82,12 @@ class BenchConfig:
     def thread_counts(self, max_threads: int) -> tuple[int, ...]:
         """Return the numbers of threads to measure with, ascending.
 
-        :raises InputError: when one is above `max_threads`.
+        :raises InputError: when one is below 1 or above `max_threads`.
         """
-        counts = self.threads or (1, max_threads)
-        if max(counts) > max_threads:
-            raise InputError(
-                f"--threads {max(counts)}: this machine has {max_threads}; give 1 to {max_threads}, or all"
-            )
-        return tuple(sorted(set(counts)))
+        counts = sorted({*(self.threads or (1, max_threads))})
+        if wrong := [count for count in counts if not 1 <= count <= max_threads]:
+            raise InputError(f"--threads {wrong[-1]}: this machine has {max_threads}; give 1 to {max_threads}, or all")
+        return tuple(counts)
 
 
 def bench(

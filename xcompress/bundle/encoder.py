@@ -3,7 +3,7 @@
 import os
 import reprlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from operator import index
@@ -24,7 +24,7 @@ from xcompress.bundle.prompts import DOCUMENT, QUERY, choose_prompt
 from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, released_names
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts, text_steps
 from xcompress.bundle.unpacked import unpacked_copy
-from xcompress.bundle.vectors import are_bits, as_floats, unit_rows, without_bits
+from xcompress.bundle.vectors import as_floats, unit_rows, unpacked_rows
 from xcompress.errors import InputError, on_one_line
 from xcompress.machine import available_threads
 from xcompress.metrics import Vectors
@@ -104,7 +104,7 @@ class Encoder:
         advice = f"give 1 to {MOST_THREADS}, or None for the engine's own choice"
         if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= MOST_THREADS:
             raise InputError(f"Encoder: threads is {threads}; {advice}")
-        folder = Path(_name_or_path(path))
+        folder = as_path(str(_name_or_path(path)))
         if isinstance(path, str) and path in released_names() and not folder.exists():
             raise InputError(f"{path}: no such folder; Encoder.from_pretrained({path!r}) opens the released model")
         self._manifest = read_manifest(folder)
@@ -209,7 +209,7 @@ class Encoder:
 
     def encode(
         self,
-        texts: str | Sequence[str] | NDArray[Any],
+        texts: str | Iterable[str],
         batch_size: int = 32,
         *,
         prompt_name: str | None = None,
@@ -244,8 +244,9 @@ class Encoder:
             characters are read.
         :returns: (D,) for one sentence, (n, D) for n sentences, in their order; (n, D / 8) for ubinary.
         :raises InputError: when an item is not a string, batch_size is no whole number from 1, or an option is unknown;
-            when prompt_name and prompt are both given, there is no such prompt, or it has more than 1,000 characters;
-            when the tokenizer or the graph fails, or the graph gives something else than finite vectors of D numbers.
+            when prompt_name and prompt are both given, there is no such prompt, or it has more than 1,000 characters
+            or leaves no token to a text that is cut; when the tokenizer or the graph fails, or the graph gives
+            something else than finite vectors of D numbers.
         """
         batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
         if batch_size < 1:
@@ -253,6 +254,8 @@ class Encoder:
         check_option("encode: precision", precision, get_args(VectorPrecision))
         check_option("encode: long", long, get_args(LongTexts))
         prompt = choose_prompt(self._manifest, prompt_name, prompt)
+        if long == "cut":
+            self._tokenizer.check_prompt(prompt)
         sentences = list_texts("encode", texts)
         vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
         for start, some in text_steps(sentences, by_characters=long == "mean"):
@@ -265,7 +268,7 @@ class Encoder:
 
     def encode_query(
         self,
-        texts: str | Sequence[str] | NDArray[Any],
+        texts: str | Iterable[str],
         batch_size: int = 32,
         *,
         prompt_name: str | None = None,
@@ -282,7 +285,7 @@ class Encoder:
 
     def encode_document(
         self,
-        texts: str | Sequence[str] | NDArray[Any],
+        texts: str | Iterable[str],
         batch_size: int = 32,
         *,
         prompt_name: str | None = None,
@@ -402,25 +405,22 @@ class Encoder:
         :param right: (m, D), or (D,) for one vector.
         :returns: (n, m), also where n or m is 1; 0 for vectors of zeros.
         :raises InputError: when one is no array of numbers, they differ in D, or bits are of another D than this
-            encoder's.
+            encoder's, or no longer uint8.
         """
-        names, in_bits = ("similarity: left", "similarity: right"), [are_bits(vectors) for vectors in (left, right)]
-        left, right = (
-            unit_rows(name, without_bits(name, vectors, self.dimension))
-            for name, vectors in zip(names, (left, right), strict=True)
-        )
+        left, left_is_bits = unpacked_rows("similarity: left", left, self.dimension)
+        right, right_is_bits = unpacked_rows("similarity: right", right, self.dimension)
         if left.shape[1] != right.shape[1]:
             raise InputError(
                 f"similarity: the vectors are {left.shape[1]} and {right.shape[1]} numbers wide; "
                 "give vectors of one encoder"
             )
-        if in_bits == [True, False]:
-            right = unit_rows(names[1], right - self.mean_vector)
-        elif in_bits == [False, True]:
-            left = unit_rows(names[0], left - self.mean_vector)
+        if left_is_bits and not right_is_bits:
+            right = unit_rows("similarity: right", right - self.mean_vector)
+        elif right_is_bits and not left_is_bits:
+            left = unit_rows("similarity: left", left - self.mean_vector)
         return left @ right.T
 
-    def token_ids(self, texts: str | Sequence[str] | NDArray[Any]) -> list[list[int]]:
+    def token_ids(self, texts: str | Iterable[str]) -> list[list[int]]:
         """Return the token ids of each text, with prefix and special tokens, truncated to `max_tokens`.
 
         Only the start of a long text is tokenized, and more of it if the start does not fill the sequence.

@@ -1,12 +1,10 @@
 """The tokenizer of a bundle, and batches of texts of similar length; needs tokenizers, and takes sentencepiece too."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
 
 import xcompress
 from xcompress.batches import group_by_length
@@ -14,7 +12,7 @@ from xcompress.bundle.cached import cached_folder
 from xcompress.bundle.manifest import inside
 from xcompress.bundle.native_calls import native_call
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
-from xcompress.errors import InputError
+from xcompress.errors import InputError, short_repr
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, id_range, read_tokenizer
 
 if TYPE_CHECKING:
@@ -113,6 +111,17 @@ class BundleTokenizer:
             for encoding in encode_batch(self.tokenizer, whole, self._file)
         ]
 
+    def check_prompt(self, prompt: str) -> None:
+        """Check that a prompt leaves room for a text that is cut; an export has checked the prefix.
+
+        :raises InputError: when it leaves none.
+        """
+        if prompt != self._prefix and len(self.token_ids([""], prompt)[0]) >= self._max_tokens:
+            raise InputError(
+                f"the prompt fills all {self._max_tokens} tokens of a text, so all vectors would be the same; give a "
+                "shorter one"
+            )
+
     def _with_prompt(self, texts: Sequence[str], prompt: str | None) -> list[str]:
         prompt = self._prefix if prompt is None else prompt
         return [prompt + clean(text) for text in texts]
@@ -137,7 +146,7 @@ class BundleTokenizer:
             return None
 
 
-def list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list[str]:
+def list_texts(function: str, texts: str | Iterable[str]) -> list[str]:
     """Return the texts that a function of this name was given, as a list.
 
     :raises InputError: when they are no texts.
@@ -159,7 +168,8 @@ def list_texts(function: str, texts: str | Sequence[str] | NDArray[Any]) -> list
     sentences = list(items)  # outside the block above: what the user's generator raises is no matter of types
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
-            raise InputError(f"{function}: item {number} is {type(sentence).__name__}, not str; give a list of strings")
+            what = f"{short_repr(sentence)} ({type(sentence).__name__})"  # "nan" says more than "float"
+            raise InputError(f"{function}: item {number} is {what}, not str; give a list of strings")
     return sentences
 
 

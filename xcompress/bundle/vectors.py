@@ -15,11 +15,8 @@ def as_floats(name: str, vectors: object) -> NDArray[np.floating[Any]]:
 
     :raises InputError: when it is none; lists of different lengths are none.
     """
-    with suppress(ValueError):
-        rows = np.asarray(vectors)
-        if rows.dtype.kind in "fiu":
-            return rows.astype(np.promote_types(rows.dtype, np.float32), copy=False)
-    raise InputError(f"{name} is not an array of numbers; give what `encode` returns")
+    rows = _as_numbers(name, vectors)
+    return rows.astype(np.promote_types(rows.dtype, np.float32), copy=False)
 
 
 def unit_rows(name: str, vectors: object) -> Vectors:
@@ -33,21 +30,29 @@ def unit_rows(name: str, vectors: object) -> Vectors:
     return unit_length(np.atleast_2d(rows)).astype(np.float32, copy=False)
 
 
-def are_bits(vectors: object) -> bool:
-    """Tell whether vectors are bits, as `encode(precision="ubinary")` returns them."""
-    return getattr(vectors, "dtype", None) == np.uint8 and np.ndim(vectors) in (1, 2)  # type: ignore[arg-type]
+def unpacked_rows(name: str, vectors: object, dimension: int) -> tuple[Vectors, bool]:
+    """Do what `unit_rows` does, with bits (uint8) as 1 and -1; tell whether the vectors are bits.
 
-
-def without_bits(name: str, vectors: NDArray[Any], dimension: int) -> NDArray[Any]:
-    """Unpack bits, (n, D / 8) of uint8, to 1 and -1, (n, D); return other vectors as they are.
-
-    :raises InputError: when the bits are of another D.
+    :param vectors: also (n, D / 8) or (D / 8,) of uint8, as `encode(precision="ubinary")` returns them.
+    :raises InputError: also when the bits are of another D, or are no longer uint8, as in a list that was read from
+        JSON: their cosine as numbers would mean nothing.
     """
-    if not are_bits(vectors):
-        return vectors
-    width = -(-dimension // 8)
-    if vectors.shape[-1] != width:
+    rows, width = _as_numbers(name, vectors), -(-dimension // 8)
+    is_bits = rows.dtype == np.uint8 and rows.ndim in (1, 2)
+    if is_bits and rows.shape[-1] != width:
         raise InputError(
-            f"{name} has {vectors.shape[-1]} bytes of bits a vector, not {width}; give vectors of this encoder"
+            f"{name} has {rows.shape[-1]} bytes of bits a vector, not {width}; give vectors of this encoder"
         )
-    return np.unpackbits(vectors, axis=-1, count=dimension).astype(np.float32) * 2 - 1
+    if rows.dtype.kind in "iu" and rows.dtype.itemsize > 1 and rows.shape[-1:] == (width,):
+        raise InputError(f"{name} is {rows.dtype}; give bits as np.uint8, and other vectors as floats or np.int8")
+    if is_bits:
+        rows = np.unpackbits(rows, axis=-1, count=dimension).astype(np.float32) * 2 - 1
+    return unit_rows(name, rows), is_bits
+
+
+def _as_numbers(name: str, vectors: object) -> NDArray[Any]:
+    with suppress(ValueError):
+        rows = np.asarray(vectors)
+        if rows.dtype.kind in "fiu":
+            return rows
+    raise InputError(f"{name} is not an array of numbers; give what `encode` returns")

@@ -189,6 +189,8 @@ def search(
     from xcompress.console import emit, table
 
     query = _decode_argument(query, "search")
+    if not query.strip():
+        raise InputError("search: the query is empty; give the text to search for")
     # Blank lines are not searched, and are not kept: there may be millions. In a file of vectors they have rows.
     name, lines_of_file = _open_lines(file)
     numbered: Iterable[Line] = _read_column(name, lines_of_file, column)
@@ -275,11 +277,23 @@ def _read_texts(texts: Sequence[str], source: str | None) -> Iterator[str]:
     if texts and source is not None:
         raise InputError("embed: both texts and --input are given; give one of them")
     if texts:
+        _warn_of_sources(texts)
         return iter([_decode_argument(text, "embed") for text in texts])
     if source is None and sys.stdin.isatty():
         raise InputError("embed: no text; give texts as arguments, or a file with --input")
     name, lines = _open_lines(_STANDARD_INPUT if source is None else source)
     return _texts_of(name, lines)
+
+
+def _warn_of_sources(texts: Sequence[str]) -> None:
+    """Warn of a text that is the name of a file, or of standard input: `search` takes these without an option."""
+    from xcompress.console import warn
+
+    for text in texts:
+        with suppress(OSError):  # the text is longer than a name
+            if text == _STANDARD_INPUT or Path(text).is_file():
+                warn(f"embed: {short_repr(text)} is encoded as a text; to encode its lines, give --input {text}")
+                return
 
 
 def _decode_argument(text: str, command: str) -> str:

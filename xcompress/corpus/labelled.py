@@ -1,11 +1,12 @@
 """Read pairs with labels: similarity scores, or whether the first sentence entails the second."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from xcompress.console import warn
 from xcompress.corpus.graded import read_aligned_files
 from xcompress.corpus.lines import BadLineError, Tally, table_rows
 from xcompress.corpus.normalise import is_visible
@@ -20,6 +21,7 @@ TOO_FEW = "fewer than three columns"
 TOO_MANY = "more than three columns"
 NO_SCORE = f"no score from 0 to {HIGHEST}"
 NO_RELATION = "no label"
+NO_SENTENCE = "a number or a label in place of a sentence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ def read_graded(path: Path) -> list[GradedPair]:
             raise BadLineError(NO_SCORE)
         return GradedPair(first, second, score / HIGHEST)
 
-    return _read(path, parse, f"sentence, sentence, score from 0 to {HIGHEST}")
+    pairs = _read(path, parse, f"sentence, sentence, score from 0 to {HIGHEST}")
+    _warn_of_low_scores(path, pairs)
+    return pairs
 
 
 def read_aligned_graded(files: Mapping[str, Path], seed: int) -> list[GradedPair]:
@@ -89,19 +93,29 @@ def read_aligned_graded(files: Mapping[str, Path], seed: int) -> list[GradedPair
                 raise InputError(f"{files[language]}: row {row + 1} has {NO_SCORE}; correct it")
             pairs.append(GradedPair(first, second, score / HIGHEST))
             pairs.append(GradedPair(first, tables[generator.choice(others)].second[row], score / HIGHEST))
+    _warn_of_low_scores(next(iter(files.values())), pairs)
     return pairs
+
+
+def _warn_of_low_scores(path: Path, pairs: Sequence[GradedPair]) -> None:
+    """Warn where all scores may be on another scale: copies of the STS benchmark have it from 0 to 1."""
+    if max(pair.score for pair in pairs) <= 1 / HIGHEST:
+        warn(f"{path}: no score is above 1, of {HIGHEST}; if they are from 0 to 1, multiply them by {HIGHEST}")
 
 
 def read_entailment(path: Path) -> list[Entailment]:
     """Read entailment pairs: lines of premise, hypothesis, and entailment, neutral or contradiction in any case.
 
-    The label is the first cell after the second that is one of these words; other cells are ignored. So SICK's files,
-    which have a score before it, can be read unchanged. Otherwise as `read_graded`.
+    The label is the first cell after the second that is one of these words; other cells are ignored, such as SICK's
+    score before it. A line with a number or a label in one of the first two cells, as in the published files of SICK,
+    SNLI and XNLI, is bad. Otherwise as `read_graded`.
 
     :raises InputError: when the file cannot be read, or more than half of its lines are bad.
     """
 
     def parse(premise: str, hypothesis: str, others: list[str]) -> Entailment:
+        if any(cell.isdecimal() or cell.casefold() in RELATIONS for cell in (premise, hypothesis)):
+            raise BadLineError(NO_SENTENCE)
         for cell in others:
             if cell.casefold() in RELATIONS:
                 return Entailment(premise, hypothesis, RELATIONS.index(cell.casefold()))

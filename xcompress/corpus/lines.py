@@ -20,6 +20,8 @@ LONGEST = 20_000
 """Bytes of the longest line that is read, its line break included, unless a reader is given another limit."""
 DEVICE = "is a device, not a regular file; name a file"
 """What is wrong with a path such as /dev/zero."""
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
+"""How packed files begin; a pipe has no suffix, and not every suffix is unpacked."""
 _LINES_PER_REPORT = 2000
 _REASONS_SHOWN = 3
 
@@ -150,8 +152,10 @@ def decode_lines(name: str, lines: Iterable[bytes], *, longest: int = LONGEST, c
     :param cut: use the start of a longer line instead of refusing it.
     :raises InputError: naming the line that is not UTF-8 or is too long.
     """
+    start = b""
     try:
         for number, line in enumerate(lines, 1):
+            start = start or line[:6]
             if len(line) <= longest:
                 text = line.decode()
             elif cut:
@@ -160,7 +164,10 @@ def decode_lines(name: str, lines: Iterable[bytes], *, longest: int = LONGEST, c
                 raise InputError(f"{name}:{number}: longer than {longest:,} bytes; expected one sentence per line")
             yield text.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the file") from error
+        if packed := next((kind for begin, kind in _PACKED.items() if start.startswith(begin)), None):
+            raise InputError(f"{name}: packed with {packed}; unpack it first") from error
+        reason = "it is UTF-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else error.reason
+        raise InputError(f"{name}:{number}: not UTF-8 ({reason}); convert the file") from error
 
 
 def table_rows(path: Path, kind: Literal["csv", "tsv"], *, strict: bool = True) -> Iterator[tuple[int, list[str]]]:

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from xcompress import console
 from xcompress.corpus.graded import ALIGNED_TSV, DATA, PIVOT
-from xcompress.corpus.lines import LONGEST, BrokenOffError, read_lines, table_rows, text_lines
+from xcompress.corpus.lines import LONGEST, BadLineError, BrokenOffError, read_lines, table_rows, text_lines
+from xcompress.corpus.pairs import decode_line
 from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile
 from xcompress.errors import InputError
@@ -172,10 +173,9 @@ def _read_cells(path: Path) -> Iterator[tuple[int, str]]:
     try:
         for line in read_lines(path):
             try:
-                cells = line.decode().removeprefix("\ufeff").split("\t") if len(line) <= LONGEST else []
-            except UnicodeDecodeError:
-                cells = []
-            bad += not cells
+                cells = (decode_line(line) or "").split("\t")
+            except BadLineError:
+                bad, cells = bad + 1, []
             for cell in cells:
                 if any(map(str.isalpha, cell)):
                     good += 1
@@ -185,7 +185,9 @@ def _read_cells(path: Path) -> Iterator[tuple[int, str]]:
     if not good:
         raise InputError(f"{path}: contains no sentence; write one sentence per line, or tab-separated, in UTF-8")
     if bad:
-        console.warn(f"{path}: {bad} lines are not UTF-8 or over {LONGEST:,} bytes; the rest is used")
+        console.warn(
+            f"{path}: {bad} lines are not UTF-8, have control characters or over {LONGEST:,} bytes; the rest is used"
+        )
 
 
 def _smallest_hashes(cells: Iterable[tuple[int, str]], most: int) -> list[tuple[str, tuple[int, str]]]:

@@ -80,6 +80,7 @@ BROKEN = {
     "fr.dev.tsv": ("1\ttravel\ttrain\nsports\tballon\n", ":2: 2 columns instead of 3"),
     "it.dev.tsv": ("travel\ttreno\n \tpalla\n", ":2: an empty label"),
     "es.dev.tsv": ("travel\ttren\nsports\t\n", ":2: an empty text"),
+    "pl.dev.tsv": ("Label\ttext\ntravel\tbilet\n", ":1: the names of the columns; remove this line"),
     "nl.dev.tsv": ("travel\ttrein\n", ": 1 rows; classification needs at least 2"),
 }
 BESIDE = {

@@ -175,6 +175,8 @@ def _read_labels(path: Path) -> LabelledRows:
         label, text = (cell.strip() for cell in cells[-2:])
         if not label or not text:
             raise InputError(f"{where}: an empty {'text' if label else 'label'}; correct or remove this line")
+        if not rows and label.casefold() == "label":
+            raise InputError(f"{where}: the names of the columns; remove this line")
         rows.append((label, text))
     if len(rows) < 2:
         raise InputError(f"{path}: {len(rows)} rows; classification needs at least 2")
