@@ -251,6 +251,7 @@ def test_precision_auto_has_a_default_gate(small: Path, monkeypatch: pytest.Monk
 
     unused: Any = None
     rest = {"prepared": unused, "fold": False, "languages": (), "reference": unused, "before": {"de-de": 80.0}}
+    rest["is_of_run"] = False
     job = exporter._Job(small, ExportConfig(precision="auto"), None, **rest)
     job.check_gate({"de-de": 79.6})
     with pytest.raises(GateError, match=r"de-de by 0\.60 .* allowed 0\.5; use --precision fp16, or a larger --gate"):
