@@ -178,7 +178,7 @@ def export(
 
     Example:  xcompress export --onnx --quantize
 
-    Example:  xcompress export runs/minilm_ru3 --target mobile --precision int4
+    Example:  xcompress export runs/minilm_ru3 --target mobile
 
     Example:  xcompress export path/to/all-MiniLM-L6-v2 --quantize --gate 0.5
 
