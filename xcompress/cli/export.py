@@ -114,7 +114,8 @@ def export(
     text: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Your sentences (one per line, or TSV) to calibrate, verify and count tokens on; repeatable."
+            help="Your sentences (one per line, or TSV) to calibrate, verify and count tokens on; NAME.de.txt is taken "
+            "for German; repeatable."
         ),
     ] = None,
     recurrence: Annotated[
