@@ -3,7 +3,7 @@
     import xcompress
 
     run = xcompress.distill("minilm_ru3", student={"bottleneck": 256})
-    bundle = run.export(precision="int4")
+    bundle = run.export(target="mobile")
     report = bundle.bench(reference=run.assistant, data="sets/")
     vectors = bundle.encoder().encode(["Where is the station?", "Wo ist der Bahnhof?"])
 

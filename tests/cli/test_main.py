@@ -132,6 +132,8 @@ def test_a_name_that_cannot_be_a_path_is_bad_input(command: list[str], name: str
         (["nonsense[/]"], "error: No such command 'nonsense[/]'"),
         (["recipe", "nonsense"], "error: No such command 'nonsense'; see `xcompress recipe --help`"),
         (["search", "a"], "error: Missing argument '"),
+        (["export", "--gate"], "error: Option '--gate' requires an argument; see `xcompress export --help`"),
+        (["recipe", "copy", "--force=x"], "error: Option '--force' does not take a value; see `xcompress recipe copy"),
     ],
     ids=lambda value: " ".join(value).encode("ascii", "backslashreplace").decode() if isinstance(value, list) else "",
 )

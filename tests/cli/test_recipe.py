@@ -137,6 +137,17 @@ def test_validate_says_ok(working_folder: Path) -> None:
     assert (done.exit_code, done.stdout.strip()) == (0, "minilm_ru3: ok")
 
 
+def test_validate_warns_of_languages_that_are_new_to_the_teacher(working_folder: Path) -> None:
+    Path("sv.tsv").write_text("The soup is cold.\tSoppan är kall.\n", encoding="utf-8")
+    Path("mine.yaml").write_text(
+        "extends: minilm_ru3\nlanguages: [de, sv]\n"
+        "corpus: {catalogues: [], tsv: [{source: sv.tsv, language: de}, {source: sv.tsv, language: sv}]}\n"
+    )
+    result = run("validate", "mine.yaml")
+    assert result.exit_code == 0, result.stderr
+    assert "released:small was not made for sv; take a teacher that knows them" in result.stderr
+
+
 def test_validate_names_what_is_bad_and_exits_with_2(working_folder: Path) -> None:
     (working_folder / "broken.yaml").write_text("a: [1")
     done = run("validate", "minilm_ru3", "broken.yaml", XLMR, "absent")

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from xcompress.metrics import Encode, cosines
 from xcompress.modeling.four_bits import RoundToFourBits, block_size_for
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode
-from xcompress.recipe import load_recipe
+from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import runs_before
 
 IMITATION = f"stages={{imitation: {{train: student, objectives: {{assistant: 1}}, {TRAINING}}}}}"
@@ -430,12 +430,18 @@ def test_a_model_inside_the_run_folder_is_refused(recipe_file: Path, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("check", [_check_sources, plan])
 def test_a_released_teacher_that_lacks_a_language_is_said(
-    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    check: Callable[[Recipe, Path], object],
+    recipe_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e9)
     text = f"corpus.tsv=[{', '.join(f'{{source: {recipe_file}, language: {language}}}' for language in ('de', 'ko'))}]"
     recipe = load_recipe(recipe_file, ["teacher.source=released:tiny", "languages=[de, ko]", text])
-    _check_sources(recipe, tmp_path / "run")
+    check(recipe, tmp_path / "run")
     assert "teacher.source: released:tiny was not made for ko; take a teacher that knows" in capsys.readouterr().err
 
 

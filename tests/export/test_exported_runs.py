@@ -196,6 +196,12 @@ def test_bounds_decide(run: Path) -> None:
     assert not (run / "bundle").exists()
 
 
+def test_a_run_that_loses_too_much_in_4_bits_may_train_with_them(run: Path) -> None:
+    advice = r"export with --precision auto, or calibrate on .*, or train a last stage with quantize: int4$"
+    with pytest.raises(GateError, match=rf"mean cosine to PyTorch .*; {advice}"):
+        export(run, options=ExportConfig(precision="int4"), bounds=Bounds(mean_cosine=1.1))
+
+
 def test_a_folder_that_is_no_bundle_is_not_replaced(run: Path, tmp_path: Path, quick: list[int]) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("keep me")

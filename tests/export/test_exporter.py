@@ -14,6 +14,7 @@ from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
+from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress import files
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.engines import open_on_cpu
@@ -251,6 +252,7 @@ def test_precision_auto_has_a_default_gate(small: Path, monkeypatch: pytest.Monk
 
     unused: Any = None
     rest = {"prepared": unused, "fold": False, "languages": (), "reference": unused, "before": {"de-de": 80.0}}
+    rest["is_of_run"] = False
     job = exporter._Job(small, ExportConfig(precision="auto"), None, **rest)
     job.check_gate({"de-de": 79.6})
     with pytest.raises(GateError, match=r"de-de by 0\.60 .* allowed 0\.5; use --precision fp16, or a larger --gate"):
@@ -317,6 +319,23 @@ def test_a_smaller_graph_that_loses_too_much_names_products_and_a_closer_precisi
 def test_a_graph_beyond_its_bounds_comes_with_advice_that_fits(small: Path) -> None:
     with pytest.raises(GateError, match=r"bound 1\.1; export with --precision fp32$"):
         export(small, options=ExportConfig(precision="fp16"), bounds=Bounds(mean_cosine=1.1))
+
+
+def test_an_e5s1_file_is_exported(tmp_path: Path) -> None:
+    write_e5s1(tmp_path / "it.bin", small_e5s1_weights())
+    make_tokenizer().save(str(tmp_path / "words.json"))
+    options = SourceOptions(tokenizer=tmp_path / "words.json")
+    made = export(tmp_path / "it.bin", options=FLOAT, source_options=options)
+    check_close(made, find_source(tmp_path / "it.bin", options).open()[0])
+
+
+def test_an_encoder_with_weights_in_several_files_is_exported(tmp_path: Path) -> None:
+    model = save_encoder(tmp_path / "it", "bert")
+    (tmp_path / "it/model.safetensors").unlink()
+    model.save_pretrained(tmp_path / "it", max_shard_size="40KB")
+    options = SourceOptions(pooling="mean")
+    made = export(tmp_path / "it", options=FLOAT, source_options=options)
+    check_close(made, find_source(tmp_path / "it", options).open()[0])
 
 
 def test_a_gate_that_holds_lets_through(small: Path) -> None:

@@ -150,8 +150,8 @@ def test_of_a_large_file_the_same_sentences_are_kept_in_any_order(monkeypatch: p
 def test_languages_without_text_are_named(source: Source, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = verification_text(source, ["de", "ja", "ko"])
     said = " ".join(capsys.readouterr().err.split())
-    assert "no sentences in ja, ko to verify with" in said
-    assert "fewer than 500 sentences to verify with in de (10)" in said
+    assert "no sentences in ja, ko to verify with; give some with --text NAME.ja.txt" in said
+    assert "fewer than 500 sentences to verify with in de (10); give more with --text NAME.de.txt" in said
     assert unverified_languages(text, ["de", "ja", "ko"]) == ["ja", "ko"]
     assert unverified_languages({**text, UNKNOWN: ["x"]}, ["de", "ja"]) == []
 

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,15 @@ def test_a_misspelt_extends_is_recognised(folder: Path) -> None:
 def test_extends_is_no_override(folder: Path) -> None:
     with pytest.raises(InputError, match="write `extends` in a recipe file"):
         load_recipe(folder / "base.yaml", ["extends=minilm_ru3"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("corpus.tsv.0.source=x.tsv", "corpus.tsv is a list; set it as a whole: corpus.tsv=..."),
+        ("student.bottleneck.width=3", "student.bottleneck is a value; set it as a whole: student.bottleneck=..."),
+    ],
+)
+def test_an_override_inside_a_list_or_a_value_says_what_to_set(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        load_recipe("release", [override])

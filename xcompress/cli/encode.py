@@ -79,7 +79,10 @@ def embed(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Write the vectors to this .npy file. An interrupted command continues there."
+            "--output",
+            "-o",
+            help="Write the vectors to this .npy file, and what they are of to FILE.npy.json. An interrupted command "
+            "continues there.",
         ),
     ] = None,
     numbers: Annotated[

@@ -114,7 +114,8 @@ def export(
     text: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Your sentences (one per line, or TSV) to calibrate, verify and count tokens on; repeatable."
+            help="Your sentences (one per line, or TSV) to calibrate, verify and count tokens on; NAME.de.txt is taken "
+            "for German; repeatable."
         ),
     ] = None,
     recurrence: Annotated[
@@ -178,7 +179,7 @@ def export(
 
     Example:  xcompress export --onnx --quantize
 
-    Example:  xcompress export runs/minilm_ru3 --target mobile --precision int4
+    Example:  xcompress export runs/minilm_ru3 --target mobile
 
     Example:  xcompress export path/to/all-MiniLM-L6-v2 --quantize --gate 0.5
 

@@ -58,7 +58,7 @@ def trim(
 
     Example:  xcompress trim intfloat/multilingual-e5-small --languages tr --prefix "query: " --prefix "passage: "
 
-    Example:  xcompress trim path/to/model --languages de --text mails.txt.gz --vocabulary 20000 --output small
+    Example:  xcompress trim path/to/model --languages de --text mails.txt.gz --vocabulary 20000 --output mails
     """
     from xcompress.vocab.trim import trim_model
 

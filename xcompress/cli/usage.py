@@ -27,12 +27,16 @@ class CommandGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
         """Parse and run a command."""
-        with _on_one_line():
+        with _on_one_line(ctx):
             return super().invoke(ctx)
 
 
 @contextmanager
-def _on_one_line() -> Iterator[None]:
+def _on_one_line(group: Any = None) -> Iterator[None]:  # noqa: ANN401 - a Context
+    """Print an error of usage as one line, and exit with code 2.
+
+    :param group: the context of the command's group, for errors that name none.
+    """
     try:
         yield
     except typer.TyperException as error:
@@ -40,8 +44,10 @@ def _on_one_line() -> Iterator[None]:
             raise
         from xcompress.console import fail
 
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "xcompress"
+        if context := getattr(error, "ctx", None):
+            command = context.command_path
+        else:
+            command = f"{group.command_path} {group.invoked_subcommand}" if group else "xcompress"
         message = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's, which typer calls
         fail(f"{message}; see `{command} --help`")
         raise typer.Exit(2) from error

@@ -14,8 +14,7 @@ import torch
 import yaml
 
 from xcompress import __version__
-from xcompress.bundle.manifest import MANIFEST, read_manifest
-from xcompress.bundle.released import RELEASED, released_folder
+from xcompress.bundle.manifest import MANIFEST
 from xcompress.console import say, warn
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
@@ -44,7 +43,7 @@ from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.packages import require_package
 from xcompress.recipe import Recipe
-from xcompress.recipe.validation import check_outside, problems, refuse
+from xcompress.recipe.validation import check_outside, problems, refuse, warn_of_new_languages
 from xcompress.sources import commit_of
 from xcompress.sources.hub import COMMITS_READ
 
@@ -137,11 +136,7 @@ def _check_sources(recipe: Recipe, folder: Path) -> None:
     # hosts follow the first one: where only they lack a file, the step that reads it says so.
     is_checked = distributed.is_main() and not _is_finished(recipe, folder)
     refuse(distributed.all_gather_object(problems(recipe) if is_checked else [])[0])
-    source = recipe.teacher.source if recipe.teacher else ""
-    if source.startswith(RELEASED):
-        known = read_manifest(released_folder(source.removeprefix(RELEASED))).get("languages", [])
-        if unknown := [language for language in recipe.languages if language not in known]:
-            warn(f"teacher.source: {source} was not made for {', '.join(unknown)}; take a teacher that knows them")
+    warn_of_new_languages(recipe)
 
 
 def _is_finished(recipe: Recipe, folder: Path) -> bool:

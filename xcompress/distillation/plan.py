@@ -28,7 +28,14 @@ from xcompress.modeling.st_folder import folders_of
 from xcompress.paths import as_path
 from xcompress.recipe import Recipe
 from xcompress.recipe.parameters import Counts, count_encoder, count_parameters, shape_of, teacher_width
-from xcompress.recipe.validation import check_outside, file_references, local_encoders, problems, refuse
+from xcompress.recipe.validation import (
+    check_outside,
+    file_references,
+    local_encoders,
+    problems,
+    refuse,
+    warn_of_new_languages,
+)
 from xcompress.sources import can_be_fetched, is_here, resolve
 from xcompress.sources.python_code import PYTHON
 
@@ -117,6 +124,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     """
     check_outside(recipe, folder)
     refuse(problems(recipe, missing=False))
+    warn_of_new_languages(recipe)
     check_run_folder(folder)
     if local_encoders(recipe):
         # imports sentence-transformers, which takes seconds

@@ -124,7 +124,7 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
     with console.bar("encoded with PyTorch", sum(map(len, text.values()))) as ticker:
         reference = make_reference(student, prepared.tokenizer, text, ticker.advance)
     before = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages)
-    job = _Job(folder, config, bounds, prepared, fold, languages, reference, before)
+    job = _Job(folder, config, bounds, prepared, fold, languages, reference, before, bool(source.run))
 
     # the float32 graph, also where only a smaller one is kept: it shows whether the graph is right at all
     candidate = Candidate(prepared, options_for("fp32", recurrence, fold, {}))
@@ -217,6 +217,8 @@ class _Job:
     """PyTorch's vectors of the text to verify on."""
     before: Mapping[str, float]
     """Scores of the student on the graded pairs, in PyTorch."""
+    is_of_run: bool
+    """Whether the student is that of a run, whose recipe may be changed."""
 
     @property
     def precision(self) -> str:
@@ -231,6 +233,8 @@ class _Job:
         # ranges are measured on text in ONNX alone, and not in fp16
         if self.precision not in FLOAT and not self.config.settings().precisions:
             ways.append("calibrate on text like yours (--text)")
+        if self.precision == "int4" and self.is_of_run:
+            ways.append("train a last stage with quantize: int4")
         return ", or ".join(ways) or ADVICE
 
     @property

@@ -157,7 +157,8 @@ def describe_model(student: Student, source: Source, made_from: str) -> dict[str
     """Return the manifest without measurements and files."""
     config, trained, processor = student.config, source.recurrences, read_processor()
     run = {name: source.run[name] for name in _RUN_KEYS if source.run.get(name) is not None}
-    is_of_run = run.get("student_hash") in (None, sha256_of(source.student / "model.safetensors"))
+    recorded = run.get("student_hash")
+    is_of_run = recorded is None or recorded == sha256_of(source.student / "model.safetensors")
     if not is_of_run:
         warn(f"{source.name}: the weights are not those that the run trained; its dev scores are left out")
         run.pop("student_hash")

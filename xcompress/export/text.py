@@ -61,10 +61,12 @@ def verification_text(
     codes = language_codes(languages)
     text = _by_language(_VERIFY, _read_all(source, codes, files))
     if missing := unverified_languages(text, codes):
-        console.warn(f"no sentences in {', '.join(missing)} to verify with; give a file of them with --text")
-    few = [f"{code} ({len(text[code])})" for code in codes if 0 < len(text.get(code, ())) < ENOUGH]
-    if few:
-        console.warn(f"fewer than {ENOUGH} sentences to verify with in {', '.join(few)}; give more with --text")
+        advice = f"give some with --text NAME.{missing[0]}.txt"
+        console.warn(f"no sentences in {', '.join(missing)} to verify with; {advice}")
+    if few := [code for code in codes if 0 < len(text.get(code, ())) < ENOUGH]:
+        counts = ", ".join(f"{code} ({len(text[code])})" for code in few)
+        advice = f"give more with --text NAME.{few[0]}.txt"
+        console.warn(f"fewer than {ENOUGH} sentences to verify with in {counts}; {advice}")
     return {code: take_evenly(sentences, VERIFIED) for code, sentences in (text or packaged_text()).items()}
 
 

@@ -222,10 +222,11 @@ def _apply_override(raw: RawRecipe, override: str, file: Path, given: Sequence[s
 
     # Go to the part that holds the key, and set or remove it there.
     place = raw.values
-    for key, name in zip(keys, parents, strict=False):
+    for depth, name in enumerate(parents, 1):
         inner = place.get(name)
         if not isinstance(inner, dict | None):
-            raise InputError(f"{source}: {key} is a value, not a part of the recipe")
+            whole, kind = ".".join(keys[:depth]), "a list" if isinstance(inner, list) else "a value"
+            raise InputError(f"{source}: {whole} is {kind}; set it as a whole: {whole}=...")
         place[name] = dict(inner or {})  # a YAML alias may share it with another part
         place = place[name]
     if value is None and _holds_named_entries(tuple(parents)):

@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import RELEASED, released_folder
+from xcompress.console import warn
 from xcompress.corpus.lines import DEVICE
 from xcompress.errors import InputError
 from xcompress.paths import as_path
@@ -90,6 +92,15 @@ def refuse(found: Sequence[str]) -> None:
     if found:
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
         raise InputError(f"{found[0]}{more}")
+
+
+def warn_of_new_languages(recipe: Recipe) -> None:
+    """Warn of languages that a released teacher was not made for."""
+    source = recipe.teacher.source if recipe.teacher else ""
+    if source.startswith(RELEASED):
+        known = read_manifest(released_folder(source.removeprefix(RELEASED))).get("languages", [])
+        if unknown := [language for language in recipe.languages if language not in known]:
+            warn(f"teacher.source: {source} was not made for {', '.join(unknown)}; take a teacher that knows them")
 
 
 def local_encoders(recipe: Recipe) -> dict[str, EncoderSection]:

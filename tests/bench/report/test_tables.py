@@ -5,8 +5,9 @@ import pytest
 
 from tests.helpers.report import small_report
 from tests.test_printable import HOSTILE
+from xcompress.bench.report.notes import notes_of
 from xcompress.bench.report.tables import markdown, show
-from xcompress.bench.results import Report
+from xcompress.bench.results import Figure, Report
 from xcompress.console import emit
 from xcompress.printable import UNPRINTABLE
 
@@ -47,3 +48,19 @@ def test_tables_in_the_terminal_show_any_names(hostile: Report, capsys: pytest.C
 def test_json_of_any_names_is_json(hostile: Report, capsys: pytest.CaptureFixture[str]) -> None:
     emit(hostile.to_json())
     assert json.loads(capsys.readouterr().out)["notes"] == [HOSTILE.replace("\ud800", "\ufffd")]
+
+
+def test_a_score_like_the_references_differs_by_plus_zero() -> None:
+    report = small_report()
+    test = report.results[1].accuracy[0]
+    equal = replace(test, averages=dict.fromkeys(test.averages, Figure(100.0, 100.0, 100.0, 0.0, 0.0, 0.04)))
+    results = (report.results[0], replace(report.results[1], accuracy=(equal,)))
+    assert "100.0  +0.0 [+0.0, +0.0]" in markdown(replace(report, results=results))
+
+
+def test_the_note_on_calls_gives_a_range_only_where_there_is_one() -> None:
+    one = small_report().results[0]
+    two = replace(one, latency=tuple(replace(latency, calls=90) for latency in one.latency))
+    assert notes_of([two], None, quick=False)[-1] == "90 calls per latency figure"
+    three = replace(two, latency=(replace(two.latency[0], calls=36), *two.latency[1:]))
+    assert notes_of([two, three], None, quick=False)[-1] == "36 to 90 calls per latency figure"

@@ -47,4 +47,7 @@ def notes_of(results: Sequence[Result], reference: str | None, quick: bool) -> l
             "run without --quick for final figures"
         )
     calls = [latency.calls for result in results for latency in result.latency]
-    return [*notes, f"{min(calls)} to {max(calls)} calls per latency figure"] if calls else notes
+    if calls:
+        least, most = min(calls), max(calls)
+        notes.append(f"{least if least == most else f'{least} to {most}'} calls per latency figure")
+    return notes

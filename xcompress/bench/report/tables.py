@@ -181,7 +181,7 @@ def _accuracy_grid(report: Report, test: Accuracy) -> Grid:
         if figure.drop_interval is None:
             return f"{figure.value:.1f} [{figure.low:.1f}, {figure.high:.1f}]"
         drop, low, high = figure.drop_interval
-        return f"{figure.value:.1f}  {-drop:+.1f} [{-high:+.1f}, {-low:+.1f}]"
+        return f"{figure.value:.1f}  {-drop:+z.1f} [{-high:+z.1f}, {-low:+z.1f}]"
 
     def cells(result: Result) -> list[str]:
         accuracy = result.accuracy_on(test.test)
