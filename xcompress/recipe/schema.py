@@ -301,7 +301,7 @@ class Recipe(Section):
     """A, the assistant; null trains a student from random values, with the sizes given under student."""
     widths: Literal["head", "pca", "equal"] = "head"
     """How the widths of teacher and student are matched. head: a linear head on assistant and student, fitted by
-    least squares. pca: targets reduced to the assistant's width by PCA fitted on the training targets. equal: the
+    least squares. pca: targets reduced to the assistant's width by PCA, as with teacher.dimensions. equal: the
     widths must be equal, as in the paper."""
     corpus: CorpusSection
     """Parallel text."""
