@@ -40,7 +40,7 @@ from xcompress.corpus.clean import Cleaner, RawChunk
 from xcompress.corpus.columns import BLOCK, ColumnFile, part_bits, partition
 from xcompress.corpus.filters import Limits
 from xcompress.corpus.pairs import Pair, as_line
-from xcompress.corpus.sequences import ConcatSequence
+from xcompress.corpus.sequences import ConcatSequence, DistinctTexts
 from xcompress.corpus.split import split
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import draw
@@ -133,7 +133,7 @@ def find_vectors(folder: Path, count: int) -> VectorTable:
     pairs, rows = open_pairs(folder)
     store = VectorStore(folder / "vectors")
 
-    def encode(texts: Sequence[str]) -> StoredVectors:
+    def encode(texts: DistinctTexts) -> StoredVectors:
         return store.vectors("stand-in", "stand-in", texts, stand_in)
 
     texts: dict[TextName, Sequence[str]] = {side: Sentences(pairs, side, rows) for side in SIDES}

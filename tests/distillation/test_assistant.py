@@ -1,16 +1,20 @@
-"""The key of the start step."""
+"""The key of the start step, and the vocabulary that it trims."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.recipe import small_recipe, write_labelled, write_monolingual
-from xcompress.distillation.assistant import start_step
+from tests.helpers.student import CONFIG
+from tests.helpers.vocabularies import make
+from xcompress.distillation.assistant import _change_vocabulary, start_step
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.labelled import labelled_step
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.run_folder import Build, Key, Run
 from xcompress.distillation.teachers.ensemble import Encoders
+from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe
 
 
@@ -84,3 +88,12 @@ def test_text_without_translations_and_labelled_pairs_change_the_key_of_the_star
     start(recipe, tmp_path)
     assert keys[0]["labelled"] != keys[1]["labelled"] == keys[2]["labelled"]
     assert keys[0]["monolingual"] == keys[1]["monolingual"] != keys[2]["monolingual"]
+
+
+def test_trimming_keeps_a_padding_token_that_tokenizer_json_does_not_name(tmp_path: Path) -> None:
+    tokenizer = make("unigram")
+    padding = tokenizer.get_vocab_size() - 1
+    student = Student(replace(CONFIG, vocab_size=padding + 1, pad_token_id=padding))
+    recipe = small_recipe(tmp_path, "vocabulary={method: trim}")
+    trimmed, trimmed_tokenizer = _change_vocabulary(recipe, student, tokenizer, ["rain"])
+    assert trimmed_tokenizer.id_to_token(trimmed.config.pad_token_id) == tokenizer.id_to_token(padding)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.recipe import small_recipe, stages_of
+from tests.helpers.recipe import small_recipe, stages_of, write_monolingual
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import Plan, _size, _time, plan, show
 from xcompress.errors import InputError
@@ -43,6 +43,13 @@ def test_epochs_are_not_known_where_not_all_text_is_counted(
     assert found.stages[0].steps is found.token_megabytes is None
     show(found)
     assert "stored, ? GB on disk and ? min; live, no disk and ? min;" in capsys.readouterr().err
+
+
+def test_epochs_of_sentences_are_not_those_of_translations(tmp_path: Path) -> None:
+    files = [FILE.format(tmp_path, name, name, "") for name in ("de", "fr")]
+    stages = stages_of(a="objectives: {teacher: 32}, steps: 2", b="objectives: {monolingual: 1}, epochs: 1")
+    found = planned(tmp_path, files, *write_monolingual(tmp_path / "words"), stages)
+    assert found.targets and found.targets.megabytes is found.token_megabytes is None
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_vectors_are_the_old_ones_on_the_axes_at_unit_length(changes: dict[str, 
     student, tokenizer = make_student(**changes), make_tokenizer()
     before = encode(student, tokenizer, TEXTS)
     small, kept = reduce_dimension(student, tokenizer, TEXTS, 6, sliced=sliced)
-    axes = np.eye(before.shape[1])[:6] if sliced else principal_axes([before], 6, fix_signs=False)
+    axes = np.eye(before.shape[1])[:6] if sliced else principal_axes(before, 6, fix_signs=False)
     expected = before @ axes.T
     assert kept == pytest.approx(np.square(expected).sum() / np.square(before).sum(), rel=1e-4)
     if student.config.normalize:

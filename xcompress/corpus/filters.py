@@ -90,7 +90,7 @@ class TokenLimit:
 
 
 def length_in_tokens(tokenizer: Tokenizer, text: str) -> int:
-    """Return the number of tokens of a text, special tokens included; the tokenizer must not truncate."""
+    """Return the number of tokens of a text, special tokens included; the tokenizer must neither truncate nor pad."""
     return len(tokenizer.encode(text).ids)
 
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import TypeVar, overload
@@ -64,7 +64,7 @@ class ConcatSequence(LazySequence[Item]):
         return self.starts[-1]
 
     def rows_of_parts(self) -> list[Rows]:
-        """Return the rows that each part has which is not empty."""
+        """Return the rows of each part; an empty part has none, and is left out."""
         return [np.arange(start, end) for start, end in pairwise(self.starts)]
 
     def item(self, number: int) -> Item:
@@ -141,7 +141,7 @@ class DistinctTexts(LazySequence[str]):
         """Return the text that lies at a place."""
         return self.texts.at(place)
 
-    def blocks(self, blocks: Sequence[range], scratch: Path) -> Iterator[list[str]]:
+    def blocks(self, blocks: Sequence[range], scratch: Path) -> Generator[list[str]]:
         """Yield the texts of blocks of rows, a list for each block.
 
         The texts lie on disk in another order than in the blocks. If they are many, they are read as they lie and

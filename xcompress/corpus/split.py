@@ -42,7 +42,10 @@ class HoldOut:
     """These and their translations, sorted."""
 
     def parts(self, sources: Ranks, targets: Ranks) -> Parts:
-        """Tell which of N pairs are trained on and which are held out; pairs of neither share a sentence with both."""
+        """Tell which of N pairs are trained on and which are held out.
+
+        A pair is neither where it shares a sentence with the hold-out, but its own English sentence is not held out.
+        """
         train = ~(is_among(sources, self.seen) | is_among(targets, self.seen))
         return Parts(train, is_among(sources, self.chosen))
 

@@ -222,4 +222,6 @@ def _change_vocabulary(
     words: list[str] = []
     for source in section.word_lists(recipe.languages):
         words += with_capitals(read_words(resolve(source), section.words_per_language))
-    return trim_student(student, tokenizer, seen_tokens(tokenizer, ConcatSequence([text, words]), section.size))
+    kept = seen_tokens(tokenizer, ConcatSequence([text, words]), section.size)
+    # tokenizer.json need not name the token that the encoder pads with
+    return trim_student(student, tokenizer, sorted({*kept, student.config.pad_token_id}))

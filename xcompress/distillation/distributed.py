@@ -71,17 +71,8 @@ def barrier() -> None:
     workers().wait_for_everyone()
 
 
-def broadcast(value: bool) -> bool:
-    """Return the value of the main process."""
-    if world_size() == 1:
-        return value
-    values = [value]
-    torch.distributed.broadcast_object_list(values, src=0, device=workers().device)
-    return values[0]
-
-
 def all_gather_object(value: Item) -> list[Item]:
-    """Return the values of all processes. All must call it."""
+    """Return the values of all processes, that of the main one first. All must call it."""
     if world_size() == 1:
         return [value]
     values = [value] * world_size()

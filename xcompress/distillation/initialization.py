@@ -45,7 +45,7 @@ def axes_of_vectors(vectors: NDArray[np.floating], width: int, key: str = "width
         raise InputError(
             f"{key} needs {width} sentences or more for {width} axes, but there are {count}; add text, or choose fewer"
         )
-    return principal_axes([vectors], width)
+    return principal_axes(vectors, width)
 
 
 def least_squares_head(vectors: NDArray[np.float32], labels: NDArray[np.float32]) -> nn.Linear:

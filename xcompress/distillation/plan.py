@@ -26,7 +26,7 @@ from xcompress.files import read_json
 from xcompress.modeling.load import tokenizer_file
 from xcompress.modeling.st_folder import folders_of
 from xcompress.paths import as_path
-from xcompress.recipe import Recipe
+from xcompress.recipe import Recipe, Stage
 from xcompress.recipe.parameters import Counts, count_encoder, count_parameters, shape_of, teacher_width
 from xcompress.recipe.validation import (
     check_outside,
@@ -288,7 +288,10 @@ def _plan_targets(recipe: Recipe, folder: Path | None, pairs: Sequence[int], flo
     :param pairs: training pairs in each language; none where they are not known.
     """
     texts = count_texts(recipe.stages, sum(pairs), lambda stage: pairs if stage.text is None else ())
-    is_unknown = not pairs and any(stage.epochs and stage.teacher_sides for stage in recipe.stages.values())
+    learning = [
+        stage for stage in recipe.stages.values() if stage.teacher_sides or "monolingual" in stage.pairs_in_step
+    ]
+    is_unknown = any(_has_unknown_length(stage, sum(pairs)) for stage in learning)
     if recipe.teacher is None or not (texts.live or is_unknown):
         return None
     chosen, width = recipe.teacher.targets, teacher_width(recipe)
@@ -310,12 +313,21 @@ def _plan_targets(recipe: Recipe, folder: Path | None, pairs: Sequence[int], flo
     )
 
 
+def _has_unknown_length(stage: Stage, pairs: int) -> bool:
+    """Tell whether a stage is given in epochs of text that is not counted yet.
+
+    :param pairs: translations in all languages, or 0 where these are not counted.
+    """
+    kinds = stage.pairs_in_step
+    return stage.epochs is not None and (not pairs or ("monolingual" in kinds and "translations" not in kinds))
+
+
 def _token_megabytes(recipe: Recipe, pairs: int, student: Counts | None) -> int | None:
     """Estimate the size of the tokens of all pairs that the stages read; a pair takes it once, see `data.tokens`.
 
     :param pairs: training pairs in all languages, or 0.
     """
-    if student is None or (not pairs and any(stage.epochs for stage in recipe.stages.values())):
+    if student is None or any(_has_unknown_length(stage, pairs) for stage in recipe.stages.values()):
         return None
     read: Counter[str] = Counter()
     for stage in recipe.stages.values():

@@ -82,7 +82,7 @@ class Run:
                 f"{name}: {', '.join(differ)} not the same for all workers; give every host the same text and models, "
                 "under the same paths"
             )
-        reused = distributed.broadcast(distributed.is_main() and self._can_reuse(name, key))
+        reused = distributed.all_gather_object(distributed.is_main() and self._can_reuse(name, key))[0]
         if reused:
             say(f"{name}: finished earlier, reused")
         else:

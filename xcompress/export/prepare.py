@@ -150,7 +150,7 @@ def reduce_dimension(
         rows = np.eye(config.dimension, dtype=np.float32)[:dimension]
     else:
         # Cosines do not depend on the signs. Contiguous rows keep the products below the same to the last bit.
-        rows = np.ascontiguousarray(principal_axes([vectors], dimension, fix_signs=False))
+        rows = np.ascontiguousarray(principal_axes(vectors, dimension, fix_signs=False))
     share = float(np.square(vectors @ rows.T).sum() / np.square(vectors).sum())
     return _mapped(student, rows), share
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import torch
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from xcompress import console
@@ -29,7 +29,7 @@ from xcompress.modeling.st_folder import (
     weights_files,
 )
 from xcompress.modeling.student import Pooling, Student, StudentConfig
-from xcompress.modeling.tokenizer import SETTINGS, open_tokenizer
+from xcompress.modeling.tokenizer import SETTINGS, lowercase, open_tokenizer
 from xcompress.sources.model_folder import MODULES, PROMPTS, STUDENT, check_model_folder, read_modules
 
 MIN_TEXT_TOKENS = 3
@@ -241,9 +241,5 @@ def open_own_tokenizer(transformer: Path, named: Path | None, rows: int) -> Toke
             "start: choose another model, or set it to 'right' there if that suits your texts"
         )
     if is_lowercased(transformer):
-        normalizer = tokenizer.normalizer
-        if normalizer is None:
-            tokenizer.normalizer = normalizers.Lowercase()
-        elif normalizer.normalize_str("A") != normalizer.normalize_str("a"):
-            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizer])
+        lowercase(tokenizer)
     return tokenizer

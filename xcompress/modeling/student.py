@@ -156,14 +156,6 @@ class StudentConfig:
         """Number of layers that a token passes: those of prelude and coda, and M x R."""
         return self.prelude_layers + self.unit_layers * self.recurrences + self.coda_layers
 
-    def at_depth(self, recurrences: int) -> "StudentConfig":
-        """Return the configuration with fewer recurrences.
-
-        :raises InputError: when the number is not in 1 ... R.
-        """
-        check_recurrences(recurrences, self.recurrences)
-        return replace(self, recurrences=recurrences)
-
 
 def check_recurrences(requested: int, most: int) -> None:
     """Refuse a number of recurrences that is not in 1 ... `most`, the student's.
@@ -381,8 +373,9 @@ def shallower(student: Student, recurrences: int) -> Student:
 
     :raises InputError: when the number is not in 1 ... R.
     """
+    check_recurrences(recurrences, student.config.recurrences)
     with torch.device("meta"):
-        shallow = Student(student.config.at_depth(recurrences))
+        shallow = Student(replace(student.config, recurrences=recurrences))
     shallow.load_state_dict(student.state_dict(), assign=True)
     return shallow.train(student.training)
 

@@ -85,6 +85,15 @@ def _ends_around(tokenizer: Tokenizer, kind: str, settings: Mapping[str, Any], f
         raise InputError(f"{file.with_name(SETTINGS)}: bos_token or eos_token: {error}; rename it") from error
 
 
+def lowercase(tokenizer: Tokenizer) -> None:
+    """Let a tokenizer lower-case a text first, unless it does so already."""
+    normalizer = tokenizer.normalizer
+    if normalizer is None:
+        tokenizer.normalizer = normalizers.Lowercase()
+    elif normalizer.normalize_str("A") != normalizer.normalize_str("a"):
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizer])
+
+
 def token_contents(value: object) -> Iterator[str]:
     """Yield the tokens in a value of tokenizer_config.json: strings, or objects with a content, at any depth."""
     if isinstance(value, str):

@@ -65,8 +65,8 @@ class CorpusSection(Section):
     """Leave out pairs whose longer side has more than this many times the characters of the shorter one, after adding
     10 to both; a Chinese, Japanese or Korean character counts as three."""
     max_tokens: Positive | None = None
-    """Leave out pairs with more tokens on either side, counted with the tokenizer of the encoder that the layers
-    are copied from. Null keeps them, truncated at student.max_tokens."""
+    """Leave out pairs with more tokens on either side, counted with the tokenizer of the encoder that the
+    token embeddings are copied from. Null keeps them, truncated at student.max_tokens."""
     unicode_form: Literal["nfc", "nfkc"] = "nfc"
     """Unicode normalization of the text. nfkc also writes all quotation marks, and all hyphens and dashes, alike."""
     max_pairs: Positive | None = None
@@ -301,7 +301,7 @@ class Recipe(Section):
     """A, the assistant; null trains a student from random values, with the sizes given under student."""
     widths: Literal["head", "pca", "equal"] = "head"
     """How the widths of teacher and student are matched. head: a linear head on assistant and student, fitted by
-    least squares. pca: targets reduced to the assistant's width by PCA fitted on the training targets. equal: the
+    least squares. pca: targets reduced to the assistant's width by PCA, as with teacher.dimensions. equal: the
     widths must be equal, as in the paper."""
     corpus: CorpusSection
     """Parallel text."""

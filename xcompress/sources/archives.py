@@ -134,7 +134,7 @@ def _write_joined(parts: Sequence[Path], folder: Path, reference: str) -> None:
         with joined.open("wb") as output:
             for part in parts:
                 with part.open("rb") as stream:
-                    shutil.copyfileobj(stream, output, 1 << 20)
+                    shutil.copyfileobj(stream, output, _BLOCK)
         if zipfile.is_zipfile(joined):
             archive = joined.replace(target.with_name(f"{target.name}.zip"))
             try:

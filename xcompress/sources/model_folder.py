@@ -50,17 +50,10 @@ _ALLOWED_VALUES: Mapping[str, Sequence[re.Pattern[str]]] = {
 _LIBRARY_OPTIONS = ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs")
 """Settings in sentence_bert_config.json that become arguments of functions of transformers."""
 _ALLOWED_OPTIONS = {
-    *(
-        "add_bos_token",
-        "add_eos_token",
-        "add_pooling_layer",
-        "add_prefix_space",
-        "attn_implementation",
-        "do_lower_case",
-    ),
-    *("dtype", "is_decoder", "low_cpu_mem_usage", "max_length", "max_position_embeddings", "model_max_length"),
-    *("padding", "padding_side", "torch_dtype", "truncation", "truncation_side", "unpad_inputs", "use_fast"),
-    *("use_memory_efficient_attention", "use_safetensors"),
+    *("add_bos_token", "add_eos_token", "add_pooling_layer", "add_prefix_space", "attn_implementation"),
+    *("do_lower_case", "dtype", "is_decoder", "low_cpu_mem_usage", "max_length", "max_position_embeddings"),
+    *("model_max_length", "padding", "padding_side", "torch_dtype", "truncation", "truncation_side", "unpad_inputs"),
+    *("use_fast", "use_memory_efficient_attention", "use_safetensors"),
 }
 _NAMES_OF_FILES = ("transformers_weights", "configuration_files", "fast_tokenizer_files")
 """Keys that name further files of the folder."""

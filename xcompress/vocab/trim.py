@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer
 
 import xcompress
 from xcompress import console
@@ -20,8 +21,8 @@ from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import import_encoder, is_student
-from xcompress.modeling.st_folder import is_lowercased
-from xcompress.modeling.tokenizer import named_tokens, open_tokenizer
+from xcompress.modeling.st_folder import WEIGHTS, is_lowercased
+from xcompress.modeling.tokenizer import lowercase, named_tokens, open_tokenizer
 from xcompress.paths import path_inside
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
@@ -34,7 +35,6 @@ from xcompress.vocab.tokenizer_json import renumber, tokenizer_to_json
 
 RECORD = "trim.json"
 """The report of `trim_model` in the folder that it writes."""
-WEIGHTS = "model.safetensors"
 TOKEN_EMBEDDINGS = (
     "word_embeddings.weight",
     "tok_embeddings.weight",
@@ -250,9 +250,7 @@ def _open_folder(folder: Path) -> _ModelFolder:
     check_ids(tokenizer, rows, encoder)
     tokenizer_json = tokenizer_to_json(tokenizer)
     if is_lowercased(encoder):
-        # the setting stays in its own file, so the tokenizer.json to write does not change
-        steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
-        tokenizer.normalizer = normalizers.Sequence(steps)
+        lowercase(tokenizer)  # the setting stays in its own file, so the tokenizer.json to write does not change
     return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_json, shapes, matches[0])
 
 
@@ -369,8 +367,6 @@ def _renumber_config(config: Mapping[str, Any], new_ids: Mapping[int, int]) -> d
 
 def _write_weights(model: _ModelFolder, ids: tuple[int, ...], path: Path) -> None:
     """Write the weights with only the kept rows of the token embeddings and of a masked language model's output."""
-    import torch
-
     rows_before = model.shapes[model.token_embeddings][0]
     outputs = [
         name for name, shape in model.shapes.items() if shape[:1] == (rows_before,) and _OUTPUT_LAYER.search(name)

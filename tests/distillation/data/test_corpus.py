@@ -4,10 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from tests.helpers.recipe import small_recipe
+from xcompress.distillation.assistant import reference_step
 from xcompress.distillation.data.corpus import _counts_text, corpus_step
 from xcompress.distillation.run_folder import open_run
+from xcompress.distillation.teachers.ensemble import find_encoders
 from xcompress.errors import InputError
 from xcompress.recipe import Recipe
 
@@ -48,6 +51,17 @@ def test_text_whose_pairs_are_all_in_an_earlier_file_is_refused_with_its_key(tmp
         InputError, match=r"^correlation\.text: no training pair comes from again; .* list its files before"
     ):
         corpus.rows_by_language(("again",), "correlation.text")
+
+
+def test_tokens_are_counted_without_the_padding_of_the_tokenizer(tmp_path: Path) -> None:
+    recipe = small_recipe(tmp_path, "corpus.max_tokens=30")
+    file = tmp_path / "assistant/tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.enable_padding(length=60)
+    tokenizer.save(str(file))
+    with open_run(tmp_path / "run") as run:
+        corpus = corpus_step(recipe, run, reference_step(recipe, run, find_encoders(recipe)))
+    assert len(corpus.train) > 400
 
 
 def test_files_of_other_languages_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

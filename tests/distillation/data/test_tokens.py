@@ -41,7 +41,7 @@ def test_tokens_on_disk_are_those_of_the_tokenizer_in_the_smallest_type(
         file, expected = TokenFile(tmp_path, side), token_ids(make_tokenizer(), texts, CONFIG)
         assert isinstance(file.ids, np.memmap) and isinstance(file.offsets, np.memmap)
         assert file.ids.itemsize == bytes_each
-        assert [file[row].tolist() for row in range(len(file))] == expected
+        assert [file[row].tolist() for row in range(len(file.offsets) - 1)] == expected
         ids, lengths = file.take(np.array([2, 0, 2]))
         assert ids.tolist() == expected[2] + expected[0] + expected[2]
         assert lengths.tolist() == [len(expected[row]) for row in (2, 0, 2)]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.recipe import small_recipe
+from tests.helpers.tensors import distinct_texts
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.labels import StageSide, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
@@ -57,10 +58,10 @@ def test_stored_vectors_are_those_of_the_teachers(recipe: Recipe, tmp_path: Path
     expected = np.hstack([first * 0.25**0.5, second * 0.75**0.5])
     ensemble = TeacherEnsemble.find(teacher)
     np.testing.assert_allclose(ensemble.load()(TEXTS), expected, atol=1e-6)
-    stored = ensemble.stored_vectors(TEXTS, VectorStore(tmp_path))
+    stored = ensemble.stored_vectors(distinct_texts(TEXTS), VectorStore(tmp_path))
     np.testing.assert_allclose(stored[range(3)], expected, atol=1e-3)
     alone = TeacherEnsemble.find(teacher.model_copy(update={"ensemble": (), "dimensions": None}))
-    rows = alone.stored_vectors(TEXTS, VectorStore(tmp_path))[[1]]
+    rows = alone.stored_vectors(distinct_texts(TEXTS), VectorStore(tmp_path))[[1]]
     np.testing.assert_allclose(rows, first[[1]], atol=1e-3)
     assert len(list(tmp_path.iterdir())) == 2, "each teacher's vectors are stored once, alone or in an ensemble"
 

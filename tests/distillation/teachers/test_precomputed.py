@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.limits import frugal
+from tests.helpers.tensors import distinct_texts
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import VectorStore
@@ -75,7 +76,7 @@ def test_missing_sentences_are_counted_and_written_to_a_file(tmp_path: Path) -> 
 
 def test_missing_sentences_of_all_files_of_a_store_are_written_at_once(tmp_path: Path) -> None:
     part = TeacherSection(source=write(tmp_path))
-    texts = ["the boat is late", "one", "der Zug kommt", "two", "three"]
+    texts = distinct_texts(["the boat is late", "one", "der Zug kommt", "two", "three"])
     with pytest.raises(InputError, match=r"for 3 of 5 sentences.*api\.missing\.txt"):
         VectorStore(tmp_path / "store", chunk=2).vectors("teacher", "f", texts, lambda: open_encoder(part, "teacher"))
     assert (tmp_path / "api.missing.txt").read_text() == "one\ntwo\nthree\n"

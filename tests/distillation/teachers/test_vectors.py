@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from tests.helpers import ROOT
 from tests.helpers.student import make_student, make_tokenizer
+from tests.helpers.tensors import distinct_texts
 from xcompress.distillation import distributed
+from xcompress.distillation.data.sentences import distinct
 from xcompress.distillation.teachers import vectors as vectors_module
 from xcompress.distillation.teachers.vector_file import HEADER
 from xcompress.distillation.teachers.vectors import (
@@ -33,14 +35,16 @@ from xcompress.modeling.student import encode
 
 CHUNK = 40
 TEXTS = [f"text {'x' * (number * 37 % 90)} {number}" for number in range(9 * CHUNK + 7)]
+DISTINCT = distinct_texts(TEXTS)
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from tests.distillation.teachers.test_vectors import CHUNK, TEXTS, slow_model
+from tests.distillation.teachers.test_vectors import CHUNK, DISTINCT, slow_model
 from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.metrics import Encode
 
-vectors = VectorStore(Path(sys.argv[1]), CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(float(sys.argv[2])))
+store, seconds = VectorStore(Path(sys.argv[1]), CHUNK), float(sys.argv[2])
+vectors = store.vectors("teacher", "f", DISTINCT, lambda: slow_model(seconds))
 print((len(vectors), vectors.dimension))
 """
 
@@ -97,12 +101,12 @@ def finished(folder: Path) -> int:
 
 
 def uninterrupted(folder: Path) -> dict[str, bytes]:
-    VectorStore(folder, CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(0))
+    VectorStore(folder, CHUNK).vectors("teacher", "f", DISTINCT, lambda: slow_model(0))
     return contents(folder)
 
 
 def test_rows_are_the_vectors_of_the_model_in_any_order(tmp_path: Path) -> None:
-    vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, lambda: slow_model(0))
+    vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "f", DISTINCT, lambda: slow_model(0))
     assert len(vectors) == len(TEXTS) and vectors.dimension == 4
     rows = [len(TEXTS) - 1, 0, CHUNK, CHUNK - 1, 0, 5 * CHUNK + 3]
     assert vectors[rows][:, 0].tolist() == [len(TEXTS[row]) for row in rows]
@@ -115,7 +119,7 @@ def test_rows_are_the_vectors_of_the_model_in_any_order(tmp_path: Path) -> None:
 
 
 def test_vectors_stay_on_disk_as_float16_in_one_file_with_a_hash_for_each_block(tmp_path: Path) -> None:
-    vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "fingerprint", TEXTS, lambda: slow_model(0))
+    vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "fingerprint", DISTINCT, lambda: slow_model(0))
     assert isinstance(vectors._table, np.memmap) and vectors._table.dtype == np.float16
     (folder,) = tmp_path.iterdir()
     assert sorted(file.name for file in folder.iterdir()) == ["info.json", "vectors.npy"]
@@ -137,7 +141,7 @@ def test_more_blocks_than_descriptors_can_be_written_and_read(tmp_path: Path) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
     try:
-        texts = [f"text {number}" for number in range(400)]
+        texts = distinct_texts([f"text {number}" for number in range(400)])
         tables = [VectorStore(tmp_path, 1).vectors(name, name, texts, lambda: sensitive) for name in ("a", "b")]
         opened = len(list(Path("/proc/self/fd").glob("*")))
     finally:
@@ -156,7 +160,7 @@ def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
         ("g", ["a", "b"]),
         ("f", ["b", "a"]),
     ):
-        assert store.vectors("teacher", fingerprint, texts, model.open)[[0]][0, 0] == len(texts[0])
+        assert store.vectors("teacher", fingerprint, distinct_texts(texts), model.open)[[0]][0, 0] == len(texts[0])
     assert model.opened == 4
     assert model.encoded == ["a", "b", "ab", "", "a", "b", "b", "a"]
 
@@ -164,40 +168,25 @@ def test_vectors_are_computed_once_per_model_and_texts(tmp_path: Path) -> None:
 def test_a_link_in_place_of_the_table_is_not_written_through(tmp_path: Path) -> None:
     """The run folder may be one of others, who know where the vectors of a recipe lie."""
     store, mine = VectorStore(tmp_path / "store"), tmp_path / "mine"
-    store.vectors("teacher", "f", ["a", "b"], lambda: sensitive)
+    store.vectors("teacher", "f", distinct_texts(["a", "b"]), lambda: sensitive)
     (folder,) = (tmp_path / "store").iterdir()
     for file in folder.iterdir():
         file.unlink()
     mine.write_text("notes\n" * 2000)
     (folder / "vectors.npy").symlink_to(mine)
     with pytest.raises(InputError, match="cannot be written"):
-        store.vectors("teacher", "f", ["a", "b"], lambda: sensitive)
+        store.vectors("teacher", "f", distinct_texts(["a", "b"]), lambda: sensitive)
     assert mine.read_text() == "notes\n" * 2000
 
 
-def test_texts_may_be_a_lazy_sequence(tmp_path: Path) -> None:
-    class LazySequence(Sequence[str]):
-        def __len__(self) -> int:
-            return len(TEXTS)
-
-        def __getitem__(self, row: int) -> str:
-            assert isinstance(row, int)
-            return TEXTS[row]
-
-    model = RecordingModel()
-    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", LazySequence(), model.open)
-    vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
-    assert len(vectors) == len(TEXTS) and vectors.dimension == 4
-    assert model.opened == 1 and model.encoded == TEXTS
-
-
 def test_no_texts_have_no_vectors(tmp_path: Path) -> None:
-    vectors = VectorStore(tmp_path).vectors("teacher", "f", [], RecordingModel().open)
+    vectors = VectorStore(tmp_path).vectors("teacher", "f", distinct_texts([]), RecordingModel().open)
     assert len(vectors) == vectors.dimension == 0
 
 
 def test_texts_may_hold_any_characters(tmp_path: Path) -> None:
-    assert len(VectorStore(tmp_path).vectors("teacher", "f", ["\ud800", "a\nb", "雨"], RecordingModel().open)) == 3
+    texts, _ = distinct(["\ud800", "a\nb", "雨"], tmp_path / "rows")
+    assert len(VectorStore(tmp_path).vectors("teacher", "f", texts, RecordingModel().open)) == 3
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
@@ -209,7 +198,7 @@ def test_vectors_that_are_not_finite_are_counted(value: float, tmp_path: Path) -
     with pytest.raises(
         InputError, match=r"^teacher: the vectors of 2 of 3 texts hold NaN or infinity; fetch the model"
     ):
-        store.vectors("teacher", "f", ["a", "b", "c"], lambda: encoder)
+        store.vectors("teacher", "f", distinct_texts(["a", "b", "c"]), lambda: encoder)
 
 
 @pytest.mark.parametrize("value", [65520.0, -1e6])
@@ -218,9 +207,9 @@ def test_values_beyond_float16_are_refused(value: float, tmp_path: Path) -> None
         return np.array([[1.0, value if text == "b" else 65504.0] for text in texts], dtype=np.float32)
 
     store = VectorStore(tmp_path, chunk=1)
-    assert store.vectors("teacher", "f", ["a"], lambda: encoder)[[0]][0, 1] == 65504
+    assert store.vectors("teacher", "f", distinct_texts(["a"]), lambda: encoder)[[0]][0, 1] == 65504
     with pytest.raises(InputError, match=r"^teacher: its vectors reach .* ends at 65504; .*normalize"):
-        store.vectors("teacher", "f", ["a", "b"], lambda: encoder)
+        store.vectors("teacher", "f", distinct_texts(["a", "b"]), lambda: encoder)
     assert len(contents(tmp_path)) == 2  # one of them with the vector of "a" alone
 
 
@@ -268,7 +257,7 @@ def test_damaged_blocks_are_named_and_computed_again(
     damage(file)
     capsys.readouterr()
     model = RecordingModel()
-    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", DISTINCT, model.open)
     said = " ".join(capsys.readouterr().err.split())
     assert f"teacher: vectors in {file.parent}: {what}" in said and "; computed again" in said
     assert model.encoded == [text for block in blocks for text in TEXTS[block * CHUNK : (block + 1) * CHUNK]]
@@ -281,7 +270,7 @@ def test_a_table_without_a_readable_record_is_computed_again(record: str, tmp_pa
     (info,) = tmp_path.glob("*/info.json")
     info.write_text(record)
     model = RecordingModel()
-    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", DISTINCT, model.open)
     assert model.encoded == TEXTS and contents(tmp_path) == expected
 
 
@@ -290,7 +279,7 @@ def test_a_copied_table_is_not_computed_again(tmp_path: Path) -> None:
     (info,) = tmp_path.glob("*/info.json")
     os.utime(info.parent / "vectors.npy", (10**9, 10**9))
     model = RecordingModel()
-    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", DISTINCT, model.open)
     assert model.encoded == [] and read_json(info)["file"][1] == 10**18
 
 
@@ -310,7 +299,7 @@ def test_a_killed_computation_resumes_at_the_missing_blocks_with_the_same_result
     with lines.open("a") as stream:
         stream.write("9 0123")  # half a line
     model = RecordingModel()
-    VectorStore(tmp_path / "store", CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    VectorStore(tmp_path / "store", CHUNK).vectors("teacher", "f", DISTINCT, model.open)
     assert model.encoded == TEXTS[before * CHUNK :]
     assert contents(tmp_path / "store") == uninterrupted(tmp_path / "whole")
     assert sorted(file.name for file in lines.parent.iterdir()) == ["info.json", "vectors.npy"]
@@ -327,7 +316,7 @@ def test_a_full_disk_is_one_line_and_the_finished_blocks_stay(tmp_path: Path) ->
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
     model = RecordingModel()
-    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+    VectorStore(tmp_path, CHUNK).vectors("teacher", "f", DISTINCT, model.open)
     assert model.encoded == TEXTS[4 * CHUNK :]
 
 
@@ -356,7 +345,7 @@ def test_a_worker_computes_every_nth_block_and_needs_the_others(
     monkeypatch.setattr(distributed, "workers", Workers)
     model = RecordingModel()
     with pytest.raises(InputError, match=r"vectors\.npy: block \d is missing after all workers finished"):
-        VectorStore(tmp_path, CHUNK).vectors("teacher", "f", TEXTS, model.open)
+        VectorStore(tmp_path, CHUNK).vectors("teacher", "f", DISTINCT, model.open)
     assert model.encoded == [text for row, text in enumerate(TEXTS) if row // CHUNK % 3 == worker]
     assert Workers.waited == 3
 

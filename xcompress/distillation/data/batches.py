@@ -109,8 +109,8 @@ class PairBatches:
         """
         rows, words = self.rows[list(pairs)], dict[str, Tensor]()
         if self.word_labels:
-            sentences_of = [[side[row] for row in rows] for side in (self.sources, self.targets)]
-            sentences, words = self.word_labels(sentences_of[0], sentences_of[1], pairs)
+            sources, targets = ([side[row] for row in rows] for side in (self.sources, self.targets))
+            sentences, words = self.word_labels(sources, targets, pairs)
             ids, lengths = np.concatenate(sentences), np.array([len(sentence) for sentence in sentences])
         else:
             taken = [side.take(rows) for side in (self.sources, self.targets)]

@@ -132,6 +132,7 @@ def _build_corpus(recipe: Recipe, tokenizer_step: Step | None, processes: int, f
     if section.max_tokens and tokenizer_step:
         tokenizer = read_tokenizer(tokenizer_step.folder / "tokenizer.json")
         tokenizer.no_truncation()
+        tokenizer.no_padding()
         tokens = TokenLimit(section.max_tokens, partial(length_in_tokens, tokenizer))
     limits = Limits(section.min_words, section.max_words, section.max_ratio, form=section.unicode_form, tokens=tokens)
     catalogues = [(source, resolve(source)) for source in tracked(section.catalogues, "catalogues: fetched")]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xcompress.console import without_bars
 from xcompress.corpus.columns import Rows
-from xcompress.corpus.sequences import ConcatSequence
+from xcompress.corpus.sequences import ConcatSequence, DistinctTexts
 from xcompress.distillation.data.sentences import Side, distinct
 from xcompress.distillation.teachers.vectors import LazyVectors
 from xcompress.files import drop_pages
@@ -111,7 +111,7 @@ class VectorTable:
 
     @classmethod
     def compute(
-        cls, texts: Mapping[TextName, Sequence[str]], encode: Callable[[Sequence[str]], LazyVectors], folder: Path
+        cls, texts: Mapping[TextName, Sequence[str]], encode: Callable[[DistinctTexts], LazyVectors], folder: Path
     ) -> "VectorTable":
         """Encode the distinct texts of all lists. All workers must call it.
 

@@ -48,10 +48,6 @@ class TokenFile:
         self.ids = np.load(folder / f"{name}.npy", mmap_mode="r")
         self.offsets = np.load(folder / f"{name}.offsets.npy", mmap_mode="r")
 
-    def __len__(self) -> int:
-        """Return N."""
-        return len(self.offsets) - 1
-
     def __getitem__(self, row: int) -> Ids:
         """Return the ids of a sentence."""
         return np.asarray(self.ids[self.offsets[row] : self.offsets[row + 1]], np.int32)

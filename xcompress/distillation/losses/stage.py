@@ -31,7 +31,6 @@ GATHERED = (
     "teacher_targets",
     "assistant_sources",
     "assistant_targets",
-    "moving_sources",
     "correlation_sources",
     "relations",
     "scores",

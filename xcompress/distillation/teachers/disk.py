@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from xcompress.distillation.run_folder import VECTORS
 from xcompress.errors import InputError
 from xcompress.files import free_bytes, size_of
 from xcompress.recipe import Stage
@@ -59,7 +60,7 @@ def check_disk(folder: Path, texts: TextCounts, width: int | None) -> None:
     :param width: of the teacher's vectors; None where it is not known.
     :raises InputError: when the disk has not even the space for the fewest vectors that there can be.
     """
-    needed, free = texts.least_stored * (width or 0) * BYTES_STORED - size_of(folder / "vectors"), free_bytes(folder)
+    needed, free = texts.least_stored * (width or 0) * BYTES_STORED - size_of(folder / VECTORS), free_bytes(folder)
     if needed > free:
         raise InputError(
             f"{folder}: the teacher's vectors need {needed / 1e9:.1f} GB or more, and the disk has "

@@ -7,6 +7,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from xcompress.corpus.sequences import DistinctTexts
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.vectors import LazyVectors, StoredVectors, VectorStore
 from xcompress.files import hash_of
@@ -36,7 +37,7 @@ class FrozenEncoder:
         """
         return open_encoder(self.section, self.key)
 
-    def stored_vectors(self, texts: Sequence[str], store: VectorStore) -> StoredVectors:
+    def stored_vectors(self, texts: DistinctTexts, store: VectorStore) -> StoredVectors:
         """Return the vectors of texts from the store; those that are missing are computed first.
 
         :raises InputError: when the encoder cannot be loaded, or has no vectors for a text.
@@ -115,7 +116,7 @@ class TeacherEnsemble:
         models = [encoder.load() for encoder in self.encoders]
         return lambda texts: concatenate([encode(texts) for encode in models], self.scales)
 
-    def stored_vectors(self, texts: Sequence[str], store: VectorStore) -> ConcatVectors:
+    def stored_vectors(self, texts: DistinctTexts, store: VectorStore) -> ConcatVectors:
         """Return the concatenated vectors of N texts, (N, D1 + D2 + ...); the store keeps those of each encoder.
 
         :raises InputError: when an encoder cannot be loaded, or has no vectors for a text.

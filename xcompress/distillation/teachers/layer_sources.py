@@ -87,11 +87,10 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
         max_tokens=max_tokens,
         trust_remote_code=section.trust_remote_code,
     )
-    config, is_foreign = student.config, not is_student(path)
-    if section.prefix and not is_foreign:
-        student.config = replace(config, prefix=section.prefix)
-    if is_foreign:
-        student.config = replace(config, normalize=True)
+    if not is_student(path):
+        student.config = replace(student.config, normalize=True)
+    elif section.prefix:
+        student.config = replace(student.config, prefix=section.prefix)
     check_shape(section, student.config, key)
     return student, tokenizer
 

@@ -1,9 +1,9 @@
 """Vectors of frozen models, computed once by all workers and cached by content, as float16."""
 
-import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -116,7 +116,7 @@ class VectorStore:
         self.chunk = chunk
 
     def vectors(
-        self, model: str, fingerprint: str, texts: Sequence[str], open_model: Callable[[], Encode]
+        self, model: str, fingerprint: str, texts: DistinctTexts, open_model: Callable[[], Encode]
     ) -> StoredVectors:
         """Return the vectors of texts, computing those that are missing. All workers must call it.
 
@@ -125,7 +125,7 @@ class VectorStore:
         :param open_model: loads the model; called only by workers that have something to compute.
         :raises InputError: when vectors are missing from a table, do not fit float16, or cannot be written.
         """
-        folder = self.folder / _content_hash(fingerprint, texts, self.chunk)
+        folder = self.folder / sha256(f"{fingerprint} {self.chunk} {texts.digest}".encode()).hexdigest()[:16]
         file = VectorFile(folder, len(texts), self.chunk)
         if distributed.is_main():
             remove_leftovers(folder)
@@ -143,7 +143,7 @@ class VectorStore:
             rows = [file.rows(number) for number in blocks]
             ticker = LineTicker(f"{model}: vectors of", sum(map(len, rows)))
             scratch = folder / f"texts.{rank}"
-            with distributed.own_work(), closing(_read(texts, rows, scratch)) as texts_of_blocks:
+            with distributed.own_work(), closing(texts.blocks(rows, scratch)) as texts_of_blocks:
                 for number, of_block in zip(blocks, texts_of_blocks, strict=True):
                     file.write(number, _as_float16(model, encoder(of_block)), rank)
                     ticker.advance(len(of_block), "texts")
@@ -152,27 +152,6 @@ class VectorStore:
             file.settle(model, fingerprint)
         distributed.barrier()
         return StoredVectors(file.open())
-
-
-def _read(texts: Sequence[str], blocks: Sequence[range], scratch: Path) -> Generator[list[str]]:
-    """Yield the texts of blocks of rows; `scratch` is a temporary folder."""
-    if isinstance(texts, DistinctTexts):
-        yield from texts.blocks(blocks, scratch)
-    else:
-        yield from ([texts[row] for row in block] for block in blocks)
-
-
-def _content_hash(fingerprint: str, texts: Sequence[str], chunk: int) -> str:
-    """Hash what a table depends on. Each text is hashed with its length, so that no two lists give the same bytes."""
-    digest = hashlib.sha256(f"{fingerprint} {chunk} ".encode())
-    if isinstance(texts, DistinctTexts):
-        digest.update(texts.digest.encode())
-        return digest.hexdigest()[:16]
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.hexdigest()[:16]
 
 
 def _as_float16(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float16]:
