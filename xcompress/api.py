@@ -132,14 +132,15 @@ class Bundle:
 
     @classmethod
     def open(cls, name_or_folder: str | Path) -> Self:
-        """Open a bundle folder, or a released model by name.
+        """Open a bundle folder, a released model by name, or a bundle on the Hugging Face hub by its id.
 
         :raises InputError: if there is no bundle.
         """
         from xcompress.bundle.manifest import read_manifest
         from xcompress.bundle.released import find_bundle
 
-        bundle = cls(find_bundle(str(name_or_folder)))
+        given = name_or_folder if isinstance(name_or_folder, str) else _to_path(name_or_folder, "Bundle")
+        bundle = cls(find_bundle(given))
         read_manifest(bundle.folder)
         return bundle
 

@@ -1,5 +1,6 @@
 """A bundle on the hub: the copy in the hub's cache, a download, and what is refused."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +8,14 @@ from pathlib import Path
 import huggingface_hub.constants
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tests.helpers.student import SENTENCES, bundle, change_manifest
+from xcompress import Bundle
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.hub import bundle_from_hub
+from xcompress.bundle.released import find_bundle
+from xcompress.cli.main import app
 from xcompress.errors import InputError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -59,6 +64,21 @@ def test_the_hubs_own_copy_is_used_without_a_network(repository: Path, tmp_path:
     copies = list((tmp_path / "xcompress" / "hub").iterdir())
     assert [folder.name for folder in copies] == [f"models--org--name-{COMMIT}"]
     assert not any(file.is_symlink() for file in copies[0].rglob("*"))
+    assert [find_bundle("org/name"), Bundle.open("org/name").folder] == [copies[0]] * 2
+
+
+def test_a_command_takes_a_hub_id(repository: Path) -> None:
+    fill(repository, bundle())
+    done = CliRunner().invoke(app, ["embed", "rain", "--json", "--model", "org/name"])
+    np.testing.assert_allclose(json.loads(done.stdout)["vector"], Encoder(bundle()).encode("rain"), atol=1e-5)
+
+
+def test_a_folder_is_no_hub_id(repository: Path, tmp_path: Path) -> None:
+    fill(repository, bundle())
+    assert find_bundle(Path("org/name")) == Path("org/name")
+    assert find_bundle("runs/absent/bundle") == Path("runs/absent/bundle")
+    (tmp_path / "org").mkdir()
+    assert find_bundle("org/name") == Path("org/name"), "the folder is misspelt"
 
 
 def test_a_bundle_with_one_graph_is_complete(repository: Path, bundle_copy: Path) -> None:

@@ -160,10 +160,8 @@ class Encoder:
         :param check: compare the files with the hashes in the manifest first.
         :raises InputError: when there is no such model, the hub cannot be reached, or the bundle cannot be opened.
         """
-        folder = as_path(str(_name_or_path(name_or_path)))
-        if isinstance(name_or_path, str):
-            is_local = "/" not in name_or_path or folder.exists() or folder.parent.is_dir()
-            folder = find_bundle(name_or_path) if is_local else _find_on_hub(name_or_path)
+        given = _name_or_path(name_or_path)
+        folder = find_bundle(given) if isinstance(given, str) else as_path(str(given))
         return cls(folder, precision=precision, engine=engine, threads=threads, check=check)
 
     @classmethod
@@ -454,14 +452,6 @@ def _open_again(kind: type[Encoder], folder: Path, options: Mapping[str, Any], m
     if encoder.manifest != manifest:
         raise InputError(f"{folder}: was replaced by another bundle since it was opened; open the encoder again")
     return encoder
-
-
-def _find_on_hub(reference: str) -> Path:
-    """Return the bundle of a hub id; a text that cannot be a hub id is a path."""
-    from xcompress.bundle.hub import bundle_from_hub
-    from xcompress.sources import looks_like_path
-
-    return Path(reference) if looks_like_path(reference) else bundle_from_hub(reference)
 
 
 def _name_or_path(value: object) -> str | Path:

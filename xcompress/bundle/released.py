@@ -79,26 +79,33 @@ def released_models() -> list[dict[str, Any]]:
     return models
 
 
-def find_bundle(name_or_folder: str | None) -> Path:
-    """Return the folder of a bundle, given as a folder or as the name of a released model.
+def find_bundle(name_or_folder: str | Path | None) -> Path:
+    """Return the folder of a bundle, given as a folder, as the name of a released model or as a hub id.
 
-    The folder of a bundle wins over a released model of the same name. A text with a path separator is always a folder.
+    The folder of a bundle wins over a released model of the same name, and an existing folder over a hub id.
 
-    :param name_or_folder: None takes the default, see `default_bundle`.
+    :param name_or_folder: None takes the default, see `default_bundle`. A hub id is `org/name[@revision]`; its bundle
+        is downloaded once.
     :returns: a folder, which is not checked.
-    :raises InputError: when there is neither; the message lists the released models.
+    :raises InputError: when there is neither; the message lists the released models. Also when the hub cannot be
+        reached, or has no such bundle.
     """
+    from xcompress.bundle.hub import bundle_from_hub
+    from xcompress.sources import looks_like_path
+
     if name_or_folder is None:
         return default_bundle()
-    folder = as_path(name_or_folder)
-    if folder.name != name_or_folder or is_bundle(folder):
-        return folder
-    names = released_names()
-    if name_or_folder in names:
-        return MODELS / name_or_folder
-    if names and not folder.exists():
-        raise InputError(f"{name_or_folder}: neither a folder nor a released model; choose {' or '.join(names)}")
-    return folder
+    name = str(name_or_folder)
+    folder = as_path(name)
+    if folder.name == name and not is_bundle(folder):
+        names = released_names()
+        if name in names:
+            return MODELS / name
+        if names and not folder.exists():
+            raise InputError(f"{name}: neither a folder nor a released model; choose {' or '.join(names)}")
+    # a hub id looks like a folder in a folder; where that one is, the other is misspelt
+    is_folder = folder.exists() or folder.parent.is_dir() or not isinstance(name_or_folder, str)
+    return folder if is_folder or looks_like_path(name) else bundle_from_hub(name)
 
 
 def default_bundle() -> Path:

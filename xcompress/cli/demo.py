@@ -22,9 +22,7 @@ def demo(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model",
-            "-m",
-            help="Bundle folder, or name of a released model; default: tiny.",
+            "--model", "-m", help="Bundle folder, name of a released model, or hub id of a bundle; default: tiny."
         ),
     ] = None,
     text: Annotated[

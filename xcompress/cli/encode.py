@@ -44,8 +44,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="Bundle folder, or name of a released model (xcompress models); default: the first released model, "
-        "else the newest bundle in runs/.",
+        help="Bundle folder, name of a released model (xcompress models), or hub id of a bundle; default: the first "
+        "released model, else the newest bundle in runs/.",
     ),
 ]
 PrecisionName = Annotated[str, typer.Option(help="Graph of the bundle to run: auto, int8, int4, fp16 or fp32.")]
