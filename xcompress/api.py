@@ -206,6 +206,8 @@ def distill(
     from xcompress.recipe import load_recipe
     from xcompress.recipe.schema import Recipe
 
+    if processes is not None and not (isinstance(processes, int) and processes > 0):
+        raise InputError(f"distill: processes is {short_repr(processes)}; give a whole number from 1, or None")
     if isinstance(recipe, Recipe):
         if overrides:
             raise InputError("distill: overrides change a recipe file; for a loaded Recipe use its model_copy")
