@@ -57,10 +57,6 @@ def _before_fork() -> None:
     _wait_for_others()
 
 
-def _after_fork_in_parent() -> None:
-    _changed.release()
-
-
 def _after_fork_in_child() -> None:
     """Forget the other threads, which have stayed in the other process."""
     global _changed
@@ -70,4 +66,6 @@ def _after_fork_in_child() -> None:
 
 atexit.register(_before_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=lambda: _changed.release(), after_in_child=_after_fork_in_child
+    )

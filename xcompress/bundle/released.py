@@ -90,9 +90,6 @@ def find_bundle(name_or_folder: str | Path | None) -> Path:
     :raises InputError: when there is neither; the message lists the released models. Also when the hub cannot be
         reached, or has no such bundle.
     """
-    from xcompress.bundle.hub import bundle_from_hub
-    from xcompress.sources import looks_like_path
-
     if name_or_folder is None:
         return default_bundle()
     name = str(name_or_folder)
@@ -104,8 +101,12 @@ def find_bundle(name_or_folder: str | Path | None) -> Path:
         if names and not folder.exists():
             raise InputError(f"{name}: neither a folder nor a released model; choose {' or '.join(names)}")
     # a hub id looks like a folder in a folder; where that one is, the other is misspelt
-    is_folder = folder.exists() or folder.parent.is_dir() or not isinstance(name_or_folder, str)
-    return folder if is_folder or looks_like_path(name) else bundle_from_hub(name)
+    if folder.exists() or folder.parent.is_dir() or not isinstance(name_or_folder, str):
+        return folder
+    from xcompress.bundle.hub import bundle_from_hub
+    from xcompress.sources import looks_like_path
+
+    return folder if looks_like_path(name) else bundle_from_hub(name)
 
 
 def default_bundle() -> Path:

@@ -45,6 +45,7 @@ class BundleTokenizer:
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
         self.pad_token_id = int(manifest["pad_token_id"])
         self._prefix, self._max_tokens = manifest["prefix"], manifest["max_tokens"]
+        self._checked_prompt = self._prefix  # by the export; later the last prompt, which most calls repeat
         self._file, self._manifest = inside(folder, "tokenizer.json"), manifest
         if not self._file.is_file():
             raise InputError(f"{self._file}: no such file; export the bundle again")
@@ -112,15 +113,18 @@ class BundleTokenizer:
         ]
 
     def check_prompt(self, prompt: str) -> None:
-        """Check that a prompt leaves room for a text that is cut; an export has checked the prefix.
+        """Check that a prompt leaves room for a text that is cut.
 
         :raises InputError: when it leaves none.
         """
-        if prompt != self._prefix and len(self.token_ids([""], prompt)[0]) >= self._max_tokens:
+        if prompt == self._checked_prompt:
+            return
+        if len(self.token_ids([""], prompt)[0]) >= self._max_tokens:
             raise InputError(
                 f"the prompt fills all {self._max_tokens} tokens of a text, so all vectors would be the same; give a "
                 "shorter one"
             )
+        self._checked_prompt = prompt
 
     def _with_prompt(self, texts: Sequence[str], prompt: str | None) -> list[str]:
         prompt = self._prefix if prompt is None else prompt
