@@ -6,7 +6,7 @@ RUN := runs/minilm_ru3
 # It upgrades itself first: the pip of Python 3.11 takes twice as long to choose what to install.
 PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 # pip would compile in one process, and much that nobody imports here. Python compiles what is left.
-COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|testing|models|pip)/' $(VENV)/lib || true
+COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|testing|models|pip)/' $(VENV)/lib xcompress || true
 # A test that crashes ends the run: with a new process in place of the lost one, pytest-xdist may wait forever at the end.
 XDIST = --numprocesses auto --dist loadfile --max-worker-restart 0
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST)
@@ -14,16 +14,19 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST)
 # onnxruntime would report to Microsoft where a test or a benchmark imports it before xcompress
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: demo test test-quick lint readme fuzz test-next clients clean
+.PHONY: demo test test-all test-quick lint readme fuzz test-next clients clean
 
 demo: $(VENV)/demo.installed  ## distil, export and measure the demo student; a second call reuses what is finished
 	$(BIN)/python benchmarks/demo.py
 
 test: $(VENV)/test.installed lint  ## style, types, layers and tests, in as many processes as there are cores
+	$(PYTEST) -m 'not exhaustive'
+
+test-all: $(VENV)/test.installed lint  ## those marked exhaustive as well: before a release
 	$(PYTEST)
 
-test-quick: $(VENV)/test.installed  ## the tests without those marked slow, browser or network
-	$(PYTEST) -m 'not slow and not browser and not network'
+test-quick: $(VENV)/test.installed  ## the tests without those marked exhaustive, slow, browser or network
+	$(PYTEST) -m 'not exhaustive and not slow and not browser and not network'
 
 lint: $(VENV)/test.installed
 	$(BIN)/ruff check .

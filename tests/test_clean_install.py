@@ -19,7 +19,15 @@ from xcompress.bundle.encoder import Encoder
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 NAME = "a-test"
 """Beside the models that are in the package already."""
-BUILD = "import sys\nfrom hatchling.build import build_sdist\nprint(build_sdist(sys.argv[1]))"
+BUILD = """
+import os, shutil, sys
+from pathlib import Path
+from hatchling.build import build_sdist, build_wheel
+source = Path(sys.argv[1], build_sdist(sys.argv[1]))
+shutil.unpack_archive(source, sys.argv[1])
+os.chdir(source.with_name(source.name.removesuffix(".tar.gz")))
+build_wheel(sys.argv[1])
+"""
 ABSENT = ("torch", "transformers", "onnx", "scipy", "sentence_transformers")
 SNIPPET = f"""
 import importlib.util, json, sys
@@ -51,8 +59,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip("install", "--quiet", "--target", str(folder / "tools"), "hatchling")
     environment = clean_environment() | {"PYTHONPATH": str(folder / "tools")}
     subprocess.run([sys.executable, "-P", "-c", BUILD, str(folder)], check=True, cwd=tree, env=environment)
-    (source,) = folder.glob("xcompress-*.tar.gz")
-    pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source))
     (made,) = folder.glob("xcompress-*.whl")
     return made
 

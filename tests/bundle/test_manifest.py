@@ -84,7 +84,7 @@ DECISIVE = ("precision", "graphs", "prefix", "max_tokens", "pad_token_id", "dime
 
 
 @pytest.mark.parametrize(
-    "with_hash", [pytest.param(True, id="with a hash"), pytest.param(False, id="without", marks=pytest.mark.slow)]
+    "with_hash", [pytest.param(True, id="with a hash"), pytest.param(False, id="without", marks=pytest.mark.exhaustive)]
 )
 def test_a_flipped_bit_gives_an_error_or_the_same_vectors(bundle_copy: Path, with_hash: bool) -> None:
     texts = ["the boat is late", "the boat is late " * 60]

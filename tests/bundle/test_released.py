@@ -184,10 +184,10 @@ class TestReleasedModels:
     @pytest.mark.parametrize("name", RELEASED)
     def test_translations_are_much_closer_than_other_sentences(self, name: str) -> None:
         pairs = builtin().language_pairs
-        english, encoder = pairs["en-en"].first[::4], Encoder.released(name)
+        english, encoder = pairs["en-en"].first[::8], Encoder.released(name)
         vectors, same, means = encoder.encode(english), np.eye(len(english), dtype=bool), []
         for language in encoder.languages[1:]:
-            cosines = vectors @ encoder.encode(pairs[f"{language}-{language}"].first[::4]).T
+            cosines = vectors @ encoder.encode(pairs[f"{language}-{language}"].first[::8]).T
             means.append((cosines[same].mean(), cosines[~same].mean()))
         translations, others = np.mean(means, axis=0)
         assert translations > {"small": 0.8, "tiny": 0.73}[name]  # 0.82 and 0.75

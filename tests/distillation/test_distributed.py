@@ -71,7 +71,10 @@ def finish(workers: list[ForkServerProcess], folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "again", "compared"),
-    [(2, "1-assistant", ("1-assistant", "2-embedding")), (4, "3-imitation", ("3-imitation",))],
+    [
+        (2, "1-assistant", ("1-assistant", "2-embedding")),
+        pytest.param(4, "3-imitation", ("3-imitation",), marks=pytest.mark.exhaustive),
+    ],
 )
 def test_workers_have_the_loss_of_one_at_the_same_batch(
     workers: int,
@@ -162,7 +165,7 @@ def expect_frequent_beats() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("silent", [0, 1])
+@pytest.mark.parametrize("silent", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
 def test_a_worker_that_falls_silent_stops_the_others_with_one_line_and_the_run_goes_on_later(
     silent: int, scratch: tuple[list[str], Path], tmp_path: Path
 ) -> None:
@@ -187,7 +190,7 @@ def test_a_worker_that_falls_silent_stops_the_others_with_one_line_and_the_run_g
     assert losses(folder)["1-dual"] == pytest.approx(losses(alone)["1-dual"], rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_hosts_have_the_loss_of_one_process_and_stop_when_one_disappears(
     scratch: tuple[list[str], Path], tmp_path: Path
 ) -> None:

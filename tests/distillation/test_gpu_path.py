@@ -56,7 +56,7 @@ def losses(work: Path, objectives: str = "{teacher: 1, moving_teacher: 1}", comp
     return [entry["loss"] for entry in history.loss]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_compiled_model_has_the_losses_of_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend runs the traced graphs without making C++ of them, which takes minutes."""
     monkeypatch.setattr(trainer, "COMPILER", "aot_eager")

@@ -50,7 +50,7 @@ def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
     assert (student.config.depth, student.config.normalize, student.config.head_size) == (4, False, None)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_student_from_scratch_learns_from_translations_alone(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2}"
     stage = stages_of(dual=f"objectives: {objectives}, steps: 300, learning_rate: 1.0e-2, dropout: 0.1")
@@ -130,8 +130,10 @@ def test_a_stage_may_learn_from_sentences_without_translations(objectives: str, 
 
 @pytest.mark.parametrize(
     ("objectives", "length", "batch_size"),
-    [("teacher: 32, cosent: 0.1", "steps: 40, correlation_pairs: 2", 8), ("", "steps: 80", 64)],
-    ids=["beside others", "alone"],
+    [
+        pytest.param("teacher: 32, cosent: 0.1", "steps: 40, correlation_pairs: 2", 8, id="beside others"),
+        pytest.param("", "steps: 80", 64, id="alone", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_stage_may_learn_the_cosines_of_similar_sentences(
     objectives: str, length: str, batch_size: int, tmp_path: Path

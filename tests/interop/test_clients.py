@@ -211,6 +211,7 @@ def test_no_client_changed_the_folder(bundles: Bundles) -> None:
         assert found == {*listed, "manifest.json"}
 
 
+@pytest.mark.exhaustive
 def test_optimum_exports_a_student(bundles: Bundles, tmp_path: Path) -> None:
     pytest.importorskip("optimum.exporters.onnx", reason="optimum-onnx is not installed")
     transformers = pytest.importorskip("transformers")

@@ -97,7 +97,7 @@ def test_characters_that_the_old_vocabulary_lacks_stay_unknown(old: Tokenizer) -
     assert trained.token_to_id("字") is None
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_same_text_in_any_order_gives_the_same_tokenizer_in_every_process(old: Tokenizer, tmp_path: Path) -> None:
     texts = builtin().sentences()[::4]
     old.save(str(tmp_path / "old.json"))

@@ -311,7 +311,7 @@ def test_too_little_plain_text_leaves_the_builtin_sentences(tmp_path: Path) -> N
     assert isinstance(agreement, Agreement) and agreement.name == "built-in"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_shared_data_is_collected() -> None:
     if not SHARED.is_dir():
         pytest.skip("the shared data is not beside this checkout")

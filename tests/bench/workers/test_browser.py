@@ -130,7 +130,7 @@ def test_load_reports_seconds_and_memory(loaded: tuple[BrowserWorker, dict]) -> 
 
 
 @in_browser
-@pytest.mark.parametrize("precision", ["int8", "fp32"])
+@pytest.mark.parametrize("precision", ["int8", pytest.param("fp32", marks=pytest.mark.exhaustive)])
 def test_vectors_are_those_outside_the_browser(tools: Tools, precision: str) -> None:
     with BrowserWorker(bundle(), precision, slow_down=1, tools=tools) as worker:
         worker.ask("load", **LOAD)
@@ -159,6 +159,7 @@ def test_parity_falls_where_vectors_differ(worker: BrowserWorker) -> None:
     assert native_cosine(reply, bundle(), SENTENCES, "int8") < 0.99
 
 
+@pytest.mark.exhaustive
 @in_browser
 def test_slow_down_makes_calls_slower(worker: BrowserWorker) -> None:
     seconds: dict[float, list[float]] = {1: [], 4: []}

@@ -221,7 +221,7 @@ def growth(loss: str, pairs: int) -> int:
     return int(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_does_not_grow_with_sentences_times_words() -> None:
     if not Path("/proc/self/status").is_file():
         pytest.skip("the system does not say how much memory a process held")
