@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from xcompress.errors import InputError
 from xcompress.files import write_json
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.encoders import CONFIG_KEYS
@@ -30,6 +31,24 @@ def test_a_shape_is_compared_with_a_local_folder(encoder: Path) -> None:
 def test_one_digest_for_a_local_folder_is_refused(encoder: Path) -> None:
     (line,) = problems(recipe_with(f"teacher.source={encoder}", "teacher.sha256=abc"))
     assert line.startswith(f"teacher.sha256: {encoder} is a folder; give the digests of files inside it by name")
+
+
+@pytest.mark.parametrize(
+    ("teacher", "refused"),
+    [
+        ("source: 'python:math:sqrt', pooling: mean", "pooling: python:math:sqrt gives only vectors"),
+        ("source: 'python:math:sqrt', sha256: '0'", "sha256: python:math:sqrt gives only vectors"),
+        ("source: 'python:math:sqrt', prefix: 'query: '", None),
+        ("source: ./a.npy, prefix: 'query: '", "prefix: ./a.npy gives only vectors"),
+        ("source: ./a.npy, sha256: '0', sentences: ./b.txt", None),
+        ("source: ./a.npy, tokenizer: {source: ./b.json}", "tokenizer: ./a.npy gives only vectors"),
+        ("source: ./model, sentences: ./b.txt", "sentences: ./model is no .npy"),
+        ("source: 'released:small', shape: null, sentences: ./b.txt", "sentences: released:small is no .npy"),
+    ],
+)
+def test_a_key_without_effect_is_refused(teacher: str, refused: str | None) -> None:
+    lines = problems(recipe_with(f"teacher={{{teacher}}}"), missing=False)
+    assert lines == ([f"teacher.{refused}, so this key does not apply; remove it"] if refused else [])
 
 
 def test_a_folder_without_a_model_and_a_file_for_the_folder_of_sets_are_refused(tmp_path: Path) -> None:
