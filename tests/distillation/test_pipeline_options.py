@@ -410,10 +410,14 @@ def test_a_dry_run_tells_stages_of_similar_names_apart(recipe_file: Path, tmp_pa
     assert [stage.finished for stage in plan(recipe, tmp_path / "run").stages] == [True, False]
 
 
-def test_a_dry_run_knows_the_width_of_a_released_teacher_but_not_its_speed(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_dry_run_knows_the_width_of_a_released_teacher_but_not_its_speed(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     planned = plan(load_recipe(recipe_file, [CONTRAST, "teacher={source: 'released:small'}"]), tmp_path / "run")
     assert planned.targets and planned.targets.megabytes is not None
     assert planned.targets.stored_seconds is planned.targets.live_seconds is None
+    show(planned)
+    assert "stored, 0 MB on disk; live, no disk; the recipe has stored" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_dry_run_does_not_guess_the_epochs_of_pairs_that_it_has_not_read(recipe_file: Path, tmp_path: Path) -> None:
