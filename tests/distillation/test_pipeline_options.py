@@ -340,6 +340,32 @@ def test_rows_of_sts_sets_that_a_run_learns_with_a_score_are_not_scored(
     assert f"dev.sts: {learnt} of {len(english)} rows are not scored, as training reads one of their sentences" in said
 
 
+def test_rows_of_sts_sets_that_only_an_earlier_recipe_of_the_run_learned_are_scored(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = stages_of(grade="objectives: {graded: 1}, steps: 1")
+    graded, _ = write_labelled(tmp_path)
+    finished, _ = run(recipe_file, tmp_path, stage, graded, f"dev.sts={DATA}")
+    assert "rows are not scored" in " ".join(capsys.readouterr().err.split())
+    run(recipe_file, tmp_path, CONTRAST, f"dev.sts={DATA}")
+    assert "rows are not scored" not in " ".join(capsys.readouterr().err.split())
+    assert not (finished / "labelled").exists(), "a later run would take it for text that this one trained on"
+
+
+def test_rows_that_one_language_pair_alone_loses_are_said(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    for language in ("de", "fr"):
+        rows = [f"The {language} boat {row}.\tSatz {row}\t{row % 5}\n" for row in range(6)]
+        (sets / f"STS.en-{language}.txt").write_text("".join(rows))
+    (tmp_path / "graded.tsv").write_text("The de boat 1.\tA new one.\t3\nThe de boat 2.\tAnother one.\t1\n")
+    stage = stages_of(grade="objectives: {graded: 1}, steps: 1")
+    run(recipe_file, tmp_path, stage, f"labelled.graded=[{tmp_path}/graded.tsv]", f"dev.sts={sets}")
+    assert "dev.sts: 2 of 6 rows are not scored" in " ".join(capsys.readouterr().err.split())
+
+
 def test_sts_sets_that_no_model_is_scored_on_are_said(
     recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -203,9 +203,10 @@ def _publish(recipe: Recipe, run: Run, encoders: Encoders, assistant: Step | Non
             return
         for name, damage in damaged.items():
             say(f"{name}: {describe(damage)}; copied again from the step {published[name].name}")
-    # Remove what an earlier recipe left.
+    # Remove what an earlier recipe left: models, checkpoints, and text that would count as trained on.
     manifest.unlink(missing_ok=True)
-    for name in {"assistant", "reference", "work"} - {*published, *(step.name for step in run.steps)}:
+    left = {"assistant", "reference", "work", "labelled", "monolingual"}
+    for name in left - {*published, *(step.name for step in run.steps)}:
         shutil.rmtree(run.folder / name, ignore_errors=True)
     for name, step in published.items():
         with whole_folder(run.folder / name) as temporary:

@@ -205,8 +205,12 @@ def _unseen(
         )
     if graded is None:
         return unseen, None
-    kept = graded.unseen({*seen, *labelled_texts(run.folder)})
-    before, after = (max(map(len, one.language_pairs.values()), default=0) for one in (graded, kept))
+    # The folder of the step may be that of an earlier recipe.
+    learned = labelled_texts(run.folder) if any(step.name == "labelled" for step in run.steps) else set()
+    kept = graded.unseen({*seen, *learned})
+    counts = {pair: (len(rows), len(kept.language_pairs.get(pair, ()))) for pair, rows in graded.language_pairs.items()}
+    # of the language pair that loses most; those of row-aligned sets lose the same rows
+    before, after = max(counts.values(), key=lambda count: count[0] - count[1], default=(0, 0))
     if after < before:
         say(f"dev.sts: {before - after:,} of {before:,} rows are not scored, as training reads one of their sentences")
     return unseen, kept
