@@ -63,6 +63,37 @@ def test_an_assistant_may_be_a_python_function(
     del sys.modules["bag_of_words"]
 
 
+def test_vectors_of_a_python_function_are_reduced_to_the_encoders_width_where_no_teacher_gives_one(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forty_words.py").write_text(FUNCTION)
+    monkeypatch.syspath_prepend(tmp_path)
+    layers = load_recipe(recipe_file).assistant.source
+    assistant = f"assistant={{source: 'python:forty_words:encode', layers_from: {{source: {layers}}}}}"
+    message = "widths: head, but the targets have 40 dimensions and the encoder 32; use pca, as a head needs a teacher"
+    with pytest.raises(InputError, match=message):
+        run(recipe_file, tmp_path, IMITATION, assistant, "teacher=null")
+    finished, _ = run(recipe_file, tmp_path, IMITATION, assistant, "teacher=null", "widths=pca")
+    assert load_finite(finished).config.dimension == 32
+    del sys.modules["forty_words"]
+
+
+def test_widths_are_compared_with_the_vectors_of_a_student_whose_head_stays(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wide_words.py").write_text(FUNCTION)
+    monkeypatch.syspath_prepend(tmp_path)
+    wide = "teacher={source: 'python:wide_words:encode'}"
+    first, _ = run(recipe_file, tmp_path / "first", CONTRAST, wide)
+    assert (load_finite(first).config.hidden_size, load_finite(first).config.dimension) == (32, 40)
+    assistant = f"assistant={{source: {first / 'student'}}}"
+    finished, _ = run(recipe_file, tmp_path / "then", CONTRAST, wide, assistant, "widths=equal")
+    assert load_finite(finished).config.dimension == 40
+    with pytest.raises(InputError, match="widths: equal, but the targets have 32 dimensions and the encoder 40"):
+        run(recipe_file, tmp_path / "refused", CONTRAST, assistant, "widths=equal")
+    del sys.modules["wide_words"]
+
+
 def test_embeddings_may_come_from_another_encoder(unigram_assistant: str, recipe_file: Path, tmp_path: Path) -> None:
     embeddings_from = unigram_assistant.removeprefix("assistant=")
     source = load_recipe(recipe_file).assistant.source

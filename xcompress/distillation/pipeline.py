@@ -99,7 +99,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         # 3. Draw pairs and compute the teacher's vectors when the first step is built, and what only some stages learn
         # when such a stage is built: a finished run reads and loads nothing.
         get_data = cache(
-            partial(prepare_training_data, recipe, run, corpus, monolingual, text_stages, encoders, config.hidden_size)
+            partial(prepare_training_data, recipe, run, corpus, monolingual, text_stages, encoders, config.dimension)
         )
 
         # 4. Give the assistant the student's vocabulary and a head, add graded pairs, group similar sentences.
