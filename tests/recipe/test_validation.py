@@ -60,6 +60,11 @@ def test_a_folder_without_a_model_and_a_file_for_the_folder_of_sets_are_refused(
     ]
 
 
+def test_a_text_has_room_for_a_token_between_the_special_ones() -> None:
+    with pytest.raises(InputError, match=r"student\.max_tokens: Input should be greater than or equal to 3, got 2"):
+        recipe_with("student.max_tokens=2")
+
+
 def test_a_local_model_that_brings_code_is_refused(encoder: Path) -> None:
     write_json(encoder / "modules.json", [{"type": "my_code.Layer", "path": ""}])
     (line,) = problems(recipe_with(f"teacher.source={encoder}"))
