@@ -280,6 +280,16 @@ def test_a_stage_may_read_labelled_pairs_alone_beside_a_teacher(
     load_finite(finished)
 
 
+def test_three_sentences_are_text_enough_for_the_embeddings(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "en-de.tsv").write_text(
+        "".join(f"This is sentence {row} here.\tDas ist Satz {row}.\n" for row in "abc")
+    )
+    stage = f"{{train: embeddings, objectives: {{embedding: 1}}, {TRAINING}}}"
+    text = f"corpus.tsv=[{{source: {tmp_path}/en-de.tsv, language: de}}]"
+    _, facts = run(recipe_file, tmp_path, text, "languages=[de]", f"stages={{embedding: {stage}}}")
+    assert facts["corpus"]["holdout"] == {"de": 0} and facts["1-embedding"]["embedding_error_after"] > 0
+
+
 def test_recurrences_may_differ_from_the_assistants_depth(recipe_file: Path, tmp_path: Path) -> None:
     finished, _ = run(recipe_file, tmp_path, CONTRAST, "student.unit_layers=3", "student.recurrences=1")
     assert (load_finite(finished).config.unit_layers, load_finite(finished).config.recurrences) == (3, 1)
