@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from xcompress.corpus.graded import GradedPairs, GradedSet
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.dev import DevSet, dev_scores
 
@@ -20,6 +22,14 @@ def test_a_language_with_one_held_out_pair_has_no_rank_correlation() -> None:
     assert scores.retrieval.keys() == {"de", "fr"}
     alone = dev_scores(by_length, DevSet(pairs[2:], by_length, None))
     assert alone.means() == {"retrieval": 100}
+
+
+@pytest.mark.filterwarnings("ignore:An input array is constant")
+def test_a_correlation_that_is_not_defined_is_left_out() -> None:
+    pairs = [Pair("one", "eins", "de", ""), Pair("three", "drei", "de", "")]
+    graded = GradedSet("sts", {"de-de": GradedPairs(("eins", "drei"), ("drei", "fünf"), (1.0, 2.0))})
+    equal = dev_scores(lambda texts: np.ones((len(texts), 2), np.float32), DevSet(pairs, by_length, graded))
+    assert not equal.spearman and not equal.sts and equal.means().keys() == {"retrieval"}
 
 
 def test_a_sentence_that_two_pairs_share_is_found_once() -> None:

@@ -261,9 +261,11 @@ def test_a_damaged_manifest_or_a_missing_recipe_of_a_finished_run_is_written_aga
 
 def test_what_a_recipe_no_longer_makes_is_removed(run: Path, recipe_file: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(run, tmp_path / "copy"))
-    (folder / "work" / "1-renamed-0").mkdir(parents=True)
+    for name in ("work/1-renamed-0", "labelled", "monolingual"):
+        (folder / name).mkdir(parents=True)
     distill(load_recipe(recipe_file, [*FROM_SCRATCH, stages_of(a="objectives: {alignment: 1}, steps: 2")]), folder)
-    assert not any((folder / name).exists() for name in ("reference", "assistant", "work"))
+    left = ("reference", "assistant", "work", "labelled", "monolingual")
+    assert not any((folder / name).exists() for name in left)
 
 
 def test_float32_is_named_where_the_recipe_asks_for_it(recipe_file: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from xcompress.corpus.store import PairFile
 from xcompress.distillation.collapse import CollapseError, DivergenceError
 from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
 from xcompress.distillation.pipeline import distill
+from xcompress.distillation.plan import plan
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.modeling.student import Student
@@ -207,5 +208,7 @@ def test_sections_that_do_not_fit_together_are_refused(
 
 def test_a_vocabulary_without_a_mask_cannot_have_words_masked(tmp_path: Path) -> None:
     recipe = small_recipe(tmp_path, *WHOLE_ENCODER, stages_of(a="objectives: {unified: 1}, steps: 1"))
-    with pytest.raises(InputError, match="has none of <mask>"):
-        distill(recipe, tmp_path / "run")
+    for refuse in (plan, distill):
+        with pytest.raises(InputError, match="has none of <mask>"):
+            refuse(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / "corpus").exists()

@@ -63,6 +63,37 @@ def test_an_assistant_may_be_a_python_function(
     del sys.modules["bag_of_words"]
 
 
+def test_vectors_of_a_python_function_are_reduced_to_the_encoders_width_where_no_teacher_gives_one(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forty_words.py").write_text(FUNCTION)
+    monkeypatch.syspath_prepend(tmp_path)
+    layers = load_recipe(recipe_file).assistant.source
+    assistant = f"assistant={{source: 'python:forty_words:encode', layers_from: {{source: {layers}}}}}"
+    message = "widths: head, but the targets have 40 dimensions and the encoder 32; use pca, as a head needs a teacher"
+    with pytest.raises(InputError, match=message):
+        run(recipe_file, tmp_path, IMITATION, assistant, "teacher=null")
+    finished, _ = run(recipe_file, tmp_path, IMITATION, assistant, "teacher=null", "widths=pca")
+    assert load_finite(finished).config.dimension == 32
+    del sys.modules["forty_words"]
+
+
+def test_widths_are_compared_with_the_vectors_of_a_student_whose_head_stays(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wide_words.py").write_text(FUNCTION)
+    monkeypatch.syspath_prepend(tmp_path)
+    wide = "teacher={source: 'python:wide_words:encode'}"
+    first, _ = run(recipe_file, tmp_path / "first", CONTRAST, wide)
+    assert (load_finite(first).config.hidden_size, load_finite(first).config.dimension) == (32, 40)
+    assistant = f"assistant={{source: {first / 'student'}}}"
+    finished, _ = run(recipe_file, tmp_path / "then", CONTRAST, wide, assistant, "widths=equal")
+    assert load_finite(finished).config.dimension == 40
+    with pytest.raises(InputError, match="widths: equal, but the targets have 32 dimensions and the encoder 40"):
+        run(recipe_file, tmp_path / "refused", CONTRAST, assistant, "widths=equal")
+    del sys.modules["wide_words"]
+
+
 def test_embeddings_may_come_from_another_encoder(unigram_assistant: str, recipe_file: Path, tmp_path: Path) -> None:
     embeddings_from = unigram_assistant.removeprefix("assistant=")
     source = load_recipe(recipe_file).assistant.source
@@ -249,6 +280,16 @@ def test_a_stage_may_read_labelled_pairs_alone_beside_a_teacher(
     load_finite(finished)
 
 
+def test_three_sentences_are_text_enough_for_the_embeddings(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "en-de.tsv").write_text(
+        "".join(f"This is sentence {row} here.\tDas ist Satz {row}.\n" for row in "abc")
+    )
+    stage = f"{{train: embeddings, objectives: {{embedding: 1}}, {TRAINING}}}"
+    text = f"corpus.tsv=[{{source: {tmp_path}/en-de.tsv, language: de}}]"
+    _, facts = run(recipe_file, tmp_path, text, "languages=[de]", f"stages={{embedding: {stage}}}")
+    assert facts["corpus"]["holdout"] == {"de": 0} and facts["1-embedding"]["embedding_error_after"] > 0
+
+
 def test_recurrences_may_differ_from_the_assistants_depth(recipe_file: Path, tmp_path: Path) -> None:
     finished, _ = run(recipe_file, tmp_path, CONTRAST, "student.unit_layers=3", "student.recurrences=1")
     assert (load_finite(finished).config.unit_layers, load_finite(finished).config.recurrences) == (3, 1)
@@ -340,6 +381,32 @@ def test_rows_of_sts_sets_that_a_run_learns_with_a_score_are_not_scored(
     assert f"dev.sts: {learnt} of {len(english)} rows are not scored, as training reads one of their sentences" in said
 
 
+def test_rows_of_sts_sets_that_only_an_earlier_recipe_of_the_run_learned_are_scored(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = stages_of(grade="objectives: {graded: 1}, steps: 1")
+    graded, _ = write_labelled(tmp_path)
+    finished, _ = run(recipe_file, tmp_path, stage, graded, f"dev.sts={DATA}")
+    assert "rows are not scored" in " ".join(capsys.readouterr().err.split())
+    run(recipe_file, tmp_path, CONTRAST, f"dev.sts={DATA}")
+    assert "rows are not scored" not in " ".join(capsys.readouterr().err.split())
+    assert not (finished / "labelled").exists(), "a later run would take it for text that this one trained on"
+
+
+def test_rows_that_one_language_pair_alone_loses_are_said(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    for language in ("de", "fr"):
+        rows = [f"The {language} boat {row}.\tSatz {row}\t{row % 5}\n" for row in range(6)]
+        (sets / f"STS.en-{language}.txt").write_text("".join(rows))
+    (tmp_path / "graded.tsv").write_text("The de boat 1.\tA new one.\t3\nThe de boat 2.\tAnother one.\t1\n")
+    stage = stages_of(grade="objectives: {graded: 1}, steps: 1")
+    run(recipe_file, tmp_path, stage, f"labelled.graded=[{tmp_path}/graded.tsv]", f"dev.sts={sets}")
+    assert "dev.sts: 2 of 6 rows are not scored" in " ".join(capsys.readouterr().err.split())
+
+
 def test_sts_sets_that_no_model_is_scored_on_are_said(
     recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -410,10 +477,14 @@ def test_a_dry_run_tells_stages_of_similar_names_apart(recipe_file: Path, tmp_pa
     assert [stage.finished for stage in plan(recipe, tmp_path / "run").stages] == [True, False]
 
 
-def test_a_dry_run_knows_the_width_of_a_released_teacher_but_not_its_speed(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_dry_run_knows_the_width_of_a_released_teacher_but_not_its_speed(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     planned = plan(load_recipe(recipe_file, [CONTRAST, "teacher={source: 'released:small'}"]), tmp_path / "run")
     assert planned.targets and planned.targets.megabytes is not None
     assert planned.targets.stored_seconds is planned.targets.live_seconds is None
+    show(planned)
+    assert "stored, 0 MB on disk; live, no disk; the recipe has stored" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_dry_run_does_not_guess_the_epochs_of_pairs_that_it_has_not_read(recipe_file: Path, tmp_path: Path) -> None:

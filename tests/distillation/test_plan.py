@@ -42,7 +42,7 @@ def test_epochs_are_not_known_where_not_all_text_is_counted(
     assert found.lines == {"de": 324, "fr": 324}
     assert found.stages[0].steps is found.token_megabytes is None
     show(found)
-    assert "stored, ? GB on disk and ? min; live, no disk and ? min;" in capsys.readouterr().err
+    assert "stored, ? GB on disk; live, no disk; the recipe has stored" in capsys.readouterr().err
 
 
 def test_epochs_of_sentences_are_not_those_of_translations(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from xcompress.errors import InputError
 from xcompress.files import write_json
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.encoders import CONFIG_KEYS
@@ -32,6 +33,24 @@ def test_one_digest_for_a_local_folder_is_refused(encoder: Path) -> None:
     assert line.startswith(f"teacher.sha256: {encoder} is a folder; give the digests of files inside it by name")
 
 
+@pytest.mark.parametrize(
+    ("teacher", "refused"),
+    [
+        ("source: 'python:math:sqrt', pooling: mean", "pooling: python:math:sqrt gives only vectors"),
+        ("source: 'python:math:sqrt', sha256: '0'", "sha256: python:math:sqrt gives only vectors"),
+        ("source: 'python:math:sqrt', prefix: 'query: '", None),
+        ("source: ./a.npy, prefix: 'query: '", "prefix: ./a.npy gives only vectors"),
+        ("source: ./a.npy, sha256: '0', sentences: ./b.txt", None),
+        ("source: ./a.npy, tokenizer: {source: ./b.json}", "tokenizer: ./a.npy gives only vectors"),
+        ("source: ./model, sentences: ./b.txt", "sentences: ./model is no .npy"),
+        ("source: 'released:small', shape: null, sentences: ./b.txt", "sentences: released:small is no .npy"),
+    ],
+)
+def test_a_key_without_effect_is_refused(teacher: str, refused: str | None) -> None:
+    lines = problems(recipe_with(f"teacher={{{teacher}}}"), missing=False)
+    assert lines == ([f"teacher.{refused}, so this key does not apply; remove it"] if refused else [])
+
+
 def test_a_folder_without_a_model_and_a_file_for_the_folder_of_sets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "sts.tsv").touch()
     lines = problems(recipe_with(f"teacher.source={tmp_path}", f"dev.sts={tmp_path}/sts.tsv"))
@@ -39,6 +58,11 @@ def test_a_folder_without_a_model_and_a_file_for_the_folder_of_sets_are_refused(
         f"teacher.source: {tmp_path} holds neither modules.json nor config.json; name a model's folder",
         f"dev.sts: {tmp_path}/sts.tsv is a file; name the folder of the sets",
     ]
+
+
+def test_a_text_has_room_for_a_token_between_the_special_ones() -> None:
+    with pytest.raises(InputError, match=r"student\.max_tokens: Input should be greater than or equal to 3, got 2"):
+        recipe_with("student.max_tokens=2")
 
 
 def test_a_local_model_that_brings_code_is_refused(encoder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from statistics import fmean
 
 import numpy as np
@@ -25,7 +26,7 @@ class DevSet:
 
 @dataclass(frozen=True)
 class DevScores:
-    """Scores by language, in percent."""
+    """Scores by language, in percent. A correlation that is not defined is left out, as where all vectors are equal."""
 
     spearman: Mapping[str, float]
     """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences; empty if no T.
@@ -64,7 +65,13 @@ def dev_scores(encode: Encode, dev: DevSet) -> DevScores:
             )
         rows = _distinct(pairs)
         retrieval[language] = retrieval_accuracy(sources[rows], targets[rows])
-    return DevScores(agreement, retrieval, score(encode, dev.graded) if dev.graded else {})
+    sts = score(encode, dev.graded) if dev.graded else {}
+    return DevScores(_defined(agreement), retrieval, _defined(sts))
+
+
+def _defined(scores: Mapping[str, float]) -> dict[str, float]:
+    """Leave out NaN, which is no JSON and would be the mean of all languages."""
+    return {name: value for name, value in scores.items() if not isnan(value)}
 
 
 def _distinct(pairs: Sequence[Pair]) -> list[int]:

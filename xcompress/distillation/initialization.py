@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from xcompress.distillation.losses.multi_stage import embedding_loss
+from xcompress.distillation.losses.stage import word_labels
 from xcompress.distillation.shape import student_config
 from xcompress.errors import InputError
 from xcompress.modeling.pca import principal_axes
@@ -78,14 +79,18 @@ def with_head(assistant: Student, head: nn.Linear) -> Student:
 
 
 def check_vocabulary(recipe: Recipe, tokenizer: Path | None) -> None:
-    """Check that the assistant's vocabulary can be changed as the recipe says.
+    """Check that the assistant's vocabulary can be changed as the recipe says, and has the tokens that stages need.
 
     :param tokenizer: its tokenizer.json; None for a student that starts from scratch.
-    :raises InputError: when the tokenizer is damaged or of another kind.
+    :raises InputError: when the tokenizer is damaged or of another kind, or lacks a mask that a stage needs.
     """
-    checks = {"trim": check_trimmable, "train": check_trainable}
-    if tokenizer and (check := checks.get(recipe.vocabulary.method)):
-        check(tokenizer_to_json(read_tokenizer(tokenizer)))
+    if tokenizer is None:
+        return
+    opened, checks = read_tokenizer(tokenizer), {"trim": check_trimmable, "train": check_trainable}
+    if check := checks.get(recipe.vocabulary.method):
+        check(tokenizer_to_json(opened))
+    for name, stage in recipe.stages.items():
+        word_labels(name, stage, opened, recipe.seed)  # special tokens stay, whatever is done to the others
 
 
 @torch.no_grad()

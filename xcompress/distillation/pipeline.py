@@ -99,7 +99,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         # 3. Draw pairs and compute the teacher's vectors when the first step is built, and what only some stages learn
         # when such a stage is built: a finished run reads and loads nothing.
         get_data = cache(
-            partial(prepare_training_data, recipe, run, corpus, monolingual, text_stages, encoders, config.hidden_size)
+            partial(prepare_training_data, recipe, run, corpus, monolingual, text_stages, encoders, config.dimension)
         )
 
         # 4. Give the assistant the student's vocabulary and a head, add graded pairs, group similar sentences.
@@ -203,9 +203,10 @@ def _publish(recipe: Recipe, run: Run, encoders: Encoders, assistant: Step | Non
             return
         for name, damage in damaged.items():
             say(f"{name}: {describe(damage)}; copied again from the step {published[name].name}")
-    # Remove what an earlier recipe left.
+    # Remove what an earlier recipe left: models, checkpoints, and text that would count as trained on.
     manifest.unlink(missing_ok=True)
-    for name in {"assistant", "reference", "work"} - {*published, *(step.name for step in run.steps)}:
+    left = {"assistant", "reference", "work", "labelled", "monolingual"}
+    for name in left - {*published, *(step.name for step in run.steps)}:
         shutil.rmtree(run.folder / name, ignore_errors=True)
     for name, step in published.items():
         with whole_folder(run.folder / name) as temporary:

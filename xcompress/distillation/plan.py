@@ -371,10 +371,10 @@ def show(planned: Plan) -> None:
         say(note)
     if planned.targets:
         targets = planned.targets
-        disk = _size(targets.megabytes)
-        stored, live = _time(targets.stored_seconds), _time(targets.live_seconds)
+        times = (targets.stored_seconds, targets.live_seconds)
+        stored, live = (f" and {_time(seconds)}" if seconds is not None else "" for seconds in times)
         say(
-            f"teacher's vectors, at most: stored, {disk} on disk and {stored}; live, no disk and {live}; "
+            f"teacher's vectors, at most: stored, {_size(targets.megabytes)} on disk{stored}; live, no disk{live}; "
             f"the recipe has {targets.chosen}"
         )
     say(f"tokens of the text, at most: {_size(planned.token_megabytes)} on disk")

@@ -290,4 +290,5 @@ def _scoring(settings: StageSettings, model: Student, tokenizer: Tokenizer, data
 
 
 def _embedding_errors(assistant: Student, model: Student, tokenizer: Tokenizer, data: TrainingData) -> dict[str, float]:
-    return embedding_errors(assistant.cpu(), model.cpu(), tokenizer, [pair.target for pair in data.held_out])
+    pairs = data.held_out or data.fit_pairs  # of fewer than four English sentences, none is held out
+    return embedding_errors(assistant.cpu(), model.cpu(), tokenizer, [pair.target for pair in pairs])

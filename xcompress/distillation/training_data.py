@@ -93,7 +93,7 @@ def prepare_training_data(
     """Draw the pairs of each stage, and compute the teacher's vectors of them.
 
     :param stages: the stages that read translations or monolingual sentences, with their length in steps.
-    :param width: H, the width of the assistant or of a student that starts from scratch.
+    :param width: of the vectors of the assistant, or of a student that starts from scratch, before it gets a head.
     :raises InputError: when the teacher's vectors do not fit the disk.
     """
     if recipe.teacher and recipe.teacher.targets == "stored":
@@ -157,7 +157,7 @@ def _teacher_vectors(
     :param compute: returns the teacher's own vectors of texts, by their names.
     :param sources: English sentences by name, with the held-out ones and those that maps are fitted on.
     :param targets: sentences whose vectors are computed when they are asked for, as those of `monolingual`.
-    :param width: H, the width of the assistant or of a student that starts from scratch.
+    :param width: as for `prepare_training_data`.
     """
     fit_texts, table = sources[FIT], compute(sources)
     if section.dimensions:
@@ -205,8 +205,12 @@ def _unseen(
         )
     if graded is None:
         return unseen, None
-    kept = graded.unseen({*seen, *labelled_texts(run.folder)})
-    before, after = (max(map(len, one.language_pairs.values()), default=0) for one in (graded, kept))
+    # The folder of the step may be that of an earlier recipe.
+    learned = labelled_texts(run.folder) if any(step.name == "labelled" for step in run.steps) else set()
+    kept = graded.unseen({*seen, *learned})
+    counts = {pair: (len(rows), len(kept.language_pairs.get(pair, ()))) for pair, rows in graded.language_pairs.items()}
+    # of the language pair that loses most; those of row-aligned sets lose the same rows
+    before, after = max(counts.values(), key=lambda count: count[0] - count[1], default=(0, 0))
     if after < before:
         say(f"dev.sts: {before - after:,} of {before:,} rows are not scored, as training reads one of their sentences")
     return unseen, kept
@@ -237,16 +241,21 @@ def _assistant_vectors(
 def _match_width(
     table: VectorTable, fit_texts: Sequence[str], recipe: Recipe, width: int, normalize: bool
 ) -> VectorTable:
-    """Reduce vectors to the encoder's width with `widths: pca`, and check it with `widths: equal`.
+    """Reduce vectors to the encoder's width with `widths: pca`; check it where neither that nor a head changes it.
 
-    :raises InputError: when the widths differ and the recipe says that they are equal.
+    A head is fitted to a teacher's vectors.
+
+    :raises InputError: when the widths differ.
     """
+    if recipe.widths == "pca":
+        return _project(table, fit_texts, width, normalize, "widths: pca")
     dimension = table.vectors.dimension
-    if recipe.widths == "equal" and dimension != width:
+    if dimension != width and (recipe.widths == "equal" or not recipe.teacher):
         raise InputError(
-            f"widths: equal, but the targets have {dimension} dimensions and the encoder {width}; use head or pca"
+            f"widths: {recipe.widths}, but the targets have {dimension} dimensions and the encoder {width}; use "
+            f"{'head or pca' if recipe.teacher else 'pca, as a head needs a teacher'}"
         )
-    return _project(table, fit_texts, width, normalize, "widths: pca") if recipe.widths == "pca" else table
+    return table
 
 
 def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize: bool, key: str) -> VectorTable:

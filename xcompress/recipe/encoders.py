@@ -85,7 +85,9 @@ class EncoderSection(Section):
     @property
     def sentences_source(self) -> str | None:
         """Where the sentences of an .npy are; None for other encoders."""
-        return self.sentences or (self.source.removesuffix(".npy") + ".txt" if self.source.endswith(".npy") else None)
+        if not self.source.endswith(".npy"):
+            return None
+        return self.sentences or self.source.removesuffix(".npy") + ".txt"
 
     @property
     def gives_only_vectors(self) -> bool:

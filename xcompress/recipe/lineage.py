@@ -57,6 +57,8 @@ def trained_on(texts: Iterable[str], runs: Sequence[Path]) -> set[str]:
     texts_by_key: dict[str, set[str]] = {}
     for text in texts if runs else ():
         texts_by_key.setdefault(sentence_key(text), set()).add(text)
+    if not texts_by_key:
+        return set()
     files = [
         file
         for run in runs
@@ -66,7 +68,7 @@ def trained_on(texts: Iterable[str], runs: Sequence[Path]) -> set[str]:
     for file in tracked(files, "earlier runs: files read"):
         for pair in PairFile(file, file.name.split(".")[-2]):
             seen |= {sentence_key(pair.source), sentence_key(pair.target)} & texts_by_key.keys()
-    for run in runs if texts_by_key else ():
+    for run in runs:
         seen |= set(map(sentence_key, labelled_texts(run))) & texts_by_key.keys()
     return {text for key in seen for text in texts_by_key[key]}
 

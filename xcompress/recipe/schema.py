@@ -245,8 +245,8 @@ class StudentSection(Section):
     """B: width of the token embeddings in front of a B x H projection; null keeps V x H embeddings."""
     embedding_init: Literal["svd", "random"] = "svd"
     """Initial values of the bottlenecked embeddings: truncated SVD of the assistant's embeddings, or random."""
-    max_tokens: Positions = 128
-    """Truncate texts at this many tokens."""
+    max_tokens: Annotated[Positions, Field(ge=3)] = 128
+    """Truncate texts at this many tokens; two of them are the special ones at the start and the end."""
 
     @property
     def unit(self) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ def problems(recipe: Recipe, *, missing: bool = True) -> list[str]:
     lines = []
     for key, encoder in recipe.encoders.items():
         lines += [f"{key}.source: {problem}" for problem in _source_problems(encoder.source, missing)]
+        lines += idle_keys(key, encoder)
         lines += _folder_problems(key, encoder)
     for key, reference in file_references(recipe):
         lines += [f"{key}: {problem}" for problem in _reference_problems(reference, missing)]
@@ -82,6 +83,20 @@ def problems(recipe: Recipe, *, missing: bool = True) -> list[str]:
     except InputError as error:
         lines.append(str(error))
     return lines
+
+
+def idle_keys(key: str, encoder: EncoderSection) -> Iterator[str]:
+    """Yield a problem for each key of an encoder that has no effect on an encoder of its kind.
+
+    :param key: of the encoder.
+    """
+    is_table = encoder.sentences_source is not None
+    if encoder.gives_only_vectors:
+        for name in ("tokenizer", "pooling", "shape", "prefix" if is_table else "sha256"):
+            if getattr(encoder, name) != EncoderSection.model_fields[name].default:
+                yield f"{key}.{name}: {encoder.source} gives only vectors, so this key does not apply; remove it"
+    if encoder.sentences and not is_table:
+        yield f"{key}.sentences: {encoder.source} is no .npy, so this key does not apply; remove it"
 
 
 def refuse(found: Sequence[str]) -> None:

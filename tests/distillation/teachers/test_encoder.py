@@ -18,7 +18,7 @@ from tests.helpers.student import CONFIG, make_tokenizer, save_student
 from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress.distillation.teachers import encoder as encoders
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
-from xcompress.distillation.teachers.layer_sources import check_mean_pooling, check_shape
+from xcompress.distillation.teachers.layer_sources import check_mean_pooling, check_shape, import_layers
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines, unit_length
@@ -119,6 +119,24 @@ def test_a_layer_source_must_be_pooled_by_the_mean(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="pooled by 'cls'"):
         check_mean_pooling(EncoderSection(source=str(bert()), pooling="cls"), bert(), "assistant")
     check_mean_pooling(EncoderSection(source=str(bert())), bert(), "assistant")
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["of transformers", "of sentence-transformers"])
+def test_a_classifier_is_no_encoder_unless_the_recipe_names_its_pooling(whole: bool, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    write_json(
+        tmp_path / "config.json",
+        read_json(tmp_path / "config.json") | {"architectures": ["BertForSequenceClassification"]},
+    )
+    if whole:  # as its CrossEncoder is saved
+        kind = "sentence_transformers.base.modules.transformer.Transformer"
+        write_json(tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": kind}])
+    section, named = (EncoderSection(source=str(tmp_path), pooling=pooling) for pooling in (None, "mean"))
+    for refuse in (open_encoder, lambda section, key: import_layers(section, tmp_path, key)):
+        with pytest.raises(InputError, match=r"a\.source: .* is a BertForSequenceClassification, .* set a\.pooling to"):
+            refuse(section, "a")
+    if not whole:
+        assert open_encoder(named, "a")(["rain"]).shape == (1, 32) and import_layers(named, tmp_path, "a")
 
 
 def test_a_students_folder_keeps_its_own_prefix_unless_the_recipe_names_one(tmp_path: Path) -> None:

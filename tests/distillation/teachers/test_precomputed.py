@@ -26,7 +26,7 @@ def write(folder: Path, vectors: np.ndarray = VECTORS, sentences: list[str] = SE
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64", ">f4"])
 def test_vectors_are_found_by_sentence_as_it_is_or_normalised(kind: str, tmp_path: Path) -> None:
-    encoder = open_encoder(EncoderSection(source=write(tmp_path, VECTORS.astype(kind)), prefix="ignored "), "teacher")
+    encoder = open_encoder(EncoderSection(source=write(tmp_path, VECTORS.astype(kind))), "teacher")
     asked = ["der Zug  kommt", "Save the file", "", SENTENCES[2], "a\u2028b", "the <i>boat</i> is late"]
     found = encoder(asked)
     assert found.dtype == np.float32

@@ -138,8 +138,8 @@ class PairBatches:
 class BatchesByKind:
     """Batches of several kinds of pairs side by side: a step sees one of each.
 
-    Each pair of the first kind comes with as many pairs of every other kind as there are for it, in their order. A kind
-    in groups has as many pairs in a step, too, but as whole groups, which belong to some of the pairs.
+    A step reads some pairs of the first kind. Each of them brings its share of every other kind: with twice as many
+    pairs of a kind, pair 3 brings 6 and 7. Of a kind in groups, a step reads as many pairs, but whole groups.
     """
 
     def __init__(self, by_kind: Mapping[str, PairBatches]) -> None:
@@ -152,17 +152,15 @@ class BatchesByKind:
         return len(self._first)
 
     def __call__(self, rows: Sequence[int]) -> dict[str, dict[str, Tensor]]:
-        """Return the batch of each kind for some pairs of the first kind, by its name.
-
-        A group is chosen by the number of a pair of the first kind. Where a group is made for several such pairs, some
-        groups are trained on several times, and others never.
-        """
+        """Return the batch of each kind for some pairs of the first kind, by its name."""
         pairs = {}
         for kind, count in self._counts.items():
             size = self.by_kind[kind].group_size
             if size == 1:
                 pairs[kind] = [row * count + number for row in rows for number in range(count)]
             else:
+                # One group for several pairs: that of the first. Their order is random, so that some groups are read
+                # several times, and others never.
                 groups = [row * count // size for row in rows[:: size // count]]
                 pairs[kind] = [number * size + place for number in groups for place in range(size)]
         return {kind: batches(pairs[kind]) for kind, batches in self.by_kind.items()}

@@ -54,7 +54,7 @@ def word_labels(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> Wor
     if mask is None:
         raise InputError(
             f"stages.{name}.objectives: {tasks[0]} masks words, but the vocabulary has none of "
-            f"{', '.join(MASK_TOKENS)}; train one (vocabulary.method), or leave the objective out"
+            f"{', '.join(MASK_TOKENS)}; choose an assistant whose tokenizer has one, or leave the objective out"
         )
     return WordLabels(MaskingConfig(mask, frozenset(special.values()), seed), tasks)
 

@@ -39,7 +39,7 @@ from xcompress.modeling.load import is_student
 from xcompress.modeling.st_folder import folders_of
 from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, EnsembleMember, Recipe
-from xcompress.recipe.validation import local_encoders
+from xcompress.recipe.validation import idle_keys, local_encoders, refuse
 from xcompress.sources import check, fingerprint, resolve
 from xcompress.sources.model_folder import read_modules
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
@@ -53,12 +53,8 @@ def open_encoder(section: EncoderSection, key: str) -> Encode:
     :returns: a function from N texts to vectors (N, D), of unit length with a teacher's `normalize`.
     :raises InputError: when there is no such encoder, it is damaged, or the recipe does not fit it.
     """
+    refuse([*idle_keys(key, section)])
     if section.gives_only_vectors:
-        for name in ("tokenizer", "pooling", "shape", *([] if section.sentences_source else ["sha256"])):
-            if getattr(section, name) is not None:
-                raise InputError(
-                    f"{key}.{name}: {section.source} gives only vectors, so this key does not apply; remove it"
-                )
         encoder: Encode
         function: Callable[[list[str]], NDArray[np.float32]]
         if section.source.startswith((PYTHON, RELEASED)):
