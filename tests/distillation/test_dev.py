@@ -25,11 +25,11 @@ def test_a_language_with_one_held_out_pair_has_no_rank_correlation() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:An input array is constant")
-def test_a_correlation_that_is_not_defined_is_left_out() -> None:
+def test_a_correlation_that_is_not_defined_counts_as_zero() -> None:
     pairs = [Pair("one", "eins", "de", ""), Pair("three", "drei", "de", "")]
     graded = GradedSet("sts", {"de-de": GradedPairs(("eins", "drei"), ("drei", "fünf"), (1.0, 2.0))})
     equal = dev_scores(lambda texts: np.ones((len(texts), 2), np.float32), DevSet(pairs, by_length, graded))
-    assert not equal.spearman and not equal.sts and equal.means().keys() == {"retrieval"}
+    assert equal.spearman == {"de": 0} and equal.sts == {"de-de": 0}
 
 
 def test_a_sentence_that_two_pairs_share_is_found_once() -> None:

@@ -26,7 +26,7 @@ class DevSet:
 
 @dataclass(frozen=True)
 class DevScores:
-    """Scores by language, in percent. A correlation that is not defined is left out, as where all vectors are equal."""
+    """Scores by language, in percent. An undefined correlation, as where all vectors are equal, counts as 0."""
 
     spearman: Mapping[str, float]
     """Between cos(T(s_i), T(s_j)) and cos(X(s_i), X(t_j)) over all pairs i, j of held-out sentences; empty if no T.
@@ -66,12 +66,12 @@ def dev_scores(encode: Encode, dev: DevSet) -> DevScores:
         rows = _distinct(pairs)
         retrieval[language] = retrieval_accuracy(sources[rows], targets[rows])
     sts = score(encode, dev.graded) if dev.graded else {}
-    return DevScores(_defined(agreement), retrieval, _defined(sts))
+    return DevScores(_numbers(agreement), retrieval, _numbers(sts))
 
 
-def _defined(scores: Mapping[str, float]) -> dict[str, float]:
-    """Leave out NaN, which is no JSON and would be the mean of all languages."""
-    return {name: value for name, value in scores.items() if not isnan(value)}
+def _numbers(scores: Mapping[str, float]) -> dict[str, float]:
+    """Take NaN, which JSON does not have, for 0: to leave out such a language would raise the mean."""
+    return {name: 0.0 if isnan(value) else value for name, value in scores.items()}
 
 
 def _distinct(pairs: Sequence[Pair]) -> list[int]:
