@@ -136,7 +136,8 @@ def embed(
         _print_vectors(sentences, encode_with_progress(encoder, sentences, *options))
         return
     vectors = encode_to_file(encoder, sentences, output, *options)
-    say(f"{output}: {vectors.shape[0]} vectors of {encoder.dimension} dimensions")
+    count = "1 vector" if len(vectors) == 1 else f"{len(vectors):,} vectors"
+    say(f"{output}: {count} of {encoder.dimension} dimensions")
     if json:
         _print_json(sentences, vectors)
 
