@@ -150,9 +150,9 @@ def test_overrides_of_a_loaded_recipe_are_refused(tmp_path: Path) -> None:
         xcompress.distill(load_recipe("minilm_ru3"), seed=2)
 
 
-@pytest.mark.parametrize("processes", [0, -1, "2"])
+@pytest.mark.parametrize("processes", [0, -1, 1025, "2"])
 def test_a_wrong_number_of_processes_is_refused_before_any_work(processes: object) -> None:
-    with pytest.raises(InputError, match=f"distill: processes is {processes!r}; give a whole number from 1, or None"):
+    with pytest.raises(InputError, match=f"distill: processes is {processes!r}; give a whole number from 1 to 1,024"):
         xcompress.distill("absent", processes=processes)  # type: ignore[arg-type]
 
 

@@ -201,13 +201,15 @@ def distill(
         changes only the keys that it names; None removes a stage or an objective.
     :raises InputError: if the recipe is wrong, a model or text cannot be read, or an extra is not installed.
     """
+    from xcompress.bundle import MOST_THREADS
     from xcompress.bundle.manifest import RUNS
     from xcompress.distillation.pipeline import distill as run_recipe
     from xcompress.recipe import load_recipe
     from xcompress.recipe.schema import Recipe
 
-    if processes is not None and not (isinstance(processes, int) and processes > 0):
-        raise InputError(f"distill: processes is {short_repr(processes)}; give a whole number from 1, or None")
+    if processes is not None and not (isinstance(processes, int) and 1 <= processes <= MOST_THREADS):
+        wanted = f"a whole number from 1 to {MOST_THREADS:,}, or None"
+        raise InputError(f"distill: processes is {short_repr(processes)}; give {wanted}")
     if isinstance(recipe, Recipe):
         if overrides:
             raise InputError("distill: overrides change a recipe file; for a loaded Recipe use its model_copy")

@@ -73,7 +73,7 @@ def test_no_file_is_mapped_when_it_is_renamed_or_removed(
 
 
 def test_finished_blocks_stay_until_the_file_is_in_place(
-    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def replace(path: Path, target: Path) -> None:
         if target == tmp_path / "v.npy":
@@ -85,6 +85,8 @@ def test_finished_blocks_stay_until_the_file_is_in_place(
         refused.setattr(Path, "replace", replace)
         encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
     assert len(list(tmp_path.glob("v.npy.partial/*.npy"))) == 4
+    encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    assert "v.npy: 15 of 15 texts were encoded earlier" in capsys.readouterr().err
 
 
 def interrupt(output: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, **options: object) -> list[Path]:

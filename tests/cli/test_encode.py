@@ -96,7 +96,7 @@ def test_a_file_becomes_vectors(working_folder: Path, expected: np.ndarray, name
     pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
     (working_folder / name).write_bytes(pack(content))
     done = run("embed", "--input", name, "--output", "out/vectors.npy")
-    assert (done.exit_code, done.stdout) == (0, "")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "out/vectors.npy: 7 vectors of 24 dimensions\n")
     vectors = np.load("out/vectors.npy", allow_pickle=False)
     assert (vectors.shape, vectors.dtype) == ((7, 24), np.float32)
     np.testing.assert_allclose(vectors[[0, 1, 2, 3, 4, 6]], expected[[0, 1, 2, 3, 4, 0]], atol=1e-5)
@@ -382,7 +382,7 @@ def test_a_bundle_in_a_path_that_is_not_utf_8_is_one_line(working_folder: Path) 
 
 def test_vectors_are_written_to_a_path_that_is_not_utf_8(working_folder: Path) -> None:
     output = os.fsdecode(b"bad\xff.npy")
-    assert run("embed", "a", "--output", output).exit_code == 0
+    assert run("embed", "a", "--output", output).stderr.endswith(": 1 vector of 24 dimensions\n")
     assert np.load(output).shape == (1, 24)
 
 

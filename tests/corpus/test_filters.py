@@ -141,6 +141,8 @@ def test_only_texts_that_may_be_too_long_are_counted() -> None:
     assert limit.admits("x" * 26) and not limit.admits("x" * 27)
     assert not limit.admits("\ufdfa" * 9 + "x" * 20)  # a ligature of eighteen letters
     assert len(counted) == 3
+    of_bytes = TokenLimit(26, lambda text: len(text.encode()))
+    assert not of_bytes.admits("\uff0c" * 10)  # full-width commas: three bytes each, and one in NFKC
 
 
 def test_tokens_are_counted_in_the_form_that_is_kept() -> None:

@@ -198,6 +198,22 @@ def test_utf_16_is_named() -> None:
         list(decode_lines("x.txt", bounded_lines(io.BytesIO("one".encode("utf-16")))))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize("text", ["one\n", "\nэто\n", "это\nэто\n", "one"])
+def test_utf_16_without_a_byte_order_mark_is_named(encoding: str, text: str) -> None:
+    lines = decode_lines("x", bounded_lines(io.BytesIO(text.encode(encoding))))
+    with pytest.raises(InputError, match=r"^x:[12]: not UTF-8 \(it holds NUL, as UTF-16 does\); convert the file$"):
+        list(lines)
+
+
+def test_lines_that_end_in_cr_alone_are_named(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(b"one\rtwo\r")
+    with pytest.raises(InputError, match=r"x\.txt: its lines end in CR alone; convert the file to LF$"):
+        list(text_lines(tmp_path / "x.txt"))
+    (tmp_path / "x.txt").write_bytes(b"one\r")
+    assert list(text_lines(tmp_path / "x.txt")) == ["one\r"]
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
 def test_damaged_text_files_are_named(tmp_path: Path, suffix: str) -> None:
     pack = gzip.compress if suffix == ".gz" else lzma.compress

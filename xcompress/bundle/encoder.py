@@ -187,8 +187,8 @@ class Encoder:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """A copy of the content of manifest.json, read-only."""
-        return MappingProxyType(deepcopy(self._manifest))
+        """A copy of the content of manifest.json."""
+        return deepcopy(self._manifest)
 
     @property
     def dimension(self) -> int:
@@ -449,7 +449,7 @@ def _open_again(kind: type[Encoder], folder: Path, options: Mapping[str, Any], m
     :raises InputError: when it cannot be opened, or is another one now: its vectors would not go with the first ones.
     """
     encoder = kind(folder, **options)
-    if encoder.manifest != manifest:
+    if encoder._manifest != manifest:
         raise InputError(f"{folder}: was replaced by another bundle since it was opened; open the encoder again")
     return encoder
 

@@ -17,7 +17,7 @@ from xcompress.bundle.encoder import Encoder, LongTexts, VectorPrecision, check_
 from xcompress.bundle.prompts import choose_prompt
 from xcompress.bundle.released import MODELS
 from xcompress.errors import InputError, on_one_line, short_repr
-from xcompress.files import check_writable, read_json, scratch_folder, sync, whole_file, write_json
+from xcompress.files import check_writable, read_json, scratch_folder, whole_file, write_json
 from xcompress.metrics import Vectors
 
 BLOCK = 16_384
@@ -98,31 +98,35 @@ def encode_to_file(
                     earlier = {_PROMPT: encoder.manifest["prefix"]} | earlier
                 _drop_other_blocks(parts, earlier, facts_of_parts)
             write_json(known, facts_of_parts)
-            done = sum(file.is_file() for file in files)
+            done = min(BLOCK * sum(file.is_file() for file in files), len(texts))
             if done:
-                console.say(f"{output}: {done * BLOCK:,} of {len(texts):,} texts were encoded earlier")
+                console.say(f"{output}: {done:,} of {len(texts):,} texts were encoded earlier")
             encode = partial(encoder.encode, prompt=prompt, precision=precision, long=long)
             with console.bar("encoding", len(texts)) as ticker:
-                ticker.start_at(min(done * BLOCK, len(texts)))
+                ticker.start_at(done)
                 for start, file in zip(starts, files, strict=True):
                     if not file.is_file():
                         block = _encode(encode, texts[start : start + BLOCK], ticker.advance)
                         with whole_file(file) as unfinished, unfinished.open("wb") as stream:
                             np.save(stream, block)
-
-            # Join them.
-            first = np.load(files[0], mmap_mode="r")
-            joined = np.lib.format.open_memmap(temporary, "w+", first.dtype, (len(texts), first.shape[1]))
-            for start, file in zip(starts, files, strict=True):
-                joined[start : start + BLOCK] = np.load(file)
-            joined.flush()
-            facts[_SUMS] = _hash_sums(joined)
-            del first, joined  # Windows renames and removes no file that is mapped
-            sync(temporary)
+            facts[_SUMS] = _join(files, temporary, len(texts))
         write_json(_facts_file(output), facts)
         shutil.rmtree(parts)
     complete: AnyVectors = np.load(output, mmap_mode="r")
     return complete
+
+
+def _join(blocks: Sequence[Path], file: Path, count: int) -> str:
+    """Join finished blocks into one file, (count, D); return `_hash_sums` of it.
+
+    No file is mapped afterwards: Windows would neither rename nor remove it.
+    """
+    first = np.load(blocks[0], mmap_mode="r")
+    joined = np.lib.format.open_memmap(file, "w+", first.dtype, (count, first.shape[1]))
+    for number, block in enumerate(blocks):
+        joined[number * BLOCK : (number + 1) * BLOCK] = np.load(block)
+    joined.flush()
+    return _hash_sums(joined)
 
 
 def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVectors:

@@ -42,6 +42,7 @@ class BundleTokenizer:
         take.
     """
 
+    @native_call()  # a process that is forked while another thread has the lock of `tokenizer` would wait for it
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
         self.pad_token_id = int(manifest["pad_token_id"])
         self._prefix, self._max_tokens = manifest["prefix"], manifest["max_tokens"]

@@ -136,7 +136,8 @@ def embed(
         _print_vectors(sentences, encode_with_progress(encoder, sentences, *options))
         return
     vectors = encode_to_file(encoder, sentences, output, *options)
-    say(f"{output}: {vectors.shape[0]} vectors of {encoder.dimension} dimensions")
+    count = "1 vector" if len(vectors) == 1 else f"{len(vectors):,} vectors"
+    say(f"{output}: {count} of {encoder.dimension} dimensions")
     if json:
         _print_json(sentences, vectors)
 
@@ -197,14 +198,15 @@ def search(
     # Blank lines are not searched, and are not kept: there may be millions. In a file of vectors they have rows.
     name, lines_of_file = _open_lines(file)
     numbered: Iterable[Line] = _read_column(name, lines_of_file, column)
-    rows_of_vectors = [text for _, text in numbered] if vectors else []
-    lines = [line for line in (enumerate(rows_of_vectors, 1) if vectors else numbered) if line[1].strip()]
+    if vectors:
+        numbered = list(numbered)
+    lines = [line for line in numbered if line[1].strip()]
     if not lines:
         raise InputError(f"{name}: contains no text; give a file with one sentence per line")
     _warn_of_long(name, [number for number, text in lines if len(text) > LONGEST_TEXT])
     encoder = _open_encoder(model, precision, engine, threads)
     if vectors:
-        known = read_vectors(vectors, encoder, rows_of_vectors)
+        known = read_vectors(vectors, encoder, [text for _, text in numbered])
         cosines = similarity_in_blocks(encoder, _encode_query_for(vectors, encoder, query), known)
         cosines = cosines[[number - 1 for number, _ in lines]]
     else:
@@ -266,8 +268,7 @@ def _open_encoder(model: str | None, precision: str, engine: str, threads: int |
     from xcompress.bundle.encoder import Encoder
 
     # The default is a released model: mention the user's own bundle, which may be meant.
-    names, newest = released_names(), newest_bundle()
-    if model is None and names and newest:
+    if model is None and (names := released_names()) and (newest := newest_bundle()):
         from xcompress.console import say
 
         say(f"model: {names[0]}, which ships with xcompress; to use your newest bundle, add --model {newest}")

@@ -241,7 +241,7 @@ class Gathered:
     dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     origins: list[str] = field(default_factory=list)
     """Where pairs that are no duplicates come from, in the order of the first of each."""
-    numbers: "NDArray[np.uint32]" = field(default_factory=lambda: np.zeros(0, np.uint32))
+    numbers: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
     """For each number of `found`, the position in `origins`."""
 
     def drop(self, language: str, reason: str, count: int = 1) -> None:

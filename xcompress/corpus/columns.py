@@ -57,7 +57,7 @@ def partition(column: Callable[[], Iterable[Numbers]], bits: int, scratch: Path)
     Equal numbers are in the same part, in the order of their rows. The numbers should be hashes, so that the parts are
     of similar length.
 
-    numpy and polars take about as long and have all numbers in memory: see benchmarks/scale.md.
+    Sorting with numpy or polars takes about as long, and all numbers in memory: see benchmarks/scale.md.
 
     :param column: returns the numbers in the order of their rows, block by block; called twice.
     :param scratch: a temporary file, 16 bytes a number; removed at the end.

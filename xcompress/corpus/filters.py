@@ -83,9 +83,10 @@ class TokenLimit:
     def admits(self, text: str) -> bool:
         """Tell whether a text is short enough; only texts that may be too long are tokenized.
 
-        No tokenizer makes more tokens than the text has bytes in NFKC, special tokens not counted.
+        No tokenizer makes more tokens than the text has bytes, as it is or in NFKC, special tokens not counted.
         """
-        at_most = len(unicodedata.normalize("NFKC", text).encode()) + _MOST_SPECIAL_TOKENS
+        forms = text, unicodedata.normalize("NFKC", text)
+        at_most = max(len(form.encode()) for form in forms) + _MOST_SPECIAL_TOKENS
         return at_most <= self.most or self.count(text) <= self.most
 
 

@@ -1,8 +1,8 @@
 """Sets of sentence pairs with similarity scores (STS), in one language or across two: read and score.
 
 Three layouts are read: row-aligned files `graded.<lang>.tsv`, files of STS 2017 named after a language pair, and
-row-aligned CSV files `stsb-<lang>-dev.csv` (or `-test`). Row-aligned files are crossed: row n gives xx-xx; en-xx, with
-its first sentence in English and its second in xx; and xx-yy, with two other languages in alphabetical order.
+row-aligned CSV files `stsb-<lang>-dev.csv`. Row-aligned files are crossed: row n gives xx-xx; en-xx, with its first
+sentence in English and its second in xx; and xx-yy, with two other languages in alphabetical order.
 """
 
 import math
@@ -151,22 +151,21 @@ def builtin() -> GradedSet:
     return _read_aligned(BUILTIN, files, "tsv")
 
 
-def read_folder(folder: Path, split: str = "dev") -> GradedSet:
-    """Read a graded set in any of the three layouts.
+def read_folder(folder: Path) -> GradedSet:
+    """Read a graded set in any of the three layouts; of CSV files, the dev split.
 
-    :param split: dev or test, which only the CSV files distinguish.
     :raises InputError: naming the bad file and line, or the layouts when there is none.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; name one with graded similarity files")
     if files := _matching(folder, ALIGNED_TSV, "lang"):
         return _read_aligned(folder.name, files, "tsv")
-    if files := _matching(folder, ALIGNED_CSV, "lang", split):
+    if files := _matching(folder, ALIGNED_CSV, "lang", "dev"):
         return _read_aligned(folder.name, files, "csv")
     if files := _matching(folder, PAIR_FILE, "pair"):
         return GradedSet(folder.name, {pair: _read_pairs(path, "tsv") for pair, path in files.items()})
     raise InputError(
-        f"{folder}: no graded similarity files; expected graded.<lang>.tsv, stsb-<lang>-{split}.csv[.xz|.gz] "
+        f"{folder}: no graded similarity files; expected graded.<lang>.tsv, stsb-<lang>-dev.csv[.xz|.gz] "
         "or files named like STS.en-de.txt"
     )
 

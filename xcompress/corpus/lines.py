@@ -150,18 +150,22 @@ def decode_lines(name: str, lines: Iterable[bytes], *, longest: int = LONGEST, c
     :param lines: results of `read_lines` or `bounded_lines`.
     :param longest: bytes of the longest line that they read whole.
     :param cut: use the start of a longer line instead of refusing it.
-    :raises InputError: naming the line that is not UTF-8 or is too long.
+    :raises InputError: naming the line that is not UTF-8 or is too long, or when CR alone ends the lines.
     """
     start = b""
     try:
         for number, line in enumerate(lines, 1):
             start = start or line[:6]
+            if number <= 2 and b"\0" in line:  # UTF-16 has one beside the first line feed
+                raise UnicodeDecodeError("utf-8", line, line.index(b"\0"), len(line), "it holds NUL, as UTF-16 does")
             if len(line) <= longest:
                 text = line.decode()
             elif cut:
                 text, _ = codecs.utf_8_decode(line)  # leaves out the bytes of a character that was cut
             else:
                 raise InputError(f"{name}:{number}: longer than {longest:,} bytes; expected one sentence per line")
+            if number == 1 and "\r" in text.rstrip("\r") and not text.endswith("\n"):
+                raise InputError(f"{name}: its lines end in CR alone; convert the file to LF")
             yield text.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         if packed := next((kind for begin, kind in _PACKED.items() if start.startswith(begin)), None):

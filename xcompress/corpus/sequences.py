@@ -170,7 +170,9 @@ class DistinctTexts(LazySequence[str]):
 
         # Read the texts as they lie, and write each to the file of its block.
         for places, positions in partition(spread_places, part_bits(count), folder / "places"):
-            for some in np.array_split(np.argsort(places), -(-len(places) // AT_ONCE)):
+            as_they_lie = np.argsort(places)
+            for start in range(0, len(places), AT_ONCE):
+                some = as_they_lie[start : start + AT_ONCE]
                 texts = [self.at(place).encode("utf-8", "surrogatepass") for place in (places[some] // spread).tolist()]
                 file_of_text = positions[some] // (length * blocks_of_file)
                 order = np.argsort(file_of_text, kind="stable")

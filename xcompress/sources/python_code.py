@@ -53,13 +53,15 @@ class Code:
                 f"{self.where}: returned an array of shape {vectors.shape} and type {vectors.dtype} for {len(texts)} "
                 f"sentences; expected numbers of shape ({len(texts)}, D)"
             )
-        finite = np.isfinite(vectors).all(1)
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
+            found: NDArray[np.float32] = vectors.astype(np.float32)
+        finite = np.isfinite(found).all(1)
         if not finite.all():
             raise InputError(
-                f"{self.where}: returned NaN or infinity for {int((~finite).sum())} of {len(texts)} sentences, "
-                f"such as {texts[int(finite.argmin())]!r}; correct it"
+                f"{self.where}: returned NaN or infinity (in float32) for {int((~finite).sum())} of {len(texts)} "
+                f"sentences, such as {texts[int(finite.argmin())]!r}; correct it"
             )
-        return vectors.astype(np.float32)
+        return found
 
 
 def open_code(reference: str, where: str) -> Code:

@@ -90,6 +90,14 @@ def test_texts_of_blocks_are_read_in_the_order_of_the_files(
     assert not list((tmp_path / "scratch").iterdir())
 
 
+def test_texts_of_blocks_may_all_lie_in_a_part_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "AT_ONCE", 4)
+    monkeypatch.setattr(columns, "PART", 4)
+    texts, _ = distinct([f"text {number % 20}" for number in range(60)], tmp_path / "rows")
+    blocks = [range(start, start + 4) for start in range(0, 20, 4)]
+    assert list(texts.blocks(blocks, tmp_path / "scratch")) == [texts[block.start : block.stop] for block in blocks]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_ends_the_reading_of_blocks_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "AT_ONCE", 2)

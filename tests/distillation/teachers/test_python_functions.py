@@ -41,6 +41,8 @@ def words(texts):
     return [[text] for text in texts]
 def undefined(texts):
     return [[float("nan") if "rain" in text else 1.0] for text in texts]
+def large(texts):
+    return np.full((len(texts), 2), 1e39)
 def raising(texts):
     raise RuntimeError("no key\\nset API_KEY")
 def uneven(texts):
@@ -105,7 +107,8 @@ def test_rows_keep_the_order_of_the_texts_over_many_batches(module: str) -> None
         ("python:{m}:flat", r"returned an array of shape \(2,\) and type float64 for 2 sentences; .* shape \(2, D\)"),
         ("python:{m}:short", r"returned an array of shape \(1, 3\) and type float64 for 2 sentences"),
         ("python:{m}:words", r"of shape \(2, 1\) and type <U\d+ for 2"),
-        ("python:{m}:undefined", "returned NaN or infinity for 1 of 2 sentences, such as 'rain'"),
+        ("python:{m}:undefined", r"returned NaN or infinity \(in float32\) for 1 of 2 sentences, such as 'rain'"),
+        ("python:{m}:large", r"returned NaN or infinity \(in float32\) for 2 of 2 sentences"),
         ("python:{m}:raising", r"failed on 2 sentences, .* 'sun' \(RuntimeError: no key set API_KEY\)"),
     ],
 )
