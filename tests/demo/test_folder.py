@@ -58,8 +58,9 @@ def test_the_vectors_are_computed_in_onnxruntime_which_the_page_runs(
     tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = shutil.copytree(bundle(), tmp_path / "bundle")
-    change_manifest(made, target="openvino")
+    change_manifest(made, target="openvino", operators="standard")
     monkeypatch.setattr("xcompress.bundle.engines.is_installed", lambda _: True)
+    monkeypatch.setattr("xcompress.bundle.engines.OpenVinoSession", lambda *_, **__: pytest.fail("OpenVINO opens it"))
     site = write_demo(tmp_path / "site", made, package=package)
     assert decompressed(site / "vectors.int8.gz")
 
