@@ -1,5 +1,7 @@
+from base64 import b64encode
 from typing import Any
 
+import numpy as np
 import pytest
 
 from xcompress.bench.measurement import Measurement
@@ -29,3 +31,15 @@ def test_the_tokenizer_has_a_share_of_the_memory_only_where_it_runs(
     measurement = Measurement(Subject("small", "onnx", "small"), {}, Size(1, 1, ""), tokenizer_memory=7)
     measurement.load(LoadedWorker(reply), {})
     assert measurement.memory and (measurement.memory.resident, measurement.memory.tokenizer) == (50, tokenizer)
+
+
+def test_vectors_of_several_lengths_fail_one_subject_alone() -> None:
+    class Square(LoadedWorker):
+        def ask(self, do: str, **request: object) -> dict[str, Any]:
+            assert isinstance(request["texts"], list)
+            size = len(request["texts"])
+            return {"vectors": b64encode(np.ones((size, size), "<f4").tobytes()).decode(), "shape": [size, size]}
+
+    measurement = Measurement(Subject("code", "python", "python:code:encode"), {}, Size(0, 0, ""), worker=Square({}))
+    assert measurement.encode(["rain", "snow", "sun"], 2, lambda: None) is None
+    assert measurement.failed == "its vectors have several lengths"

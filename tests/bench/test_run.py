@@ -1,6 +1,7 @@
 import base64
 import json
 import shutil
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -11,9 +12,12 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from tests.helpers.bench import measure_little
-from tests.helpers.student import bundle, save_student
+from tests.helpers.foreign import save_pipeline
+from tests.helpers.student import MODERNBERT, bundle, make_student, make_tokenizer, save_student
 from xcompress.api import export_model
 from xcompress.bench import run
+from xcompress.bench.devices.device import Device
+from xcompress.bench.eval import EvalSuite
 from xcompress.bench.latency import SHAPES, Shape
 from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
@@ -22,8 +26,9 @@ from xcompress.bench.report.notes import load_warnings
 from xcompress.bench.report.tables import markdown, show
 from xcompress.bench.results import Report
 from xcompress.bench.run import BenchConfig, bench
-from xcompress.bench.subjects import RUN_REFERENCE, find_subjects
+from xcompress.bench.subjects import RUN_REFERENCE, Subject, find_subjects
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds, count_multiply_adds
+from xcompress.bench.workers.torch_model import TorchModel
 from xcompress.bench.workers.worker import RequestHandler
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError
@@ -119,6 +124,19 @@ def break_file(file: Path) -> None:
     file.write_bytes(b"x" * file.stat().st_size)
 
 
+def test_all_weights_are_read_before_the_start_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Path("graph.onnx"), Path("graph.onnx_data")
+    for file in files:
+        file.touch()
+    was_read: list[Path] = []
+    monkeypatch.setattr(run, "sha256_of", lambda file: was_read.append(file) or file.name)
+    with ExitStack() as stack:
+        bench = run._Bench(Device(), QUICK, EvalSuite(()), (1,), None, stack)
+        measurements = bench._prepare([Subject("small", "onnx", "", weights=files)])
+    assert tuple(was_read) == files
+    assert measurements[0].size.sha256 == "graph.onnx"
+
+
 def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     place = Path("loose")
     shutil.copytree(bundle(), place)
@@ -145,10 +163,18 @@ def test_shapes_longer_than_the_texts_of_a_bundle_are_left_out() -> None:
     config = replace(SHORT, grid=(Shape(1, 16), Shape(1, 32)))
     report = bench(Path("short"), config=config)
     assert [(one.failed, [call.tokens for call in one.latency]) for one in report.results] == [(None, [16])]
-    assert "student, ONNX fp32: not timed at 1x32: it cuts texts at 20 tokens" in report.notes
+    assert "student, ONNX fp32: not timed at 1x32: it takes 20 tokens of a text" in report.notes
     export_model("student", "tiny", precision="fp32", max_tokens=8)
     with pytest.raises(InputError, match="texts have at most 8 tokens; a bench needs 16"):
         bench(Path("tiny"), config=config)
+
+
+def test_shapes_longer_than_the_positions_of_an_encoder_are_left_out() -> None:
+    save_student(Path("short"), max_position_embeddings=22, max_tokens=18)
+    shutil.copytree(bundle(), "loose")
+    report = bench(Path("loose"), reference="./short", config=replace(SHORT, grid=(Shape(1, 16), Shape(1, 32))))
+    assert [(one.failed, len(one.latency)) for one in report.results] == [(None, 1), (None, 2), (None, 2)]
+    assert "short, PyTorch: not timed at 1x32: it takes 20 tokens of a text" in report.notes
 
 
 def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
@@ -197,6 +223,25 @@ def test_a_label_changes_nothing_but_the_name() -> None:
     assert [one.broken for one in found.subjects] == [None] * len(found.subjects)
 
 
+def test_a_bundle_belongs_to_its_run_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_run(tmp_path / "runs/tiny")
+    Path("latest").symlink_to(folder / "bundle")
+    assert find_subjects(["latest"]).run == folder
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_subjects(["mine=~/runs/tiny/bundle"]).run == folder
+    monkeypatch.chdir(folder / "bundle/onnx")
+    assert find_subjects([".."]).run == folder
+
+
+def test_the_weights_of_the_encoder_come_before_those_of_its_dense_module() -> None:
+    save_pipeline(Path("model"), dense=["Identity"])
+    subject = find_subjects(["./model"]).subjects[0]
+    assert [file.relative_to("model").as_posix() for file in subject.weights] == [
+        "model.safetensors",
+        "2_Dense/model.safetensors",
+    ]
+
+
 def test_the_graph_that_a_bundle_opens_is_measured_where_its_manifest_names_a_missing_one() -> None:
     shutil.copytree(bundle(), "loose")
     (Path("loose") / "onnx/model_quantized.onnx").unlink()
@@ -242,9 +287,9 @@ def test_impossible_benches_are_refused() -> None:
         bench(Path("absent"))
     with pytest.raises(InputError, match="no bundle in any run yet; make one with `xcompress export`"):
         bench()
-    with pytest.raises(InputError, match="--threads 4096: this machine has"):
+    with pytest.raises(InputError, match="--threads 4096: the device has"):
         bench(bundle(), config=replace(QUICK, threads=(4096,)))
-    with pytest.raises(InputError, match="--threads 0: this machine has"):
+    with pytest.raises(InputError, match="--threads 0: the device has"):
         bench(bundle(), config=replace(QUICK, threads=(0, 1)))
 
 
@@ -281,6 +326,13 @@ def test_multiply_adds_are_those_of_the_weights() -> None:
     assert read_json(bundle() / "manifest.json")["bottleneck"]["form"] == "folded"
     assert bundle_multiply_adds(bundle()) == folded
     assert bundle_multiply_adds(Path("absent")) is None
+
+
+def test_gated_layers_have_three_products(tmp_path: Path) -> None:
+    student = make_student(**MODERNBERT, bottleneck=None)
+    student.save(tmp_path, make_tokenizer())
+    layers = [weight for name, weight in student.unit.named_parameters() if weight.dim() == 2]
+    assert TorchModel(str(tmp_path), "fp32", "cpu").multiply_adds()[0] == sum(weight.numel() for weight in layers)
 
 
 def test_a_worker_times_the_peak_product() -> None:

@@ -58,10 +58,26 @@ def test_the_vectors_are_computed_in_onnxruntime_which_the_page_runs(
     tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = shutil.copytree(bundle(), tmp_path / "bundle")
-    change_manifest(made, target="openvino")
+    change_manifest(made, target="openvino", operators="standard")
     monkeypatch.setattr("xcompress.bundle.engines.is_installed", lambda _: True)
+    monkeypatch.setattr("xcompress.bundle.engines.OpenVinoSession", lambda *_, **__: pytest.fail("OpenVINO opens it"))
     site = write_demo(tmp_path / "site", made, package=package)
     assert decompressed(site / "vectors.int8.gz")
+
+
+def test_queries_and_sentences_have_the_prompts_of_the_bundle(bundle_copy: Path, tmp_path: Path, package: Path) -> None:
+    change_manifest(bundle_copy, prompts={"query": "rain ", "passage": "the sea: "})
+    site, encoder = write_demo(tmp_path / "site", bundle_copy, package=package), Encoder(bundle_copy)
+    description = read_description(site)
+    assert description["model"]["query_prompt"] == "rain "
+    assert description["model"]["document_prompt"] == "the sea: "
+    texts = [
+        sentence["text"] for sentence in json.loads(decompressed(site / description["files"]["sentences"]["path"]))
+    ]
+    assert decompressed(site / "vectors.int8.gz") == encoder.encode_document(texts, precision="int8").tobytes()
+    change_manifest(bundle_copy, prefix="the sea: ")
+    texts = [check["text"] for check in description["checks"]]
+    assert [check["ids"] for check in description["checks"]] == Encoder(bundle_copy).token_ids(texts)
 
 
 def test_packaged_sentences_are_spread_evenly_over_languages() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers.odd_texts import ODD
-from tests.helpers.student import bundle
+from tests.helpers.student import bundle, change_manifest
 from xcompress.bench.workers.browser.tools import find_browser
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.demo import POLICY
@@ -111,6 +111,23 @@ def test_the_page_finds_the_same_sentences_as_python(page: "Page") -> None:
     assert "8 of 8 sentences have the same tokens" in page.inner_text("#facts")
     assert " ms for " in page.inner_text("#timing")
     assert page.errors == []
+
+
+def test_queries_and_sentences_have_prompts_of_their_own(
+    chromium: "Browser", real_package: Path, bundle_copy: Path, tmp_path: Path
+) -> None:
+    change_manifest(bundle_copy, prompts={"query": "rain ", "passage": "the sea: "})
+    encoder, text = Encoder(bundle_copy), packaged_sentences([]).sentences[7].text
+    (tmp_path / "one.txt").write_text(text, encoding="utf-8")
+    expected = encoder.similarity(encoder.encode_query("the boat is late"), encoder.encode_document(text))
+    page = chromium.new_page()
+    site = write_demo(tmp_path / "site", bundle_copy, tmp_path / "one.txt", real_package)
+    with Server(served_files(site), policy=POLICY) as server:
+        page.goto(server.address + "/")
+        page.wait_for_selector("html[data-ready]")
+        assert ask(page, "the boat is late") == [(text, pytest.approx(float(expected[0, 0]), abs=0.03))]
+        assert "1 of 1 sentences have the same tokens" in page.inner_text("#facts")
+    page.close()
 
 
 def test_token_ids_in_the_browser_equal_those_of_python(page: "Page") -> None:

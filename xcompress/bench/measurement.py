@@ -117,6 +117,8 @@ class Measurement:
                 except WorkerFailed as error:
                     self.fail(error)
             advance()
+        if len({block.shape[1] for block in vectors}) > 1:
+            self.fail(WorkerFailed("its vectors have several lengths"))
         return None if self.failed else np.concatenate(vectors)
 
     def result(self) -> Result:

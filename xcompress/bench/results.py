@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from xcompress.bench.machine import Machine
 from xcompress.errors import InputError, first_mistake
+from xcompress.printable import printable
 
 SCHEMA = 2
 UNKNOWN = "-"
@@ -271,7 +272,7 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as indented JSON."""
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return printable(json.dumps(asdict(self), indent=2, ensure_ascii=False)) + "\n"
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Report":

@@ -86,7 +86,8 @@ class BenchConfig:
         """
         counts = sorted({*(self.threads or (1, max_threads))})
         if wrong := [count for count in counts if not 1 <= count <= max_threads]:
-            raise InputError(f"--threads {wrong[-1]}: this machine has {max_threads}; give 1 to {max_threads}, or all")
+            has = threads_text(max_threads)
+            raise InputError(f"--threads {wrong[-1]}: the device has {has}; give from 1 to that, or leave it out")
         return tuple(counts)
 
 
@@ -227,10 +228,10 @@ class _Bench:
             if subject.broken:
                 continue
             # Reading all files puts them into the system's cache before the start is timed.
-            digest = sha256_of(subject.weights[0]) if subject.weights else ""
+            digests = [sha256_of(path) for path in subject.weights]
             weights = sum(path.stat().st_size for path in subject.weights)
             tokenizer = subject.tokenizer
-            measurement.size = Size(weights, tokenizer.stat().st_size if tokenizer else 0, digest)
+            measurement.size = Size(weights, tokenizer.stat().st_size if tokenizer else 0, next(iter(digests), ""))
             if tokenizer is None:
                 continue
             in_bundle = is_bundle(tokenizer.parent)
@@ -344,7 +345,8 @@ class _Bench:
             longest = measurement.subject.max_tokens or MAX_TOKENS
             shapes = [str(shape) for shape in self.config.grid if shape.tokens > longest]
             if shapes and not measurement.failed:
-                yield f"{measurement.subject.name}: not timed at {', '.join(shapes)}: it cuts texts at {longest} tokens"
+                left_out = f"not timed at {', '.join(shapes)}: it takes {longest} tokens of a text"
+                yield f"{measurement.subject.name}: {left_out}"
 
     def _report(self, measurements: Sequence[Measurement], peaks: Peaks, seconds: dict[str, float]) -> Report:
         working = [each.subject for each in measurements if not each.failed]

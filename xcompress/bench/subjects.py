@@ -41,7 +41,7 @@ class Subject:
     weights: tuple[Path, ...] = ()
     """Files that hold the weights, the main one first."""
     max_tokens: int | None = None
-    """Most tokens of a text, as a bundle's manifest has it; None: not known."""
+    """Most tokens of a text: of a bundle as its manifest has it, of an encoder its positions; None: not known."""
     broken: str | None = None
     """Why it cannot be measured; its row in the report says so."""
 
@@ -99,26 +99,26 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     # List the subjects: the reference, the models of the run, and the named ones.
     runs = {bundle.run for bundle in bundles.values()}
     run = runs.pop() if len(runs) == 1 else None
-    first = list[Subject]()
+    base: list[Subject] = []
     if reference:
         label, name = _split_label(str(reference))
-        first = _labelled(label, [_subject_or_broken(name)])
-    others: list[Subject] = []
-    if run:
-        first = first or _run_student(RUN_REFERENCE, run / "reference")
-        if is_single and steps:
-            if _trains_assistant(run):
-                others += _run_student("assistant after stage 1, PyTorch", run / "assistant")
-            others += _run_student("student, PyTorch", run / "student")
+        base = _labelled(label, [_subject_or_broken(name)])
+    elif run:
+        base = _run_student(RUN_REFERENCE, run / "reference")
+    between: list[Subject] = []
+    if run and is_single and steps:
+        if _trains_assistant(run):
+            between += _run_student("assistant after stage 1, PyTorch", run / "assistant")
+        between += _run_student("student, PyTorch", run / "student")
     subjects = []
     for label, name in models:
         bundle = bundles.get(name)
         found = _bundle_subjects(bundle, every_graph=is_single) if bundle else [_subject_or_broken(name)]
         subjects += _labelled(label, found)
-    listed = _make_names_unique([*first, *others, *subjects])
     if is_single and subjects[0].broken:
         raise InputError(subjects[0].broken)
-    return Subjects(listed, listed[0].name if first else None, list(bundles.values()), run)
+    listed = _make_names_unique([*base, *between, *subjects])
+    return Subjects(listed, listed[0].name if base else None, list(bundles.values()), run)
 
 
 def _make_names_unique(subjects: Sequence[Subject]) -> list[Subject]:
@@ -140,10 +140,12 @@ def _make_names_unique(subjects: Sequence[Subject]) -> list[Subject]:
 
 
 def _split_label(name: str) -> tuple[str, str]:
-    """Return the label of `label=model`, else nothing, and the model: for a released one its folder."""
+    """Return the label of `label=model`, else nothing, and the model: for a released one, or with ~, its folder."""
     labelled = LABELLED.fullmatch(name)
     label, model = (labelled["label"], labelled["model"]) if labelled and not Path(name).exists() else ("", name)
-    return label, str(find_bundle(model)) if model in released_names() else model
+    if model in released_names():
+        return label, str(find_bundle(model))
+    return label, str(as_path(model)) if model.startswith("~") else model
 
 
 def _labelled(label: str, subjects: Sequence[Subject]) -> list[Subject]:
@@ -182,9 +184,11 @@ def _open_bundle(folder: Path) -> Bundle:
     manifest = read_manifest(folder)
     if not graphs_of(folder, manifest):
         raise InputError(f"{folder}: none of the graphs listed in {MANIFEST} exists; run `xcompress export` again")
-    parent = folder.resolve().parent
-    is_run = folder.resolve().name.startswith("bundle") and (parent / MANIFEST).is_file()
-    return Bundle(folder, manifest, (parent if folder.name in ("", ".") else folder.parent) if is_run else None)
+    # A link, and `..`, have another parent than the folder that they lead to.
+    real = folder.resolve()
+    is_run = real.name.startswith("bundle") and (real.parent / MANIFEST).is_file()
+    run = folder.parent if folder.parent.resolve() == real.parent else real.parent
+    return Bundle(folder, manifest, run if is_run else None)
 
 
 def _bundle_subjects(bundle: Bundle, *, every_graph: bool) -> list[Subject]:
@@ -234,14 +238,20 @@ def _encoder_subject(reference: str) -> Subject:
         raise InputError(f"{reference}: no such folder; name a bundle that `xcompress export` made, or a model")
     try:
         from xcompress.export.source import find_source
-        from xcompress.modeling.load import tokenizer_file
+        from xcompress.modeling.load import describe, files_of, is_student, tokenizer_file
         from xcompress.modeling.st_folder import folders_of
+        from xcompress.modeling.student import read_config
     except ImportError as error:
         raise InputError(
             f"{reference}: needs PyTorch ({error}); {install_command('export')}, or name a bundle"
         ) from error
     source = find_source(reference)
     folder = source.student
-    tokenizer = tokenizer_file(folders_of(folder)[0]) if folder.is_dir() else None
-    weights = tuple(sorted(folder.rglob("*.safetensors"))) if folder.is_dir() else (folder,)
-    return Subject(f"{source.name}, PyTorch", "pytorch", str(folder), "fp32", tokenizer, weights)
+    weights = [file for file in files_of(folder) if file.suffix != ".json"]
+    weights.sort(key=lambda file: -file.stat().st_size)  # the encoder before its dense modules
+    subject = Subject(f"{source.name}, PyTorch", "pytorch", str(folder), weights=tuple(weights))
+    if folder.is_file():
+        return subject
+    config = read_config(folder) if is_student(folder) else describe(folder).config
+    longest = None if config.modernbert else config.max_position_embeddings - config.position_offset
+    return replace(subject, tokenizer=tokenizer_file(folders_of(folder)[0]), max_tokens=longest)

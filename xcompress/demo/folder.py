@@ -16,6 +16,8 @@ from typing import Any
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import external_files
 from xcompress.bundle.manifest import graphs_of
+from xcompress.bundle.prompts import DOCUMENT, QUERY, choose_prompt
+from xcompress.bundle.tokenizer import BundleTokenizer
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_json, size_of, whole_folder, write_json
@@ -87,11 +89,12 @@ def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Pa
         files = {"runtimes": _copy_runtimes(package, target)} | _copy_bundle(encoder, bundle, target)
         lines = json.dumps([asdict(sentence) for sentence in text_shown.sentences], ensure_ascii=False)
         files["sentences"] = _write_compressed(lines.encode(), target, "sentences.json")
-        vectors = encoder.encode(sentences, precision="int8")
+        prompt = choose_prompt(encoder.manifest, defaults=DOCUMENT)
+        vectors = encoder.encode(sentences, prompt=prompt, precision="int8")
         files["vectors"] = _write_compressed(vectors.tobytes(), target, "vectors.int8")
         # Sentences from all over the list, so that several languages are checked.
         rows = range(0, len(sentences), max(1, len(sentences) // _CHECKS))[:_CHECKS]
-        ids = encoder.token_ids([sentences[row] for row in rows])
+        ids = BundleTokenizer(bundle, encoder.manifest).token_ids([sentences[row] for row in rows], prompt)
         description = {
             "format": _FORMAT,
             "model": _describe_model(encoder, bundle),
@@ -197,7 +200,8 @@ def _describe_model(encoder: Encoder, bundle: Path) -> dict[str, Any]:
         "precision": encoder.precision,
         "languages": list(encoder.languages),
         "dimension": encoder.dimension,
-        "prefix": manifest["prefix"],
+        "query_prompt": choose_prompt(manifest, defaults=QUERY),
+        "document_prompt": choose_prompt(manifest, defaults=DOCUMENT),
         "max_tokens": manifest["max_tokens"],
         "pad_token_id": manifest["pad_token_id"],
     }

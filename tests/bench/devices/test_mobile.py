@@ -211,6 +211,13 @@ def test_what_numpy_has_reserved_already_is_not_taken_from_what_a_subject_needs(
     assert re.fullmatch(r"needs \d+ MB, ceiling 1 MB", failure.why)
 
 
+def test_a_runtime_that_cannot_be_imported_fails_one_subject_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.bench.devices.mobile.BINDINGS", {"onnx": ("no_such_module",)})
+    with ExitStack() as stack:
+        device = MobileDevice(100, stack)
+        assert device.explain_failure(Subject("small", "onnx", ""), "no module", {}, []) == Failure("no module")
+
+
 @pytest.mark.parametrize(
     ("failure", "took", "said", "over_memory"),
     [

@@ -131,6 +131,13 @@ def topics(texts: Sequence[str]) -> np.ndarray:
     )
 
 
+def test_a_probe_whose_folds_would_have_one_label_is_not_cross_validated() -> None:
+    """Every score was NaN, and the least C was taken."""
+    vectors = np.array([[number % 4, 9 * (number == 20)] for number in range(21)], dtype=np.float32)
+    assert Probe(vectors, ["sports"] * 20 + ["travel"])._model.named_steps["regression"].C == 0.01
+    assert hasattr(Probe(vectors, ["sports"] * 19 + ["travel"] * 2)._model, "best_params_")
+
+
 def test_classification_by_hand() -> None:
     test = Classification("topics", {"en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
     found = evaluate(test, topics)

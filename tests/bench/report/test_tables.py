@@ -1,13 +1,16 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.report import small_report
 from tests.test_printable import HOSTILE
+from xcompress.bench.report.compare import read_report
 from xcompress.bench.report.notes import notes_of
 from xcompress.bench.report.tables import markdown, show
 from xcompress.bench.results import Figure, Report
+from xcompress.bench.run import write
 from xcompress.console import emit
 from xcompress.printable import UNPRINTABLE
 
@@ -64,3 +67,8 @@ def test_the_note_on_calls_gives_a_range_only_where_there_is_one() -> None:
     assert notes_of([two], None, quick=False)[-1] == "90 calls per latency figure"
     three = replace(two, latency=(replace(two.latency[0], calls=36), *two.latency[1:]))
     assert notes_of([two, three], None, quick=False)[-1] == "36 to 90 calls per latency figure"
+
+
+def test_a_report_of_any_names_is_written(hostile: Report, tmp_path: Path) -> None:
+    json_file, _ = write(hostile, tmp_path)
+    assert read_report(json_file).notes == (HOSTILE.replace("\ud800", "\ufffd"),)

@@ -1,3 +1,4 @@
+import base64
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -151,6 +152,16 @@ def test_fewer_vectors_than_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(worker, "_call", lambda *_, **__: {"vectors": "AAAAAA==", "shape": [1, 1]})
     with pytest.raises(WorkerFailed, match="sent 1 vectors for 2 texts"):
         worker._do_encode(["rain", "snow"])
+
+
+def test_vectors_are_compared_with_those_of_onnxruntime(bundle_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default, OpenVINO opens a bundle that was exported for it."""
+    vectors = Encoder(bundle(), precision="int8", threads=1).encode(SENTENCES, batch_size=1)
+    reply = {"vectors": base64.b64encode(vectors.tobytes()).decode(), "shape": list(vectors.shape)}
+    change_manifest(bundle_copy, target="openvino", operators="standard")
+    monkeypatch.setattr("xcompress.bundle.engines.is_installed", lambda _: True)
+    monkeypatch.setattr("xcompress.bundle.engines.OpenVinoSession", lambda *_, **__: pytest.fail("OpenVINO opens it"))
+    assert native_cosine(reply, bundle_copy, SENTENCES, "int8") > 0.9999
 
 
 @in_browser

@@ -23,6 +23,8 @@ def test_the_replies_of_a_worker_are_right() -> None:
         ("load", LOAD | {"disk": -1}, "disk: Input should be greater than or equal to 0"),
         ("load", LOAD | {"multiply_adds": [1]}, "multiply_adds: "),
         ("load", LOAD | {"seconds": {"import": 0.1}}, "seconds.model: Field required"),
+        ("load", LOAD | {"seconds": START | {"others": "x"}}, "seconds.others: Extra inputs are not permitted"),
+        ("load", LOAD | {"browser": {}}, "browser: Extra inputs are not permitted"),
         ("time", {"seconds": [0.1, float("nan")]}, "seconds.1: "),
         ("time", {"seconds": [0.0]}, "seconds.0: "),
         ("time", {"seconds": []}, "seconds: "),

@@ -6,11 +6,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
-from tests.helpers.student import SENTENCES, save_student, student_of_bundle
+from tests.helpers.student import SENTENCES, change_manifest, save_student, student_of_bundle
 from xcompress.bench import memory
 from xcompress.bench.workers.client import Worker, WorkerFailed
+from xcompress.bench.workers.onnx_model import OnnxModel
+from xcompress.bundle.manifest import read_manifest
+from xcompress.files import sha256_of
 from xcompress.modeling.student import encode
 from xcompress.python_process import module_command
 
@@ -126,3 +131,18 @@ def test_memory_grows_with_an_allocation() -> None:
     assert memory.resident() - before > 40_000_000
     assert memory.peak() >= before + 40_000_000
     assert len(block) == 50_000_000
+
+
+def test_a_graph_with_token_types_is_timed(bundle_copy: Path) -> None:
+    graph = bundle_copy / "onnx/model.onnx"
+    model = onnx.load(graph)
+    model.graph.input.append(helper.make_tensor_value_info("token_type_ids", TensorProto.INT64, ["batch", "length"]))
+    onnx.save(model, graph)
+    files = read_manifest(bundle_copy)["files"]
+    files["onnx/model.onnx"] = {"bytes": graph.stat().st_size, "sha256": sha256_of(graph)}
+    change_manifest(bundle_copy, files=files)
+    opened = OnnxModel(str(bundle_copy), "fp32", "cpu")
+    opened.use_threads(1)
+    vectors = opened.call(IDS)()
+    assert isinstance(vectors, list)
+    assert vectors[0].shape == (1, 24)

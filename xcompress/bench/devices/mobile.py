@@ -97,7 +97,10 @@ class MobileDevice(Device):
         self, subject: Subject, failure: str, load: Mapping[str, object], batches: Sequence[list[list[int]]]
     ) -> Failure:
         """Say how much memory the subject would have needed."""
-        worker = _start_without_ceiling(subject)
+        try:
+            worker = _start_without_ceiling(subject)
+        except WorkerFailed:
+            return Failure(failure)
         # what is imported beforehand imports numpy
         reserved = 0 if subject.kind in BINDINGS else memory.reserved(ENVIRONMENT)
         needed = measure_needed_memory(worker, self.load_request(subject) | dict(load), batches, reserved)

@@ -31,9 +31,9 @@ LabelledRows = tuple[tuple[str, str], ...]
 class Probe:
     """Logistic regression on standardised vectors.
 
-    C is chosen by stratified cross-validation on the training rows; when no label has enough rows for the folds, C is
-    0.01. Papers report the mean of several runs of a classifier with random initialisation; this loss is convex, so
-    every run finds the same classifier and the seed changes only the folds.
+    C is chosen by stratified cross-validation on the training rows. It is 0.01 when no label has enough rows for the
+    folds, or all labels but one have a single row. Papers report the mean of several runs of a classifier with random
+    initialisation; this loss is convex, so every run finds the same classifier and the seed changes only the folds.
 
     :param vectors: of the training rows, (N, D).
     :param seed: of the folds.
@@ -46,7 +46,8 @@ class Probe:
         scaler = import_module("sklearn.preprocessing").StandardScaler()
         regression = linear.LogisticRegression(C=COSTS[2], max_iter=1000)
         model = import_module("sklearn.pipeline").Pipeline([("scale", scaler), ("regression", regression)])
-        if max(Counter(labels).values()) >= FOLDS:
+        *_, second, most = sorted(Counter(labels).values())
+        if most >= FOLDS and second > 1:  # else the rows of a fold may have one label alone
             folds = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
             model = selection.GridSearchCV(model, {"regression__C": list(COSTS)}, cv=folds)
         with warnings.catch_warnings():

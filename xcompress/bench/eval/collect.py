@@ -156,9 +156,10 @@ def _thin_out(user: DataFolder, basics: Sequence[EvalTask]) -> None:
     spent = len({text for task in basics for text in task.sentences()})
     allowance = max(QUICK_DATA, QUICK_SENTENCES - spent)
     sizes = {number: len(set(task.sentences())) for number, task in enumerate(user.tasks)}
-    for left, number in zip(range(len(sizes), 0, -1), sorted(sizes, key=sizes.__getitem__), strict=True):
-        task = user.tasks[number]
-        step = max(1, min(-(-sizes[number] * left // allowance), task.rows // QUICK_ROWS))
+    for done, number in enumerate(sorted(sizes, key=sizes.__getitem__)):
+        task, remaining = user.tasks[number], len(sizes) - done
+        needed = -(-sizes[number] * remaining // allowance)  # to fit into an equal share of what is left, rounded up
+        step = max(1, min(needed, task.rows // QUICK_ROWS))
         allowance = max(1, allowance - sizes[number] // step)
         if step > 1:
             user.tasks[number] = task.every(step)

@@ -23,8 +23,8 @@ TEXT = re.compile(r".+\.(tsv|csv|txt|jsonl?)(\.xz|\.gz)?")
 """Files that look like data; those left out are worth a note."""
 FORMATS = (
     "STS.<xx-yy>.txt or graded.<lang>.tsv (sentence, sentence, score), stsb-<lang>-dev.csv, "
-    "tatoeba.<xxx>-eng.<xxx> with .eng, <lang>.{train,dev,test}.tsv (label, text) or <name>.<lang>.txt (a sentence a "
-    "line), each also as .xz or .gz"
+    "tatoeba.<xxx>-eng.<xxx> with .eng, <lang>.train.tsv with <lang>.dev.tsv (label, text) or <name>.<lang>.txt (a "
+    "sentence a line), each also as .xz or .gz"
 )
 AGREEMENT_PAIRS = 250
 """Sentence pairs per language."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xcompress.bench.eval.bootstrap import Scores, spearman_scores
 from xcompress.bench.eval.task import summarize_scores
@@ -15,7 +16,7 @@ from xcompress.metrics import Encode, cosines
 SentencePairs = tuple[tuple[str, str], ...]
 
 
-def pair_cosines(encode: Encode, first: Sequence[str], second: Sequence[str]) -> Scores:
+def pair_cosines(encode: Encode, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float64]:
     """Return the cosine of each sentence (N,) with its counterpart, 0 where a vector is zero."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.nan_to_num(cosines(encode(first), encode(second)))

@@ -21,12 +21,16 @@ class MultiplyAdds:
         return batch * tokens * (self.token + tokens * self.pair)
 
 
-def count_multiply_adds(layers: int, hidden: int, inner: int, bottleneck: int = 0) -> MultiplyAdds:
+def count_multiply_adds(
+    layers: int, hidden: int, inner: int, bottleneck: int = 0, *, gated: bool = False
+) -> MultiplyAdds:
     """Count those of a BERT: 4 H^2 + 2 H I for a token in each layer, 2 H for each pair (scores and context).
 
     :param bottleneck: B, when every token's embedding is multiplied with a B x H projection.
+    :param gated: whether the feed-forward layers have a gate, as in ModernBERT: 3 H I in place of 2 H I.
     """
-    return MultiplyAdds(layers * (4 * hidden * hidden + 2 * hidden * inner) + bottleneck * hidden, layers * 2 * hidden)
+    layer = 4 * hidden * hidden + (3 if gated else 2) * hidden * inner
+    return MultiplyAdds(layers * layer + bottleneck * hidden, layers * 2 * hidden)
 
 
 def bundle_multiply_adds(folder: Path) -> MultiplyAdds | None:

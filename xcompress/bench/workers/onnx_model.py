@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.engines import Engine, open_on_cpu
-from xcompress.bundle.manifest import OUTPUT
+from xcompress.bundle.manifest import INPUTS, OUTPUT
 from xcompress.errors import InputError
 
 _CUDA = "CUDAExecutionProvider"
@@ -60,8 +60,9 @@ class OnnxModel:
     def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
         """Return a function that runs a batch (N, L) without padding."""
         ids = np.asarray(input_ids, dtype=np.int64)
-        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        inputs = dict(zip(INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
         session = self.encoder.session
+        feeds = {entry.name: inputs[entry.name] for entry in session.get_inputs()}
         return lambda: session.run([OUTPUT], feeds)
 
     def multiply_adds(self) -> list[int] | None:

@@ -13,7 +13,7 @@ Difference = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 
 
 class _Reply(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
 class _Start(_Reply):
@@ -71,8 +71,6 @@ class _Machine(_Reply):
     system: str
     python: str
     libraries: dict[str, str]
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
 _FORMS: Mapping[str, type[_Reply]] = {

@@ -55,7 +55,6 @@ class TorchModel:
     def multiply_adds(self) -> list[int]:
         """Return the multiply-adds for each token and for each pair of tokens."""
         config = self.student.config
-        counted = count_multiply_adds(
-            config.depth, config.hidden_size, config.intermediate_size, config.bottleneck or 0
-        )
+        sizes = config.depth, config.hidden_size, config.intermediate_size, config.bottleneck or 0
+        counted = count_multiply_adds(*sizes, gated=bool(config.modernbert))
         return [counted.token, counted.pair]

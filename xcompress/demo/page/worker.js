@@ -16,8 +16,8 @@ class Encoder {
   }
 
   /** Return the token ids of a text. Unpaired surrogates, which are not characters, become ?, as in Python. */
-  tokenIds(text) {
-    const ids = this.tokenize(this.model.prefix + text.replace(/\p{Cs}/gu, "?"));
+  tokenIds(text, prompt) {
+    const ids = this.tokenize(prompt + text.replace(/\p{Cs}/gu, "?"));
     return ids.length ? ids : [this.model.pad_token_id];
   }
 
@@ -104,7 +104,8 @@ async function load() {
   }
 
   // Compare token ids with Python's.
-  const same = checks.filter(({ text, ids }) => String(encoder.tokenIds(text)) === String(ids)).length;
+  const isSame = ({ text, ids }) => String(encoder.tokenIds(text, model.document_prompt)) === String(ids);
+  const same = checks.filter(isSame).length;
   const correct = same === checks.length && cosine > LEAST_COSINE;
   const check = { same, total: checks.length, cosine, correct, device, reason, adapter: choice.adapter };
   postMessage({ kind: "ready", seconds: (performance.now() - start) / 1000, check, runtimeBytes });
@@ -175,7 +176,7 @@ function parseJson(bytes) {
 /** Answer a query from the page with the nearest sentences, in one language or in all. */
 async function search({ number, text, language, count }) {
   const start = performance.now();
-  const ids = encoder.tokenIds(text);
+  const ids = encoder.tokenIds(text, encoder.model.query_prompt);
   const vector = normalize(await encoder.vector(ids));
   const results = index.nearest(vector, count, (row) => !language || sentences[row].language === language);
   postMessage({ kind: "results", number, results, tokens: ids.length, milliseconds: performance.now() - start });

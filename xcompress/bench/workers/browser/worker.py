@@ -265,7 +265,8 @@ def native_cosine(reply: Mapping[str, Any], bundle: Path, sentences: Sequence[st
     :param precision: the graph that the browser has open.
     :raises InputError: when the bundle cannot be opened.
     """
-    native = Encoder(bundle, precision=cast(Precision, precision), threads=1).encode(list(sentences), batch_size=1)
+    encoder = Encoder(bundle, precision=cast(Precision, precision), engine="onnxruntime", threads=1)
+    native = encoder.encode(list(sentences), batch_size=1)
     return float(cosines(decode_vectors(reply, len(sentences)), native).min())
 
 
