@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 from xcompress.errors import InputError, first_mistake, short_repr
 
@@ -61,7 +61,7 @@ class BenchOptions(TypedDict, total=False):
     distractors: int
     margin: bool
     grid: str
-    threads: Sequence[int] | None
+    threads: Sequence[int | Literal["all"]] | None
     quick: bool
     memory_mb: int | None
     slow_down: float | None

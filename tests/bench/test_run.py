@@ -291,6 +291,8 @@ def test_impossible_benches_are_refused() -> None:
         bench(bundle(), config=replace(QUICK, threads=(4096,)))
     with pytest.raises(InputError, match="--threads 0: the device has"):
         bench(bundle(), config=replace(QUICK, threads=(0, 1)))
+    assert BenchConfig().thread_counts(4) == BenchConfig(threads=("all", 1)).thread_counts(4) == (1, 4)
+    assert BenchConfig(threads=(1, "all")).thread_counts(1) == (1,), "a phone has one"
 
 
 def test_reports_are_checked_when_read() -> None:

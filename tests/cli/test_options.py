@@ -110,6 +110,10 @@ def test_bounds_are_part_of_the_range() -> None:
             parse(value)
 
 
+def test_all_threads_are_those_of_the_device_and_not_of_this_machine() -> None:
+    assert _thread_counts("1, 2,all") == [1, 2, "all"]
+
+
 @pytest.mark.parametrize("text", [*IMPOSSIBLE, "0", "1,", "1,x", "²", "٣", "1025", "all,0"])
 def test_lists_of_threads_are_refused_in_one_line(text: str) -> None:
     with pytest.raises(InputError, match="--threads"):

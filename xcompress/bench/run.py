@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -62,8 +62,8 @@ class BenchConfig:
     """What is measured, and how thoroughly."""
 
     grid: tuple[Shape, ...] = SHAPES
-    threads: tuple[int, ...] | None = None
-    """Numbers of threads; None is 1 and all."""
+    threads: tuple[int | Literal["all"], ...] = ()
+    """Numbers of threads; all is as many as the device has. Empty is 1 and all."""
     quick: bool = False
     data: Path | None = None
     """Folder of evaluation sets."""
@@ -84,7 +84,7 @@ class BenchConfig:
 
         :raises InputError: when one is below 1 or above `max_threads`.
         """
-        counts = sorted({*(self.threads or (1, max_threads))})
+        counts = sorted({max_threads if count == "all" else count for count in self.threads or (1, "all")})
         if wrong := [count for count in counts if not 1 <= count <= max_threads]:
             has = threads_text(max_threads)
             raise InputError(f"--threads {wrong[-1]}: the device has {has}; give from 1 to that, or leave it out")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xcompress.recipe.budgets import Budgets
 
 
-_THREADS = re.compile("[0-9]{1,4}|all")
+_THREADS = re.compile("[0-9]{1,4}")
 """A number of threads."""
 
 
@@ -243,19 +243,14 @@ def _score_with_mteb(bundles: list[str], tasks: list[str], languages: Sequence[s
     table("Main scores of mteb, x 100", ["model", "task", "metric", "score", "subset"], rows)
 
 
-def _thread_counts(text: str) -> tuple[int, ...] | None:
-    """Read thread counts such as `1,2`; `1,all`, the default, is None."""
-    counts = [part.strip() for part in text.split(",")]
-    if counts == ["1", "all"]:
-        return None
-    from xcompress.machine import available_threads
-
-    numbers = [
-        available_threads() if count == "all" else int(count) if _THREADS.fullmatch(count) else 0 for count in counts
-    ]
-    if not all(1 <= number <= MOST_THREADS for number in numbers):
-        raise InputError(f"--threads: {text!r} is not a list of thread counts; write 1,2 or 1,all, for example")
-    return tuple(numbers)
+def _thread_counts(text: str) -> list[int | Literal["all"]]:
+    """Read thread counts such as `1,2` or `1,all`."""
+    counts: list[int | Literal["all"]] = []
+    for part in map(str.strip, text.split(",")):
+        if part != "all" and not (_THREADS.fullmatch(part) and 1 <= int(part) <= MOST_THREADS):
+            raise InputError(f"--threads: {text!r} is not a list of thread counts; write 1,2 or 1,all, for example")
+        counts.append("all" if part == "all" else int(part))
+    return counts
 
 
 def _budgets_of_run(bundles: list[str] | None) -> "Budgets | None":
