@@ -1,4 +1,5 @@
 import math
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -17,8 +18,10 @@ from xcompress.export.accuracy import (
     Encode,
     Regression,
     SearchResult,
+    Step,
     Vectors,
     check_gate,
+    explain_regressions,
     find_regressions,
     graded_scores,
     matmul_costs,
@@ -108,6 +111,19 @@ def test_costs_are_measured_only_for_an_export_that_fell() -> None:
 
 def test_a_fall_tells_its_points() -> None:
     assert str(Regression("en-de", 70.123, 68.9)) == "en-de by 1.22 (70.12 to 68.90)"
+    assert Regression("en-de", 70.123, 68.9).summary == "en-de lost 1.22 points"
+
+
+def test_a_figure_beyond_its_bound_is_no_language_pair() -> None:
+    figure = Regression("mean cosine to PyTorch in de", 0.995, 0.99496, is_figure=True)
+    said = "mean cosine to PyTorch in de is 0.99496, bound 0.995"
+    assert (str(figure), figure.summary, explain_regressions([figure])) == (said, said, said)
+    result = SearchResult(STATICS, STATICS, (Step("first", TOKEN, figure, 0),), figure)
+    assert result.to_lines()[:2] == [
+        f"precision: with every product in int8, {said}",
+        f"  first to token: {said}, +0.00 MB",
+    ]
+    assert result.to_dict()["steps"][0]["worst_fall"] == pytest.approx(0.004)
 
 
 def test_the_noisiest_site_costs_most() -> None:
@@ -168,10 +184,10 @@ def test_nothing_is_raised_where_the_gate_holds() -> None:
 def test_the_site_that_costs_most_is_raised_and_no_further_than_needed() -> None:
     trade = found({"first": (0.3, 0.2, 0), "second": (3, 0.1, 0), "third": (0.2, 0.1, 0)}, 5)
     assert trade.raised == {"second": TOKEN}
-    assert [(step.matmul, step.level, step.worst_loss, step.bytes_added) for step in trade.steps] == [
-        ("second", TOKEN, 0, 0)
+    assert [(step.matmul, step.level, step.worst, step.bytes_added) for step in trade.steps] == [
+        ("second", TOKEN, None, 0)
     ]
-    assert trade.before > 40
+    assert trade.before and trade.before.points > 40
 
 
 def test_a_site_that_token_does_not_help_goes_to_float32() -> None:
@@ -251,7 +267,7 @@ def test_costs_are_measured_again_only_where_they_can_decide() -> None:
 
 def test_the_trade_is_printed_in_lines() -> None:
     lines = found({"first": (0.3, 0.2, 0), "second": (3, 3, 0), "third": (0.2, 0.1, 0)}, 5).to_lines()
-    assert lines[0].startswith("precision: with every product in int8 the worst pair lost ")
+    assert re.fullmatch(r"precision: with every product in int8, de-de lost \d+\.\d\d points", lines[0])
     assert [line.split(":")[0].strip() for line in lines[1:3]] == ["second to token", "second to fp32"]
     assert lines[2].endswith("gate holds, +0.00 MB")
     assert lines[3] == "  in higher precision: second fp32; +0.00 MB"

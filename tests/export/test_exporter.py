@@ -316,9 +316,16 @@ def test_a_smaller_graph_that_loses_too_much_names_products_and_a_closer_precisi
         export(small, options=ExportConfig(gate=0.01), bounds=lax)
 
 
-def test_a_graph_beyond_its_bounds_comes_with_advice_that_fits(small: Path) -> None:
-    with pytest.raises(GateError, match=r"bound 1\.1; export with --precision fp32$"):
-        export(small, options=ExportConfig(precision="fp16"), bounds=Bounds(mean_cosine=1.1))
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (ExportConfig(precision="fp16"), "export with --precision fp32$"),
+        (ExportConfig(table="int4"), "leave out --table int4, or export with --precision auto, or calibrate on text"),
+    ],
+)
+def test_a_graph_beyond_its_bounds_comes_with_advice_that_fits(small: Path, options: ExportConfig, advice: str) -> None:
+    with pytest.raises(GateError, match=rf"bound 1\.1; {advice}"):
+        export(small, options=options, bounds=Bounds(mean_cosine=1.1))
 
 
 def test_an_e5s1_file_is_exported(tmp_path: Path) -> None:

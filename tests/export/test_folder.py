@@ -9,12 +9,20 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.helpers.foreign import TEXTS, save_pipeline
-from tests.helpers.student import CONFIG, SENTENCES, bundle, make_student, save_student, student_of_bundle
+from tests.helpers.student import (
+    CONFIG,
+    SENTENCES,
+    bundle,
+    make_student,
+    make_tokenizer,
+    save_student,
+    student_of_bundle,
+)
 from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.folder import announce, write_pipeline
+from xcompress.export.folder import announce, special_tokens, write_pipeline
 from xcompress.export.hf import export_hf
 from xcompress.export.source import find_source, read_settings
 from xcompress.files import sha256_of, write_json
@@ -97,6 +105,12 @@ def test_transformers_opens_configuration_and_tokenizer() -> None:
     assert (tokenizer.model_max_length, tokenizer.pad_token_id, tokenizer.unk_token) == (128, 1, "<unk>")
     assert (tokenizer.cls_token, tokenizer.sep_token) == ("<s>", "</s>")
     assert set(tokenizer(SENTENCES[0])) == {"input_ids", "attention_mask"}
+
+
+def test_padding_of_the_model_is_no_special_token() -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.enable_padding(length=16, pad_id=1, pad_token="<pad>")
+    assert special_tokens(tokenizer, 1)["sep_token"] == "</s>"
 
 
 def test_onnxruntime_alone_follows_the_card() -> None:

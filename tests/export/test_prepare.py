@@ -78,6 +78,14 @@ def test_a_longest_text_that_the_prefix_fills_is_refused() -> None:
     found = prepared(ExportConfig(max_tokens=taken + 1))
     first, second = encode(found.student, found.tokenizer, ["der Zug kommt", "rain"])
     assert np.abs(first - second).max() > 1e-3
+
+
+def test_padding_takes_no_room_of_the_longest_text() -> None:
+    """The tokenizer.json of all-MiniLM-L6-v2 pads each text to 128 tokens."""
+    tokenizer = make("unigram")
+    tokenizer.enable_padding(length=128)
+    found = prepare(student(), tokenizer, ExportConfig(max_tokens=64), list)
+    assert found.student.config.max_tokens == 64
     assert prepared(ExportConfig(max_tokens=3), student(prefix="")).student.config.max_tokens == 3
 
 

@@ -1,4 +1,5 @@
 import errno
+import json
 import shutil
 import struct
 from itertools import product
@@ -129,6 +130,16 @@ def test_the_longest_text_is_the_models_own_and_can_be_lowered(
     assert import_encoder(tmp_path, max_tokens=asked)[0].config.max_tokens == expected
 
 
+def test_the_longest_text_has_an_older_name_as_well(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    file = tmp_path / "tokenizer_config.json"
+    settings = read_json(file)
+    del settings["model_max_length"]
+    write_json(file, settings | {"max_len": 9})
+    assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 9
+    assert import_encoder(tmp_path)[0].config.max_tokens == 9
+
+
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "tokenizer.json"])
 def test_a_tokenizer_that_keeps_the_end_of_a_long_text_is_refused(file: str, tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert")
@@ -240,6 +251,65 @@ def test_features_that_a_student_lacks_are_refused(
         import_encoder(tmp_path)
 
 
+def test_prompts_by_name_whose_tokens_are_not_pooled_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "1_Pooling" / "config.json"
+    save_pipeline(tmp_path, prompts={"query": "rain ", "document": ""})
+    write_json(file, read_json(file) | {"include_prompt": False})
+    with pytest.raises(InputError, match="leaves the tokens of the prompt 'rain ' out of its pooling"):
+        import_encoder(tmp_path)
+    save_pipeline(tmp_path, prompts={"query": "", "document": ""})
+    write_json(file, read_json(file) | {"include_prompt": False})
+    import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"processing_kwargs": {"text": {"max_length": 6}}}, "max_length"),
+        ({"processing_kwargs": {"common": {"add_special_tokens": False}}}, "add_special_tokens"),
+        ({"tokenizer_args": {"model_max_length": 6}}, "model_max_length"),
+        ({"processor_kwargs": {"truncation_side": "left"}}, "truncation_side"),
+        ({"config_kwargs": {"is_decoder": True}}, "is_decoder"),
+        ({"processing_kwargs": {"text": {"padding": "max_length"}}, "model_kwargs": {"dtype": "float16"}}, None),
+    ],
+)
+def test_arguments_of_transformers_that_change_vectors_are_refused(
+    settings: dict[str, object], named: str | None, tmp_path: Path
+) -> None:
+    save_pipeline(tmp_path)
+    file = tmp_path / "sentence_bert_config.json"
+    write_json(file, read_json(file) | settings)
+    if named is None:
+        import_encoder(tmp_path)
+        return
+    with pytest.raises(InputError, match=f"sentence_bert_config.json sets {named} in arguments of transformers"):
+        import_encoder(tmp_path)
+
+
+def test_a_model_for_another_task_is_refused(tmp_path: Path) -> None:
+    save_pipeline(tmp_path)
+    write_json(tmp_path / "sentence_bert_config.json", {"transformer_task": "fill-mask"})
+    with pytest.raises(InputError, match="of the task 'fill-mask', only 'last_hidden_state' of 'feature-extraction'"):
+        import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "mpnet"])
+@pytest.mark.parametrize("token", ["<unk>", "<s>"])
+def test_padding_that_texts_have_is_refused_as_it_has_no_position(kind: str, token: str, tmp_path: Path) -> None:
+    """A tokenizer made for BERT has the unknown token where a new RoBERTa has its padding."""
+    state = json.loads(make_tokenizer().to_str())
+    vocabulary = state["model"]["vocab"]
+    vocabulary[token], vocabulary["<pad>"] = vocabulary["<pad>"], vocabulary[token]
+    for added in state["added_tokens"]:
+        added["id"] = vocabulary[added["content"]]
+    state["post_processor"]["special_tokens"]["<s>"]["ids"] = [vocabulary["<s>"]]
+    save_encoder(tmp_path, kind, Tokenizer.from_str(json.dumps(state)))
+    with pytest.raises(InputError, match=f"gives the id 1 to '{token}', but the model takes it for padding"):
+        import_encoder(tmp_path, pooling="mean")
+    save_encoder(tmp_path, "bert", Tokenizer.from_str(json.dumps(state)))
+    import_encoder(tmp_path, pooling="mean")
+
+
 def test_another_number_of_distance_buckets_is_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path, "mpnet", relative_attention_num_buckets=64)
     with pytest.raises(InputError, match="relative_attention_num_buckets is 64, only 32 is supported"):
@@ -266,6 +336,15 @@ def test_a_modernbert_with_other_features_is_refused(change: dict[str, object], 
     write_json(tmp_path / "config.json", read_json(tmp_path / "config.json") | change)
     with pytest.raises(InputError, match=rf"config\.json: .*{message}"):
         import_encoder(tmp_path)
+
+
+def test_a_modernbert_has_rotary_positions_whatever_another_key_says(tmp_path: Path) -> None:
+    """The config.json of mmBERT says sans_pos, which no code of transformers reads."""
+    save_encoder(tmp_path, "modernbert")
+    before = encode(*import_encoder(tmp_path, pooling="mean"), TEXTS)
+    file = tmp_path / "config.json"
+    write_json(file, read_json(file) | {"position_embedding_type": "sans_pos"})
+    np.testing.assert_array_equal(encode(*import_encoder(tmp_path, pooling="mean"), TEXTS), before)
 
 
 def test_a_modernbert_is_read_as_transformers_5_writes_it(tmp_path: Path) -> None:

@@ -13,7 +13,16 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.tokenizer import open_tokenizer
 
 pytestmark = pytest.mark.usefixtures("offline")
-TEXTS = ["the BOAT is late", "the bóat is late", "日本 boat", "<extra> boat", "a<extra>boat", "boat <blank>", " boat"]
+TEXTS = [
+    "the BOAT is late",
+    "the bóat is late",
+    "日本 boat",
+    "<extra> boat",
+    "a<extra>boat",
+    "boat <blank>",
+    " boat",
+    "a<s> boat",
+]
 EXTRA = {"content": "<extra>", "lstrip": False, "normalized": False, "rstrip": True, "single_word": False}
 CLASSES = ("BertTokenizerFast", "DistilBertTokenizer", "MPNetTokenizerFast", "PreTrainedTokenizerFast", None)
 
@@ -42,6 +51,7 @@ def letters() -> Tokenizer:
     vocabulary = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.add_special_tokens(["<s>"])
     return tokenizer
 
 
@@ -56,6 +66,7 @@ def letters() -> Tokenizer:
         {"do_lower_case": True, "strip_accents": False},
         {"do_lower_case": False, "tokenize_chinese_chars": False},
         {"do_lower_case": False, "added_tokens_decoder": {"395": {**EXTRA, "special": False}}},
+        {"do_lower_case": False, "added_tokens_decoder": {"0": {**EXTRA, "content": "<s>", "single_word": True}}},
         {"do_lower_case": False, "additional_special_tokens": ["<extra>"]},
         {"do_lower_case": False, "mask_token": "<blank>"},
         {"do_lower_case": False, "mask_token": "boat"},

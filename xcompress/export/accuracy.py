@@ -6,7 +6,7 @@ search raises the level of single products (see `matmul`) until the gate and the
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -48,17 +48,25 @@ class Regression:
     name: str
     """The language pair, or what the figure measures."""
     before: float
-    """Spearman's correlation times 100 in float32, or 100 times the bound."""
+    """Spearman's correlation times 100 in float32; of a figure, its bound."""
     after: float
-    measure: str = "Spearman x 100 on graded pairs"
+    """The correlation after the export; of a figure, its value."""
+    is_figure: bool = False
 
     @property
     def points(self) -> float:
-        """The points lost."""
-        return self.before - self.after
+        """The points lost; of a figure, how far it is below its bound, times 100."""
+        return (100 if self.is_figure else 1) * (self.before - self.after)
+
+    @property
+    def summary(self) -> str:
+        """The loss in a few words."""
+        return str(self) if self.is_figure else f"{self.name} lost {self.points:.2f} points"
 
     def __str__(self) -> str:
-        """Return the name and the loss."""
+        """Return the name and the loss, or the figure and its bound."""
+        if self.is_figure:
+            return f"{self.name} is {self.after:.5f}, bound {self.before:g}"
         return f"{self.name} by {self.points:.2f} ({self.before:.2f} to {self.after:.2f})"
 
 
@@ -121,9 +129,10 @@ def check_gate(
 
 
 def explain_regressions(regressions: Sequence[Regression]) -> str:
-    """Describe in one line what was lost where."""
+    """Describe in one line what was lost where; all are language pairs, or all are figures."""
     more = f" and {len(regressions) - _NAMED} more" if len(regressions) > _NAMED else ""
-    return f"{regressions[0].measure} fell in {', '.join(map(str, regressions[:_NAMED]))}{more}"
+    fell = "" if regressions[0].is_figure else "Spearman x 100 on graded pairs fell in "
+    return f"{fell}{', '.join(map(str, regressions[:_NAMED]))}{more}"
 
 
 def mean_loss(vectors: Vectors, reference: Vectors) -> float:
@@ -159,8 +168,8 @@ class Step:
     matmul: str
     level: Level
     """The new level."""
-    worst_loss: float
-    """Points that the worst language pair had lost after the step; 0 where the gate held."""
+    worst: Regression | None
+    """What was lost most after the step; None where the gate held."""
     bytes_added: int
     """Growth of the file; negative where a step lowers a level."""
 
@@ -174,8 +183,8 @@ class SearchResult:
     levels: Mapping[str, Level]
     """The level of each product after."""
     steps: tuple[Step, ...]
-    before: float
-    """Points that the worst language pair had lost at the start; 0 where the gate held at once."""
+    before: Regression | None
+    """What was lost most at the start; None where the gate held at once."""
 
     @property
     def raised(self) -> dict[str, Level]:
@@ -190,18 +199,23 @@ class SearchResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the manifest."""
         steps = [
-            {"site": step.matmul, "level": step.level, "worst_fall": step.worst_loss, "bytes_added": step.bytes_added}
+            {
+                "site": step.matmul,
+                "level": step.level,
+                "worst_fall": step.worst.points if step.worst else 0.0,
+                "bytes_added": step.bytes_added,
+            }
             for step in self.steps
         ]
         return {"raised": self.raised, "bytes_added": self.bytes_added, "steps": steps}
 
     def to_lines(self) -> list[str]:
         """Describe the search in lines to print."""
-        if not self.steps:
+        if self.before is None:
             return ["precision: the gate holds with every product in int8"]
-        lines = [f"precision: with every product in int8 the worst pair lost {self.before:.2f} points"]
+        lines = [f"precision: with every product in int8, {self.before.summary}"]
         for step in self.steps:
-            after = f"worst pair lost {step.worst_loss:.2f}" if step.worst_loss else "gate holds"
+            after = step.worst.summary if step.worst else "gate holds"
             lines.append(f"  {step.matmul} to {step.level}: {after}, {step.bytes_added / 1e6:+.2f} MB")
         kept = ", ".join(f"{name} {level}" for name, level in self.raised.items()) or "none"
         return [*lines, f"  in higher precision: {kept}; {self.bytes_added / 1e6:+.2f} MB"]
@@ -230,25 +244,25 @@ def search(
     if regressions:
         progress.raise_until_gate_holds(regressions)
         progress.undo_unneeded()
-    return SearchResult(dict(start), progress.levels, tuple(progress.steps), _worst_loss(regressions))
+    return SearchResult(dict(start), progress.levels, tuple(progress.steps), _worst(regressions))
 
 
+@dataclass
 class _Search(Generic[EncodeT]):
-    """The levels and steps of one search."""
+    """One search; the first six fields are the parameters of `search`."""
 
-    def __init__(
-        self,
-        build: Build[EncodeT],
-        start: Mapping[str, Level],
-        find: FindRegressions[EncodeT],
-        bytes_of: Mapping[str, int],
-        texts: Sequence[str],
-        reference: Vectors,
-    ) -> None:
-        self.build, self.find, self.bytes_of = build, find, bytes_of
-        self.texts, self.reference = texts, reference
-        self.start, self.levels = dict(start), dict(start)
-        self.steps: list[Step] = []
+    build: Build[EncodeT]
+    start: Mapping[str, Level]
+    find: FindRegressions[EncodeT]
+    bytes_of: Mapping[str, int]
+    texts: Sequence[str]
+    reference: Vectors
+    levels: dict[str, Level] = field(init=False)
+    """The present level of each product."""
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.levels = dict(self.start)
 
     def try_levels(self, changes: Mapping[str, Level]) -> list[Regression]:
         """List what is lost beyond the gate with some levels changed."""
@@ -258,7 +272,7 @@ class _Search(Generic[EncodeT]):
         """Keep a change and record it."""
         for name, level in changes.items():
             added = self._extra_bytes(name, level) - self._extra_bytes(name, self.levels[name])
-            self.steps.append(Step(name, level, _worst_loss(regressions), added))
+            self.steps.append(Step(name, level, _worst(regressions), added))
         self.levels |= changes
 
     def raise_until_gate_holds(self, regressions: list[Regression]) -> None:
@@ -270,9 +284,10 @@ class _Search(Generic[EncodeT]):
                 names, costs = self._highest_costs(costs, at_once)
                 changes = {name: LEVELS[LEVELS.index(self.levels[name]) + 1] for name in names}
                 if not changes:
+                    larger = "" if regressions[0].is_figure else "a larger --gate, or "
                     raise GateError(
                         f"gate: even with every product in float32, {explain_regressions(regressions)}; "
-                        "use a larger --gate, or --precision fp32"
+                        f"use {larger}--precision fp32"
                     )
                 regressions = self.try_levels(changes)
                 self.apply(changes, regressions)
@@ -312,8 +327,8 @@ class _Search(Generic[EncodeT]):
         return FP32_BYTES * self.bytes_of[name] if level == FP32 else 0
 
 
-def _worst_loss(regressions: Sequence[Regression]) -> float:
-    return max((regression.points for regression in regressions), default=0.0)
+def _worst(regressions: Sequence[Regression]) -> Regression | None:
+    return max(regressions, key=lambda regression: regression.points, default=None)
 
 
 @dataclass(frozen=True)
@@ -368,12 +383,10 @@ class Candidate:
         """
 
         def find(encoder: GraphEncoder) -> list[Regression]:
-            regressions = find_regressions(before, graded_scores(encoder, languages), points)
-            violations = [] if regressions else find_violations(encoder.session, reference, bounds)
-            return regressions or [
-                Regression(what, 100 * bound, 100 * figure, measure="figures x 100 with bounds")
-                for what, figure, bound in violations
-            ]
+            if regressions := find_regressions(before, graded_scores(encoder, languages), points):
+                return regressions
+            violations = find_violations(encoder.session, reference, bounds)
+            return [Regression(what, bound, figure, is_figure=True) for what, figure, bound in violations]
 
         sizes = {name: matmul.weight.size for name, matmul in matmuls(self.prepared.student).items()}
         result = search(self._build, self.levels(), find, sizes, *self._sample())

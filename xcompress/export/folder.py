@@ -87,7 +87,11 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -
 
 
 def special_tokens(tokenizer: Tokenizer, pad_token_id: int) -> dict[str, str]:
-    """Name the special tokens as transformers does: padding, unknown, mask, and those around a sentence."""
+    """Name the special tokens as transformers does: padding, unknown, mask, and those around a sentence.
+
+    Padding of the tokenizer is turned off.
+    """
+    tokenizer.no_padding()
     model = json.loads(tokenizer.to_str())["model"]
     unknown = model.get("unk_token")
     if "unk_token" not in model and model.get("unk_id") is not None:  # Unigram

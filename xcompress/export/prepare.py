@@ -96,6 +96,7 @@ def _check_room(student: Student, tokenizer: Tokenizer) -> None:
     :raises InputError: when it does not, so that all texts would have one vector.
     """
     tokenizer.no_truncation()
+    tokenizer.no_padding()
     # The space that ends a prefix belongs to the first word of the text.
     taken = len(encode_batch(tokenizer, [student.config.prefix.rstrip()])[0].ids)
     if taken >= student.config.max_tokens:

@@ -211,7 +211,6 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
         raise InputError(f"{file}: has a quantization_config; give the encoder as it was before it was quantized")
     supported_values: dict[str, object] = {
         architecture.activation: "gelu",
-        "position_embedding_type": "absolute",
         "is_decoder": False,
         "use_task_id": False,
     }
@@ -221,6 +220,8 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
         supported_values["relative_attention_num_buckets"] = RELATIVE_BUCKETS
     if architecture.is_modernbert:
         supported_values |= {"attention_bias": False, "mlp_bias": False, "norm_bias": False, "rope_scaling": None}
+    else:  # ModernBERT does not read this key: mmBERT and Ettin have sans_pos there
+        supported_values["position_embedding_type"] = "absolute"
     for name, supported in supported_values.items():
         value = config.get(name, supported)
         if value != supported:

@@ -30,10 +30,13 @@ from xcompress.modeling.st_folder import (
 )
 from xcompress.modeling.student import Pooling, Student, StudentConfig
 from xcompress.modeling.tokenizer import SETTINGS, lowercase, open_tokenizer
-from xcompress.sources.model_folder import MODULES, PROMPTS, STUDENT, check_model_folder, read_modules
+from xcompress.sources.model_folder import MODULES, PROMPTS, STUDENT, check_model_folder, read_modules, read_prompts
+from xcompress.tokenizer_file import encode_batch
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
+_UNKNOWN_LETTER = "\U00010000"
+"""Of Linear B, which few vocabularies have."""
 _READ = ("*.json", WEIGHTS, "model-*-of-*.safetensors")
 _OTHER_VOCABULARIES = ("vocab.txt", "sentencepiece.bpe.model", "vocab.json", "spiece.model", "tokenizer.model")
 
@@ -80,7 +83,10 @@ def import_encoder(
     check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
     student = Student(config)
     load_state(student, state, transformer)
-    return student.eval(), open_own_tokenizer(transformer, tokenizer, config.vocab_size)
+    own_tokenizer = open_own_tokenizer(transformer, tokenizer, config.vocab_size)
+    if config.position_offset:
+        _check_padding_is_in_no_text(own_tokenizer, config.position_offset - 1, transformer)
+    return student.eval(), own_tokenizer
 
 
 @dataclass(frozen=True)
@@ -114,10 +120,11 @@ def describe(path: Path, *, prefix: str = "", pooling: str | None = None, max_to
         head_activation=head.activation if head else None,
         max_tokens=_choose_max_tokens(config, longest_text(pipeline.transformer), max_tokens),
     )
-    if config.prefix and not pipeline.pools_prompt:
+    prompts = [] if pipeline.pools_prompt else [config.prefix, *read_prompts(path).values()]
+    if prompt := next(filter(None, prompts), None):
         raise InputError(
-            f"{path}: leaves the tokens of the prompt {config.prefix!r} out of its pooling, which is not supported; "
-            "choose another model"
+            f"{path}: leaves the tokens of the prompt {prompt!r} out of its pooling, which is not supported; choose "
+            "another model"
         )
     return Description(config, architecture.names, pipeline.transformer, head)
 
@@ -219,6 +226,20 @@ def _choose_max_tokens(config: StudentConfig, of_model: int | None, requested: i
     if chosen < MIN_TEXT_TOKENS:
         raise InputError(f"max_seq_length: {chosen} is too few for a text; set at least {MIN_TEXT_TOKENS} in the model")
     return chosen
+
+
+def _check_padding_is_in_no_text(tokenizer: Tokenizer, padding: int, transformer: Path) -> None:
+    """Check that the padding of RoBERTa or MPNet is no unknown, first or last token: they give it no position.
+
+    :raises InputError: when it is one, so that the tokens behind it would have other positions than in a `Student`.
+    """
+    tokenizer.no_padding()
+    if padding in encode_batch(tokenizer, [_UNKNOWN_LETTER])[0].ids:
+        raise InputError(
+            f"{transformer}: the tokenizer gives the id {padding} to {tokenizer.id_to_token(padding)!r}, but the model "
+            "takes it for padding and gives it no position; give the tokenizer.json that came with the weights, or "
+            "choose another model"
+        )
 
 
 def open_own_tokenizer(transformer: Path, named: Path | None, rows: int) -> Tokenizer:

@@ -20,6 +20,15 @@ SUPPORTED = ("Transformer", "Pooling", "Dense", "Normalize")
 _IDLE = "Dropout"
 """A module that does nothing but in training."""
 WEIGHTS = "model.safetensors"
+_OPTIONS = ("model_kwargs", "model_args", "config_kwargs", "config_args", "processor_kwargs", "tokenizer_args")
+"""Settings of the transformer that become arguments of functions of transformers, under new and old names."""
+_EFFECTIVE_OPTIONS = {
+    *("add_bos_token", "add_eos_token", "add_prefix_space", "do_lower_case", "is_decoder", "max_position_embeddings"),
+    *("model_max_length", "truncation_side"),
+}
+"""Those of them that change vectors."""
+_PADDING = ("padding", "pad_to_multiple_of", "padding_side", "return_tensors")
+"""Arguments of a tokenizer that do not change vectors."""
 _OTHERS = (".bin", ".gguf", ".h5", ".msgpack", ".onnx", ".pt", ".pth")
 """Suffixes of weights that are not read."""
 NO_LIMIT = 1_000_000
@@ -98,14 +107,7 @@ def read_pipeline(folder: Path) -> Pipeline:
             "Dense, Normalize or none; choose another model"
         )
     transformer = folder / kept[0]["path"]
-    # newer versions can pass on other outputs than the token vectors of the last layer
-    settings = _transformer_settings(transformer).get("modality_config")
-    text = settings.get("text") if isinstance(settings, dict) else None
-    output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else "last_hidden_state"
-    if output != "last_hidden_state":
-        raise InputError(
-            f"{transformer}: outputs {output!r}, only 'last_hidden_state' is supported; choose another model"
-        )
+    _check_transformer(transformer)
     pooling = _read_config(folder, kept[1])
     dense = [folder / module["path"] for module, kind in zip(kept, kinds, strict=True) if kind == "Dense"]
     return Pipeline(
@@ -151,7 +153,8 @@ def longest_text(transformer: Path) -> int | None:
     limit = _transformer_settings(transformer).get("max_seq_length")
     tokenizer = transformer / "tokenizer_config.json"
     if limit is None and tokenizer.is_file():
-        limit = read_mapping(tokenizer).get("model_max_length")
+        saved = read_mapping(tokenizer)
+        limit = saved.get("model_max_length", saved.get("max_len"))
     return int(limit) if isinstance(limit, int | float) and 0 < limit < NO_LIMIT else None
 
 
@@ -208,6 +211,35 @@ def _transformer_settings(transformer: Path) -> dict[str, Any]:
     """Read sentence_bert_config.json; older versions name it after the encoder, as in sentence_roberta_config.json."""
     files = sorted(transformer.glob("sentence_*_config.json"))
     return read_mapping(files[0]) if files else {}
+
+
+def _check_transformer(folder: Path) -> None:
+    """Refuse settings of a transformer that change its vectors and are not read here.
+
+    :raises InputError: when there are some.
+    """
+    settings = _transformer_settings(folder)
+    task = settings.get("transformer_task", "feature-extraction")
+    # newer versions can pass on other outputs than the token vectors of the last layer
+    text = _mapping(_mapping(settings.get("modality_config")).get("text"))
+    output = text.get("method_output_name", "last_hidden_state")
+    if task != "feature-extraction" or output != "last_hidden_state":
+        raise InputError(
+            f"{folder}: outputs {output!r} of the task {task!r}, only 'last_hidden_state' of 'feature-extraction' is "
+            "supported; choose another model"
+        )
+    unread = [name for part in _OPTIONS for name in _mapping(settings.get(part)) if name in _EFFECTIVE_OPTIONS]
+    processing = _mapping(settings.get("processing_kwargs"))
+    unread += [name for part in ("common", "text") for name in _mapping(processing.get(part)) if name not in _PADDING]
+    if unread:
+        raise InputError(
+            f"{folder}: sentence_bert_config.json sets {', '.join(unread)} in arguments of transformers, which are not "
+            "read; remove them there, or choose another model"
+        )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:

@@ -112,14 +112,18 @@ def named_tokens(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _add_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any], file: Path, rows: int) -> None:
-    """Add the tokens that transformers would add: those of `added_tokens_decoder`, then special tokens by name."""
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    """Add the tokens that transformers would add: those of `added_tokens_decoder`, then special tokens by name.
+
+    Of a token that is there with other flags, the flags are changed.
+    """
+    known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     added = _added_tokens(settings, file.with_name(SETTINGS))
-    for _, token in sorted(added.items(), key=lambda entry: int(entry[0])):
-        if token["content"] not in known:
-            flags = {flag: token[flag] for flag in _FLAGS if isinstance(token.get(flag), bool)}
-            tokenizer.add_tokens([AddedToken(token["content"], **flags)])
-            known.add(token["content"])
+    for _, entry in sorted(added.items(), key=lambda entry: int(entry[0])):
+        flags = {flag: entry[flag] for flag in _FLAGS if isinstance(entry.get(flag), bool)}
+        token = AddedToken(entry["content"], **flags)
+        if known.get(token.content) != token:
+            tokenizer.add_tokens([token])
+            known[token.content] = token
     names = named_tokens(settings)
     if not added:
         names += named_tokens(_read(file.with_name("special_tokens_map.json")) or {})
@@ -127,7 +131,6 @@ def _add_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any], file: Path, r
         is_new = tokenizer.token_to_id(name) is None
         if name not in known and not (is_new and tokenizer.get_vocab_size() >= rows):
             tokenizer.add_special_tokens([name])
-            known.add(name)
 
 
 def _is_token(name: str) -> bool:
