@@ -16,6 +16,7 @@ from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenize
 from tests.helpers.vocabularies import make, write_word_lists
 from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress import files
+from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
@@ -366,6 +367,8 @@ def test_a_foreign_encoder_is_exported_unchanged(kind: str, tmp_path: Path) -> N
     manifest, student = manifest_of(made), find_source(tmp_path / kind, options).open()[0]
     assert (manifest["pooling"], manifest["prefix"], manifest["unit_layers"]) == ("cls", "query: ", 3)
     assert (manifest["recurrences"], manifest["student_recurrences"], manifest["bottleneck"]) == (1, 1, None)
+    counted = bundle_multiply_adds(made)
+    assert counted and counted.token == sum(weight.numel() for weight in student.unit.parameters() if weight.dim() == 2)
     check_close(made, student)
     check_close(made, student, "fp32")
 

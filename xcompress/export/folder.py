@@ -194,6 +194,7 @@ def describe_model(student: Student, source: Source, made_from: str) -> dict[str
         "student_recurrences": trained,
         "recurrence": "unrolled",
         "bottleneck": {"width": config.bottleneck, "form": "factored"} if config.bottleneck else None,
+        "gated": bool(config.modernbert),
         "parameters": sum(student.sizes().values()),
         "machine": {
             "processor": processor.model,

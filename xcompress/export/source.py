@@ -17,7 +17,7 @@ from xcompress.errors import InputError
 from xcompress.files import check_encoding, hash_of, read_json, read_mapping, sha256_of
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
-from xcompress.modeling.st_folder import is_pipeline
+from xcompress.modeling.st_folder import classifier_of, is_pipeline
 from xcompress.modeling.student import STUDENT_FILES, Student, read_config
 from xcompress.paths import as_path
 from xcompress.recipe.yaml_text import LARGEST, parse_yaml
@@ -221,8 +221,12 @@ def _check(source: Source, options: SourceOptions) -> Source:
             if any(folder.glob("*/step.json")):
                 raise InputError(f"{folder}: the run is not finished; run `xcompress distill` again to finish it")
             raise InputError(f"{folder}: no config.json, modules.json or {MANIFEST} here; {_EXPECTED}")
-        if options.pooling is None and not is_pipeline(folder):
-            _refuse_classifier(folder / "config.json")
+        if options.pooling is None and not is_pipeline(folder) and (name := classifier_of(folder)):
+            raise InputError(
+                f"{folder / 'config.json'}: architectures names {name}, a cross-encoder or another classifier, which "
+                "gives grades and no vectors; choose a sentence encoder, or set --pooling to mean or cls if it was "
+                "trained with that"
+            )
         check_files(folder, options.tokenizer)
         return replace(source, options=options)
     missing = [name for name in STUDENT_FILES if not (folder / name).is_file()]
@@ -234,20 +238,6 @@ def _check(source: Source, options: SourceOptions) -> Source:
             f"{folder}: is a student, whose config.json has these settings; leave out {', '.join(unneeded)}"
         )
     return source
-
-
-def _refuse_classifier(file: Path) -> None:
-    """Refuse a cross-encoder or another classifier, which was trained to give grades and no vectors.
-
-    :param file: config.json of an encoder that has no modules.json.
-    """
-    architectures = read_mapping(file).get("architectures")
-    for name in architectures if isinstance(architectures, list) else ():
-        if str(name).endswith("ForSequenceClassification"):
-            raise InputError(
-                f"{file}: architectures names {name}, a cross-encoder or another classifier, which gives grades and no "
-                "vectors; choose a sentence encoder, or set --pooling to mean or cls if it was trained with that"
-            )
 
 
 def _newest_run(runs: Path) -> Path:

@@ -133,6 +133,14 @@ def pooling_of(folder: Path) -> str | None:
     return None
 
 
+def classifier_of(folder: Path) -> str | None:
+    """Return the class of a cross-encoder or another classifier, which gives grades and no vectors; else None."""
+    file = folder / "config.json"
+    names = read_mapping(file).get("architectures") if file.is_file() else None
+    classes = map(str, names if isinstance(names, list) else ())
+    return next((name for name in classes if name.endswith("ForSequenceClassification")), None)
+
+
 def truncated_dimension(folder: Path) -> int | None:
     """Return `truncate_dim`: how many of the first dimensions sentence-transformers keeps, or None for all.
 

@@ -175,6 +175,7 @@ def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
 def test_a_sentence_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((1, 2), np.float32))
     with (tmp_path / "x.txt").open("wb") as stream:
+        stream.write(b"x" * 30_000)  # NUL at the start would be taken for UTF-16
         stream.truncate(2_000_000_000)
     with frugal(300), pytest.raises(InputError, match=r"teacher\.sentences: .*x\.txt:1: longer"):
         open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")

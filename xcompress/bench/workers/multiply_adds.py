@@ -40,8 +40,7 @@ def bundle_multiply_adds(folder: Path) -> MultiplyAdds | None:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         bottleneck = manifest.get("bottleneck") or {}
         width = bottleneck["width"] if bottleneck.get("form") == "factored" else 0
-        return count_multiply_adds(
-            config["num_hidden_layers"], config["hidden_size"], config["intermediate_size"], width
-        )
+        sizes = config["num_hidden_layers"], config["hidden_size"], config["intermediate_size"], width
+        return count_multiply_adds(*sizes, gated=manifest.get("gated", False))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -8,10 +8,9 @@ from tokenizers import Tokenizer
 
 from xcompress.distillation.shape import student_config
 from xcompress.errors import InputError
-from xcompress.files import read_mapping
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import Description, describe, import_encoder, is_student, open_own_tokenizer
-from xcompress.modeling.st_folder import pooling_of, weights_files
+from xcompress.modeling.st_folder import classifier_of, pooling_of, weights_files
 from xcompress.modeling.student import Student, StudentConfig, read_config
 from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, Recipe
@@ -116,24 +115,16 @@ def check_pooling(section: EncoderSection, path: Path, key: str) -> None:
     :raises InputError: when they differ, or neither is there for a cross-encoder or another classifier.
     """
     of_model = pooling_of(path)
-    if not section.pooling and not of_model:
-        _refuse_classifier(section, path / "config.json", key)
+    if not section.pooling and not of_model and (name := classifier_of(path)):
+        raise InputError(
+            f"{key}.source: {section.source} is a {name}, a cross-encoder or another classifier, which gives grades "
+            f"and no vectors; choose a sentence encoder, or set {key}.pooling to mean if you want the means of its "
+            "token vectors"
+        )
     if section.pooling and of_model and section.pooling != of_model:
         raise InputError(
             f"{key}.pooling: is {section.pooling!r}, but {section.source} declares {of_model!r}; leave pooling out"
         )
-
-
-def _refuse_classifier(section: EncoderSection, file: Path, key: str) -> None:
-    """Refuse a model that was trained to give grades and no vectors, as `export` does."""
-    names = read_mapping(file).get("architectures") if file.is_file() else None
-    for name in names if isinstance(names, list) else ():
-        if str(name).endswith("ForSequenceClassification"):
-            raise InputError(
-                f"{key}.source: {section.source} is a {name}, a cross-encoder or another classifier, which gives "
-                f"grades and no vectors; choose a sentence encoder, or set {key}.pooling to mean if you want the means "
-                "of its token vectors"
-            )
 
 
 def check_shape(section: EncoderSection, config: StudentConfig, key: str) -> None:
