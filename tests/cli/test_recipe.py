@@ -219,6 +219,8 @@ def test_validate_checks_local_layer_sources_as_a_dry_run_does(
     done = run("validate", "mine.yaml")
     expected = f"mine.yaml: {key}.{DENSE}" if key else "mine.yaml: ok"
     assert expected in done.stdout + done.stderr
+    is_unused = "is not used, as layers_from takes its place" in " ".join(done.stderr.split())
+    assert is_unused == ("layers_from" in change)
     if key:
         with pytest.raises(InputError, match=f"^{key}.{DENSE}"):
             plan(load_recipe("mine.yaml"), working_folder / "run")

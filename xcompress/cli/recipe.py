@@ -115,10 +115,10 @@ def _find_problems(recipe: "Recipe") -> list[str]:
     """Return what is wrong with a recipe, and with the local models that its student starts from."""
     from xcompress.errors import InputError
     from xcompress.packages import is_installed
-    from xcompress.recipe.validation import local_encoders, problems, warn_of_new_languages
+    from xcompress.recipe.validation import local_encoders, problems, warn_of_likely_mistakes
 
     found = problems(recipe)
-    warn_of_new_languages(recipe)
+    warn_of_likely_mistakes(recipe)
     if not found and local_encoders(recipe) and is_installed("torch"):  # which reads models
         from xcompress.distillation.teachers.layer_sources import check_layer_sources
 

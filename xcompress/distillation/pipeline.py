@@ -43,7 +43,7 @@ from xcompress.machine import available_threads
 from xcompress.modeling.student import StudentConfig, read_config
 from xcompress.packages import require_package
 from xcompress.recipe import Recipe
-from xcompress.recipe.validation import check_outside, problems, refuse, warn_of_new_languages
+from xcompress.recipe.validation import check_outside, problems, refuse, warn_of_likely_mistakes
 from xcompress.sources import commit_of
 from xcompress.sources.hub import COMMITS_READ
 
@@ -130,13 +130,13 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
 
 
 def _check_sources(recipe: Recipe, folder: Path) -> None:
-    """Refuse what `recipe validate` finds, and a model inside the run folder; warn of languages new to the teacher."""
+    """Refuse what `recipe validate` finds, and a model inside the run folder; warn of likely mistakes."""
     check_outside(recipe, folder)
     # Hours may pass before the last source is read. A finished run may have lost models that it no longer needs. Other
     # hosts follow the first one: where only they lack a file, the step that reads it says so.
     is_checked = distributed.is_main() and not _is_finished(recipe, folder)
     refuse(distributed.all_gather_object(problems(recipe) if is_checked else [])[0])
-    warn_of_new_languages(recipe)
+    warn_of_likely_mistakes(recipe)
 
 
 def _is_finished(recipe: Recipe, folder: Path) -> bool:

@@ -34,7 +34,7 @@ from xcompress.recipe.validation import (
     local_encoders,
     problems,
     refuse,
-    warn_of_new_languages,
+    warn_of_likely_mistakes,
 )
 from xcompress.sources import can_be_fetched, is_here, resolve
 from xcompress.sources.python_code import PYTHON
@@ -124,7 +124,7 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     """
     check_outside(recipe, folder)
     refuse(problems(recipe, missing=False))
-    warn_of_new_languages(recipe)
+    warn_of_likely_mistakes(recipe)
     check_run_folder(folder)
     if local_encoders(recipe):
         # imports sentence-transformers, which takes seconds

@@ -109,13 +109,16 @@ def refuse(found: Sequence[str]) -> None:
         raise InputError(f"{found[0]}{more}")
 
 
-def warn_of_new_languages(recipe: Recipe) -> None:
-    """Warn of languages that a released teacher was not made for."""
+def warn_of_likely_mistakes(recipe: Recipe) -> None:
+    """Warn of languages that a released teacher was not made for, and of an assistant that nothing reads."""
     source = recipe.teacher.source if recipe.teacher else ""
     if source.startswith(RELEASED):
         known = read_manifest(released_folder(source.removeprefix(RELEASED))).get("languages", [])
         if unknown := [language for language in recipe.languages if language not in known]:
             warn(f"teacher.source: {source} was not made for {', '.join(unknown)}; take a teacher that knows them")
+    assistant = recipe.assistant
+    if assistant and assistant.layers_from and not assistant.gives_only_vectors:
+        warn(f"assistant.source: {assistant.source} is not used, as layers_from takes its place; make that the source")
 
 
 def local_encoders(recipe: Recipe) -> dict[str, EncoderSection]:
