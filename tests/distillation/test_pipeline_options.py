@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,42 +48,41 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_recipe(tmp_path_factory.mktemp("recipe"))
 
 
-def test_an_assistant_may_be_a_python_function(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def bag_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The source of a Python function whose vectors have 40 dimensions."""
     (tmp_path / "bag_of_words.py").write_text(FUNCTION)
     monkeypatch.syspath_prepend(tmp_path)
+    yield "'python:bag_of_words:encode'"
+    sys.modules.pop("bag_of_words", None)
+
+
+def test_an_assistant_may_be_a_python_function(bag_of_words: str, recipe_file: Path, tmp_path: Path) -> None:
     layers = load_recipe(recipe_file).assistant.source
-    changes = [IMITATION, f"assistant={{source: 'python:bag_of_words:encode', layers_from: {{source: {layers}}}}}"]
+    changes = [IMITATION, f"assistant={{source: {bag_of_words}, layers_from: {{source: {layers}}}}}"]
     finished, facts = run(recipe_file, tmp_path, *changes)
     assert facts["start"]["assistant"]["retrieval"].keys() == {"de", "fr"}, "the function itself is scored"
     assert facts["start"]["widths"] == {"by": "head", "teacher": 32, "encoder": 32, "student": 32}
     assert read_json(finished / "manifest.json")["models"].keys() == {"teacher", "assistant", "layers_from"}
     load_finite(finished)
-    del sys.modules["bag_of_words"]
 
 
 def test_vectors_of_a_python_function_are_reduced_to_the_encoders_width_where_no_teacher_gives_one(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bag_of_words: str, recipe_file: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "forty_words.py").write_text(FUNCTION)
-    monkeypatch.syspath_prepend(tmp_path)
     layers = load_recipe(recipe_file).assistant.source
-    assistant = f"assistant={{source: 'python:forty_words:encode', layers_from: {{source: {layers}}}}}"
+    assistant = f"assistant={{source: {bag_of_words}, layers_from: {{source: {layers}}}}}"
     message = "widths: head, but the targets have 40 dimensions and the encoder 32; use pca, as a head needs a teacher"
     with pytest.raises(InputError, match=message):
         run(recipe_file, tmp_path, IMITATION, assistant, "teacher=null")
     finished, _ = run(recipe_file, tmp_path, IMITATION, assistant, "teacher=null", "widths=pca")
     assert load_finite(finished).config.dimension == 32
-    del sys.modules["forty_words"]
 
 
 def test_widths_are_compared_with_the_vectors_of_a_student_whose_head_stays(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bag_of_words: str, recipe_file: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "wide_words.py").write_text(FUNCTION)
-    monkeypatch.syspath_prepend(tmp_path)
-    wide = "teacher={source: 'python:wide_words:encode'}"
+    wide = f"teacher={{source: {bag_of_words}}}"
     first, _ = run(recipe_file, tmp_path / "first", CONTRAST, wide)
     assert (load_finite(first).config.hidden_size, load_finite(first).config.dimension) == (32, 40)
     assistant = f"assistant={{source: {first / 'student'}}}"
@@ -91,7 +90,6 @@ def test_widths_are_compared_with_the_vectors_of_a_student_whose_head_stays(
     assert load_finite(finished).config.dimension == 40
     with pytest.raises(InputError, match="widths: equal, but the targets have 32 dimensions and the encoder 40"):
         run(recipe_file, tmp_path / "refused", CONTRAST, assistant, "widths=equal")
-    del sys.modules["wide_words"]
 
 
 def test_embeddings_may_come_from_another_encoder(unigram_assistant: str, recipe_file: Path, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from tokenizers import Tokenizer
 
+from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
 from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
 from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
-from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress import files
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
 from tests.helpers.foreign import TEXTS, encoder, save_encoder, save_pipeline
 from tests.helpers.student import make_tokenizer, save_student
-from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress.errors import InputError
 from xcompress.export.source import SourceOptions, card_languages, find_source
 from xcompress.files import read_json, write_json

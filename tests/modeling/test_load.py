@@ -1,7 +1,5 @@
-import errno
 import json
 import shutil
-import struct
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from tests.helpers.student import make_tokenizer, save_student
 from xcompress.distillation.teachers.layer_sources import import_layers
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
-from xcompress.modeling.e5s1 import dequantize_q4, read_e5s1
 from xcompress.modeling.load import files_of, import_encoder
 from xcompress.modeling.student import Student, encode, pad
 from xcompress.recipe import EncoderSection
@@ -580,94 +577,6 @@ def test_a_layer_source_has_normalised_vectors(tmp_path: Path) -> None:
     save_pipeline(tmp_path, "distilbert", normalize=False, longest=40)
     student, _ = import_layers(EncoderSection(source=str(tmp_path)), tmp_path, "assistant", max_tokens=30)
     assert (student.config.normalize, student.config.max_tokens, student.config.unit_layers) == (True, 30, 3)
-
-
-def test_four_bit_blocks_are_expanded_low_nibbles_first() -> None:
-    nibbles = bytes([0x10 * high + low for low, high in zip(range(16), reversed(range(16)), strict=True)])
-    values = dequantize_q4(np.float16(0.5).tobytes() + nibbles)
-    assert values.tolist() == [(step - 8) * 0.5 for step in [*range(16), *reversed(range(16))]]
-
-
-def quantize_q4(matrix: np.ndarray) -> bytes:
-    blocks = matrix.reshape(-1, 32)
-    scales = (np.abs(blocks).max(1) / 7).astype(np.float16)
-    steps = np.clip(np.round(blocks / scales.astype(np.float32)[:, None]) + 8, 0, 15).astype(np.uint8)
-    packed = steps[:, :16] | (steps[:, 16:] << 4)
-    return b"".join(scale.tobytes() + row.tobytes() for scale, row in zip(scales, packed, strict=True))
-
-
-def write_e5s1(path: Path, weights: dict[str, np.ndarray]) -> None:
-    head = struct.pack("<4s4x7ifi", b"E5S1", 32, 1, 4, 64, 400, 40, 2, 1e-12, 0)
-    pieces = struct.pack("<5iQ", 3, 0, 2, 1, 3, 5) + bytes(4 * 4 + 3 * 4) + b"hello"
-    rest = struct.pack("<iI", 1, 2) + b"ab"
-    data = [
-        quantize_q4(w) if (name.endswith(".w") and w.ndim == 2) or name == "emb.word" else w.tobytes()
-        for name, w in weights.items()
-    ]
-    directory_size = 4 + sum(2 + len(name) + 21 for name in weights)
-    offset = len(head) + len(pieces) + len(rest) + directory_size
-    directory = struct.pack("<i", len(weights))
-    for (name, weight), raw in zip(weights.items(), data, strict=True):
-        directory += (
-            struct.pack("<H", len(name)) + name.encode() + struct.pack("<BIQQ", 1, weight.size, offset, len(raw))
-        )
-        offset += len(raw)
-    path.write_bytes(head + pieces + rest + directory + b"".join(data))
-
-
-def small_e5s1_weights() -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(0)
-
-    def matrix(*shape: int) -> np.ndarray:
-        return generator.normal(size=shape).astype(np.float32)
-
-    weights = {"emb.word": matrix(400, 32), "emb.pos": matrix(40, 32), "emb.type": matrix(2, 32)}
-    weights |= {"emb.ln.w": matrix(32), "emb.ln.b": matrix(32)}
-    for part in ("q", "k", "v", "ao"):
-        weights |= {f"l0.{part}.w": matrix(32, 32), f"l0.{part}.b": matrix(32)}
-    weights |= {"l0.fi.w": matrix(64, 32), "l0.fi.b": matrix(64), "l0.fo.w": matrix(32, 64), "l0.fo.b": matrix(32)}
-    return weights | {f"l0.{norm}.{kind}": matrix(32) for norm in ("aln", "oln") for kind in ("w", "b")}
-
-
-def test_an_e5s1_file_is_read_whole(tmp_path: Path) -> None:
-    weights = small_e5s1_weights()
-    write_e5s1(tmp_path / "small.bin", weights)
-    config, read = read_e5s1(tmp_path / "small.bin")
-    assert (config.hidden_size, config.unit_layers, config.vocab_size, config.pad_token_id) == (32, 1, 400, 1)
-    np.testing.assert_array_equal(read["embeddings.LayerNorm.bias"], weights["emb.ln.b"])
-    np.testing.assert_array_equal(read["encoder.layer.0.attention.output.LayerNorm.weight"], weights["l0.aln.w"])
-    error = np.abs(read["encoder.layer.0.output.dense.weight"].numpy() - weights["l0.fo.w"])
-    assert error.max() < 0.5 * np.abs(weights["l0.fo.w"]).max() / 7 + 1e-2
-    make_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    student, tokenizer = import_encoder(tmp_path / "small.bin", tmp_path / "tokenizer.json")
-    assert np.isfinite(encode(student, tokenizer, ["rain"])).all()
-
-
-@pytest.mark.parametrize("kept", [30, 200, 4000])
-def test_a_cut_off_e5s1_file_is_refused(kept: int, tmp_path: Path) -> None:
-    path = tmp_path / "cut.bin"
-    write_e5s1(path, small_e5s1_weights())
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(InputError, match="damaged E5S1 file"):
-        read_e5s1(path)
-
-
-def test_a_model_file_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    (tmp_path / "model.bin").write_bytes(b"E5S1")
-    monkeypatch.setattr(Path, "open", fail)
-    with pytest.raises(InputError, match=r"model\.bin: cannot be read \(Input/output error\)"):
-        import_encoder(tmp_path / "model.bin")
-
-
-def test_an_e5s1_file_with_a_text_beyond_64_bits_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "long.bin"
-    write_e5s1(path, small_e5s1_weights())
-    path.write_bytes(path.read_bytes().replace(struct.pack("<iQ", 3, 5), struct.pack("<iQ", 3, 2**64 - 1), 1))
-    with pytest.raises(InputError, match="damaged E5S1 file"):
-        read_e5s1(path)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
 from tests.helpers.foreign import KINDS, encoder, save_encoder
 from tests.helpers.recipe import SHAPE, write_bert
 from tests.helpers.student import CONFIG, make_tokenizer, save_student
-from tests.modeling.test_load import small_e5s1_weights, write_e5s1
 from xcompress.distillation.teachers import encoder as encoders
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
 from xcompress.distillation.teachers.layer_sources import check_mean_pooling, check_shape, import_layers
