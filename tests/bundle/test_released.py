@@ -105,6 +105,7 @@ def test_the_released_model_is_the_default_and_others_are_named(installed: Path)
     small, tiny = place(installed / "small"), place(installed / "tiny")
     assert find_bundle(None) == small
     assert find_bundle("tiny") == tiny
+    assert find_bundle(Path("tiny")) == Path("tiny"), "a path is a folder"
     assert find_bundle("runs/a/bundle") == Path("runs/a/bundle")
 
 

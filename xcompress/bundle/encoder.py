@@ -160,8 +160,7 @@ class Encoder:
         :param check: compare the files with the hashes in the manifest first.
         :raises InputError: when there is no such model, the hub cannot be reached, or the bundle cannot be opened.
         """
-        given = _name_or_path(name_or_path)
-        folder = find_bundle(given) if isinstance(given, str) else as_path(str(given))
+        folder = find_bundle(_name_or_path(name_or_path))
         return cls(folder, precision=precision, engine=engine, threads=threads, check=check)
 
     @classmethod

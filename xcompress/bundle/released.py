@@ -84,16 +84,18 @@ def find_bundle(name_or_folder: str | Path | None) -> Path:
 
     The folder of a bundle wins over a released model of the same name, and an existing folder over a hub id.
 
-    :param name_or_folder: None takes the default, see `default_bundle`. A hub id is `org/name[@revision]`; its bundle
-        is downloaded once.
+    :param name_or_folder: None takes the default, see `default_bundle`. A `Path` is a folder. A hub id is
+        `org/name[@revision]`; its bundle is downloaded once.
     :returns: a folder, which is not checked.
     :raises InputError: when there is neither; the message lists the released models. Also when the hub cannot be
         reached, or has no such bundle.
     """
     if name_or_folder is None:
         return default_bundle()
-    name = str(name_or_folder)
-    folder = as_path(name)
+    folder = as_path(str(name_or_folder))
+    if isinstance(name_or_folder, Path):
+        return folder
+    name = name_or_folder
     if folder.name == name and not is_bundle(folder):
         names = released_names()
         if name in names:
@@ -101,7 +103,7 @@ def find_bundle(name_or_folder: str | Path | None) -> Path:
         if names and not folder.exists():
             raise InputError(f"{name}: neither a folder nor a released model; choose {' or '.join(names)}")
     # a hub id looks like a folder in a folder; where that one is, the other is misspelt
-    if folder.exists() or folder.parent.is_dir() or not isinstance(name_or_folder, str):
+    if folder.exists() or folder.parent.is_dir():
         return folder
     from xcompress.bundle.hub import bundle_from_hub
     from xcompress.sources import looks_like_path
