@@ -210,7 +210,7 @@ def test_the_ids_around_a_text_are_those_of_post_processor_and_padding() -> None
     assert ids_around(tokenizer) == {0, 2}
     tokenizer.enable_padding(pad_id=7)
     tokenizer.post_processor = processors.Sequence(
-        [processors.ByteLevel(), processors.BertProcessing(sep=("b", 11), cls=("a", 12))]
+        [processors.ByteLevel(), processors.BertProcessing(("b", 11), ("a", 12))]
     )
     assert ids_around(tokenizer) == {7, 11, 12}
     assert ids_around(Tokenizer(models.WordLevel({}, unk_token=""))) == set()

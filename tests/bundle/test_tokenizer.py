@@ -105,7 +105,7 @@ def test_a_text_on_which_a_regular_expression_gives_up_is_refused(part: str, bun
 
 def test_an_id_around_the_text_that_the_graph_does_not_have_is_refused(bundle_copy: Path) -> None:
     tokenizer = Tokenizer.from_file(str(bundle_copy / "tokenizer.json"))
-    tokenizer.post_processor = processors.BertProcessing(sep=("</s>", 99_999), cls=("<s>", 0))
+    tokenizer.post_processor = processors.BertProcessing(("</s>", 99_999), ("<s>", 0))
     tokenizer.save(str(bundle_copy / "tokenizer.json"))
     with pytest.raises(InputError, match=r"has ids up to 99999, manifest\.json says vocab_size"):
         BundleTokenizer(bundle_copy, read_manifest(bundle_copy))

@@ -124,7 +124,7 @@ def test_an_id_beyond_the_token_embeddings_is_refused_wherever_it_is(place: str,
     if place == "padding":
         tokenizer.enable_padding(pad_id=99_999)
     else:
-        tokenizer.post_processor = processors.BertProcessing(sep=("[SEP]", 99_999), cls=("[CLS]", 1))
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", 99_999), ("[CLS]", 1))
     tokenizer.save(str(folder / "tokenizer.json"))
     with pytest.raises(InputError, match="the tokenizer has ids up to 99999, the token embeddings"):
         import_encoder(folder)

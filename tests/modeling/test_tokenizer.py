@@ -39,6 +39,14 @@ def ids_of_transformers(folder: Path) -> list[list[int]]:
     return ids
 
 
+def needs_transformers_4() -> None:
+    """Skip a comparison with a class of tokenizers that transformers 5 makes anew, of the vocabulary alone."""
+    import transformers
+
+    if int(transformers.__version__.split(".")[0]) > 4:
+        pytest.skip("transformers 5 does not read the whole tokenizer.json of this class")
+
+
 def words() -> Tokenizer:
     tokenizer = make_tokenizer()
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, handle_chinese_chars=False)
@@ -75,6 +83,8 @@ def letters() -> Tokenizer:
 def test_settings_count_for_more_than_tokenizer_json_as_in_transformers(
     name: str | None, settings: dict[str, object], tmp_path: Path
 ) -> None:
+    if name != "PreTrainedTokenizerFast":
+        needs_transformers_4()
     save_encoder(tmp_path, "bert", words())
     file = tmp_path / "tokenizer_config.json"
     saved = {key: value for key, value in read_json(file).items() if key != "added_tokens_decoder"}
@@ -89,6 +99,8 @@ def test_settings_count_for_more_than_tokenizer_json_as_in_transformers(
     "settings", [{}, {"add_eos_token": True}, {"add_bos_token": True, "add_eos_token": True}, {"add_bos_token": False}]
 )
 def test_first_and_last_tokens_are_those_of_the_class(name: str, settings: dict[str, object], tmp_path: Path) -> None:
+    if name != "PreTrainedTokenizerFast":
+        needs_transformers_4()
     save_encoder(tmp_path, "modernbert")
     file = tmp_path / "tokenizer_config.json"
     named = {"tokenizer_class": name, "bos_token": "<s>", "eos_token": {"content": "</s>", "__type": "AddedToken"}}
@@ -108,10 +120,12 @@ def test_without_settings_the_model_says_whether_its_tokenizer_is_berts(tmp_path
     for kind in ("bert", "xlm-roberta"):
         save_encoder(tmp_path / kind, kind, words())
         (tmp_path / kind / "tokenizer_config.json").unlink()
-        (tmp_path / kind / "special_tokens_map.json").unlink()
-    opened = open_tokenizer(tmp_path / "bert" / "tokenizer.json", 400)
-    assert ids_of(opened) == ids_of_transformers(tmp_path / "bert") != ids_of(words())
+        (tmp_path / kind / "special_tokens_map.json").unlink(missing_ok=True)  # transformers 5 writes none
     assert ids_of(open_tokenizer(tmp_path / "xlm-roberta" / "tokenizer.json", 400)) == ids_of(words())
+    opened = open_tokenizer(tmp_path / "bert" / "tokenizer.json", 400)
+    assert ids_of(opened) != ids_of(words())
+    needs_transformers_4()
+    assert ids_of(opened) == ids_of_transformers(tmp_path / "bert")
 
 
 @pytest.mark.parametrize("value", [True, False, None])
@@ -120,11 +134,12 @@ def test_a_space_in_front_is_the_settings_to_decide_and_kept_in_a_bundle(value: 
     file = tmp_path / "tokenizer_config.json"
     write_json(file, read_json(file) | ({} if value is None else {"add_prefix_space": value}))
     student, tokenizer = import_encoder(tmp_path, pooling="mean")
-    assert ids_of(tokenizer) == ids_of_transformers(tmp_path)
     assert (ids_of(tokenizer) == ids_of(letters())) == bool(value)
     (tmp_path / "bundle").mkdir()
     write_tokenizer(tmp_path / "bundle", tokenizer, student.config)
     assert ids_of_transformers(tmp_path / "bundle") == ids_of(tokenizer)
+    needs_transformers_4()
+    assert ids_of(tokenizer) == ids_of_transformers(tmp_path)
 
 
 def test_a_tokenizer_alone_counts_as_it_is(tmp_path: Path) -> None:
