@@ -155,6 +155,17 @@ def test_a_tokenizer_that_keeps_the_end_of_a_long_text_is_refused(file: str, tmp
     import_encoder(tmp_path)
 
 
+def test_a_tokenizer_that_splits_special_tokens_is_refused(tmp_path: Path) -> None:
+    """A tokenizer.json always takes them for one token, so a bundle could not do as sentence-transformers does."""
+    model, texts = save_pipeline(tmp_path), ["the boat<s>rain"]
+    np.testing.assert_allclose(encode(*import_encoder(tmp_path), texts), model.encode(texts), atol=1e-5)
+    file = tmp_path / "tokenizer_config.json"
+    write_json(file, read_json(file) | {"split_special_tokens": True})
+    assert np.abs(SentenceTransformer(str(tmp_path), device="cpu").encode(texts) - model.encode(texts)).max() > 0.1
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: split_special_tokens is set, .* remove it there if"):
+        import_encoder(tmp_path)
+
+
 def test_the_default_prompt_is_the_prefix_unless_one_is_given(tmp_path: Path) -> None:
     model = save_pipeline(tmp_path, prompts={"rain": "rain ", "sea": "la mer "}, default_prompt_name="sea")
     np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), model.encode(TEXTS), atol=1e-5)
@@ -267,31 +278,48 @@ def test_prompts_by_name_whose_tokens_are_not_pooled_are_refused(tmp_path: Path)
         ({"tokenizer_args": {"model_max_length": 6}}, "model_max_length"),
         ({"processor_kwargs": {"truncation_side": "left"}}, "truncation_side"),
         ({"config_kwargs": {"is_decoder": True}}, "is_decoder"),
-        ({"processing_kwargs": {"text": {"padding": "max_length"}}, "model_kwargs": {"dtype": "float16"}}, None),
     ],
 )
+@pytest.mark.parametrize("name", ["sentence_bert_config.json", "sentence_roberta_config.json"])
 def test_arguments_of_transformers_that_change_vectors_are_refused(
-    settings: dict[str, object], named: str | None, tmp_path: Path
+    settings: dict[str, object], named: str, name: str, tmp_path: Path
 ) -> None:
     save_pipeline(tmp_path)
-    file = tmp_path / "sentence_bert_config.json"
+    file = (tmp_path / "sentence_bert_config.json").rename(tmp_path / name)
     write_json(file, read_json(file) | settings)
-    if named is None:
-        import_encoder(tmp_path)
-        return
-    with pytest.raises(InputError, match=f"sentence_bert_config.json sets {named} in arguments of transformers"):
+    with pytest.raises(InputError, match=f"{name}: sets {named} in arguments of transformers"):
         import_encoder(tmp_path)
 
 
-def test_a_model_for_another_task_is_refused(tmp_path: Path) -> None:
+def test_how_texts_are_padded_may_be_set_as_it_changes_no_vectors(tmp_path: Path) -> None:
     save_pipeline(tmp_path)
-    write_json(tmp_path / "sentence_bert_config.json", {"transformer_task": "fill-mask"})
-    with pytest.raises(InputError, match="of the task 'fill-mask', only 'last_hidden_state' of 'feature-extraction'"):
+    file = tmp_path / "sentence_bert_config.json"
+    write_json(file, read_json(file) | {"processing_kwargs": {"text": {"padding": "max_length"}}})
+    import_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_vectors_are_computed_in_float32_where_the_folder_sets_another_type(name: str, tmp_path: Path) -> None:
+    expected = save_pipeline(tmp_path).encode(TEXTS)
+    file = tmp_path / "sentence_bert_config.json"
+    write_json(file, read_json(file) | {"model_kwargs": {name: "bfloat16"}})
+    np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), expected, atol=1e-5)
+    rounded = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS)
+    assert 1e-3 < np.abs(rounded - expected).max() < 0.02
+
+
+@pytest.mark.parametrize("name", ["sentence_bert_config.json", "sentence_roberta_config.json"])
+def test_a_model_for_another_task_is_refused(name: str, tmp_path: Path) -> None:
+    save_pipeline(tmp_path)
+    (tmp_path / "sentence_bert_config.json").unlink()
+    write_json(tmp_path / name, {"transformer_task": "fill-mask"})
+    message = f"{name}: outputs .* of the task 'fill-mask', only 'last_hidden_state' of 'feature-extraction'"
+    with pytest.raises(InputError, match=message):
         import_encoder(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["roberta", "mpnet"])
-@pytest.mark.parametrize("token", ["<unk>", "<s>"])
+@pytest.mark.parametrize("token", ["<unk>", "<s>", "boat"])
 def test_padding_that_texts_have_is_refused_as_it_has_no_position(kind: str, token: str, tmp_path: Path) -> None:
     """A tokenizer made for BERT has the unknown token where a new RoBERTa has its padding."""
     state = json.loads(make_tokenizer().to_str())
@@ -305,6 +333,18 @@ def test_padding_that_texts_have_is_refused_as_it_has_no_position(kind: str, tok
         import_encoder(tmp_path, pooling="mean")
     save_encoder(tmp_path, "bert", Tokenizer.from_str(json.dumps(state)))
     import_encoder(tmp_path, pooling="mean")
+
+
+def test_padding_that_is_the_unknown_token_is_refused_whatever_rare_letter_the_vocabulary_has(tmp_path: Path) -> None:
+    state = json.loads(make_tokenizer().to_str())
+    vocabulary = state["model"]["vocab"]
+    vocabulary["<unk>"], vocabulary["<pad>"] = 1, 3
+    for added in state["added_tokens"]:
+        added["id"] = vocabulary[added["content"]]
+    vocabulary["\U00010000"] = vocabulary.pop("boat")
+    save_encoder(tmp_path, "roberta", Tokenizer.from_str(json.dumps(state)))
+    with pytest.raises(InputError, match="gives the id 1 to '<unk>', but the model takes it for padding"):
+        import_encoder(tmp_path, pooling="mean")
 
 
 def test_another_number_of_distance_buckets_is_refused(tmp_path: Path) -> None:

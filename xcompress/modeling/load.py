@@ -35,8 +35,8 @@ from xcompress.tokenizer_file import encode_batch
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
-_UNKNOWN_LETTER = "\U00010000"
-"""Of Linear B, which few vocabularies have."""
+_RARE_LETTERS = "\U00010000 \u16a0 \ua000 \U00012000"
+"""Of Linear B, Runic, Yi and Cuneiform, which few vocabularies have."""
 _READ = ("*.json", WEIGHTS, "model-*-of-*.safetensors")
 _OTHER_VOCABULARIES = ("vocab.txt", "sentencepiece.bpe.model", "vocab.json", "spiece.model", "tokenizer.model")
 
@@ -229,12 +229,13 @@ def _choose_max_tokens(config: StudentConfig, of_model: int | None, requested: i
 
 
 def _check_padding_is_in_no_text(tokenizer: Tokenizer, padding: int, transformer: Path) -> None:
-    """Check that the padding of RoBERTa or MPNet is no unknown, first or last token: they give it no position.
+    """Check that the padding of RoBERTa or MPNet is no token of a text or around one: they give it no position.
 
     :raises InputError: when it is one, so that the tokens behind it would have other positions than in a `Student`.
     """
     tokenizer.no_padding()
-    if padding in encode_batch(tokenizer, [_UNKNOWN_LETTER])[0].ids:
+    spelled = tokenizer.decode([padding])  # empty for a special token
+    if any(padding in encoding.ids for encoding in encode_batch(tokenizer, [_RARE_LETTERS, spelled])):
         raise InputError(
             f"{transformer}: the tokenizer gives the id {padding} to {tokenizer.id_to_token(padding)!r}, but the model "
             "takes it for padding and gives it no position; give the tokenizer.json that came with the weights, or "
@@ -255,6 +256,11 @@ def open_own_tokenizer(transformer: Path, named: Path | None, rows: int) -> Toke
     check_ids(tokenizer, rows, file)
     file_of_settings = file.with_name(SETTINGS)
     settings = read_mapping(file_of_settings) if file_of_settings.is_file() else {}
+    if settings.get("split_special_tokens"):
+        raise InputError(
+            f"{file_of_settings}: split_special_tokens is set, which no tokenizer.json can hold; choose another model, "
+            "or remove it there if your texts spell out no special tokens"
+        )
     side = settings.get("truncation_side", (tokenizer.truncation or {}).get("direction", "right"))
     if str(side).lower() == "left":
         raise InputError(

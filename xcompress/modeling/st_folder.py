@@ -216,9 +216,13 @@ def _read_config(folder: Path, module: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _transformer_settings(transformer: Path) -> dict[str, Any]:
-    """Read sentence_bert_config.json; older versions name it after the encoder, as in sentence_roberta_config.json."""
-    files = sorted(transformer.glob("sentence_*_config.json"))
-    return read_mapping(files[0]) if files else {}
+    file = _settings_file(transformer)
+    return read_mapping(file) if file else {}
+
+
+def _settings_file(transformer: Path) -> Path | None:
+    """Find sentence_bert_config.json; older versions name it after the encoder, as in sentence_roberta_config.json."""
+    return min(transformer.glob("sentence_*_config.json"), default=None)
 
 
 def _check_transformer(folder: Path) -> None:
@@ -226,14 +230,14 @@ def _check_transformer(folder: Path) -> None:
 
     :raises InputError: when there are some.
     """
-    settings = _transformer_settings(folder)
+    file, settings = _settings_file(folder), _transformer_settings(folder)
     task = settings.get("transformer_task", "feature-extraction")
     # newer versions can pass on other outputs than the token vectors of the last layer
     text = _mapping(_mapping(settings.get("modality_config")).get("text"))
     output = text.get("method_output_name", "last_hidden_state")
     if task != "feature-extraction" or output != "last_hidden_state":
         raise InputError(
-            f"{folder}: outputs {output!r} of the task {task!r}, only 'last_hidden_state' of 'feature-extraction' is "
+            f"{file}: outputs {output!r} of the task {task!r}, only 'last_hidden_state' of 'feature-extraction' is "
             "supported; choose another model"
         )
     unread = [name for part in _OPTIONS for name in _mapping(settings.get(part)) if name in _EFFECTIVE_OPTIONS]
@@ -241,8 +245,8 @@ def _check_transformer(folder: Path) -> None:
     unread += [name for part in ("common", "text") for name in _mapping(processing.get(part)) if name not in _PADDING]
     if unread:
         raise InputError(
-            f"{folder}: sentence_bert_config.json sets {', '.join(unread)} in arguments of transformers, which are not "
-            "read; remove them there, or choose another model"
+            f"{file}: sets {', '.join(unread)} in arguments of transformers, which are not read; remove them there, or "
+            "choose another model"
         )
 
 
