@@ -17,6 +17,7 @@ from xcompress.export.accuracy import (
     Cost,
     Encode,
     Regression,
+    Search,
     SearchResult,
     Step,
     Vectors,
@@ -26,7 +27,6 @@ from xcompress.export.accuracy import (
     graded_scores,
     matmul_costs,
     mean_loss,
-    search,
 )
 from xcompress.modeling.student import encode
 
@@ -172,7 +172,7 @@ def gate(most: float) -> Callable[[Encode], list[Regression]]:
 
 
 def found(noise: Noise, most: float, start: Mapping[str, str] = STATICS) -> SearchResult:
-    return search(builder(noise), start, gate(most), BYTES, TEXTS, EXACT)
+    return Search(builder(noise), start, gate(most), BYTES, TEXTS, EXACT, "be bold").run()
 
 
 def test_nothing_is_raised_where_the_gate_holds() -> None:
@@ -218,7 +218,7 @@ def test_float32_that_was_too_much_goes_back_to_token() -> None:
         needed = (asked[-1]["first"], asked[-1]["second"])
         return [Regression("de-de", 80, 78)] if STATIC in needed else []
 
-    trade = search(builder(noise, asked), STATICS, passes, BYTES, TEXTS, EXACT)
+    trade = Search(builder(noise, asked), STATICS, passes, BYTES, TEXTS, EXACT, "").run()
     assert trade.raised == {"first": TOKEN, "second": TOKEN}
     assert [(step.matmul, step.level, step.bytes_added) for step in trade.steps] == [
         ("first", TOKEN, 0),
@@ -238,7 +238,7 @@ def test_no_site_ends_below_its_start() -> None:
 def test_a_gate_that_float32_does_not_pass_is_refused() -> None:
     noise = {"first": (3, 2, 2), "second": (0, 0, 0), "third": (0, 0, 0)}
     with pytest.raises(
-        GateError, match=r"gate: even with every product in float32, .* de-de by .*; use a larger --gate"
+        GateError, match=r"gate: even with every product in float32, .* de-de by .*; be bold, or use a larger --gate$"
     ):
         found(noise, 5)
 
@@ -251,7 +251,9 @@ def test_many_sites_are_raised_several_at_a_time() -> None:
         asked.append(encoder)
         return gate(0.001)(encoder)
 
-    trade = search(builder(noise), dict.fromkeys(noise, STATIC), passes, dict.fromkeys(noise, 1), TEXTS, EXACT)
+    trade = Search(
+        builder(noise), dict.fromkeys(noise, STATIC), passes, dict.fromkeys(noise, 1), TEXTS, EXACT, ""
+    ).run()
     assert set(trade.levels.values()) == {FP32}
     assert len(asked) <= 1 + MAX_STEPS + 2 * len(noise)
     assert sum(step.bytes_added for step in trade.steps) == trade.bytes_added == 150
@@ -261,7 +263,7 @@ def test_costs_are_measured_again_only_where_they_can_decide() -> None:
     asked: list[dict[str, str]] = []
     noise = {f"site {number}": (2.0 / (1 + number), 0.0, 0.0) for number in range(12)}
     start = dict.fromkeys(noise, STATIC)
-    search(builder(noise, asked), start, gate(12), dict.fromkeys(noise, 1), TEXTS, EXACT)
+    Search(builder(noise, asked), start, gate(12), dict.fromkeys(noise, 1), TEXTS, EXACT, "").run()
     assert len(asked) < 40  # measuring all sites at each of the steps would take more
 
 
@@ -298,7 +300,7 @@ def test_a_student_with_one_bad_product_gets_that_one_raised() -> None:
         return find_regressions(before, graded_scores(encoder, ["en"]), 0.5)
 
     start = dict.fromkeys(modules, STATIC)
-    trade = search(build, start, passes, dict.fromkeys(modules, 2048), SENTENCES, reference)
+    trade = Search(build, start, passes, dict.fromkeys(modules, 2048), SENTENCES, reference, "").run()
     assert list(trade.raised) == ["unit.0.output"]
     assert passes(build(start))
     assert not passes(build(trade.levels))

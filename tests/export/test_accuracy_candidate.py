@@ -38,7 +38,7 @@ def spoiled(name: str) -> Candidate:
 
 def searched(trial: Candidate, points: float, bounds: Bounds = STRICT) -> SearchResult:
     reference = make_reference(make_student(), make_tokenizer(), TEXT)
-    return trial.search(graded_scores(expected, LANGUAGES), points, LANGUAGES, reference, bounds)
+    return trial.search(graded_scores(expected, LANGUAGES), points, LANGUAGES, reference, bounds, "be bold")
 
 
 def all_at(trial: Candidate, level: Level) -> Candidate:
@@ -137,5 +137,5 @@ def test_the_search_refuses_what_verification_would(figure: str) -> None:
     trial = Candidate(Prepared(student, tokenizer), options_for("int8", "loop", True, ranges))
     before = graded_scores(lambda texts: encode(student, tokenizer, texts), LANGUAGES)
     reference, bounds = make_reference(student, tokenizer, TEXT), replace(LAX, **{figure: 1.1})
-    with pytest.raises(GateError, match=r"in float32, .* is \d\.\d{5}, bound 1\.1.*; use --precision fp32"):
-        trial.search(before, 100, LANGUAGES, reference, bounds)
+    with pytest.raises(GateError, match=r"in float32, .* is \d\.\d{5}, bound 1\.1.*; be bold$"):
+        trial.search(before, 100, LANGUAGES, reference, bounds, "be bold")

@@ -1,6 +1,8 @@
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,21 +85,30 @@ def test_every_option_is_described_as_json_knows_it() -> None:
 @pytest.mark.parametrize(
     ("asked", "closer"),
     [
-        ({}, "auto"),
-        ({"precision": "int4"}, "auto"),
-        ({"precision": "auto"}, "fp16"),
-        ({"precision": "auto", "table": "int4"}, None),
-        ({"precision": "fp16"}, "fp32"),
-        ({"operators": "standard"}, "auto"),
-        ({"operators": "standard", "precision": "auto"}, None),
-        ({"precision": "fp32"}, None),
-        ({"target": "litert"}, "fp32"),
-        ({"target": "coreml"}, "fp16"),
-        ({"target": "coreml", "precision": "fp16"}, None),
+        ({}, ["use --precision auto"]),
+        ({"table": "int4"}, ["leave out --table int4", "use --precision auto"]),
+        ({"precision": "int4"}, ["use --precision auto"]),
+        ({"precision": "int4", "table": "int4"}, ["use --precision auto"]),
+        ({"precision": "auto"}, ["use --precision fp16"]),
+        (
+            {"precision": "auto", "table": "int4"},
+            ["leave out --table int4", "use --precision fp16 without --table and --operators"],
+        ),
+        ({"precision": "auto", "table": "int8"}, ["use --precision fp16 without --table and --operators"]),
+        ({"precision": "fp16"}, ["use --precision fp32"]),
+        ({"operators": "standard"}, ["use --precision auto"]),
+        ({"operators": "standard", "precision": "auto"}, ["use --precision fp16 without --table and --operators"]),
+        ({"target": "openvino", "precision": "auto"}, ["use --precision fp16"]),
+        ({"precision": "fp32"}, []),
+        ({"target": "litert"}, ["use --precision fp32"]),
+        ({"target": "coreml"}, ["use --precision fp16"]),
+        ({"target": "coreml", "precision": "fp16"}, []),
     ],
 )
-def test_a_closer_precision_is_one_that_the_other_options_allow(asked: dict[str, str], closer: str | None) -> None:
-    config = ExportConfig(**asked)  # type: ignore[arg-type]
-    assert config.closer_precision() == closer
-    if closer:
-        assert replace(config, precision=closer)  # type: ignore[arg-type]
+def test_what_to_change_for_a_closer_graph_is_what_the_other_options_allow(
+    asked: dict[str, Any], closer: list[str]
+) -> None:
+    config = ExportConfig(**asked)
+    assert config.closer_options() == closer
+    for precision, without in re.findall(r"--precision (\w+)( without)?", " ".join(closer)):
+        replace(config, precision=precision, **{"table": "auto", "operators": None} if without else {})

@@ -24,7 +24,7 @@ from xcompress.bundle.manifest import GRAPHS
 from xcompress.bundle.released import released_folder
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
-from xcompress.export import exporter
+from xcompress.export import accuracy, exporter
 from xcompress.export.config import ExportConfig, Precision
 from xcompress.export.exporter import export
 from xcompress.export.graph import OUTPUTS, Recurrence
@@ -256,7 +256,7 @@ def test_precision_auto_has_a_default_gate(small: Path, monkeypatch: pytest.Monk
     rest["is_of_run"] = False
     job = exporter._Job(small, ExportConfig(precision="auto"), None, **rest)
     job.check_gate({"de-de": 79.6})
-    with pytest.raises(GateError, match=r"de-de by 0\.60 .* allowed 0\.5; use --precision fp16, or a larger --gate"):
+    with pytest.raises(GateError, match=r"by 0\.60 .* allowed 0\.5; use --precision fp16, or use a larger --gate"):
         job.check_gate({"de-de": 79.4})
 
 
@@ -313,19 +313,28 @@ def test_what_other_options_cost_is_no_products_fault(
 @pytest.mark.usefixtures("spoiled")
 def test_a_smaller_graph_that_loses_too_much_names_products_and_a_closer_precision(small: Path) -> None:
     lax = Bounds(mean_cosine=-1, worst_cosine=-1, similarity_correlation=-1, invariance_cosine=-1)
-    with pytest.raises(GateError, match=r"allowed 0\.01; the products that cost most .*; use --precision auto, or a"):
+    with pytest.raises(GateError, match=r"allowed 0\.01; the products that cost most .*; use --precision auto, or"):
         export(small, options=ExportConfig(gate=0.01), bounds=lax)
 
 
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        (ExportConfig(precision="fp16"), "export with --precision fp32$"),
-        (ExportConfig(table="int4"), "leave out --table int4, or export with --precision auto, or calibrate on text"),
+        (ExportConfig(precision="fp16"), "use --precision fp32$"),
+        (ExportConfig(table="int4"), "leave out --table int4, or use --precision auto, or calibrate on text"),
     ],
 )
 def test_a_graph_beyond_its_bounds_comes_with_advice_that_fits(small: Path, options: ExportConfig, advice: str) -> None:
     with pytest.raises(GateError, match=rf"bound 1\.1; {advice}"):
+        export(small, options=options, bounds=Bounds(mean_cosine=1.1))
+
+
+def test_a_search_in_vain_comes_with_advice_that_fits(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a table in 4 bits, --precision fp32 would be refused."""
+    monkeypatch.setattr(accuracy, "MAX_STEPS", 1)
+    options = ExportConfig(precision="auto", table="int4", recurrence="loop", gate=200)
+    advice = "leave out --table int4, or use --precision fp16 without --table and --operators$"
+    with pytest.raises(GateError, match=rf"in float32, .* bound 1\.1; {advice}"):
         export(small, options=options, bounds=Bounds(mean_cosine=1.1))
 
 

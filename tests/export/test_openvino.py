@@ -195,7 +195,7 @@ def test_the_gate_holds_in_openvino_too(made: Path, tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(exporter, "graded_scores", worse_in_openvino)
     options = ExportConfig(target="openvino", gate=50)
-    with pytest.raises(GateError, match=r"allowed 50; use --precision auto, or a larger --gate$"):
+    with pytest.raises(GateError, match=r"allowed 50; use --precision auto, or use a larger --gate$"):
         export(made.with_name("student"), tmp_path / "bundle", options=options)
 
 

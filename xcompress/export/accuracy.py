@@ -221,48 +221,41 @@ class SearchResult:
         return [*lines, f"  in higher precision: {kept}; {self.bytes_added / 1e6:+.2f} MB"]
 
 
-def search(
-    build: Build[EncodeT],
-    start: Mapping[str, Level],
-    find: FindRegressions[EncodeT],
-    bytes_of: Mapping[str, int],
-    texts: Sequence[str],
-    reference: Vectors,
-) -> SearchResult:
-    """Raise the products that cost most, one level at a time, until the gate holds; then undo what is not needed.
-
-    :param build: makes an encoder from the level of each product.
-    :param start: the level of each product at the start; none goes below it.
-    :param find: lists what an encoder loses beyond the gate; empty where the gate holds.
-    :param bytes_of: bytes of each product's weight in int8.
-    :param texts: n sentences to measure costs on; about a hundred are enough.
-    :param reference: float32 vectors (n, D) of these.
-    :raises GateError: when the gate does not hold even with every product in float32.
-    """
-    progress = _Search(build, start, find, bytes_of, texts, reference)
-    regressions = progress.try_levels({})
-    if regressions:
-        progress.raise_until_gate_holds(regressions)
-        progress.undo_unneeded()
-    return SearchResult(dict(start), progress.levels, tuple(progress.steps), _worst(regressions))
-
-
 @dataclass
-class _Search(Generic[EncodeT]):
-    """One search; the first six fields are the parameters of `search`."""
+class Search(Generic[EncodeT]):
+    """A search for the levels with which the gate holds."""
 
     build: Build[EncodeT]
+    """Makes an encoder from the level of each product."""
     start: Mapping[str, Level]
+    """The level of each product at the start; none goes below it."""
     find: FindRegressions[EncodeT]
+    """Lists what an encoder loses beyond the gate; empty where the gate holds."""
     bytes_of: Mapping[str, int]
+    """Bytes of each product's weight in int8."""
     texts: Sequence[str]
+    """Sentences to measure costs on, n; about a hundred are enough."""
     reference: Vectors
+    """Float32 vectors (n, D) of these."""
+    advice: str
+    """What to do where the vectors are too far off even with every product in float32."""
     levels: dict[str, Level] = field(init=False)
     """The present level of each product."""
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.levels = dict(self.start)
+
+    def run(self) -> SearchResult:
+        """Raise the products that cost most, one level at a time, until the gate holds; then undo what is not needed.
+
+        :raises GateError: when the gate does not hold even with every product in float32.
+        """
+        regressions = self.try_levels({})
+        if regressions:
+            self.raise_until_gate_holds(regressions)
+            self.undo_unneeded()
+        return SearchResult(dict(self.start), self.levels, tuple(self.steps), _worst(regressions))
 
     def try_levels(self, changes: Mapping[str, Level]) -> list[Regression]:
         """List what is lost beyond the gate with some levels changed."""
@@ -284,10 +277,10 @@ class _Search(Generic[EncodeT]):
                 names, costs = self._highest_costs(costs, at_once)
                 changes = {name: LEVELS[LEVELS.index(self.levels[name]) + 1] for name in names}
                 if not changes:
-                    larger = "" if regressions[0].is_figure else "a larger --gate, or "
+                    larger = "" if regressions[0].is_figure else ", or use a larger --gate"
                     raise GateError(
                         f"gate: even with every product in float32, {explain_regressions(regressions)}; "
-                        f"use {larger}--precision fp32"
+                        f"{self.advice}{larger}"
                     )
                 regressions = self.try_levels(changes)
                 self.apply(changes, regressions)
@@ -372,14 +365,21 @@ class Candidate:
         return matmul_costs(self._build, self.levels(), *self._sample())
 
     def search(
-        self, before: Mapping[str, float], points: float, languages: Sequence[str], reference: Reference, bounds: Bounds
+        self,
+        before: Mapping[str, float],
+        points: float,
+        languages: Sequence[str],
+        reference: Reference,
+        bounds: Bounds,
+        advice: str,
     ) -> SearchResult:
         """Raise products until no language pair loses more than some points, and all figures are within their bounds.
 
         Prints the result.
 
         :param before: the scores to compare with.
-        :raises GateError: when that is impossible.
+        :param advice: what to do where that is impossible.
+        :raises GateError: then.
         """
 
         def find(encoder: GraphEncoder) -> list[Regression]:
@@ -389,7 +389,7 @@ class Candidate:
             return [Regression(what, bound, figure, is_figure=True) for what, figure, bound in violations]
 
         sizes = {name: matmul.weight.size for name, matmul in matmuls(self.prepared.student).items()}
-        result = search(self._build, self.levels(), find, sizes, *self._sample())
+        result = Search(self._build, self.levels(), find, sizes, *self._sample(), advice).run()
         for line in result.to_lines():
             console.say(line)
         return result

@@ -156,13 +156,18 @@ class ExportConfig:
             facts.append(f"float32 graph {'kept' if settings.float32 else 'left out'}")
         return ", ".join(facts)
 
-    def closer_precision(self) -> str | None:
-        """Return the smallest precision of this target that loses less, or None where there is none."""
+    def closer_options(self) -> list[str]:
+        """Return what to change for a graph of this target that loses less, the smallest change first."""
+        # no precision of the products makes up for what the token embeddings lose
+        ways = ["leave out --table int4"] if self.table == "int4" and self.precision != "int4" else []
         closer = {"int8": ("auto", "fp16", "fp32"), "int4": ("auto",), "auto": ("fp16",), "fp16": ("fp32",), "fp32": ()}
         allowed = self.settings().precisions or get_args(Precision)
-        if self.table != "auto" or self.operators:  # which floats do not have
-            allowed = tuple(precision for precision in allowed if precision not in FLOAT)
-        return next((precision for precision in closer[self.precision] if precision in allowed), None)
+        precision = next((precision for precision in closer[self.precision] if precision in allowed), None)
+        if precision in FLOAT and (self.table != "auto" or self.operators):
+            ways.append(f"use --precision {precision} without --table and --operators")
+        elif precision:
+            ways.append(f"use --precision {precision}")
+        return ways
 
     def student_changes(self) -> list[str]:
         """Return the options that change the student itself, whatever the precision, as the command line has them."""

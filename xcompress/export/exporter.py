@@ -228,10 +228,7 @@ class _Job:
     @property
     def advice(self) -> str:
         """What to do about a graph beyond its bounds."""
-        closer = self.config.closer_precision()
-        # no precision of the products makes up for what the token embeddings lose
-        ways = ["leave out --table int4"] if self.config.table == "int4" and self.precision == "int8" else []
-        ways += [f"export with --precision {closer}"] if closer else []
+        ways = self.config.closer_options()
         # ranges are measured on text in ONNX alone, and not in fp16
         if self.precision not in FLOAT and not self.config.settings().precisions:
             ways.append("calibrate on text like yours (--text)")
@@ -299,7 +296,8 @@ class _Job:
         candidate = Candidate(prepared, options)
         entries: dict[str, Any] = {"calibrated_on": len(sentences)}
         if config.precision == "auto" and self.gate is not None:
-            result = candidate.search(self.before, self.gate, self.languages, self.reference, self.bounds)
+            advice = ", or ".join(config.closer_options())
+            result = candidate.search(self.before, self.gate, self.languages, self.reference, self.bounds, advice)
             candidate = candidate.with_levels(result.levels)
             entries["trade"] = result.to_dict()
         return candidate, entries | {"levels": candidate.levels()}
@@ -308,8 +306,7 @@ class _Job:
         """Refuse an export that loses more than the gate allows; see `accuracy.check_gate`."""
         if self.gate is None:
             return
-        closer = self.config.closer_precision()
-        advice = f"use --precision {closer}, or a larger --gate" if closer else "use a larger --gate"
+        advice = ", or ".join([*self.config.closer_options(), "use a larger --gate"])
         check_gate(self.before, after, self.gate, measure_costs, advice)
 
     def write_and_check_coreml(self) -> dict[str, Any]:
