@@ -13,9 +13,10 @@ from xcompress.export.accuracy import (
     FP32,
     LEVELS,
     MAX_STEPS,
-    Build,
     Cost,
     Encode,
+    Levels,
+    Loss,
     Regression,
     Search,
     SearchResult,
@@ -52,18 +53,18 @@ def hash_of(text: str) -> int:
     return sum(map(ord, text))
 
 
-def noisy(counts: list[dict[str, str]] | None = None) -> Build:
-    """Build encoders whose every site adds noise in a direction of its own, less at higher levels."""
+def noisy(asked: list[dict[str, str]] | None = None) -> Loss:
+    """Measure the loss of encoders whose every site adds noise in a direction of its own, less at higher levels."""
 
-    def build(levels: dict[str, str]) -> Encode:
-        if counts is not None:
-            counts.append(dict(levels))
+    def measure(levels: Mapping[str, str]) -> float:
+        if asked is not None:
+            asked.append(dict(levels))
         added = np.zeros(8)
         for direction, (site, noise) in enumerate(NOISE.items()):
             added[direction] = noise * LEFT[levels[site]]
-        return lambda texts: exact(texts) + added
+        return mean_loss(exact(TEXTS) + added, exact(TEXTS))
 
-    return build  # type: ignore[return-value]
+    return measure
 
 
 def test_scores_are_those_of_the_models_languages() -> None:
@@ -127,7 +128,7 @@ def test_a_figure_beyond_its_bound_is_no_language_pair() -> None:
 
 
 def test_the_noisiest_site_costs_most() -> None:
-    costs = matmul_costs(noisy(), dict.fromkeys(NOISE, STATIC), TEXTS, exact(TEXTS))
+    costs = matmul_costs(noisy(), dict.fromkeys(NOISE, STATIC))
     assert [cost.matmul for cost in costs] == ["first", "third", "second"]
     assert costs[0].gain > 4 * costs[1].gain > 0
 
@@ -135,7 +136,7 @@ def test_the_noisiest_site_costs_most() -> None:
 def test_costs_are_those_at_the_levels_given() -> None:
     asked: list[dict[str, str]] = []
     levels = {"first": FP32, "second": STATIC, "third": TOKEN}
-    costs = {cost.matmul: cost.gain for cost in matmul_costs(noisy(asked), levels, TEXTS, exact(TEXTS))}
+    costs = {cost.matmul: cost.gain for cost in matmul_costs(noisy(asked), levels)}
     assert costs["first"] == 0
     assert asked[0] == levels
     assert {**levels, "second": FP32} in asked
@@ -147,32 +148,32 @@ STATICS = dict.fromkeys(BYTES, STATIC)
 Noise = Mapping[str, tuple[float, float, float]]
 
 
-def builder(noise: Noise, asked: list[dict[str, str]] | None = None) -> Callable[[Mapping[str, str]], Encode]:
-    """Build encoders whose every site adds noise in a direction of its own: (static, token, fp32)."""
+def loss_of(noise: Noise, asked: list[dict[str, str]] | None = None) -> Loss:
+    """Measure the loss of encoders whose every site adds noise in a direction of its own: (static, token, fp32)."""
 
-    def build(levels: Mapping[str, str]) -> Encode:
+    def measure(levels: Mapping[str, str]) -> float:
         if asked is not None:
             asked.append(dict(levels))
         added = np.zeros(64)
         for direction, (site, amounts) in enumerate(noise.items()):
             added[direction] = amounts[LEVELS.index(levels[site])]
-        return lambda texts: (EXACT + added).astype(np.float32)
+        return mean_loss((EXACT + added).astype(np.float32), EXACT)
 
-    return build
+    return measure
 
 
-def gate(most: float) -> Callable[[Encode], list[Regression]]:
+def gate(measure_loss: Loss, most: float) -> Callable[[Levels], list[Regression]]:
     """Let the loss times 1000 be the points that fell."""
 
-    def passes(encoder: Encode) -> list[Regression]:
-        points = 1000 * mean_loss(encoder(TEXTS), EXACT)
+    def passes(levels: Levels) -> list[Regression]:
+        points = 1000 * measure_loss(levels)
         return [Regression("de-de", 80, 80 - points)] if points > most else []
 
     return passes
 
 
 def found(noise: Noise, most: float, start: Mapping[str, str] = STATICS) -> SearchResult:
-    return Search(builder(noise), start, gate(most), BYTES, TEXTS, EXACT, "be bold").run()
+    return Search(start, gate(loss_of(noise), most), loss_of(noise), BYTES, "be bold").run()
 
 
 def test_nothing_is_raised_where_the_gate_holds() -> None:
@@ -201,7 +202,7 @@ def test_a_site_that_token_does_not_help_goes_to_float32() -> None:
 def test_raises_that_turn_out_unneeded_are_taken_back() -> None:
     # the dearest site goes first, but the two others, raised after it, would have been enough
     noise = {"first": (1.2, 1.1, 0), "second": (1.19, 0, 0), "third": (1.18, 0, 0)}
-    most = 1000 * mean_loss(builder(noise)(STATICS | {"second": TOKEN, "third": TOKEN})(TEXTS), EXACT) + 0.01
+    most = 1000 * loss_of(noise)(STATICS | {"second": TOKEN, "third": TOKEN}) + 0.01
     raised = found(noise, most)
     assert raised.raised == {"second": TOKEN, "third": TOKEN}
     assert raised.steps[-1].matmul == "first"
@@ -210,15 +211,13 @@ def test_raises_that_turn_out_unneeded_are_taken_back() -> None:
 
 
 def test_float32_that_was_too_much_goes_back_to_token() -> None:
-    asked: list[dict[str, str]] = []
     noise = {"first": (4, 3, 0), "second": (1, 0, 0), "third": (0, 0, 0)}
 
-    def passes(_: Encode) -> list[Regression]:
+    def passes(levels: Levels) -> list[Regression]:
         """Ask for two sites above static, whatever the vectors' loss."""
-        needed = (asked[-1]["first"], asked[-1]["second"])
-        return [Regression("de-de", 80, 78)] if STATIC in needed else []
+        return [Regression("de-de", 80, 78)] if STATIC in (levels["first"], levels["second"]) else []
 
-    trade = Search(builder(noise, asked), STATICS, passes, BYTES, TEXTS, EXACT, "").run()
+    trade = Search(STATICS, passes, loss_of(noise), BYTES, "").run()
     assert trade.raised == {"first": TOKEN, "second": TOKEN}
     assert [(step.matmul, step.level, step.bytes_added) for step in trade.steps] == [
         ("first", TOKEN, 0),
@@ -245,15 +244,9 @@ def test_a_gate_that_float32_does_not_pass_is_refused() -> None:
 
 def test_many_sites_are_raised_several_at_a_time() -> None:
     noise = {f"site {number}": (1.0, 1.0, 0.0) for number in range(50)}
-    asked: list[Encode] = []
-
-    def passes(encoder: Encode) -> list[Regression]:
-        asked.append(encoder)
-        return gate(0.001)(encoder)
-
-    trade = Search(
-        builder(noise), dict.fromkeys(noise, STATIC), passes, dict.fromkeys(noise, 1), TEXTS, EXACT, ""
-    ).run()
+    asked: list[dict[str, str]] = []
+    passes = gate(loss_of(noise, asked), 0.001)
+    trade = Search(dict.fromkeys(noise, STATIC), passes, loss_of(noise), dict.fromkeys(noise, 1), "").run()
     assert set(trade.levels.values()) == {FP32}
     assert len(asked) <= 1 + MAX_STEPS + 2 * len(noise)
     assert sum(step.bytes_added for step in trade.steps) == trade.bytes_added == 150
@@ -263,7 +256,7 @@ def test_costs_are_measured_again_only_where_they_can_decide() -> None:
     asked: list[dict[str, str]] = []
     noise = {f"site {number}": (2.0 / (1 + number), 0.0, 0.0) for number in range(12)}
     start = dict.fromkeys(noise, STATIC)
-    Search(builder(noise, asked), start, gate(12), dict.fromkeys(noise, 1), TEXTS, EXACT, "").run()
+    Search(start, gate(loss_of(noise, asked), 12), loss_of(noise, asked), dict.fromkeys(noise, 1), "").run()
     assert len(asked) < 40  # measuring all sites at each of the steps would take more
 
 
@@ -296,11 +289,14 @@ def test_a_student_with_one_bad_product_gets_that_one_raised() -> None:
     before = graded_scores(build(fp32), ["en"])
     reference: Vectors = build(fp32)(SENTENCES)
 
-    def passes(encoder: Encode) -> list[Regression]:
-        return find_regressions(before, graded_scores(encoder, ["en"]), 0.5)
+    def passes(levels: Levels) -> list[Regression]:
+        return find_regressions(before, graded_scores(build(levels), ["en"]), 0.5)
+
+    def measure_loss(levels: Levels) -> float:
+        return mean_loss(build(levels)(SENTENCES), reference)
 
     start = dict.fromkeys(modules, STATIC)
-    trade = Search(build, start, passes, dict.fromkeys(modules, 2048), SENTENCES, reference, "").run()
+    trade = Search(start, passes, measure_loss, dict.fromkeys(modules, 2048), "").run()
     assert list(trade.raised) == ["unit.0.output"]
-    assert passes(build(start))
-    assert not passes(build(trade.levels))
+    assert passes(start)
+    assert not passes(trade.levels)

@@ -7,7 +7,7 @@ search raises the level of single products (see `matmul`) until the gate and the
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
@@ -34,11 +34,10 @@ SAMPLE = 96
 _NAMED = 4
 """Most language pairs and products that an error names."""
 
-EncodeT = TypeVar("EncodeT", bound=Encode)
-Build: TypeAlias = Callable[[Mapping[str, Level]], EncodeT]
-"""Makes an encoder from the level of each product."""
-FindRegressions: TypeAlias = Callable[[EncodeT], "list[Regression]"]
-"""Lists what an encoder loses beyond the gate."""
+Levels: TypeAlias = Mapping[str, Level]
+"""The level of each product, by its name."""
+Loss: TypeAlias = Callable[[Levels], float]
+"""Measures `mean_loss` at some levels, on about a hundred sentences: enough to tell the products apart."""
 
 
 @dataclass(frozen=True)
@@ -140,22 +139,18 @@ def mean_loss(vectors: Vectors, reference: Vectors) -> float:
     return float((1 - cosines(vectors, reference)).mean())
 
 
-def matmul_costs(
-    build: Build[Encode], levels: Mapping[str, Level], texts: Sequence[str], reference: Vectors
-) -> list[Cost]:
+def matmul_costs(measure_loss: Loss, levels: Levels) -> list[Cost]:
     """Measure the cost of each product: the gain from computing it alone in float32.
 
     Measuring the reverse, one product quantised in a float32 graph, would take the larger graph each time, and would
     not show what a user gains by leaving out one product.
 
-    :param levels: the present level of each product.
-    :param texts: n sentences; about a hundred are enough to tell the products apart.
-    :param reference: float32 vectors (n, D) of these.
+    :param levels: the present ones.
     :returns: the costs, highest first.
     """
-    loss = mean_loss(build(levels)(texts), reference)
+    loss = measure_loss(levels)
     costs = [
-        Cost(name, loss - mean_loss(build({**levels, name: FP32})(texts), reference))
+        Cost(name, loss - measure_loss({**levels, name: FP32}))
         for name in console.tracked(list(levels), "products measured")
     ]
     return sorted(costs, key=lambda cost: -cost.gain)
@@ -178,10 +173,10 @@ class Step:
 class SearchResult:
     """The levels that a search chose, and its steps."""
 
-    start: Mapping[str, Level]
-    """The level of each product before."""
-    levels: Mapping[str, Level]
-    """The level of each product after."""
+    start: Levels
+    """Before the search."""
+    levels: Levels
+    """After it."""
     steps: tuple[Step, ...]
     before: Regression | None
     """What was lost most at the start; None where the gate held at once."""
@@ -222,25 +217,20 @@ class SearchResult:
 
 
 @dataclass
-class Search(Generic[EncodeT]):
+class Search:
     """A search for the levels with which the gate holds."""
 
-    build: Build[EncodeT]
-    """Makes an encoder from the level of each product."""
-    start: Mapping[str, Level]
-    """The level of each product at the start; none goes below it."""
-    find: FindRegressions[EncodeT]
-    """Lists what an encoder loses beyond the gate; empty where the gate holds."""
+    start: Levels
+    """Those at the start; no product goes below its own."""
+    find: Callable[[Levels], list[Regression]]
+    """Lists what is lost beyond the gate at some levels; empty where the gate holds."""
+    measure_loss: Loss
     bytes_of: Mapping[str, int]
     """Bytes of each product's weight in int8."""
-    texts: Sequence[str]
-    """Sentences to measure costs on, n; about a hundred are enough."""
-    reference: Vectors
-    """Float32 vectors (n, D) of these."""
     advice: str
     """What to do where the vectors are too far off even with every product in float32."""
     levels: dict[str, Level] = field(init=False)
-    """The present level of each product."""
+    """The present ones."""
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -251,17 +241,13 @@ class Search(Generic[EncodeT]):
 
         :raises GateError: when the gate does not hold even with every product in float32.
         """
-        regressions = self.try_levels({})
+        regressions = self.find(self.levels)
         if regressions:
             self.raise_until_gate_holds(regressions)
             self.undo_unneeded()
         return SearchResult(dict(self.start), self.levels, tuple(self.steps), _worst(regressions))
 
-    def try_levels(self, changes: Mapping[str, Level]) -> list[Regression]:
-        """List what is lost beyond the gate with some levels changed."""
-        return self.find(self.build(self.levels | dict(changes)))
-
-    def apply(self, changes: Mapping[str, Level], regressions: Sequence[Regression]) -> None:
+    def apply(self, changes: Levels, regressions: Sequence[Regression]) -> None:
         """Keep a change and record it."""
         for name, level in changes.items():
             added = self._extra_bytes(name, level) - self._extra_bytes(name, self.levels[name])
@@ -271,7 +257,7 @@ class Search(Generic[EncodeT]):
     def raise_until_gate_holds(self, regressions: list[Regression]) -> None:
         """Raise the products that cost most, until nothing is lost beyond the gate."""
         at_once = math.ceil((len(LEVELS) - 1) * len(self.levels) / MAX_STEPS)
-        costs = matmul_costs(self.build, self.levels, self.texts, self.reference)
+        costs = matmul_costs(self.measure_loss, self.levels)
         with console.bar("precision raised", MAX_STEPS) as ticker:
             while regressions:
                 names, costs = self._highest_costs(costs, at_once)
@@ -282,7 +268,7 @@ class Search(Generic[EncodeT]):
                         f"gate: even with every product in float32, {explain_regressions(regressions)}; "
                         f"{self.advice}{larger}"
                     )
-                regressions = self.try_levels(changes)
+                regressions = self.find(self.levels | changes)
                 self.apply(changes, regressions)
                 ticker.advance(1, ", ".join(changes))
 
@@ -292,7 +278,7 @@ class Search(Generic[EncodeT]):
         largest_first = sorted(raised, key=lambda name: -self._extra_bytes(name, self.levels[name]))
         for name in console.tracked(largest_first, "raised levels undone where possible"):
             for level in LEVELS[LEVELS.index(self.start[name]) : LEVELS.index(self.levels[name])]:
-                if not self.try_levels({name: level}):
+                if not self.find(self.levels | {name: level}):
                     self.apply({name: level}, [])
                     break
 
@@ -302,16 +288,12 @@ class Search(Generic[EncodeT]):
         Raising one product rarely makes another cost more. So those that cost most before are measured again until
         they still do, and the rest keep their old costs.
         """
-
-        def loss(changes: Mapping[str, Level]) -> float:
-            return mean_loss(self.build(self.levels | dict(changes))(self.texts), self.reference)
-
         old = [cost for cost in costs if self.levels[cost.matmul] != FP32]
-        present = loss({})
+        loss = self.measure_loss(self.levels)
         fresh: list[Cost] = []
         while old and (len(fresh) < count or fresh[count - 1].gain < old[0].gain):
             name = old.pop(0).matmul
-            fresh.append(Cost(name, present - loss({name: FP32})))
+            fresh.append(Cost(name, loss - self.measure_loss(self.levels | {name: FP32})))
             fresh.sort(key=lambda cost: -cost.gain)
         return [cost.matmul for cost in fresh[:count]], sorted([*fresh, *old], key=lambda cost: -cost.gain)
 
@@ -345,7 +327,7 @@ class Candidate:
     prepared: Prepared
     options: GraphOptions
 
-    def with_levels(self, levels: Mapping[str, Level]) -> "Candidate":
+    def with_levels(self, levels: Levels) -> "Candidate":
         """Return the candidate with these levels of the products."""
         return Candidate(self.prepared, self.options.with_levels(levels))
 
@@ -362,7 +344,7 @@ class Candidate:
 
     def costs(self) -> list[Cost]:
         """Measure the cost of each product."""
-        return matmul_costs(self._build, self.levels(), *self._sample())
+        return matmul_costs(self._loss(), self.levels())
 
     def search(
         self,
@@ -382,22 +364,21 @@ class Candidate:
         :raises GateError: then.
         """
 
-        def find(encoder: GraphEncoder) -> list[Regression]:
+        def find(levels: Levels) -> list[Regression]:
+            encoder = self.with_levels(levels).open()
             if regressions := find_regressions(before, graded_scores(encoder, languages), points):
                 return regressions
             violations = find_violations(encoder.session, reference, bounds)
             return [Regression(what, bound, figure, is_figure=True) for what, figure, bound in violations]
 
         sizes = {name: matmul.weight.size for name, matmul in matmuls(self.prepared.student).items()}
-        result = Search(self._build, self.levels(), find, sizes, *self._sample(), advice).run()
+        result = Search(self.levels(), find, self._loss(), sizes, advice).run()
         for line in result.to_lines():
             console.say(line)
         return result
 
-    def _build(self, levels: Mapping[str, Level]) -> GraphEncoder:
-        return self.with_levels(levels).open()
-
-    def _sample(self) -> tuple[list[str], Vectors]:
-        """Return sentences to measure costs on, and PyTorch's vectors."""
+    def _loss(self) -> Loss:
+        """Return what measures the loss to PyTorch's vectors."""
         texts = take_evenly(real_sentences(), SAMPLE)
-        return texts, encode(self.prepared.student, self.prepared.tokenizer, texts)
+        reference = encode(self.prepared.student, self.prepared.tokenizer, texts)
+        return lambda levels: mean_loss(self.with_levels(levels).open()(texts), reference)
