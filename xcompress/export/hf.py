@@ -30,6 +30,7 @@ from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, prepare_target, whole_folder, write_json, write_text
 from xcompress.metrics import unit_length
 from xcompress.modeling.architectures import BERT_NAMES, from_student_names
+from xcompress.modeling.bounds import count_matrix_entries
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 from xcompress.packages import install_command
 from xcompress.printable import code_span, markdown_text
@@ -96,7 +97,9 @@ def export_hf(
         raise InputError(
             f"export: BertModel and XLMRobertaModel have no {lacking}, as {model.name} has; export with --format onnx"
         )
-    check_replaceable(target, "model.safetensors", 4 * count_checkpoint_weights(config) + 50_000_000, force=force)
+    unrolled = vars(config) | {"bottleneck": None, "prelude_layers": 0, "unit_layers": config.depth, "coda_layers": 0}
+    needed = 4 * count_matrix_entries(unrolled) + 60_000_000  # the tokenizer, the pooler and biases
+    check_replaceable(target, "model.safetensors", needed, force=force)
     announce(model, target, f" with {config.depth} layers")
     with whole_folder(target) as folder:
         _write_checkpoint(folder, student, tokenizer, model, made_from)
@@ -190,16 +193,6 @@ def _has_roberta_positions(config: StudentConfig) -> bool:
     Every other student becomes a BERT, whose position embeddings begin with the first row in use.
     """
     return config.position_offset == config.pad_token_id + 1
-
-
-def count_checkpoint_weights(config: StudentConfig) -> int:
-    """Count the numbers in `checkpoint_weights` from the sizes alone."""
-    width, inner = config.hidden_size, config.intermediate_size
-    norm, pooler = 2 * width, (width + 1) * width
-    rows = config.vocab_size + config.max_position_embeddings + max(1, config.type_vocab_size)
-    attention = 4 * (width + 1) * width  # queries, keys, values and output
-    feed_forward = (width + 1) * inner + (inner + 1) * width
-    return rows * width + norm + config.depth * (attention + feed_forward + 2 * norm) + pooler
 
 
 def measure_difference(folder: Path, student: Student, tokenizer: Tokenizer) -> float:
