@@ -16,7 +16,7 @@ from xcompress.export.config import ExportConfig
 from xcompress.modeling.centering import centering_map, mean_cosine
 from xcompress.modeling.load import MIN_TEXT_TOKENS
 from xcompress.modeling.pca import principal_axes
-from xcompress.modeling.student import Student, encode, shallower
+from xcompress.modeling.student import Student, encode, reconfigured, shallower
 from xcompress.runtimes import PHONE_FILES
 from xcompress.tokenizer_file import encode_batch
 from xcompress.vocab.choose import choose_tokens
@@ -25,7 +25,6 @@ from xcompress.vocab.student import trim_student
 
 SENTENCES_PER_AXIS = 4
 """With fewer sentences than this per principal axis, the axes are not well determined."""
-_POSITIONS = "embeddings.position.weight"
 
 
 @dataclass(frozen=True)
@@ -111,19 +110,15 @@ def drop_positions(student: Student, max_tokens: int) -> Student:
 
     :raises InputError: when the student truncates earlier, or no text fits.
     """
-    config, state = student.config, student.state_dict()
+    config, table = student.config, student.embeddings.position
     if not MIN_TEXT_TOKENS <= max_tokens <= config.max_tokens:
         raise InputError(
             f"max_tokens: {max_tokens} requested, but the student truncates at {config.max_tokens}; choose "
             f"{MIN_TEXT_TOKENS} to {config.max_tokens}"
         )
     positions = config.position_offset + max_tokens
-    with torch.device("meta"):
-        shorter = Student(replace(config, max_tokens=max_tokens, max_position_embeddings=positions))
-    if _POSITIONS in state:
-        state[_POSITIONS] = state[_POSITIONS][:positions]
-    shorter.load_state_dict(state, assign=True)
-    return shorter.train(student.training)
+    changes = {} if table is None else {"embeddings.position.weight": table.weight.detach()[:positions]}
+    return reconfigured(student, replace(config, max_tokens=max_tokens, max_position_embeddings=positions), changes)
 
 
 def reduce_dimension(
@@ -186,8 +181,7 @@ def _vectors(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> ND
 def _mapped(student: Student, rows: NDArray[np.float32]) -> Student:
     """Return a student whose vectors, before they are scaled to unit length, are multiplied by a matrix (D', D)."""
     axes, head = torch.from_numpy(rows), student.head
-    mapped = Student(replace(student.config, head_size=len(axes)))
     weight = axes if head is None else axes @ head.weight.detach()
     bias = torch.zeros(len(axes)) if head is None else axes @ head.bias.detach()
-    mapped.load_state_dict(student.state_dict() | {"head.weight": weight, "head.bias": bias})
-    return mapped.eval()
+    config = replace(student.config, head_size=len(axes))
+    return reconfigured(student, config, {"head.weight": weight, "head.bias": bias})

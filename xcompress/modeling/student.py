@@ -6,7 +6,7 @@ layers of another class.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -374,10 +374,18 @@ def shallower(student: Student, recurrences: int) -> Student:
     :raises InputError: when the number is not in 1 ... R.
     """
     check_recurrences(recurrences, student.config.recurrences)
+    return reconfigured(student, replace(student.config, recurrences=recurrences), {})
+
+
+def reconfigured(student: Student, config: StudentConfig, changes: Mapping[str, Tensor]) -> Student:
+    """Return a student of another configuration that shares all weights but some.
+
+    :param changes: the other weights, by name.
+    """
     with torch.device("meta"):
-        shallow = Student(replace(student.config, recurrences=recurrences))
-    shallow.load_state_dict(student.state_dict(), assign=True)
-    return shallow.train(student.training)
+        changed = Student(config)
+    changed.load_state_dict({**student.state_dict(), **changes}, assign=True)
+    return changed.train(student.training)
 
 
 def set_dropout(student: Student, share: float) -> None:
