@@ -1,7 +1,7 @@
 """The options of an export, and the defaults of each target. The CLI imports this module: keep it light."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -183,5 +183,4 @@ class ExportConfig:
 
     def to_dict(self) -> dict[str, object]:
         """Return the options as values that JSON can hold."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"languages": list(self.languages), "text": [str(path) for path in self.text]}
+        return vars(self) | {"languages": list(self.languages), "text": [str(path) for path in self.text]}

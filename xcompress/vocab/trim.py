@@ -21,12 +21,11 @@ from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import import_encoder, is_student
-from xcompress.modeling.st_folder import WEIGHTS, is_lowercased
+from xcompress.modeling.st_folder import WEIGHTS, folders_of, is_lowercased
 from xcompress.modeling.tokenizer import lowercase, named_tokens, open_tokenizer
-from xcompress.paths import path_inside
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
-from xcompress.sources.model_folder import MODULES, PROMPTS, check_paths, read_modules, read_prompts
+from xcompress.sources.model_folder import PROMPTS, check_paths, read_prompts
 from xcompress.tokenizer_file import prefix_problem
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import check_languages, count_words_and_files
@@ -220,10 +219,7 @@ class _ModelFolder:
 
 def _open_folder(folder: Path) -> _ModelFolder:
     """Read a folder's configuration, tokenizer and the shapes of its weights, and check that they fit together."""
-    # older sentence-transformers folders have the transformer in a folder of its own
-    modules = read_modules(folder) if (folder / MODULES).is_file() else []
-    transformers = [module["path"] for module in modules if module["type"].endswith(".Transformer")]
-    encoder = path_inside(folder, transformers[0]) if transformers else folder
+    encoder = folders_of(folder)[0]  # of older sentence-transformers, a folder inside this one
     missing = [name for name in ("config.json", "tokenizer.json", WEIGHTS) if not (encoder / name).is_file()]
     if missing:
         raise InputError(
