@@ -347,6 +347,19 @@ def test_padding_that_is_the_unknown_token_is_refused_whatever_rare_letter_the_v
         import_encoder(tmp_path, pooling="mean")
 
 
+def test_a_decoder_that_fails_on_the_padding_does_not_stop_an_import(tmp_path: Path) -> None:
+    """One that strips more letters than a token has panics."""
+    state = json.loads(make_tokenizer().to_str())
+    vocabulary = state["model"]["vocab"]
+    vocabulary["bbb"] = vocabulary.pop("boat")
+    vocabulary["bbb"], vocabulary["<pad>"] = vocabulary["<pad>"], vocabulary["bbb"]
+    for added in state["added_tokens"]:
+        added["id"] = vocabulary[added["content"]]
+    state["decoder"] = {"type": "Strip", "content": "b", "start": 0, "stop": 50}
+    save_encoder(tmp_path, "roberta", Tokenizer.from_str(json.dumps(state)))
+    import_encoder(tmp_path, pooling="mean")
+
+
 def test_another_number_of_distance_buckets_is_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path, "mpnet", relative_attention_num_buckets=64)
     with pytest.raises(InputError, match="relative_attention_num_buckets is 64, only 32 is supported"):

@@ -1,5 +1,6 @@
 """Open encoders of other libraries as a `Student` with M = their layers, R = 1 and no bottleneck."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -31,7 +32,7 @@ from xcompress.modeling.st_folder import (
 from xcompress.modeling.student import Pooling, Student, StudentConfig
 from xcompress.modeling.tokenizer import SETTINGS, lowercase, open_tokenizer
 from xcompress.sources.model_folder import MODULES, PROMPTS, STUDENT, check_model_folder, read_modules, read_prompts
-from xcompress.tokenizer_file import encode_batch
+from xcompress.tokenizer_file import as_value_error, encode_batch
 
 MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
@@ -234,8 +235,10 @@ def _check_padding_is_in_no_text(tokenizer: Tokenizer, padding: int, transformer
     :raises InputError: when it is one, so that the tokens behind it would have other positions than in a `Student`.
     """
     tokenizer.no_padding()
-    spelled = tokenizer.decode([padding])  # empty for a special token
-    if any(padding in encoding.ids for encoding in encode_batch(tokenizer, [_RARE_LETTERS, spelled])):
+    texts = [_RARE_LETTERS]
+    with suppress(ValueError), as_value_error():  # a decoder may fail
+        texts.append(tokenizer.decode([padding]))  # empty for a special token
+    if any(padding in encoding.ids for encoding in encode_batch(tokenizer, texts)):
         raise InputError(
             f"{transformer}: the tokenizer gives the id {padding} to {tokenizer.id_to_token(padding)!r}, but the model "
             "takes it for padding and gives it no position; give the tokenizer.json that came with the weights, or "
