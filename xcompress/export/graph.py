@@ -72,12 +72,11 @@ def options_for(
         return GraphOptions(recurrence, fold)
     if precision == "fp16":
         return GraphOptions(recurrence, fold, "fp16", MatMulWriter(half=True))
-    bits: Literal[4, 8] = 4 if precision == "int4" else 8
-    kind: Literal["int4", "int8"] = "int4" if bits == 4 else "int8"
-    if table != "auto":
-        kind = table
-    products = MatMulWriter(None, ranges=ranges, bits=bits, standard=operators == "standard")
-    return GraphOptions(recurrence, fold, kind, products)
+    is_int4 = precision == "int4"
+    if table == "auto":
+        table = "int4" if is_int4 else "int8"
+    products = MatMulWriter(None, ranges=ranges, bits=4 if is_int4 else 8, standard=operators == "standard")
+    return GraphOptions(recurrence, fold, table, products)
 
 
 def decide_folding(config: StudentConfig, bottleneck: Bottleneck) -> tuple[bool, str]:
