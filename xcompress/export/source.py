@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,13 +160,13 @@ def read_settings(model: Path, prefix: str) -> dict[str, Any]:
     settings: dict[str, Any] = {"similarity_fn_name": similarity if similarity in _SIMILARITIES else "cosine"}
     if not any(prompts.values()) and not prefix:
         return settings
-    default = None
-    if prefix:
-        names = [str(saved.get("default_prompt_name")), *prompts]
-        unused = (name for number in count(1) if (name := f"sentence{number if number > 1 else ''}") not in prompts)
-        default = next((name for name in names if prompts.get(name) == prefix), None) or next(unused)
+    default = str(saved.get("default_prompt_name"))
+    if prefix and prompts.get(default) != prefix:
+        # the first name that has the prefix, else the first that has no prompt
+        names = chain(prompts, ["sentence"], (f"sentence{number}" for number in count(2)))
+        default = next(name for name in names if prompts.get(name, prefix) == prefix)
         prompts[default] = prefix
-    return {"prompts": prompts, "default_prompt_name": default, **settings}
+    return {"prompts": prompts, "default_prompt_name": default if prefix else None, **settings}
 
 
 def card_languages(card: Path) -> list[str]:

@@ -198,11 +198,10 @@ def _train_model(
     :param splitter: splits a text into parts that no token crosses.
     """
     special, model = _special_tokens(tokenizer_json), tokenizer_json["model"]
-    old_unknown = model["unk_id"]
     trainer = trainers.UnigramTrainer(
         vocab_size=size,
         special_tokens=list(special.values()),
-        unk_token=None if old_unknown is None else model["vocab"][old_unknown][0],
+        unk_token=special.get(model["unk_id"]),
         initial_alphabet=sorted(alphabet),
         show_progress=False,
     )
@@ -217,8 +216,7 @@ def _train_model(
     dropped = set(longer[len(longer) - excess :])
     vocabulary = [*trained[: len(special)], *(entry for entry in tokens if entry[0] not in dropped)]
     new_ids = {old_id: number for number, old_id in enumerate(special)}
-    new_unknown = None if old_unknown is None else new_ids[old_unknown]
-    new_model = {**model, "vocab": vocabulary, "unk_id": new_unknown}
+    new_model = {**model, "vocab": vocabulary, "unk_id": new_ids.get(model["unk_id"])}
     return open_without_limits(replace_model({**tokenizer_json, "padding": None}, new_model, new_ids))
 
 
