@@ -7,8 +7,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from xcompress.errors import InputError
+from xcompress.tokenizer_file import id_range
 from xcompress.vocab.count import TokenCounts
-from xcompress.vocab.student import encode_ids, split_chunks, trim_tokenizer
+from xcompress.vocab.student import count_tokens, trim_tokenizer
 from xcompress.vocab.tokenizer_json import (
     ASCII,
     SurfaceForms,
@@ -143,12 +144,8 @@ def _measure_held_out(before: Tokenizer, after: Tokenizer, counts: TokenCounts) 
     words = sum(len(text.split()) for text in texts)
     unknown_rates, tokens_per_word = [], []
     for tokenizer in (before, after):
-        unknown = unknown_id(tokenizer_to_json(tokenizer)["model"])
-        tokens = unknown_tokens = 0
-        for chunk in split_chunks(texts):
-            ids, _ = encode_ids(tokenizer, chunk)
-            tokens += len(ids)
-            unknown_tokens += 0 if unknown is None else int(np.count_nonzero(ids == unknown))
-        unknown_rates.append(unknown_tokens / max(tokens, 1))
+        seen = count_tokens(tokenizer, texts, id_range(tokenizer))
+        tokens, unknown = int(seen.sum()), unknown_id(tokenizer_to_json(tokenizer)["model"])
+        unknown_rates.append(0.0 if unknown is None else int(seen[unknown]) / max(tokens, 1))
         tokens_per_word.append(tokens / max(words, 1))
     return HeldOut(counts.name, len(texts), words, *unknown_rates, *tokens_per_word)

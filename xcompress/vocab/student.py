@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from xcompress.console import tracked
+from xcompress.console import bar
 from xcompress.modeling.student import Student
 from xcompress.tokenizer_file import encode_batch, id_range
 from xcompress.vocab.tokenizer_json import (
@@ -37,10 +37,11 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], rows: int) -> NDArr
     :param rows: V, the length of the result; a model may have more token embeddings than its tokenizer has tokens.
     """
     counts = np.zeros(rows, dtype=np.int64)
-    for start in tracked(range(0, len(texts), CHUNK), "vocabulary: tokens counted"):
-        for chunk in split_chunks(texts[start : start + CHUNK]):
+    with bar("vocabulary: tokens counted", len(texts)) as ticker:
+        for chunk in split_chunks(texts):
             ids, _ = encode_ids(tokenizer, chunk)
             counts += np.bincount(ids, minlength=rows)
+            ticker.advance(len(chunk))
     return counts
 
 
