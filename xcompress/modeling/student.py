@@ -378,13 +378,14 @@ def shallower(student: Student, recurrences: int) -> Student:
 
 
 def reconfigured(student: Student, config: StudentConfig, changes: Mapping[str, Tensor]) -> Student:
-    """Return a student of another configuration that shares all weights but some.
+    """Return a student of another configuration that shares all weights that it has, but some.
 
     :param changes: the other weights, by name.
     """
     with torch.device("meta"):
         changed = Student(config)
-    changed.load_state_dict({**student.state_dict(), **changes}, assign=True)
+    state = {**student.state_dict(), **changes}
+    changed.load_state_dict({name: state[name] for name in changed.state_dict()}, assign=True)
     return changed.train(student.training)
 
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from xcompress.console import bar
-from xcompress.modeling.student import Student
+from xcompress.modeling.student import Student, reconfigured
 from xcompress.tokenizer_file import encode_batch, id_range
 from xcompress.vocab.tokenizer_json import (
     add_merge_steps,
@@ -135,9 +135,6 @@ def replace_token_embeddings(student: Student, embeddings: Tensor, pad_token_id:
 
     :param embeddings: (V', B), in front of the student's projection; or (V', H), in place of embeddings and projection.
     """
-    is_bottlenecked = embeddings.shape[1] == student.config.bottleneck
-    config = replace(student.config, vocab_size=len(embeddings), pad_token_id=pad_token_id)
-    changed = Student(config if is_bottlenecked else replace(config, bottleneck=None))
-    others = {name: weight for name, weight in student.state_dict().items() if name in changed.state_dict()}
-    changed.load_state_dict(others | {"embeddings.word.weight": embeddings})
-    return changed.eval()
+    width = student.config.bottleneck if embeddings.shape[1] == student.config.bottleneck else None
+    config = replace(student.config, vocab_size=len(embeddings), pad_token_id=pad_token_id, bottleneck=width)
+    return reconfigured(student, config, {"embeddings.word.weight": embeddings})
