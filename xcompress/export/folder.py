@@ -31,6 +31,11 @@ TRANSFORMERS = "4.57.0"
 tokenizer of a large vocabulary for one that it has to repair, or warns of tokenizers saved by older versions."""
 _RUN_KEYS = ("recipe_hash", "student_hash", "finished", "dev")
 """Entries of the run's manifest that the bundle's manifest repeats."""
+_CONFIG_KEYS = (
+    *("pooling", "normalize", "prefix", "max_tokens", "pad_token_id", "dimension", "vocab_size", "hidden_size"),
+    *("prelude_layers", "unit_layers", "coda_layers", "recurrences"),
+)
+"""Entries of the bundle's manifest that are the student's own, under the same names."""
 _MODULES = "sentence_transformers.models"
 _POOLING_FLAGS = {
     "cls": "pooling_mode_cls_token",
@@ -179,18 +184,7 @@ def describe_model(student: Student, source: Source, made_from: str) -> dict[str
         "opset": OPSET,
         "inputs": list(INPUTS),
         "outputs": list(OUTPUTS),
-        "pooling": config.pooling,
-        "normalize": config.normalize,
-        "prefix": config.prefix,
-        "max_tokens": config.max_tokens,
-        "pad_token_id": config.pad_token_id,
-        "dimension": config.dimension,
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "prelude_layers": config.prelude_layers,
-        "unit_layers": config.unit_layers,
-        "coda_layers": config.coda_layers,
-        "recurrences": config.recurrences,
+        **{name: getattr(config, name) for name in _CONFIG_KEYS},
         "student_recurrences": trained,
         "recurrence": "unrolled",
         "bottleneck": {"width": config.bottleneck, "form": "factored"} if config.bottleneck else None,
