@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from xcompress.runtimes import PHONE_FILES
 from xcompress.tokenizer_file import encode_batch
 from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.count import count_words_and_files
-from xcompress.vocab.student import trim_student
+from xcompress.vocab.student import encode_ids, trim_student
 
 SENTENCES_PER_AXIS = 4
 """With fewer sentences than this per principal axis, the axes are not well determined."""
@@ -65,8 +64,8 @@ def prepare(
     _check_room(student, tokenizer)
     if config.languages or config.vocabulary:
         counts = count_words_and_files(tokenizer, config.languages, config.text)
-        encodings = encode_batch(tokenizer, [student.config.prefix, *prompts])
-        needed = [student.config.pad_token_id, *chain.from_iterable(encoding.ids for encoding in encodings)]
+        in_prompts, _ = encode_ids(tokenizer, [student.config.prefix, *prompts])
+        needed = [student.config.pad_token_id, *in_prompts.tolist()]
         kept = choose_tokens(tokenizer, counts, size=config.vocabulary, needed=needed)
         before = student.config.vocab_size
         student, tokenizer = trim_student(student, tokenizer, kept.ids)

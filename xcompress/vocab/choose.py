@@ -79,16 +79,15 @@ def choose_tokens(
     seen character as a token, printable ASCII, and the tokens through which BPE merges go. Where words alone were
     counted, also numbers and the punctuation of every script.
 
-    :param counts: from `count_words` and `count_file`; all weigh the same, whatever the length of their text.
+    :param counts: from `count_words` and `count_file`, one or more; all weigh the same, whatever the length of their
+        text.
     :param size: keep at most this many of the tokens seen, by their mean share of the texts; default: all.
     :param min_count: tokens seen less often, in all texts together, count as not seen.
     :param needed: ids to keep in any case, such as those that a model's configuration names.
-    :raises InputError: when the tokenizer cannot be trimmed, nothing was counted, or a number is below 1.
+    :raises InputError: when the tokenizer cannot be trimmed, or a number is below 1.
     """
     tokenizer_json = tokenizer_to_json(tokenizer)
     check_trimmable(tokenizer_json)
-    if not counts:
-        raise InputError("vocabulary: nothing was counted; give --languages, such as de,en, or --text, or both")
     for name, number in (("--vocabulary", size), ("--min-count", min_count)):
         if number is not None and number < 1:
             raise InputError(f"{name}: {number} is less than 1; give at least 1")
