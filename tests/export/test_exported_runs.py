@@ -197,7 +197,7 @@ def test_bounds_decide(run: Path) -> None:
 
 
 def test_a_run_that_loses_too_much_in_4_bits_may_train_with_them(run: Path) -> None:
-    advice = r"export with --precision auto, or calibrate on .*, or train a last stage with quantize: int4$"
+    advice = r"use --precision auto, or calibrate on .*, or train a last stage with quantize: int4$"
     with pytest.raises(GateError, match=rf"mean cosine to PyTorch .*; {advice}"):
         export(run, options=ExportConfig(precision="int4"), bounds=Bounds(mean_cosine=1.1))
 
