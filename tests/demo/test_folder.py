@@ -108,6 +108,12 @@ def test_sentences_are_read_from_a_file(tmp_path: Path) -> None:
     assert read_sentences(packed).examples == read_sentences(packed).sentences == (Sentence("nl", "Het regent."),)
 
 
+@pytest.mark.parametrize(("name", "language"), [("my.faq.txt", ""), ("news.deu.txt", "deu")])
+def test_only_a_known_code_in_the_name_of_a_file_is_its_language(tmp_path: Path, name: str, language: str) -> None:
+    (tmp_path / name).write_text("Der Zug kommt.\n", encoding="utf-8")
+    assert read_sentences(tmp_path / name).languages == ([language] if language else [])
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [

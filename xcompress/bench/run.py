@@ -18,7 +18,6 @@ from xcompress import console
 from xcompress.bench.devices.device import Device
 from xcompress.bench.devices.open import DeviceOptions, check_device, open_device
 from xcompress.bench.eval import EvalSuite, collect
-from xcompress.bench.eval.readers import short_code
 from xcompress.bench.latency import (
     FULL,
     MAX_TOKENS,
@@ -45,6 +44,7 @@ from xcompress.bundle.manifest import is_bundle, read_manifest
 from xcompress.bundle.tokenizer import BundleTokenizer
 from xcompress.console import Ticker
 from xcompress.corpus.graded import builtin
+from xcompress.corpus.languages import short_code
 from xcompress.errors import InputError, XCompressError
 from xcompress.files import check_writable, sha256_of, write_text
 from xcompress.packages import install_command, is_installed

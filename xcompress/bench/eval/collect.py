@@ -7,11 +7,12 @@ from pathlib import Path
 from xcompress.bench import MOST_DISTRACTORS
 from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.data import DataFolder, read_data, sample
-from xcompress.bench.eval.readers import read_holdouts, sample_pairs, short_code, with_english
+from xcompress.bench.eval.readers import read_holdouts, sample_pairs, with_english
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Agreement, Similarity
 from xcompress.bench.eval.task import EvalSuite, EvalTask
 from xcompress.corpus.graded import BUILTIN, PIVOT, builtin
+from xcompress.corpus.languages import short_code
 from xcompress.errors import InputError
 from xcompress.recipe.lineage import lineage, trained_on
 
