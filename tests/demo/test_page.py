@@ -108,7 +108,7 @@ def test_the_page_finds_the_same_sentences_as_python(page: "Page") -> None:
             assert cosine == pytest.approx(expected[text], abs=0.03)
         assert found[0][1] == pytest.approx(max(expected.values()), abs=0.03)
     assert found[0] == (texts[7], 1.0)
-    assert "8 of 8 sentences have the same tokens" in page.inner_text("#facts")
+    assert "the tokens of 8 of 8 sentences are the same" in page.inner_text("#facts")
     assert " ms for " in page.inner_text("#timing")
     assert page.errors == []
 
@@ -126,7 +126,7 @@ def test_queries_and_sentences_have_prompts_of_their_own(
         page.goto(server.address + "/")
         page.wait_for_selector("html[data-ready]")
         assert ask(page, "the boat is late") == [(text, pytest.approx(float(expected[0, 0]), abs=0.03))]
-        assert "1 of 1 sentences have the same tokens" in page.inner_text("#facts")
+        assert "the tokens of 1 of 1 sentence are the same" in page.inner_text("#facts")
     page.close()
 
 
@@ -285,7 +285,7 @@ def facts_on(chromium: "Browser", site: Path, address: str, graph_script: Path |
         page.wait_for_selector("html[data-ready]", timeout=120_000)
         device, facts = page.get_attribute("html", "data-device"), page.inner_text("#facts")
     page.close()
-    assert device and "Checked at the start: 8 of 8 sentences have the same tokens" in facts
+    assert device and "Checked at the start: the tokens of 8 of 8 sentences are the same" in facts
     return device, facts
 
 

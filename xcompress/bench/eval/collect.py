@@ -94,7 +94,7 @@ def _read_held_out(run: Path | None, quick: bool, notes: list[str]) -> Retrieval
     before, after = (sum(map(len, rows.values())) for rows in (pairs, unseen))
     if after < before:
         notes.append(
-            f"{HOLDOUTS}: {before - after:,} of {before:,} pairs are left out, because {', '.join(map(str, earlier))} "
+            f"{HOLDOUTS}: without {before - after:,} of {before:,} pairs, because {', '.join(map(str, earlier))} "
             "trained on one of their sentences"
         )
     most = QUICK_PAIRS if quick else HOLDOUT_PAIRS
@@ -137,7 +137,8 @@ def _add_distractors(tasks: Sequence[EvalTask], user: DataFolder, count: int) ->
     languages = {language for task in retrieval for language in task.languages()}
     if not languages or PIVOT not in pools or not languages & set(pools):
         raise InputError(
-            f"distractors: {len(languages)} languages with translations, plain text in {', '.join(pools) or 'none'}; "
+            f"distractors: translations in {', '.join(sorted(languages)) or 'none'}, plain text in "
+            f"{', '.join(pools) or 'none'}; "
             f"give a folder with tatoeba.<xxx>-eng.<xxx> and <name>.<lang>.txt files, {PIVOT} included"
         )
     harder = [task.within(frozenset(pools)).with_distractors(pools, count) for task in retrieval]

@@ -114,7 +114,7 @@ def _read_holdout(path: Path) -> Translations:
     rows = []
     for number, cells in table_rows(path, "tsv"):
         if len(cells) != 2:
-            raise InputError(f"{path}:{number}: {len(cells)} columns instead of 2 (english, translation); correct it")
+            raise InputError(f"{path}:{number}: expected 2 columns (english, translation), found {len(cells)}; fix it")
         english, translated = cells
         if english not in english_seen and translated not in translated_seen:
             rows.append((english, translated))
@@ -140,7 +140,7 @@ def _read_aligned(code: str, files: dict[str, Path]) -> Translations:
             "line n of one must be the translation of line n of the other"
         )
     if len(english) < 2:
-        raise InputError(f"{files[code]}: {len(english)} lines; retrieval needs at least 2")
+        raise InputError(f"{files[code]}: retrieval needs at least 2 lines, found {len(english)}")
     return tuple(zip(english, translated, strict=True))
 
 
@@ -152,7 +152,7 @@ def _read_labels(path: Path) -> LabelledRows:
         where = f"{path}:{number}"
         columns = 3 if not rows and len(cells) == 3 else columns
         if len(cells) != columns:
-            raise InputError(f"{where}: {len(cells)} columns instead of {columns} (label, text); correct it")
+            raise InputError(f"{where}: expected {columns} columns (label, text), found {len(cells)}; correct it")
         label, text = (cell.strip() for cell in cells[-2:])
         if not label or not text:
             raise InputError(f"{where}: an empty {'text' if label else 'label'}; correct or remove this line")
@@ -160,5 +160,5 @@ def _read_labels(path: Path) -> LabelledRows:
             raise InputError(f"{where}: the names of the columns; remove this line")
         rows.append((label, text))
     if len(rows) < 2:
-        raise InputError(f"{path}: {len(rows)} rows; classification needs at least 2")
+        raise InputError(f"{path}: classification needs at least 2 rows, found {len(rows)}")
     return tuple(rows)

@@ -22,6 +22,10 @@ export function spellNumber(number) {
   return WORDS[number] ?? formatNumber(number);
 }
 
+export function countSentences(number) {
+  return number === 1 ? "1 sentence" : `${formatNumber(number)} sentences`;
+}
+
 export function formatBytes(bytes) {
   return `${(bytes / 1e6).toFixed(bytes < 1e6 ? 2 : 1)} MB`;
 }

@@ -124,7 +124,7 @@ def _device(report: Report) -> Element | None:
         "Processor": f"{machine.cpu}, {threads_text(machine.threads)}",
         "Instructions": " ".join(machine.flags) or "unknown",
         "Memory": f"{machine.memory / 1e9:.0f} GB" if machine.memory else "unknown",
-        "Load": f"{machine.load:g} processors busy in the second before the bench",
+        "Load": f"{machine.load:g}, in processors that were busy in the second before the bench",
         "System": f"{machine.system}, Python {machine.python}",
     }
     emulated = report.device.emulated
