@@ -144,11 +144,11 @@ def _split_label(name: str) -> tuple[str, str]:
 
 def _labelled(label: str, subjects: Sequence[Subject]) -> list[Subject]:
     """Name the subjects of a model by its label, if it has one; of several, add the runtime and precision of each."""
-    if len(subjects) > 1:
-        names = [f"{label}, {KIND_LABELS[subject.kind]} {subject.precision}" for subject in subjects]
-    else:
-        names = [label]
-    return [replace(subject, name=name) if label else subject for subject, name in zip(subjects, names, strict=True)]
+    if not label:
+        return list(subjects)
+    if len(subjects) == 1:
+        return [replace(subjects[0], name=label)]
+    return [replace(each, name=f"{label}, {KIND_LABELS[each.kind]} {each.precision}") for each in subjects]
 
 
 def _newest_bundle() -> Path:

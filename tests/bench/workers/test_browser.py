@@ -29,7 +29,7 @@ from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.files import sha256_of
-from xcompress.web.onnxruntime_web import BUILDS, find_package, version_of
+from xcompress.web.onnxruntime_web import BUILDS, find_package
 
 IDS = [[0, 5, 6, 2]]
 BATCH = [[0, *[7] * 98, 2]] * 16
@@ -51,7 +51,7 @@ def tools(request: pytest.FixtureRequest) -> Tools:
     try:
         browser = tools_module.find_browser()
         package = Path(named) if named else request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web"
-        return Tools(browser, find_package(package), version_of(package))
+        return Tools(browser, find_package(package))
     except LookupError as error:
         pytest.skip(str(error))
 
@@ -328,7 +328,7 @@ def test_a_timeout_ends_the_browser(tools: Tools) -> None:
 
 @in_browser
 def test_a_browser_that_does_not_start_is_reported(tools: Tools) -> None:
-    other = Tools(Path("/bin/false"), tools.onnxruntime_web, tools.version)
+    other = Tools(Path("/bin/false"), tools.onnxruntime_web)
     with pytest.raises(WorkerFailed, match="/bin/false does not start") as caught:
         BrowserWorker(bundle(), "int8", tools=other)
     assert "\n" not in str(caught.value)
@@ -378,11 +378,11 @@ def test_installed_tools_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     package = make_package(tmp_path / "node_modules/onnxruntime-web")
     (tmp_path / "deep/er").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "deep/er")
-    assert check_browser() == Tools(program, package, "1.99.0")
+    assert check_browser() == Tools(program, package)
     other, elsewhere = make_program(tmp_path / "mine"), make_package(tmp_path / "other")
     monkeypatch.setenv("CHROME_PATH", str(other))
     monkeypatch.setenv("XCOMPRESS_ONNXRUNTIME_WEB", str(elsewhere))
-    assert check_browser() == Tools(other, elsewhere, "1.99.0")
+    assert check_browser() == Tools(other, elsewhere)
     gpu = check_browser("webgpu")
     assert (gpu.browser, gpu.device) == (other, "webgpu")
     assert set(gpu.runtime).isdisjoint(check_browser().runtime)
@@ -404,7 +404,7 @@ def test_named_tools_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_a_precision_that_the_bundle_lacks_is_refused() -> None:
-    nothing = Tools(Path("no browser"), Path("no package"), "0")
+    nothing = Tools(Path("no browser"), Path("no package"))
     with pytest.raises(InputError, match=r"precision is 'int4', but the graphs are .*fp32"):
         BrowserWorker(bundle(), "int4", tools=nothing)
 

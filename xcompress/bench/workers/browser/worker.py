@@ -195,11 +195,10 @@ class BrowserWorker(WorkerClient):
                 f"webgpu: wrong vectors: a cosine of {parity:.4f} to those of native onnxruntime, and "
                 f"{least:g} is the least; use --device wasm"
             )
-        counted = bundle_multiply_adds(self.bundle)
         return {
             "seconds": {name: reply["seconds"] for name, reply in measured.items()},
             **memory,
-            "multiply_adds": [counted.token, counted.pair] if counted else None,
+            "multiply_adds": bundle_multiply_adds(self.bundle),
             "browser": browser,
         }
 
