@@ -48,12 +48,13 @@ def tools(request: pytest.FixtureRequest) -> Tools:
     if find_spec("playwright") is None:
         pytest.skip("playwright is not installed")
     named = os.environ.get("XCOMPRESS_ONNXRUNTIME_WEB")
-    try:
-        browser = tools_module.find_browser()
-        package = Path(named) if named else request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web"
-        return Tools(browser, find_package(package))
-    except LookupError as error:
-        pytest.skip(str(error))
+    package = named or request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XCOMPRESS_ONNXRUNTIME_WEB", str(package))
+        try:
+            return Tools(tools_module.find_browser(), find_package())
+        except LookupError as error:
+            pytest.skip(str(error))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="C:/ is a drive there")
@@ -418,10 +419,10 @@ def test_the_emulation_is_described() -> None:
 
 @pytest.fixture(scope="module")
 def gpu_tools(tools: Tools) -> Tools:
-    try:
-        return replace(tools, onnxruntime_web=find_package(tools.onnxruntime_web, "webgpu"), device="webgpu")
-    except LookupError as error:
-        pytest.skip(str(error))
+    gpu = replace(tools, device="webgpu")
+    if missing := [name for name, file in gpu.runtime.items() if not file.is_file()]:
+        pytest.skip(f"{tools.onnxruntime_web}: has no {missing[0]}")
+    return gpu
 
 
 @in_browser

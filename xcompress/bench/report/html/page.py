@@ -111,7 +111,7 @@ def _figure(report: Report, picture: Picture) -> Element:
     """Embed a picture in both themes; the style sheet shows one."""
     images = []
     for theme, dark in (("light", False), ("dark", True)):
-        address = f"data:image/svg+xml,{quote(svg(report, picture.name, dark), safe=UNQUOTED)}"
+        address = f"data:image/svg+xml,{quote(svg(report, picture, dark), safe=UNQUOTED)}"
         images.append(tag("img", src=address, alt=picture.alt, class_=f"only-{theme}"))
     return tag("figure", *images, tag("figcaption", picture.caption))
 

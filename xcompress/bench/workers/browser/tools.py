@@ -65,7 +65,7 @@ def check_browser(device: str = "wasm") -> Tools:
     """
     missing = [] if is_installed("playwright") else [f"the Python package playwright: {install_command('browser')}"]
     found = []
-    for find in (find_browser, partial(find_package, device=device)):
+    for find in (find_browser, partial(find_package, device)):
         try:
             found.append(find())
         except LookupError as error:
