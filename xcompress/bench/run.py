@@ -254,25 +254,26 @@ class _Bench:
 
     def _start(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
         """Start every subject in turn, several times; the last worker stays."""
-        sentence = builtin().sentences()[0]
         # The first process that opens a graph in 4 bits unpacks it into the cache, which is no part of later starts.
-        in_4_bits = [each.subject for each in measurements if not each.failed and each.subject.precision == "int4"]
-        for subject in in_4_bits if self.device.unpacks else ():
-            with suppress(XCompressError), self.device.start_worker(subject) as worker:
-                worker.ask("load", **self.device.load_request(subject), sentence=sentence)
+        in_4_bits = [each for each in measurements if not each.failed and each.subject.precision == "int4"]
+        for measurement in in_4_bits if self.device.unpacks else ():
+            with suppress(XCompressError), self.device.start_worker(measurement.subject) as worker:
+                worker.ask("load", **self._load_request(measurement))
         for _ in range(self.config.timing.processes):
             for measurement in measurements:
                 if not measurement.failed:
-                    subject = measurement.subject
-                    request = self.device.load_request(subject)
-                    request |= {"sentence": sentence, "input_ids": measurement.batches.get(SHORTEST)}
                     try:
-                        worker = self.device.start_worker(subject)
+                        worker = self.device.start_worker(measurement.subject)
                     except XCompressError as error:
                         measurement.fail(error)
                     else:
-                        measurement.load(worker, request)
+                        measurement.load(worker, self._load_request(measurement))
                 ticker.advance(note=f"start: {measurement.subject.name}")
+
+    def _load_request(self, measurement: Measurement) -> dict[str, object]:
+        """Return the request `load`: the model, and what it encodes before its memory is read."""
+        encoded = {"sentence": builtin().sentences()[0], "input_ids": measurement.batches.get(SHORTEST)}
+        return self.device.load_request(measurement.subject) | encoded
 
     def _time_latency(self, measurements: Sequence[Measurement], threads: int, peaks: Peaks, ticker: Ticker) -> None:
         """Time all shapes with one number of threads."""
@@ -331,11 +332,9 @@ class _Bench:
 
     def _explain_failures(self, measurements: Sequence[Measurement]) -> None:
         """Let the device say more about why a subject failed at work."""
-        sentence = builtin().sentences()[0]
         for measurement in measurements:
             if measurement.failed and measurement.batches:
-                load = {"sentence": sentence, "input_ids": measurement.batches[SHORTEST]}
-                batches = list(measurement.batches.values())
+                load, batches = self._load_request(measurement), list(measurement.batches.values())
                 failure = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
                 measurement.failed, measurement.over_memory = failure.why, failure.over_memory
 

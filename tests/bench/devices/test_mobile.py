@@ -206,9 +206,8 @@ def test_what_numpy_has_reserved_already_is_not_taken_from_what_a_subject_needs(
     monkeypatch.setattr("xcompress.bench.devices.mobile.BINDINGS", {"onnx": ("numpy",)})
     monkeypatch.setattr(memory, "reserved", lambda _: 10**12)
     subject = Subject("small", "onnx", str(bundle()), "int8")
-    load = {"sentence": "rain", "input_ids": [[0, 5, 6, 2]]}
     with ExitStack() as stack:
-        failure = MobileDevice(1, stack).explain_failure(subject, "bad_alloc", load, [])
+        failure = MobileDevice(1, stack).explain_failure(subject, "bad_alloc", load_request(), [])
     assert re.fullmatch(r"needs \d+ MB, ceiling 1 MB", failure.why)
 
 

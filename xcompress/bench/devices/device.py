@@ -55,7 +55,7 @@ class Device:
         """Explain a failure better, if the device can.
 
         :param failure: the message of the worker.
-        :param load: the rest of the request `load`: the first sentence and its token ids.
+        :param load: the request `load`.
         :param batches: token ids (N, L) of the shapes that are timed.
         """
         return Failure(failure)

@@ -101,7 +101,7 @@ class MobileDevice(Device):
             return Failure(failure)
         # what is imported beforehand imports numpy
         reserved = 0 if subject.kind in BINDINGS else memory.reserved(ENVIRONMENT)
-        needed = measure_needed_memory(worker, self.load_request(subject) | dict(load), batches, reserved)
+        needed = measure_needed_memory(worker, load, batches, reserved)
         return explain_out_of_memory(failure, needed, self.ceiling)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
