@@ -23,8 +23,8 @@ class Measurement:
     """One subject's worker and figures. It changes with every step of the bench, until `result` sums it up."""
 
     subject: Subject
-    batches: Batches
-    size: Size
+    batches: Batches = field(default_factory=dict)
+    size: Size = Size(0, 0, "")
     tokenizer_memory: int | None = None
     worker: WorkerClient | None = None
     starts: list[dict[str, float]] = field(default_factory=list)

@@ -222,7 +222,7 @@ class _Bench:
         prepared: dict[str, tuple[Batches, int | None]] = {}
         measurements = []
         for subject in subjects:
-            measurement = Measurement(subject, {}, Size(0, 0, ""), failed=subject.broken)
+            measurement = Measurement(subject, failed=subject.broken)
             measurements.append(measurement)
             self.stack.callback(measurement.stop_worker)
             if subject.broken:
@@ -341,11 +341,10 @@ class _Bench:
     def _untimed_shapes(self, measurements: Sequence[Measurement]) -> Iterator[str]:
         """Yield a note for each subject whose texts have fewer tokens than some shapes."""
         for measurement in measurements:
-            longest = measurement.subject.max_tokens or MAX_TOKENS
-            shapes = [str(shape) for shape in self.config.grid if shape.tokens > longest]
-            if shapes and not measurement.failed:
-                left_out = f"not timed at {', '.join(shapes)}: it takes {longest} tokens of a text"
-                yield f"{measurement.subject.name}: {left_out}"
+            subject, timed = measurement.subject, measurement.batches
+            shapes = [str(shape) for shape in self.config.grid if shape not in timed]
+            if shapes and timed and not measurement.failed:
+                yield f"{subject.name}: not timed at {', '.join(shapes)}: it takes {subject.max_tokens} tokens of a text"
 
     def _report(self, measurements: Sequence[Measurement], peaks: Peaks, seconds: dict[str, float]) -> Report:
         working = [each.subject for each in measurements if not each.failed]

@@ -43,7 +43,7 @@ class Subject:
     weights: tuple[Path, ...] = ()
     """Files that hold the weights, the main one first."""
     max_tokens: int | None = None
-    """Most tokens of a text: of a bundle as its manifest has it, of an encoder its positions; None: not known."""
+    """Most tokens of a text, from a bundle's manifest or an encoder's positions; None if unknown."""
     broken: str | None = None
     """Why it cannot be measured; its row in the report says so."""
 

@@ -23,8 +23,8 @@ def bench(
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Bundles or released models (xcompress models) to measure side by side; default: the newest bundle. "
-            "Also any model that --reference takes. label=bundle sets the name in the report."
+            help="Bundles (folders or hub ids) or released models (xcompress models) to measure side by side; default: "
+            "the newest bundle. Also any model that --reference takes. label=bundle sets the name in the report."
         ),
     ] = None,
     device: Annotated[

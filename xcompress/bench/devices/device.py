@@ -61,5 +61,5 @@ class Device:
         return Failure(failure)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
-        """Compare the vectors with those of another processor; yield a note for each subject."""
+        """Compare the vectors with those of another engine or processor; yield what a reader has to know."""
         return iter(())

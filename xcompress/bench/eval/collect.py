@@ -39,7 +39,7 @@ def collect(
     distractors: int = 0,
     margin: bool = False,
 ) -> EvalSuite:
-    """Collect the tasks, of sets that have splits on the dev split.
+    """Collect the tasks; sets with splits are tested on the dev split.
 
     :param data: a folder with test sets in any known format, at any depth.
     :param languages: keep the rows that need only these and English; all rows when empty.

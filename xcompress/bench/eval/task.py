@@ -37,7 +37,7 @@ class EvalTask(Protocol):
         """Keep every `step`-th row."""
 
     def score(self, encode: Encode) -> dict[str, Scores]:
-        """Return a model's scores, by language or direction; of a task that only compares, what it compares."""
+        """Return a model's scores, by language or direction; `Agreement` returns the cosines that it compares."""
 
     def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy | None:
         """Return the figures of a model's scores, and the drop against those of the reference.
