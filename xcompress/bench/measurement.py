@@ -24,7 +24,7 @@ class Measurement:
 
     subject: Subject
     batches: Batches = field(default_factory=dict)
-    size: Size = Size(0, 0, "")
+    size: Size = field(default_factory=lambda: Size(0, 0, ""))
     tokenizer_memory: int | None = None
     worker: WorkerClient | None = None
     starts: list[dict[str, float]] = field(default_factory=list)

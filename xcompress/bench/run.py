@@ -342,9 +342,9 @@ class _Bench:
         """Yield a note for each subject whose texts have fewer tokens than some shapes."""
         for measurement in measurements:
             subject, timed = measurement.subject, measurement.batches
-            shapes = [str(shape) for shape in self.config.grid if shape not in timed]
+            shapes = ", ".join(str(shape) for shape in self.config.grid if shape not in timed)
             if shapes and timed and not measurement.failed:
-                yield f"{subject.name}: not timed at {', '.join(shapes)}: it takes {subject.max_tokens} tokens of a text"
+                yield f"{subject.name}: not timed at {shapes}: it takes {subject.max_tokens} tokens of a text"
 
     def _report(self, measurements: Sequence[Measurement], peaks: Peaks, seconds: dict[str, float]) -> Report:
         working = [each.subject for each in measurements if not each.failed]
