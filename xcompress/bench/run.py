@@ -29,6 +29,7 @@ from xcompress.bench.latency import (
     real_batches,
     speedup,
     spread,
+    summarize_calls,
     take_turns,
 )
 from xcompress.bench.machine import STAT
@@ -51,7 +52,7 @@ from xcompress.packages import install_command, is_installed
 
 CHUNK = 256
 """Sentences sent to a worker at once."""
-CHECKED = 5
+CHECKED_SENTENCES = 5
 """Sentences that are also encoded on an emulated processor."""
 SHORTEST = Shape(1, 16)
 """Runs three times before the memory is read, even if the grid does not hold it."""
@@ -287,8 +288,12 @@ class _Bench:
             rounds = take_turns(turns, timing.seconds, timing.rounds, partial(_fail, working), advance)
             reference = rounds.get(self.reference or "")
             for name, seconds in rounds.items():
-                peak = peaks.of(working[name].subject, threads)
-                working[name].record_latency(shape, threads, seconds, reference, peak)
+                measurement = working[name]
+                counted = measurement.multiply_adds
+                multiply_adds = counted.of_call(shape.batch, shape.tokens) if counted else None
+                peak = peaks.of(measurement.subject, threads)
+                latency = summarize_calls(shape, threads, seconds, reference, multiply_adds, peak)
+                measurement.latency.append(latency)
 
     def _time_throughput(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
         """Time real sentences from text to vectors, with the most threads."""
@@ -348,7 +353,7 @@ class _Bench:
 
     def _report(self, measurements: Sequence[Measurement], peaks: Peaks, seconds: dict[str, float]) -> Report:
         working = [each.subject for each in measurements if not each.failed]
-        checks = tuple(self.device.check_vectors(working, builtin().sentences()[:CHECKED]))
+        checks = tuple(self.device.check_vectors(working, builtin().sentences()[:CHECKED_SENTENCES]))
         results = [measurement.result() for measurement in measurements]
         if all(result.failed for result in results) and not any(result.over_memory for result in results):
             raise InputError(f"bench: every subject failed; the first, {failures(results)[0]}")

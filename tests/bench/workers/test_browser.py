@@ -222,10 +222,10 @@ def test_an_error_in_the_page_is_one_line_and_leaves_it_alive(worker: BrowserWor
 @in_browser
 def test_no_request_leaves_the_machine(worker: BrowserWorker) -> None:
     served = {"page.html", "page.js", "graph.js", "ort", "bundle"}
-    for address in worker.requests:
-        assert address.startswith(worker.address + "/")
-        assert address.removeprefix(worker.address).split("/")[1] in served
-    assert len(worker.requests) == 7, "page, its two scripts, three files of the runtime, the graph"
+    for address in worker._page.requests:
+        assert address.startswith(worker._server.address + "/")
+        assert address.removeprefix(worker._server.address).split("/")[1] in served
+    assert len(worker._page.requests) == 7, "page, its two scripts, three files of the runtime, the graph"
 
 
 @in_browser
@@ -248,7 +248,7 @@ def test_the_page_may_ask_its_own_server_alone(worker: BrowserWorker) -> None:
     try:
         page = worker._page._page
         assert worker._thread.submit(page.evaluate, script, address).result() == "refused"
-        assert worker._thread.submit(page.evaluate, script, worker.address + "/page.js").result() == "reached"
+        assert worker._thread.submit(page.evaluate, script, worker._server.address + "/page.js").result() == "reached"
         urlopen(address).close()
     finally:
         other.shutdown()
@@ -265,7 +265,7 @@ def test_external_data_is_served(tools: Tools, bundle_copy: Path) -> None:
     relist(bundle_copy, GRAPH, "onnx/weights of it.data")
     with BrowserWorker(bundle_copy, "fp32", slow_down=1, tools=tools) as worker:
         assert worker.ask("load", **LOAD)["browser"]["parity"] >= 0.9999
-        assert any("weights%20of%20it.data" in address for address in worker.requests)
+        assert any("weights%20of%20it.data" in address for address in worker._page.requests)
 
 
 @in_browser
@@ -276,7 +276,7 @@ def test_a_loop_in_ort_format_runs_in_the_browser(tools: Tools, tmp_path: Path) 
     change_manifest(made, graphs={"int8": graph.relative_to(made).as_posix()})
     with BrowserWorker(made, "int8", slow_down=1, tools=tools) as worker:
         assert worker.ask("load", **LOAD)["browser"]["parity"] >= 0.999
-        assert worker.requests[-1].endswith(".ort")
+        assert worker._page.requests[-1].endswith(".ort")
 
 
 @in_browser
@@ -324,7 +324,7 @@ def test_a_timeout_ends_the_browser(tools: Tools) -> None:
     with pytest.raises(WorkerFailed, match="closed"):
         worker.ask("memory")
     with pytest.raises(OSError, match="refused"):
-        urlopen(worker.address)
+        urlopen(worker._server.address)
 
 
 @in_browser
@@ -434,7 +434,7 @@ def test_webgpu_computes_the_native_vectors_and_others_are_refused(
         reply = worker.ask("load", **LOAD)
         assert reply["browser"]["parity"] >= 0.999
         assert worker.ask("time", input_ids=IDS, calls=2, warm=True)["seconds"]
-        assert any(address.endswith("jspi.wasm") for address in worker.requests)
+        assert any(address.endswith("jspi.wasm") for address in worker._page.requests)
         monkeypatch.setitem(LEAST_PARITY, "int8", 1.5)
         says = r"^webgpu: wrong vectors: a cosine of 1\.0000 to those of native onnxruntime, and 1\.5 is the least; use"
         with pytest.raises(WorkerFailed, match=says):

@@ -13,7 +13,7 @@ export function formatLanguage(code) {
   }
 }
 
-export function formatNumber(number) {
+function formatNumber(number) {
   return numberFormat.format(number);
 }
 

@@ -110,16 +110,6 @@ class BrowserWorker(WorkerClient):
             self._server.close()
             raise
 
-    @property
-    def address(self) -> str:
-        """The address of the server."""
-        return self._server.address
-
-    @property
-    def requests(self) -> tuple[str, ...]:
-        """Every address that the page has requested."""
-        return tuple(self._page.requests)
-
     def ask(self, do: str, **request: object) -> Reply:
         """Send one request and wait for its reply.
 
