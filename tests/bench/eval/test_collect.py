@@ -152,6 +152,10 @@ def test_the_test_split_is_not_read(data: Path) -> None:
     assert "stsb: no stsb-<lang>-dev.csv, so nothing is tested" in suite.notes
 
 
+def test_translations_have_english_without_a_word(data: Path) -> None:
+    assert collect(data / "tatoeba", ["en", "de"]).notes == ()
+
+
 def test_only_the_chosen_languages_are_collected(data: Path) -> None:
     suite = collect(data, ["fra", "ko"])
     assert "sts" not in [test.name for test in suite.tasks], "it is German"
