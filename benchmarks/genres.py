@@ -51,7 +51,7 @@ def main() -> None:
     scores: dict[str, dict[str, Pairs]] = {}
     rows = []
     for name in options.encoders:
-        encode = _open(name)
+        encode = open_named(name)
         scores[name] = {genre: score(encode, graded) for genre, graded in genres.items()}
 
         # By genre and direction.
@@ -149,7 +149,8 @@ def translations_found(encode: Encode, folder: Path, languages: Sequence[str]) -
     return [fmean(to_english), fmean(from_english)] if sets else []
 
 
-def _open(name: str) -> Encode:
+def open_named(name: str) -> Encode:
+    """Open an encoder by its name, as the usage describes."""
     if name == "mUSE":
         from peer_models import MUse
 

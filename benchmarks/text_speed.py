@@ -26,6 +26,7 @@ from time import perf_counter
 from typing import Any
 
 from xcompress.bench.machine import describe
+from xcompress.bench.report.format import threads_text
 from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.corpus.graded import builtin
 from xcompress.export.config import ExportConfig
@@ -199,7 +200,7 @@ def page(command: str, model: str, times: Times) -> str:
         [
             "# From text to vectors",
             f"    {command}",
-            f"Written with {Path(model).name} on {machine.cpu}, {machine.threads} threads: {TEXTS:,}"
+            f"Written with {Path(model).name} on {machine.cpu}, {threads_text(machine.threads)}: {TEXTS:,}"
             f" texts of {words[0]} to {words[-1]} words (median {words[len(words) // 2]}), in batches of at most 32 "
             "texts. The tokenizer's share of the time is in parentheses. All clients run the same int8 weights.",
             markdown_table(["texts a second", *heads], rows),

@@ -37,6 +37,7 @@ from sentence_transformers.sentence_transformer.losses import MSELoss
 from torch.profiler import ProfilerActivity, profile, schedule
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
+from xcompress.bench.report.format import threads_text
 from xcompress.console import emit, run_script, table
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
@@ -349,7 +350,7 @@ def main() -> None:
             "held-out loss (eq. 6)",
             "loss of xcompress against it",
         )
-        title = f"{options.steps} steps of {task.stage.batch_size} pairs, {torch.get_num_threads()} threads"
+        title = f"{options.steps} steps of {task.stage.batch_size} pairs, {threads_text(torch.get_num_threads())}"
         table(title, head, rows(results))
 
 

@@ -16,6 +16,7 @@ from xcompress.bundle.manifest import graphs_of, read_manifest
 from xcompress.bundle.released import find_bundle
 from xcompress.console import markdown_table, run_script
 from xcompress.files import write_between_markers
+from xcompress.web.onnxruntime_web import version_of
 
 PAGE = Path(__file__).parent.parent / "xcompress" / "bench" / "README.md"
 DEVICES = ("webgpu", "wasm")
@@ -46,7 +47,7 @@ def main() -> None:
     adapter = find_adapter(tools["webgpu"])
     table = markdown_table(["bundle", "graph", "on WebGPU", "in WebAssembly"], rows)
     software = ", in software" if adapter.software else ""
-    where = f"onnxruntime-web {tools['webgpu'].version}, adapter {adapter.name}{software}."
+    where = f"onnxruntime-web {version_of(tools['webgpu'].onnxruntime_web)}, adapter {adapter.name}{software}."
     write_between_markers(PAGE, "webgpu", "benchmarks/webgpu.py", f"{table}\n\n{where}")
 
 

@@ -86,7 +86,7 @@ def test_batches_have_exact_shapes(tmp_path: Path) -> None:
 
 def test_too_few_sentences(tmp_path: Path) -> None:
     make_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(InputError, match="3 tokens where 16 are needed"):
+    with pytest.raises(InputError, match="3 of 16 tokens"):
         real_batches(tmp_path / "tokenizer.json", ["rain"])
 
 

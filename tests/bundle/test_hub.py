@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.helpers.student import SENTENCES, bundle, change_manifest
+from tests.helpers.student import SENTENCES, bundle, change_manifest, save_student
 from xcompress import Bundle
+from xcompress.bench.subjects import find_subjects
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.hub import bundle_from_hub
 from xcompress.bundle.released import find_bundle
@@ -71,6 +72,27 @@ def test_a_command_takes_a_hub_id(repository: Path) -> None:
     fill(repository, bundle())
     done = CliRunner().invoke(app, ["embed", "rain", "--json", "--model", "org/name"])
     np.testing.assert_allclose(json.loads(done.stdout)["vector"], Encoder(bundle()).encode("rain"), atol=1e-5)
+
+
+def test_a_bench_takes_the_hub_id_of_a_bundle(repository: Path, tmp_path: Path) -> None:
+    fill(repository, bundle())
+    found = find_subjects(["mine=org/name"], "base=org/name@main")
+    copy = tmp_path / "xcompress" / "hub" / f"models--org--name-{COMMIT}"
+    assert [one.name for one in found.subjects] == ["base", "mine, ONNX fp32", "mine, ONNX int8"]
+    assert {one.source for one in found.subjects} == {str(copy)}
+    assert [one.folder for one in found.bundles] == [copy]
+
+
+def test_a_bench_takes_the_hub_id_of_a_student_without_a_network(repository: Path, tmp_path: Path) -> None:
+    snapshot = fill(repository, save_student(tmp_path / "student"))
+    (subject,) = find_subjects(["org/name"]).subjects
+    assert (subject.kind, subject.source, subject.broken) == ("pytorch", str(snapshot), None)
+
+
+def test_a_hub_id_that_cannot_be_reached_fails_one_subject_alone(repository: Path) -> None:
+    found = find_subjects([str(bundle()), "org/name"])
+    assert [bool(one.broken) for one in found.subjects] == [False, True]
+    assert "org/name: no such local path, and as a hub id it could not be reached" in str(found.subjects[1].broken)
 
 
 def test_a_folder_is_no_hub_id(repository: Path, tmp_path: Path) -> None:

@@ -30,20 +30,21 @@ from xcompress.web.onnxruntime_web import BUILDS, ONNXRUNTIME_WEB
 PAGE = ROOT / "xcompress" / "demo" / "page"
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True)
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the files of onnxruntime-web, without their content."""
     folder = tmp_path / "onnxruntime-web"
     (folder / "dist").mkdir(parents=True)
     for name in (name for build in BUILDS.values() for name in build.names):
         (folder / "dist" / name).write_text(name)
     (folder / "package.json").write_text('{"version": "1.99.0"}')
+    monkeypatch.setenv(ONNXRUNTIME_WEB, str(folder))
     return folder
 
 
 @pytest.fixture
-def site(tmp_path: Path, package: Path) -> Path:
-    return write_demo(tmp_path / "site", bundle(), package=package)
+def site(tmp_path: Path) -> Path:
+    return write_demo(tmp_path / "site", bundle())
 
 
 def decompressed(path: Path) -> bytes:
@@ -55,19 +56,19 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def test_the_vectors_are_computed_in_onnxruntime_which_the_page_runs(
-    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = shutil.copytree(bundle(), tmp_path / "bundle")
     change_manifest(made, target="openvino", operators="standard")
     monkeypatch.setattr("xcompress.bundle.engines.is_installed", lambda _: True)
     monkeypatch.setattr("xcompress.bundle.engines.OpenVinoSession", lambda *_, **__: pytest.fail("OpenVINO opens it"))
-    site = write_demo(tmp_path / "site", made, package=package)
+    site = write_demo(tmp_path / "site", made)
     assert decompressed(site / "vectors.int8.gz")
 
 
-def test_queries_and_sentences_have_the_prompts_of_the_bundle(bundle_copy: Path, tmp_path: Path, package: Path) -> None:
+def test_queries_and_sentences_have_the_prompts_of_the_bundle(bundle_copy: Path, tmp_path: Path) -> None:
     change_manifest(bundle_copy, prompts={"query": "rain ", "passage": "the sea: "})
-    site, encoder = write_demo(tmp_path / "site", bundle_copy, package=package), Encoder(bundle_copy)
+    site, encoder = write_demo(tmp_path / "site", bundle_copy), Encoder(bundle_copy)
     description = read_description(site)
     assert description["model"]["query_prompt"] == "rain "
     assert description["model"]["document_prompt"] == "the sea: "
@@ -106,6 +107,12 @@ def test_sentences_are_read_from_a_file(tmp_path: Path) -> None:
     packed = tmp_path / "news.nl.txt.gz"
     packed.write_bytes(gzip.compress(b"Het regent.\n"))
     assert read_sentences(packed).examples == read_sentences(packed).sentences == (Sentence("nl", "Het regent."),)
+
+
+@pytest.mark.parametrize(("name", "language"), [("my.faq.txt", ""), ("news.deu.txt", "deu")])
+def test_only_a_known_code_in_the_name_of_a_file_is_its_language(tmp_path: Path, name: str, language: str) -> None:
+    (tmp_path / name).write_text("Der Zug kommt.\n", encoding="utf-8")
+    assert read_sentences(tmp_path / name).languages == ([language] if language else [])
 
 
 @pytest.mark.parametrize(
@@ -153,30 +160,30 @@ def test_the_folder_holds_the_bundle_and_its_vectors(site: Path) -> None:
 
 def test_a_package_without_the_build_for_webgpu_is_enough(tmp_path: Path, package: Path) -> None:
     (package / "dist" / BUILDS["webgpu"].script).unlink()
-    site = write_demo(tmp_path / "site", bundle(), package=package)
+    site = write_demo(tmp_path / "site", bundle())
     assert list(read_description(site)["files"]["runtimes"]) == ["wasm"]
     assert not [name for name in served_files(site) if "jspi" in name]
 
 
-def test_only_a_demo_is_replaced(tmp_path: Path, site: Path, package: Path) -> None:
-    write_demo(site, bundle(), package=package)
+def test_only_a_demo_is_replaced(tmp_path: Path, site: Path) -> None:
+    write_demo(site, bundle())
     (site / "mine.txt").write_text("old")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / DESCRIPTION).write_text('{"a": 1}')
     (tmp_path / "a.jpg").write_text("x")
     with pytest.raises(InputError, match=r"a\.jpg: is a file; name a folder for the page"):
-        write_demo(tmp_path / "a.jpg", bundle(), package=package)
+        write_demo(tmp_path / "a.jpg", bundle())
     for name, first in (("site", "mine.txt"), ("other", DESCRIPTION)):
         with pytest.raises(InputError, match=f"{name}: {first} was not written by a demo and would be lost"):
-            write_demo(tmp_path / name, bundle(), package=package)
+            write_demo(tmp_path / name, bundle())
     assert (site / "mine.txt").read_text() == "old"
     (tmp_path / "empty").mkdir()
-    write_demo(tmp_path / "empty", bundle(), package=package)
+    write_demo(tmp_path / "empty", bundle())
     assert not list(tmp_path.glob(".*")), "nothing is left behind"
 
 
-def test_writing_twice_gives_the_same_bytes(tmp_path: Path, site: Path, package: Path) -> None:
-    again = write_demo(tmp_path / "again", bundle(), package=package)
+def test_writing_twice_gives_the_same_bytes(tmp_path: Path, site: Path) -> None:
+    again = write_demo(tmp_path / "again", bundle())
     for name, file in served_files(site).items():
         assert file.read_bytes() == served_files(again)[name].read_bytes()
 
@@ -188,15 +195,16 @@ def test_a_missing_package_is_named(tmp_path: Path, package: Path, monkeypatch: 
         write_demo(tmp_path / "site", bundle())
     assert not (tmp_path / "site").exists()
     (package / "dist" / BUILDS["wasm"].binary).unlink()
+    monkeypatch.setenv(ONNXRUNTIME_WEB, str(package))
     with pytest.raises(InputError, match="npm install onnxruntime-web@latest"):
-        write_demo(tmp_path / "site", bundle(), package=package)
+        write_demo(tmp_path / "site", bundle())
 
 
-def test_the_current_folder_is_not_replaced(tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(InputError, match="name a folder inside it"):
-        write_demo(Path(), bundle(), package=package)
+        write_demo(Path(), bundle())
 
 
 def test_the_page_and_the_server_have_the_same_policy() -> None:
@@ -246,24 +254,22 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, package: Path) -
         running.wait()
 
 
-def test_what_a_killed_demo_left_is_removed(tmp_path: Path, site: Path, package: Path) -> None:
+def test_what_a_killed_demo_left_is_removed(tmp_path: Path, site: Path) -> None:
     killed = tmp_path / ".site.abcd1234.tmp"
     (killed / "old").mkdir(parents=True)
     site.rename(killed / "old" / "site")
     (tmp_path / ".site.wxyz1234.tmp" / "new" / "site").mkdir(parents=True)
     before = sorted(file.name for file in (killed / "old" / "site").iterdir())
-    assert write_demo(site, bundle(), package=package) == site
+    assert write_demo(site, bundle()) == site
     assert sorted(file.name for file in site.iterdir()) == before
     assert not list(tmp_path.glob(".site.*"))
 
 
 @pytest.mark.parametrize("location", ["model_quantized.onnx.gz/a", "weights #1%.data"])
-def test_no_name_of_external_data_is_in_the_way(
-    tmp_path: Path, package: Path, bundle_copy: Path, location: str
-) -> None:
+def test_no_name_of_external_data_is_in_the_way(tmp_path: Path, bundle_copy: Path, location: str) -> None:
     (bundle_copy / "onnx" / location).parent.mkdir(exist_ok=True)
     external(bundle_copy, location)
-    site = write_demo(tmp_path / "site", bundle_copy, package=package)
+    site = write_demo(tmp_path / "site", bundle_copy)
     (entry,) = read_description(site)["files"]["external"]
     assert entry["name"] == location
     assert decompressed(site / entry["path"]) == (bundle_copy / "onnx" / location).read_bytes()

@@ -28,25 +28,29 @@ pytestmark = [pytest.mark.browser, pytest.mark.network]
 
 
 @pytest.fixture(scope="module")
-def real_package(request: pytest.FixtureRequest) -> Path:
-    """Find onnxruntime-web by the environment variable, or among the packages of transformers.js."""
+def real_package(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the environment variable name onnxruntime-web, where it does not, among the packages of transformers.js."""
     if find_spec("playwright") is None:
         pytest.skip("playwright is not installed")
     named = os.environ.get(ONNXRUNTIME_WEB)
-    try:
-        find_browser()
-        return find_package(named or request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web")
-    except LookupError as error:
-        pytest.skip(str(error))
+    package = named or request.getfixturevalue("node_packages") / "node_modules/onnxruntime-web"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ONNXRUNTIME_WEB, str(package))
+        try:
+            find_browser()
+            find_package()
+        except LookupError as error:
+            pytest.skip(str(error))
+        yield
 
 
 @pytest.fixture(scope="module")
-def site(real_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_demo(tmp_path_factory.mktemp("web") / "site", bundle(), package=real_package)
+def site(real_package: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_demo(tmp_path_factory.mktemp("web") / "site", bundle())
 
 
 @pytest.fixture(scope="module")
-def chromium(real_package: Path) -> Iterator["Browser"]:
+def chromium(real_package: None) -> Iterator["Browser"]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -108,25 +112,25 @@ def test_the_page_finds_the_same_sentences_as_python(page: "Page") -> None:
             assert cosine == pytest.approx(expected[text], abs=0.03)
         assert found[0][1] == pytest.approx(max(expected.values()), abs=0.03)
     assert found[0] == (texts[7], 1.0)
-    assert "8 of 8 sentences have the same tokens" in page.inner_text("#facts")
+    assert "the tokens of 8 of 8 sentences are the same" in page.inner_text("#facts")
     assert " ms for " in page.inner_text("#timing")
     assert page.errors == []
 
 
 def test_queries_and_sentences_have_prompts_of_their_own(
-    chromium: "Browser", real_package: Path, bundle_copy: Path, tmp_path: Path
+    chromium: "Browser", bundle_copy: Path, tmp_path: Path
 ) -> None:
     change_manifest(bundle_copy, prompts={"query": "rain ", "passage": "the sea: "})
     encoder, text = Encoder(bundle_copy), packaged_sentences([]).sentences[7].text
     (tmp_path / "one.txt").write_text(text, encoding="utf-8")
     expected = encoder.similarity(encoder.encode_query("the boat is late"), encoder.encode_document(text))
     page = chromium.new_page()
-    site = write_demo(tmp_path / "site", bundle_copy, tmp_path / "one.txt", real_package)
+    site = write_demo(tmp_path / "site", bundle_copy, tmp_path / "one.txt")
     with Server(served_files(site), policy=POLICY) as server:
         page.goto(server.address + "/")
         page.wait_for_selector("html[data-ready]")
         assert ask(page, "the boat is late") == [(text, pytest.approx(float(expected[0, 0]), abs=0.03))]
-        assert "1 of 1 sentences have the same tokens" in page.inner_text("#facts")
+        assert "the tokens of 1 of 1 sentence are the same" in page.inner_text("#facts")
     page.close()
 
 
@@ -212,10 +216,10 @@ def test_keyboard_and_language_filter(page: "Page") -> None:
     assert page.locator(".result .text[lang=tr]").count() == 12
 
 
-def test_text_in_one_language_is_sampled_several_times(chromium: "Browser", real_package: Path, tmp_path: Path) -> None:
+def test_text_in_one_language_is_sampled_several_times(chromium: "Browser", tmp_path: Path) -> None:
     sentences = [sentence.text for sentence in packaged_sentences(["en"]).sentences[:40]]
     (tmp_path / "own.en.txt").write_text("\n".join(sentences), encoding="utf-8")
-    folder = write_demo(tmp_path / "site", bundle(), tmp_path / "own.en.txt", package=real_package)
+    folder = write_demo(tmp_path / "site", bundle(), tmp_path / "own.en.txt")
     page = chromium.new_page()
     with Server(served_files(folder), policy=POLICY) as server:
         page.goto(server.address + "/")
@@ -285,7 +289,7 @@ def facts_on(chromium: "Browser", site: Path, address: str, graph_script: Path |
         page.wait_for_selector("html[data-ready]", timeout=120_000)
         device, facts = page.get_attribute("html", "data-device"), page.inner_text("#facts")
     page.close()
-    assert device and "Checked at the start: 8 of 8 sentences have the same tokens" in facts
+    assert device and "Checked at the start: the tokens of 8 of 8 sentences are the same" in facts
     return device, facts
 
 

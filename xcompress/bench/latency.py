@@ -183,7 +183,5 @@ def real_batches(
         batches[shape] = [encoding.ids for encoding in tokenizer.encode_batch(texts[: shape.batch])]
         shortest = min(map(len, batches[shape]))
         if shortest != shape.tokens:
-            raise InputError(
-                f"graded sentences: {shortest} tokens where {shape.tokens} are needed; use a larger graded set"
-            )
+            raise InputError(f"graded sentences: {shortest} of {shape.tokens} tokens; use a larger graded set")
     return batches

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bench.latency import Rounds, Shape, summarize_calls
+from xcompress.bench.latency import Shape
 from xcompress.bench.results import Accuracy, Browser, Latency, Memory, Result, Size, Start, Throughput
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import WorkerClient, WorkerFailed, decode_vectors
@@ -23,8 +23,8 @@ class Measurement:
     """One subject's worker and figures. It changes with every step of the bench, until `result` sums it up."""
 
     subject: Subject
-    batches: Batches
-    size: Size
+    batches: Batches = field(default_factory=dict)
+    size: Size = field(default_factory=lambda: Size(0, 0, ""))
     tokenizer_memory: int | None = None
     worker: WorkerClient | None = None
     starts: list[dict[str, float]] = field(default_factory=list)
@@ -92,16 +92,6 @@ class Measurement:
         assert self.worker is not None
         seconds: list[float] = self.worker.ask("time", input_ids=self.batches[shape], calls=calls, warm=warm)["seconds"]
         return seconds
-
-    def record_latency(
-        self, shape: Shape, threads: int, rounds: Rounds, reference: Rounds | None, peak: float | None
-    ) -> None:
-        """Summarise the calls of one shape.
-
-        :param peak: multiply-adds per second that the machine reaches.
-        """
-        multiply_adds = self.multiply_adds.of_call(shape.batch, shape.tokens) if self.multiply_adds else None
-        self.latency.append(summarize_calls(shape, threads, rounds, reference, multiply_adds, peak))
 
     def encode(self, texts: Sequence[str], chunk: int, advance: Callable[[], None]) -> NDArray[np.float32] | None:
         """Encode texts to vectors (n, D), `chunk` at a time.

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from xcompress.errors import InputError
 from xcompress.python_process import python_command
 
 STATUS = Path("/proc/self/status")
@@ -81,10 +80,7 @@ def limit(bytes_: int) -> None:
     Memory that numpy will reserve at import without touching it is added to the limit: see `reserved`.
 
     :param bytes_: the limit over the bare interpreter, like the figures of memory, if this is called before any import.
-    :raises InputError: when the system has no such limit.
     """
-    if not sys.platform.startswith("linux"):
-        raise InputError(f"memory ceiling: not supported on {sys.platform}; measure on Linux")
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

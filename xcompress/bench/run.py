@@ -18,7 +18,6 @@ from xcompress import console
 from xcompress.bench.devices.device import Device
 from xcompress.bench.devices.open import DeviceOptions, check_device, open_device
 from xcompress.bench.eval import EvalSuite, collect
-from xcompress.bench.eval.readers import short_code
 from xcompress.bench.latency import (
     FULL,
     MAX_TOKENS,
@@ -30,6 +29,7 @@ from xcompress.bench.latency import (
     real_batches,
     speedup,
     spread,
+    summarize_calls,
     take_turns,
 )
 from xcompress.bench.machine import STAT
@@ -45,13 +45,14 @@ from xcompress.bundle.manifest import is_bundle, read_manifest
 from xcompress.bundle.tokenizer import BundleTokenizer
 from xcompress.console import Ticker
 from xcompress.corpus.graded import builtin
+from xcompress.corpus.languages import short_code
 from xcompress.errors import InputError, XCompressError
 from xcompress.files import check_writable, sha256_of, write_text
 from xcompress.packages import install_command, is_installed
 
 CHUNK = 256
 """Sentences sent to a worker at once."""
-CHECKED = 5
+CHECKED_SENTENCES = 5
 """Sentences that are also encoded on an emulated processor."""
 SHORTEST = Shape(1, 16)
 """Runs three times before the memory is read, even if the grid does not hold it."""
@@ -222,7 +223,7 @@ class _Bench:
         prepared: dict[str, tuple[Batches, int | None]] = {}
         measurements = []
         for subject in subjects:
-            measurement = Measurement(subject, {}, Size(0, 0, ""), failed=subject.broken)
+            measurement = Measurement(subject, failed=subject.broken)
             measurements.append(measurement)
             self.stack.callback(measurement.stop_worker)
             if subject.broken:
@@ -254,25 +255,26 @@ class _Bench:
 
     def _start(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
         """Start every subject in turn, several times; the last worker stays."""
-        sentence = builtin().sentences()[0]
         # The first process that opens a graph in 4 bits unpacks it into the cache, which is no part of later starts.
-        in_4_bits = [each.subject for each in measurements if not each.failed and each.subject.precision == "int4"]
-        for subject in in_4_bits if self.device.unpacks else ():
-            with suppress(XCompressError), self.device.start_worker(subject) as worker:
-                worker.ask("load", **self.device.load_request(subject), sentence=sentence)
+        in_4_bits = [each for each in measurements if not each.failed and each.subject.precision == "int4"]
+        for measurement in in_4_bits if self.device.unpacks else ():
+            with suppress(XCompressError), self.device.start_worker(measurement.subject) as worker:
+                worker.ask("load", **self._load_request(measurement))
         for _ in range(self.config.timing.processes):
             for measurement in measurements:
                 if not measurement.failed:
-                    subject = measurement.subject
-                    request = self.device.load_request(subject)
-                    request |= {"sentence": sentence, "input_ids": measurement.batches.get(SHORTEST)}
                     try:
-                        worker = self.device.start_worker(subject)
+                        worker = self.device.start_worker(measurement.subject)
                     except XCompressError as error:
                         measurement.fail(error)
                     else:
-                        measurement.load(worker, request)
+                        measurement.load(worker, self._load_request(measurement))
                 ticker.advance(note=f"start: {measurement.subject.name}")
+
+    def _load_request(self, measurement: Measurement) -> dict[str, object]:
+        """Return the request `load`: the model, and what it encodes before its memory is read."""
+        encoded = {"sentence": builtin().sentences()[0], "input_ids": measurement.batches.get(SHORTEST)}
+        return self.device.load_request(measurement.subject) | encoded
 
     def _time_latency(self, measurements: Sequence[Measurement], threads: int, peaks: Peaks, ticker: Ticker) -> None:
         """Time all shapes with one number of threads."""
@@ -286,8 +288,12 @@ class _Bench:
             rounds = take_turns(turns, timing.seconds, timing.rounds, partial(_fail, working), advance)
             reference = rounds.get(self.reference or "")
             for name, seconds in rounds.items():
-                peak = peaks.of(working[name].subject, threads)
-                working[name].record_latency(shape, threads, seconds, reference, peak)
+                measurement = working[name]
+                counted = measurement.multiply_adds
+                multiply_adds = counted.of_call(shape.batch, shape.tokens) if counted else None
+                peak = peaks.of(measurement.subject, threads)
+                latency = summarize_calls(shape, threads, seconds, reference, multiply_adds, peak)
+                measurement.latency.append(latency)
 
     def _time_throughput(self, measurements: Sequence[Measurement], ticker: Ticker) -> None:
         """Time real sentences from text to vectors, with the most threads."""
@@ -331,26 +337,23 @@ class _Bench:
 
     def _explain_failures(self, measurements: Sequence[Measurement]) -> None:
         """Let the device say more about why a subject failed at work."""
-        sentence = builtin().sentences()[0]
         for measurement in measurements:
             if measurement.failed and measurement.batches:
-                load = {"sentence": sentence, "input_ids": measurement.batches[SHORTEST]}
-                batches = list(measurement.batches.values())
+                load, batches = self._load_request(measurement), list(measurement.batches.values())
                 failure = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
                 measurement.failed, measurement.over_memory = failure.why, failure.over_memory
 
     def _untimed_shapes(self, measurements: Sequence[Measurement]) -> Iterator[str]:
         """Yield a note for each subject whose texts have fewer tokens than some shapes."""
         for measurement in measurements:
-            longest = measurement.subject.max_tokens or MAX_TOKENS
-            shapes = [str(shape) for shape in self.config.grid if shape.tokens > longest]
-            if shapes and not measurement.failed:
-                left_out = f"not timed at {', '.join(shapes)}: it takes {longest} tokens of a text"
-                yield f"{measurement.subject.name}: {left_out}"
+            subject, timed = measurement.subject, measurement.batches
+            shapes = ", ".join(str(shape) for shape in self.config.grid if shape not in timed)
+            if shapes and timed and not measurement.failed:
+                yield f"{subject.name}: not timed at {shapes}: it takes {subject.max_tokens} tokens of a text"
 
     def _report(self, measurements: Sequence[Measurement], peaks: Peaks, seconds: dict[str, float]) -> Report:
         working = [each.subject for each in measurements if not each.failed]
-        checks = tuple(self.device.check_vectors(working, builtin().sentences()[:CHECKED]))
+        checks = tuple(self.device.check_vectors(working, builtin().sentences()[:CHECKED_SENTENCES]))
         results = [measurement.result() for measurement in measurements]
         if all(result.failed for result in results) and not any(result.over_memory for result in results):
             raise InputError(f"bench: every subject failed; the first, {failures(results)[0]}")

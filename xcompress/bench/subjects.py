@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.bench.results import UNKNOWN, Kind
+from xcompress.bundle.hub import bundle_from_hub, is_hub_bundle
 from xcompress.bundle.manifest import MANIFEST, choose_graph, graphs_of, inside, newest_bundle, read_manifest
 from xcompress.bundle.released import find_bundle, released_names
 from xcompress.errors import InputError
@@ -15,6 +16,7 @@ from xcompress.packages import install_command
 from xcompress.paths import as_path
 from xcompress.recipe import load_recipe
 from xcompress.runtimes import ENGINES
+from xcompress.sources import looks_like_path
 from xcompress.sources.python_code import PYTHON
 
 RUN_REFERENCE = "unmodified assistant, PyTorch"
@@ -41,7 +43,7 @@ class Subject:
     weights: tuple[Path, ...] = ()
     """Files that hold the weights, the main one first."""
     max_tokens: int | None = None
-    """Most tokens of a text: of a bundle as its manifest has it, of an encoder its positions; None: not known."""
+    """Most tokens of a text, from a bundle's manifest or an encoder's positions; None if unknown."""
     broken: str | None = None
     """Why it cannot be measured; its row in the report says so."""
 
@@ -88,21 +90,20 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
     """
     models = list(dict.fromkeys(_split_label(str(name)) for name in named)) or [("", str(_newest_bundle()))]
     is_single = len(models) == 1
-    # Open the bundles. A single one must be readable.
-    bundles: dict[str, Bundle] = {}
-    for name in filter(_looks_like_bundle, dict.fromkeys(name for _, name in models)):
-        try:
-            bundles[name] = _open_bundle(Path(name))
-        except InputError:
-            if is_single:
-                raise
-    # List the subjects: the reference, the models of the run, and the named ones.
-    runs = {bundle.run for bundle in bundles.values()}
+    opened = {name: _open(name) for name in dict.fromkeys(name for _, name in models)}
+    subjects = []
+    for label, name in models:
+        subjects += _labelled(label, _subjects_of(opened[name], every_graph=is_single))
+    if is_single and subjects[0].broken:
+        raise InputError(subjects[0].broken)
+    # Add the reference, and the models of the run.
+    bundles = [model for model in opened.values() if isinstance(model, Bundle)]
+    runs = {bundle.run for bundle in bundles}
     run = runs.pop() if len(runs) == 1 else None
     base: list[Subject] = []
     if reference:
         label, name = _split_label(str(reference))
-        base = _labelled(label, [_subject_or_broken(name)])
+        base = _labelled(label, _subjects_of(_open(name), every_graph=False))
     elif run:
         base = _run_student(RUN_REFERENCE, run / "reference")
     between: list[Subject] = []
@@ -110,15 +111,8 @@ def find_subjects(named: Sequence[str | Path], reference: str | Path | None = No
         if _trains_assistant(run):
             between += _run_student("assistant after stage 1, PyTorch", run / "assistant")
         between += _run_student("student, PyTorch", run / "student")
-    subjects = []
-    for label, name in models:
-        bundle = bundles.get(name)
-        found = _bundle_subjects(bundle, every_graph=is_single) if bundle else [_subject_or_broken(name)]
-        subjects += _labelled(label, found)
-    if is_single and subjects[0].broken:
-        raise InputError(subjects[0].broken)
     listed = _make_names_unique([*base, *between, *subjects])
-    return Subjects(listed, listed[0].name if base else None, list(bundles.values()), run)
+    return Subjects(listed, listed[0].name if base else None, bundles, run)
 
 
 def _make_names_unique(subjects: Sequence[Subject]) -> list[Subject]:
@@ -150,11 +144,11 @@ def _split_label(name: str) -> tuple[str, str]:
 
 def _labelled(label: str, subjects: Sequence[Subject]) -> list[Subject]:
     """Name the subjects of a model by its label, if it has one; of several, add the runtime and precision of each."""
-    if len(subjects) > 1:
-        names = [f"{label}, {KIND_LABELS[subject.kind]} {subject.precision}" for subject in subjects]
-    else:
-        names = [label]
-    return [replace(subject, name=name) if label else subject for subject, name in zip(subjects, names, strict=True)]
+    if not label:
+        return list(subjects)
+    if len(subjects) == 1:
+        return [replace(subjects[0], name=label)]
+    return [replace(each, name=f"{label}, {KIND_LABELS[each.kind]} {each.precision}") for each in subjects]
 
 
 def _newest_bundle() -> Path:
@@ -164,23 +158,37 @@ def _newest_bundle() -> Path:
     return newest
 
 
-def _looks_like_bundle(name: str) -> bool:
-    """Tell a bundle's folder from other models, also where its manifest is damaged.
+def _open(name: str) -> Bundle | Subject:
+    """Open a bundle, or return another model as a subject; a model that cannot be read is a broken one."""
+    kind: Kind = "pytorch"
+    try:
+        if name.startswith(PYTHON):
+            return Subject(name.removeprefix(PYTHON), "python", name, UNKNOWN)
+        if folder := _bundle_folder(name):
+            kind = "onnx"
+            return _open_bundle(folder)
+        return _encoder_subject(name)
+    except InputError as error:
+        return Subject(name, kind, name, UNKNOWN, broken=str(error))
 
-    Unlike `manifest.is_bundle`, it does not read the manifest: a damaged bundle gets a row in the report that says so.
-    A run has a manifest beside its student, and a checkpoint of `--format hf` has one beside its weights.
+
+def _bundle_folder(name: str) -> Path | None:
+    """Return the folder of a bundle, fetched if the name is the hub id of one; None for other models.
+
+    Unlike `manifest.is_bundle`, it does not read the manifest of a local folder: a damaged bundle gets a row in the
+    report that says so. A run has a manifest beside its student, and a checkpoint of `--format hf` has one beside its
+    weights.
     """
-    if name.startswith(PYTHON):
-        return False
-    as_path(name)  # refuses what cannot be a path, or cannot be read
-    folder = Path(name)
-    is_other = (folder / "student").is_dir() or (folder / "model.safetensors").is_file()
-    return (folder / MANIFEST).is_file() and not is_other
+    folder = as_path(name)
+    if (folder / MANIFEST).is_file():
+        is_other = (folder / "student").is_dir() or (folder / "model.safetensors").is_file()
+        return None if is_other else folder
+    # a hub id looks like a folder in a folder that does not exist
+    is_hub_id = "/" in name and not (folder.exists() or folder.parent.is_dir() or looks_like_path(name))
+    return bundle_from_hub(name) if is_hub_id and is_hub_bundle(name) else None
 
 
 def _open_bundle(folder: Path) -> Bundle:
-    if not (folder / MANIFEST).is_file():
-        raise InputError(f"{folder}: no {MANIFEST}, so not a bundle; make one with `xcompress export`")
     manifest = read_manifest(folder)
     if not graphs_of(folder, manifest):
         raise InputError(f"{folder}: none of the graphs listed in {MANIFEST} exists; run `xcompress export` again")
@@ -191,9 +199,11 @@ def _open_bundle(folder: Path) -> Bundle:
     return Bundle(folder, manifest, run if is_run else None)
 
 
-def _bundle_subjects(bundle: Bundle, *, every_graph: bool) -> list[Subject]:
-    """Return a bundle's graphs as subjects: all of them, or the one that it opens by default."""
-    folder, manifest = bundle.folder, bundle.manifest
+def _subjects_of(model: Bundle | Subject, *, every_graph: bool) -> list[Subject]:
+    """Return the subjects of a model: of a bundle, all of its graphs or the one that it opens by default."""
+    if isinstance(model, Subject):
+        return [model]
+    folder, manifest = model.folder, model.manifest
     graphs = graphs_of(folder, manifest)
     precisions = list(reversed(graphs)) if every_graph else [choose_graph(folder, manifest, "auto")[0]]
     source = manifest.get("release", {}).get("name") or manifest.get("source") or folder.name
@@ -218,18 +228,6 @@ def _run_student(name: str, folder: Path) -> list[Subject]:
     weights, tokenizer = folder / "model.safetensors", folder / "tokenizer.json"
     is_complete = weights.is_file() and tokenizer.is_file()
     return [Subject(name, "pytorch", str(folder), "fp32", tokenizer, (weights,))] if is_complete else []
-
-
-def _subject_or_broken(name: str) -> Subject:
-    """Return the subject that the user names; a model that cannot be read is a broken one."""
-    try:
-        if name.startswith(PYTHON):
-            return Subject(name.removeprefix(PYTHON), "python", name, UNKNOWN)
-        if _looks_like_bundle(name):
-            return _bundle_subjects(_open_bundle(Path(name)), every_graph=False)[0]
-        return _encoder_subject(name)
-    except InputError as error:
-        return Subject(name, "onnx" if _looks_like_bundle(name) else "pytorch", name, UNKNOWN, broken=str(error))
 
 
 def _encoder_subject(reference: str) -> Subject:

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from xcompress.bundle.manifest import MANIFEST, is_plain, read_manifest
+from xcompress.bundle.manifest import MANIFEST, is_bundle, is_plain, read_manifest
 from xcompress.errors import InputError
 from xcompress.files import read_json, scratch_folder, whole_folder
 from xcompress.paths import cache_folder, explain_cache_errors
@@ -14,6 +14,19 @@ _ADVICE = "check the network, or give a released model (xcompress models) or the
 
 _PATIENCE = 600
 """Seconds to wait for another process that copies the same bundle."""
+
+
+def is_hub_bundle(reference: str) -> bool:
+    """Tell a bundle on the hub from another model; only the manifest is fetched, and only without a local copy.
+
+    :param reference: hub id `org/name[@revision]`.
+    :raises InputError: when there is no local copy and the hub cannot be reached.
+    """
+
+    def tells(path: Path) -> bool:
+        return (path / MANIFEST).is_file() or any(path.rglob("*.safetensors"))
+
+    return is_bundle(hub_snapshot(reference, [MANIFEST], tells, _ADVICE))
 
 
 def bundle_from_hub(reference: str) -> Path:

@@ -18,17 +18,13 @@ if TYPE_CHECKING:
     from xcompress.recipe.budgets import Budgets
 
 
-_THREADS = re.compile("[0-9]{1,4}")
-"""A number of threads."""
-
-
 def bench(
     context: typer.Context,
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Bundles or released models (xcompress models) to measure side by side; default: the newest bundle. "
-            "Also any model that --reference takes. label=bundle sets the name in the report."
+            help="Bundles (folders or hub ids) or released models (xcompress models) to measure side by side; default: "
+            "the newest bundle. Also any model that --reference takes. label=bundle sets the name in the report."
         ),
     ] = None,
     device: Annotated[
@@ -247,7 +243,7 @@ def _thread_counts(text: str) -> list[int | Literal["all"]]:
     """Read thread counts such as `1,2` or `1,all`."""
     counts: list[int | Literal["all"]] = []
     for part in map(str.strip, text.split(",")):
-        if part != "all" and not (_THREADS.fullmatch(part) and 1 <= int(part) <= MOST_THREADS):
+        if part != "all" and not (re.fullmatch("[0-9]{1,4}", part) and 1 <= int(part) <= MOST_THREADS):
             raise InputError(f"--threads: {text!r} is not a list of thread counts; write 1,2 or 1,all, for example")
         counts.append("all" if part == "all" else int(part))
     return counts

@@ -63,17 +63,16 @@ _CHECKS = 8
 """Number of sentences whose token ids the page compares with Python's before it searches."""
 
 
-def write_demo(folder: Path, bundle: Path, text: Path | None = None, package: Path | None = None) -> Path:
+def write_demo(folder: Path, bundle: Path, text: Path | None = None) -> Path:
     """Write the demo, replacing one that was written to the same folder before.
 
     :param bundle: folder of the bundle to search with.
     :param text: the user's own sentences, see `read_sentences`; None takes those that come with the package.
-    :param package: folder of onnxruntime-web; None looks where npm puts it.
     :returns: the folder.
     :raises InputError: when something is missing (with the command that installs it) or cannot be used.
     """
     try:
-        package = find_package(package)
+        package = find_package()
     except LookupError as error:
         raise InputError(f"demo: missing {error.args[0]}") from error
     folder = prepare_target(folder)

@@ -7,6 +7,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from xcompress.corpus.graded import PIVOT, builtin
+from xcompress.corpus.languages import is_language
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
 
@@ -86,7 +87,7 @@ def read_sentences(path: Path) -> DemoText:
     :raises InputError: when the file cannot be read, holds no text, or too much.
     """
     match = _LANGUAGE_IN_NAME.fullmatch(path.name)
-    file_language = match["language"] if match else ""
+    file_language = match["language"] if match and is_language(match["language"]) else ""
     distinct: dict[Sentence, None] = {}
     for line in text_lines(path):
         code, tab, text = line.strip().partition("\t")

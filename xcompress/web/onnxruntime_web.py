@@ -39,16 +39,14 @@ with JavaScript Promise Integration; another build for WebGPU does not, and has 
 """
 
 
-def find_package(folder: str | Path | None = None, device: str = "wasm") -> Path:
-    """Return the folder of the npm package.
+def find_package(device: str = "wasm") -> Path:
+    """Return the npm package: the folder that XCOMPRESS_ONNXRUNTIME_WEB names, else in node_modules here or above.
 
-    :param folder: the folder; None takes the environment variable XCOMPRESS_ONNXRUNTIME_WEB, then looks for
-        node_modules in the current folder and its parents.
     :param device: wasm or webgpu; its build must be there.
     :raises LookupError: when the package is missing or lacks a file, with the command that installs it.
     """
     candidates = [parent / "node_modules" / "onnxruntime-web" for parent in (Path.cwd(), *Path.cwd().parents)]
-    named = folder or os.environ.get(ONNXRUNTIME_WEB)
+    named = os.environ.get(ONNXRUNTIME_WEB)
     package = Path(named) if named else next((path for path in candidates if path.is_dir()), None)
     if package is None:
         raise LookupError(

@@ -24,6 +24,7 @@ from xcompress.bench.devices.mobile import (
     mobile_bundle,
 )
 from xcompress.bench.machine import Machine
+from xcompress.bench.run import bench
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerFailed
 from xcompress.bundle.encoder import Encoder
@@ -160,8 +161,8 @@ def test_a_lower_limit_of_the_system_stays() -> None:
 
 def test_a_system_that_enforces_no_ceiling_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(InputError, match="not supported on darwin"):
-        memory.limit(MB)
+    with pytest.raises(InputError, match="--device mobile: darwin enforces no memory ceiling; measure on Linux"):
+        bench(bundle(), device="mobile")
 
 
 @on_linux
@@ -205,9 +206,8 @@ def test_what_numpy_has_reserved_already_is_not_taken_from_what_a_subject_needs(
     monkeypatch.setattr("xcompress.bench.devices.mobile.BINDINGS", {"onnx": ("numpy",)})
     monkeypatch.setattr(memory, "reserved", lambda _: 10**12)
     subject = Subject("small", "onnx", str(bundle()), "int8")
-    load = {"sentence": "rain", "input_ids": [[0, 5, 6, 2]]}
     with ExitStack() as stack:
-        failure = MobileDevice(1, stack).explain_failure(subject, "bad_alloc", load, [])
+        failure = MobileDevice(1, stack).explain_failure(subject, "bad_alloc", load_request(), [])
     assert re.fullmatch(r"needs \d+ MB, ceiling 1 MB", failure.why)
 
 

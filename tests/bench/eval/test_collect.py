@@ -124,7 +124,7 @@ def test_rows_with_a_sentence_of_the_train_split_are_left_out_of_a_part(tmp_path
         "stsb: news, unseen": 499,
     }, "row 1000 is seen in French, which was not asked for, and so in every language"
     assert suite.notes == (
-        "stsb: 4 of 1,375 rows have a sentence of the train split, in one of its languages; `unseen` is without them",
+        "stsb: `unseen` is without 4 of 1,375 rows, which have a sentence of the train split in one of its languages",
     )
     quick = collect(tmp_path, quick=True)
     assert [task.name for task in quick.tasks if task.name.startswith("stsb")] == ["stsb"]
@@ -140,7 +140,7 @@ def test_a_set_whose_rows_are_all_in_its_train_split_has_no_part_without_them(tm
         put(tmp_path / f"stsb/stsb-en-{split}.csv", [f"one {n},two {n},{n % 6}" for n in range(20)])
     suite = collect(tmp_path)
     assert [task.name for task in suite.tasks] == ["built-in", "stsb", "built-in"]
-    assert suite.notes[0].startswith("stsb: 20 of 20 rows have a sentence of the train split")
+    assert suite.notes[0].startswith("stsb: `unseen` is without 20 of 20 rows")
 
 
 def test_the_test_split_is_not_read(data: Path) -> None:
@@ -150,6 +150,10 @@ def test_the_test_split_is_not_read(data: Path) -> None:
     sentences = suite.sentences()
     assert "de test 4" not in sentences and "de text 4" in sentences
     assert "stsb: no stsb-<lang>-dev.csv, so nothing is tested" in suite.notes
+
+
+def test_translations_have_english_without_a_word(data: Path) -> None:
+    assert collect(data / "tatoeba", ["en", "de"]).notes == ()
 
 
 def test_only_the_chosen_languages_are_collected(data: Path) -> None:
@@ -221,7 +225,7 @@ def test_sentences_that_an_earlier_run_trained_on_are_not_held_out(tmp_path: Pat
     suite = collect(None, run=second)
     held_out = next(test for test in suite.tasks if isinstance(test, Retrieval))
     assert {code: {row[0][-1] for row in rows} for code, rows in held_out.pairs.items()} == {"de": set("012456")}
-    left_out = f"4 of 11 pairs are left out, because {first} trained on one of their sentences"
+    left_out = f"without 4 of 11 pairs, because {first} trained on one of their sentences"
     assert suite.notes == (f"held-out translations: {left_out}",)
     assert collect(None, run=first).notes == ()
 
@@ -260,7 +264,7 @@ def test_distractors_come_from_plain_text(data: Path) -> None:
     (data / "mono/mine.fr.txt").unlink()
     assert [test.languages() for test in collect(data, distractors=300).tasks if "+" in test.name] == [{"de"}]
     (data / "mono/mine.en.txt").unlink()
-    with pytest.raises(InputError, match=r"distractors: 2 languages with translations, plain text in de"):
+    with pytest.raises(InputError, match=r"distractors: translations in de, fr, plain text in de"):
         collect(data, distractors=300)
     with pytest.raises(InputError, match=r"distractors: 200,001; choose 0 to 200,000"):
         collect(data, distractors=200_001)

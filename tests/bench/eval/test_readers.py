@@ -35,7 +35,7 @@ def test_repeated_sentences_are_left_out(tmp_path: Path) -> None:
 
 
 def test_bad_holdout_lines_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holdout\.de\.tsv:2: 1 columns"):
+    with pytest.raises(InputError, match=r"holdout\.de\.tsv:2: expected 2 columns \(english, translation\), found 1"):
         read_holdouts(write(tmp_path, holdout_de_tsv="one\teins\ntwo\n"))
 
 
@@ -75,13 +75,13 @@ BROKEN = {
     "tatoeba.deu-eng.deu": ("eins\nzwei\n", ": 2 lines, but tatoeba.deu-eng.eng has 3"),
     "tatoeba.fra-eng.fra": ("un\ndeux\n", ": the other side is missing"),
     "tatoeba.ita-eng.ita": ("uno\n\ndue\n", ":2: an empty line"),
-    "tatoeba.spa-eng.spa": ("uno\n", ": 1 lines; retrieval needs at least 2"),
-    "de.dev.tsv": ("travel\tZug\nsports\tBall\textra\n", ":2: 3 columns instead of 2"),
-    "fr.dev.tsv": ("1\ttravel\ttrain\nsports\tballon\n", ":2: 2 columns instead of 3"),
+    "tatoeba.spa-eng.spa": ("uno\n", ": retrieval needs at least 2 lines, found 1"),
+    "de.dev.tsv": ("travel\tZug\nsports\tBall\textra\n", ":2: expected 2 columns (label, text), found 3"),
+    "fr.dev.tsv": ("1\ttravel\ttrain\nsports\tballon\n", ":2: expected 3 columns (label, text), found 2"),
     "it.dev.tsv": ("travel\ttreno\n \tpalla\n", ":2: an empty label"),
     "es.dev.tsv": ("travel\ttren\nsports\t\n", ":2: an empty text"),
     "pl.dev.tsv": ("Label\ttext\ntravel\tbilet\n", ":1: the names of the columns; remove this line"),
-    "nl.dev.tsv": ("travel\ttrein\n", ": 1 rows; classification needs at least 2"),
+    "nl.dev.tsv": ("travel\ttrein\n", ": classification needs at least 2 rows, found 1"),
 }
 BESIDE = {
     "tatoeba.deu-eng.deu": ("tatoeba.deu-eng.eng", "one\ntwo\nthree\n"),

@@ -262,7 +262,7 @@ def test_vectors_that_cannot_be_scored() -> None:
     suite = EvalSuite((Retrieval("r", {"de": ABC}),))
     sentences = suite.sentences()
     vectors = np.ones((6, 2), dtype=np.float32)
-    with pytest.raises(InputError, match=r"shape \(5, 2\) for 6 sentences"):
+    with pytest.raises(InputError, match=r"shape \(5, 2\), not \(6, D\)"):
         suite.score(sentences, vectors[:5])
     vectors[1, 1] = np.nan
     with pytest.raises(InputError, match="1 of 6 hold NaN or infinity"):

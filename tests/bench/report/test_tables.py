@@ -64,9 +64,9 @@ def test_a_score_like_the_references_differs_by_plus_zero() -> None:
 def test_the_note_on_calls_gives_a_range_only_where_there_is_one() -> None:
     one = small_report().results[0]
     two = replace(one, latency=tuple(replace(latency, calls=90) for latency in one.latency))
-    assert notes_of([two], None, quick=False)[-1] == "90 calls per latency figure"
+    assert notes_of([two], None, quick=False)[-1] == "calls per latency figure: 90"
     three = replace(two, latency=(replace(two.latency[0], calls=36), *two.latency[1:]))
-    assert notes_of([two, three], None, quick=False)[-1] == "36 to 90 calls per latency figure"
+    assert notes_of([two, three], None, quick=False)[-1] == "calls per latency figure: 36 to 90"
 
 
 def test_a_report_of_any_names_is_written(hostile: Report, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_wrong_value_is_named(do: str, reply: dict[str, object], mistake: str)
     [
         ("AAAA", [1, 1], "cannot be read"),
         ("é", [1, 1], "cannot be read"),
-        ("AAAAAA==", [1, 1], "sent 1 vectors for 2 texts"),
+        ("AAAAAA==", [1, 1], r"another number of vectors \(1\) than of texts \(2\)"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(vectors: str, shape: list[int], says: str) -> None:

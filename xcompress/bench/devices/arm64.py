@@ -39,22 +39,6 @@ _NEEDED = ("site/numpy", "site/onnxruntime", "site/tokenizers", "proc/cpuinfo")
 
 
 @dataclass(frozen=True)
-class VectorAgreement:
-    """How closely two machines' vectors agree."""
-
-    sentences: int
-    least_cosine: float
-    largest_difference: float
-    """Largest absolute difference between two numbers at the same place."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.sentences} sentences on this machine and on an emulated arm64 ({CPU}): least cosine "
-            f"{self.least_cosine:.6f}, largest difference of a number {self.largest_difference:.1e}"
-        )
-
-
-@dataclass(frozen=True)
 class Arm64:
     """An emulated arm64 that runs workers."""
 
@@ -101,18 +85,15 @@ def find_arm64() -> Arm64:
     return Arm64(folder, qemu, folder / "usr/bin" / python.name)
 
 
-def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], kind: str = "onnx") -> VectorAgreement:
-    """Encode sentences here and on an emulated arm64, one thread each, and compare the vectors.
+def check_arm64(arm64: Arm64, bundle: Path, precision: str, sentences: Sequence[str], kind: str = "onnx") -> str:
+    """Encode sentences here and on an emulated arm64, one thread each, and say how closely the vectors agree.
 
     :param precision: which graph of the bundle.
-    :param kind: what runs it: onnx, or litert for the bundle's file for LiteRT.
     :param sentences: a few short ones are enough.
-    :raises InputError: when the emulation is not installed, or there is no sentence.
+    :param kind: what runs it: onnx, or litert for the bundle's file for LiteRT.
+    :raises InputError: when the emulation lacks what runs the graph.
     :raises WorkerFailed: when either worker fails.
     """
-    arm64 = find_arm64()
-    if not sentences:
-        raise InputError("arm64: no sentence to compare; give one or more")
     if not (arm64.root / CHECKED[kind]).exists():
         raise InputError(f"{arm64.root}: lacks {CHECKED[kind]}; run `sh {SCRIPT} {arm64.root}`")
     vectors = []
@@ -121,10 +102,13 @@ def check_arm64(bundle: Path, precision: str, sentences: Sequence[str], kind: st
             source = {"kind": kind, "source": str(bundle.resolve()), "precision": precision}
             worker.ask("load", **source, sentence=sentences[0], input_ids=None)
             vectors.append(decode_vectors(worker.ask("encode", texts=list(sentences)), len(sentences)))
-    return compare(*vectors)
+    return agreement(*vectors)
 
 
-def compare(here: NDArray[np.float32], there: NDArray[np.float32]) -> VectorAgreement:
-    """Compare vectors (n, D) row by row."""
-    difference = np.abs(here.astype(np.float64) - there).max()
-    return VectorAgreement(len(here), float(min(cosines(here, there).min(), 1.0)), float(difference))
+def agreement(here: NDArray[np.float32], there: NDArray[np.float32]) -> str:
+    """Say how closely vectors (n, D) of this machine and of the other agree in the worst row."""
+    return (
+        f"{len(here)} sentences on this machine and on an emulated arm64 ({CPU}): least cosine "
+        f"{min(cosines(here, there).min(), 1.0):.6f}, largest difference of a number "
+        f"{np.abs(here.astype(np.float64) - there).max():.1e}"
+    )

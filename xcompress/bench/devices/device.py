@@ -55,11 +55,11 @@ class Device:
         """Explain a failure better, if the device can.
 
         :param failure: the message of the worker.
-        :param load: the rest of the request `load`: the first sentence and its token ids.
+        :param load: the request `load`.
         :param batches: token ids (N, L) of the shapes that are timed.
         """
         return Failure(failure)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
-        """Compare the vectors with those of another processor; yield a note for each subject."""
+        """Compare the vectors with those of another engine or processor; yield what a reader has to know."""
         return iter(())

@@ -8,7 +8,6 @@ from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from types import MappingProxyType
 from typing import Any, Self
 
 from xcompress.bench import memory
@@ -25,17 +24,15 @@ from xcompress.files import whole_folder
 from xcompress.packages import install_command, is_installed
 from xcompress.runtimes import COREML, ENGINES
 
-ENVIRONMENT: Mapping[str, str] = MappingProxyType(
-    {
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-)
+ENVIRONMENT: Mapping[str, str] = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 """Variables for a worker: no AVX-512 in PyTorch and the libraries it uses, and one thread everywhere.
 
 onnxruntime 1.31 reads no variable that would keep it from AVX-512.
@@ -43,9 +40,10 @@ onnxruntime 1.31 reads no variable that would keep it from AVX-512.
 MEMORY_MB = 256
 """Default ceiling: what an app may use on a small phone."""
 TARGET = "mobile"
-BINDINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"executorch": ("torch", "onnxruntime", "executorch.runtime"), "litert": ("onnxruntime",)}
-)
+BINDINGS: Mapping[str, tuple[str, ...]] = {
+    "executorch": ("torch", "onnxruntime", "executorch.runtime"),
+    "litert": ("onnxruntime",),
+}
 """By runtime of phones, large modules that a worker imports for it here, and an app on a phone would not."""
 _WIDE_FLAGS = ("avx512", "amx")
 _OUT_OF_MEMORY = ("bad_alloc", "memory", "signal 6", "signal 11", "failed to map")
@@ -103,7 +101,7 @@ class MobileDevice(Device):
             return Failure(failure)
         # what is imported beforehand imports numpy
         reserved = 0 if subject.kind in BINDINGS else memory.reserved(ENVIRONMENT)
-        needed = measure_needed_memory(worker, self.load_request(subject) | dict(load), batches, reserved)
+        needed = measure_needed_memory(worker, load, batches, reserved)
         return explain_out_of_memory(failure, needed, self.ceiling)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
@@ -117,17 +115,16 @@ class MobileDevice(Device):
                     f"{', '.join(BINDINGS[subject.kind])}; a batch is one call per text"
                 )
         try:
-            find_arm64()
+            arm64 = find_arm64()
         except InputError:
             return  # the emulation notes say what is missing
         for subject in subjects:
             if subject.kind in CHECKED:
                 try:
-                    agreement = check_arm64(Path(subject.source), subject.precision, sentences, kind=subject.kind)
+                    outcome = check_arm64(arm64, Path(subject.source), subject.precision, sentences, subject.kind)
                 except XCompressError as error:
-                    yield f"{subject.name}: arm64: {error}"
-                else:
-                    yield f"{subject.name}: {agreement}"
+                    outcome = f"arm64: {error}"
+                yield f"{subject.name}: {outcome}"
 
 
 def _start_without_ceiling(subject: Subject) -> Worker:

@@ -1,5 +1,6 @@
 """Open a device by its name: cpu, mobile, wasm, webgpu, cuda or ssh:HOST."""
 
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ def check_device(device: str, options: DeviceOptions) -> None:
         raise InputError(f"--memory {memory_mb}: give a ceiling in MB, 1 or more")
     if slow_down is not None and not 1 <= slow_down <= MAX_SLOW_DOWN:
         raise InputError(f"--slow-down {slow_down:g}: give a factor from 1 to {MAX_SLOW_DOWN}")
+    if device == "mobile" and not sys.platform.startswith("linux"):
+        raise InputError(f"--device mobile: {sys.platform} enforces no memory ceiling; measure on Linux")
     if device == "cuda":
         try:
             import torch

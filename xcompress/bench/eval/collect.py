@@ -7,11 +7,12 @@ from pathlib import Path
 from xcompress.bench import MOST_DISTRACTORS
 from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.data import DataFolder, read_data, sample
-from xcompress.bench.eval.readers import read_holdouts, sample_pairs, short_code, with_english
+from xcompress.bench.eval.readers import read_holdouts, sample_pairs, with_english
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Agreement, Similarity
 from xcompress.bench.eval.task import EvalSuite, EvalTask
 from xcompress.corpus.graded import BUILTIN, PIVOT, builtin
+from xcompress.corpus.languages import short_code
 from xcompress.errors import InputError
 from xcompress.recipe.lineage import lineage, trained_on
 
@@ -38,7 +39,7 @@ def collect(
     distractors: int = 0,
     margin: bool = False,
 ) -> EvalSuite:
-    """Collect the tasks, of sets that have splits on the dev split.
+    """Collect the tasks; sets with splits are tested on the dev split.
 
     :param data: a folder with test sets in any known format, at any depth.
     :param languages: keep the rows that need only these and English; all rows when empty.
@@ -93,7 +94,7 @@ def _read_held_out(run: Path | None, quick: bool, notes: list[str]) -> Retrieval
     before, after = (sum(map(len, rows.values())) for rows in (pairs, unseen))
     if after < before:
         notes.append(
-            f"{HOLDOUTS}: {before - after:,} of {before:,} pairs are left out, because {', '.join(map(str, earlier))} "
+            f"{HOLDOUTS}: without {before - after:,} of {before:,} pairs, because {', '.join(map(str, earlier))} "
             "trained on one of their sentences"
         )
     most = QUICK_PAIRS if quick else HOLDOUT_PAIRS
@@ -117,7 +118,7 @@ def _select_languages(user: DataFolder, data: Path | None, languages: Sequence[s
             f"{data}: test sets in {', '.join(sorted(present))}, but none for {', '.join(languages)} and {PIVOT}; "
             "name languages that it has"
         )
-    missing = sorted(set(map(short_code, languages)) - present)
+    missing = sorted(set(map(short_code, languages)) - present - {PIVOT})  # translations do not list English
     if before and missing:
         user.notes.append(f"no test set in {data} has {', '.join(missing)}")
 
@@ -136,7 +137,8 @@ def _add_distractors(tasks: Sequence[EvalTask], user: DataFolder, count: int) ->
     languages = {language for task in retrieval for language in task.languages()}
     if not languages or PIVOT not in pools or not languages & set(pools):
         raise InputError(
-            f"distractors: {len(languages)} languages with translations, plain text in {', '.join(pools) or 'none'}; "
+            f"distractors: translations in {', '.join(sorted(languages)) or 'none'}, plain text in "
+            f"{', '.join(pools) or 'none'}; "
             f"give a folder with tatoeba.<xxx>-eng.<xxx> and <name>.<lang>.txt files, {PIVOT} included"
         )
     harder = [task.within(frozenset(pools)).with_distractors(pools, count) for task in retrieval]

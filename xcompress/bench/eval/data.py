@@ -141,8 +141,8 @@ def _read_graded(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] |
         if unseen := parts.get(f"{name}{PART}{UNSEEN}"):
             rows = data.tasks[-1].rows
             data.notes.append(
-                f"{name}: {rows - unseen.rows:,} of {rows:,} rows have a sentence of the train split, in one of its "
-                f"languages; `{UNSEEN}` is without them"
+                f"{name}: `{UNSEEN}` is without {rows - unseen.rows:,} of {rows:,} rows, which have a sentence of the "
+                "train split in one of its languages"
             )
     return pattern
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from xcompress.bench.eval.classification import LabelledRows
 from xcompress.bench.eval.retrieval import Translations
 from xcompress.corpus.graded import PIVOT
+from xcompress.corpus.languages import is_language, short_code
 from xcompress.corpus.lines import table_rows, text_lines
 from xcompress.errors import InputError
 from xcompress.files import hash_of
@@ -18,25 +19,6 @@ PLAIN = re.compile(rf"(?P<name>.+)\.(?P<lang>[a-z]{{2,3}})\.txt{_COMPRESSED}")
 ENGLISH = "eng"
 """English in the names of Tatoeba's files."""
 
-# The library langcodes does not replace this table. It maps arz to arz and tgl to fil, where XTREME's groups say ar and
-# tl. It knows every registered code, so `corpus.src.txt` and `notes.run.txt` would be text in Sardinian and Rundi: a
-# list of the codes that may name a language is needed in any case. Evaluation also works without the bench extra.
-_CODES = """
-afr:af amh:am ara:ar arb:ar arz:ar aze:az bel:be ben:bn bos:bs bre:br bul:bg cat:ca ces:cs cmn:zh cor:kw cym:cy
-dan:da deu:de div:dv ell:el eng:en epo:eo est:et eus:eu fao:fo fas:fa pes:fa fin:fi fra:fr fry:fy gla:gd gle:ga
-glg:gl guj:gu hau:ha heb:he hin:hi hrv:hr hun:hu hye:hy ido:io ile:ie ina:ia ind:id isl:is ita:it jav:jv jpn:ja
-kab:kab kan:kn kat:ka kaz:kk khm:km kor:ko kur:ku lat:la lav:lv lvs:lv lit:lt mal:ml mar:mr mkd:mk mon:mn msa:ms
-zsm:ms mya:my nld:nl nno:nn nob:nb oci:oc ori:or pan:pa pol:pl por:pt pus:ps ron:ro rus:ru slk:sk slv:sl snd:sd
-som:so spa:es sqi:sq srp:sr sun:su swa:sw swh:sw swe:sv tam:ta tat:tt tel:te tgl:tl tha:th tuk:tk tur:tr uig:ug
-ukr:uk urd:ur uzb:uz vie:vi xho:xh yid:yi yue:yue zho:zh
-"""
-_TWO_LETTERS = dict(entry.split(":") for entry in _CODES.split())
-
-
-def short_code(code: str) -> str:
-    """Return the two-letter code (ISO 639-1) of a three-letter code (ISO 639-3); unknown codes stay as they are."""
-    return _TWO_LETTERS.get(code, code)
-
 
 def with_english(languages: Iterable[str]) -> frozenset[str]:
     """Return the languages, their two-letter codes, and English."""
@@ -47,12 +29,11 @@ def with_english(languages: Iterable[str]) -> frozenset[str]:
 def matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], Path]]:
     """List the files whose names match.
 
-    The group `lang` must be a language code: any two letters, or three known ones.
+    The group `lang` must be a language code, see `is_language`.
     """
     files = (path for path in sorted(folder.iterdir()) if path.is_file())
     matches = ((match, path) for path in files if (match := pattern.fullmatch(path.name)))
-    codes = ((match, path, match.groupdict().get("lang")) for match, path in matches)
-    return [(match, path) for match, path, code in codes if not code or len(code) == 2 or code in _TWO_LETTERS]
+    return [(match, path) for match, path in matches if is_language(match.groupdict().get("lang", PIVOT))]
 
 
 def read_holdouts(folder: Path) -> dict[str, Translations]:
@@ -133,7 +114,7 @@ def _read_holdout(path: Path) -> Translations:
     rows = []
     for number, cells in table_rows(path, "tsv"):
         if len(cells) != 2:
-            raise InputError(f"{path}:{number}: {len(cells)} columns instead of 2 (english, translation); correct it")
+            raise InputError(f"{path}:{number}: expected 2 columns (english, translation), found {len(cells)}; fix it")
         english, translated = cells
         if english not in english_seen and translated not in translated_seen:
             rows.append((english, translated))
@@ -159,7 +140,7 @@ def _read_aligned(code: str, files: dict[str, Path]) -> Translations:
             "line n of one must be the translation of line n of the other"
         )
     if len(english) < 2:
-        raise InputError(f"{files[code]}: {len(english)} lines; retrieval needs at least 2")
+        raise InputError(f"{files[code]}: retrieval needs at least 2 lines, found {len(english)}")
     return tuple(zip(english, translated, strict=True))
 
 
@@ -171,7 +152,7 @@ def _read_labels(path: Path) -> LabelledRows:
         where = f"{path}:{number}"
         columns = 3 if not rows and len(cells) == 3 else columns
         if len(cells) != columns:
-            raise InputError(f"{where}: {len(cells)} columns instead of {columns} (label, text); correct it")
+            raise InputError(f"{where}: expected {columns} columns (label, text), found {len(cells)}; correct it")
         label, text = (cell.strip() for cell in cells[-2:])
         if not label or not text:
             raise InputError(f"{where}: an empty {'text' if label else 'label'}; correct or remove this line")
@@ -179,5 +160,5 @@ def _read_labels(path: Path) -> LabelledRows:
             raise InputError(f"{where}: the names of the columns; remove this line")
         rows.append((label, text))
     if len(rows) < 2:
-        raise InputError(f"{path}: {len(rows)} rows; classification needs at least 2")
+        raise InputError(f"{path}: classification needs at least 2 rows, found {len(rows)}")
     return tuple(rows)

@@ -37,7 +37,7 @@ class EvalTask(Protocol):
         """Keep every `step`-th row."""
 
     def score(self, encode: Encode) -> dict[str, Scores]:
-        """Return a model's scores, by language or direction; of a task that only compares, what it compares."""
+        """Return a model's scores, by language or direction; `Agreement` returns the cosines that it compares."""
 
     def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy | None:
         """Return the figures of a model's scores, and the drop against those of the reference.
@@ -85,7 +85,7 @@ class EvalSuite:
         :raises InputError: when there is not one finite vector for each sentence.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences):
-            raise InputError(f"vectors: shape {vectors.shape} for {len(sentences)} sentences; give one row for each")
+            raise InputError(f"vectors: shape {vectors.shape}, not ({len(sentences)}, D); give one for each sentence")
         if broken := int((~np.isfinite(vectors).all(axis=1)).sum()):
             raise InputError(f"vectors: {broken} of {len(vectors)} hold NaN or infinity; the model cannot be scored")
         row_of = {text: row for row, text in enumerate(sentences)}

@@ -378,7 +378,6 @@ def _circumstances(reports: _Reports) -> Iterator[str]:
     def facts(report: Report) -> dict[str, object]:
         machine, ceiling = report.machine, report.device.memory_ceiling
         return {
-            "schema": report.schema,
             "device": report.device.name,
             "memory ceiling": f"{in_megabytes(ceiling)} MB" if ceiling else "none",
             "slow-down": next((f"{result.browser.slow_down:g}" for result in report.results if result.browser), "none"),

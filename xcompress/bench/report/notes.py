@@ -49,5 +49,5 @@ def notes_of(results: Sequence[Result], reference: str | None, quick: bool) -> l
     calls = [latency.calls for result in results for latency in result.latency]
     if calls:
         least, most = min(calls), max(calls)
-        notes.append(f"{least if least == most else f'{least} to {most}'} calls per latency figure")
+        notes.append(f"calls per latency figure: {least if least == most else f'{least} to {most}'}")
     return notes

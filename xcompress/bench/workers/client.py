@@ -194,5 +194,5 @@ def decode_vectors(reply: Mapping[str, Any], count: int) -> NDArray[np.float32]:
     except ValueError as error:
         raise WorkerFailed(f"its vectors cannot be read ({error})") from error
     if len(vectors) != count:
-        raise WorkerFailed(f"sent {len(vectors)} vectors for {count} texts")
+        raise WorkerFailed(f"sent another number of vectors ({len(vectors)}) than of texts ({count})")
     return vectors

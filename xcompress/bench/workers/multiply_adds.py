@@ -1,14 +1,13 @@
 """Count the multiply-adds of an encoder's matrix products."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from xcompress.bundle.manifest import MANIFEST
 
 
-@dataclass(frozen=True)
-class MultiplyAdds:
+class MultiplyAdds(NamedTuple):
     """Multiply-adds of an encoder's matrix products."""
 
     token: int

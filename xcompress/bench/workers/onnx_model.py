@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
+from xcompress.bench.workers.multiply_adds import MultiplyAdds, bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.engines import Engine, open_on_cpu
 from xcompress.bundle.manifest import INPUTS, OUTPUT
@@ -65,10 +65,9 @@ class OnnxModel:
         feeds = {entry.name: inputs[entry.name] for entry in session.get_inputs()}
         return lambda: session.run([OUTPUT], feeds)
 
-    def multiply_adds(self) -> list[int] | None:
-        """Return the multiply-adds for each token and for each pair of tokens."""
-        counted = bundle_multiply_adds(self.folder)
-        return [counted.token, counted.pair] if counted else None
+    def multiply_adds(self) -> MultiplyAdds | None:
+        """Count the multiply-adds."""
+        return bundle_multiply_adds(self.folder)
 
 
 def open_for_timing(graph: bytes, threads: int) -> Callable[[], object]:

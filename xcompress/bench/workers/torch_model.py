@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xcompress.bench.workers.multiply_adds import count_multiply_adds
+from xcompress.bench.workers.multiply_adds import MultiplyAdds, count_multiply_adds
 from xcompress.errors import InputError
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import encode, token_ids
@@ -52,9 +52,8 @@ class TorchModel:
 
         return run
 
-    def multiply_adds(self) -> list[int]:
-        """Return the multiply-adds for each token and for each pair of tokens."""
+    def multiply_adds(self) -> MultiplyAdds:
+        """Count the multiply-adds."""
         config = self.student.config
         sizes = config.depth, config.hidden_size, config.intermediate_size, config.bottleneck or 0
-        counted = count_multiply_adds(*sizes, gated=bool(config.modernbert))
-        return [counted.token, counted.pair]
+        return count_multiply_adds(*sizes, gated=bool(config.modernbert))

@@ -45,7 +45,7 @@ class Model(Protocol):
     def call(self, input_ids: list[list[int]]) -> Callable[[], object]:
         """Return a function that runs a batch (N, L)."""
 
-    def multiply_adds(self) -> list[int] | None:
+    def multiply_adds(self) -> tuple[int, int] | None:
         """Return the multiply-adds for each token and for each pair of tokens, or None if they are unknown."""
 
 

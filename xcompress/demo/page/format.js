@@ -13,13 +13,17 @@ export function formatLanguage(code) {
   }
 }
 
-export function formatNumber(number) {
+function formatNumber(number) {
   return numberFormat.format(number);
 }
 
 /** Write a small number as a word. */
 export function spellNumber(number) {
   return WORDS[number] ?? formatNumber(number);
+}
+
+export function countSentences(number) {
+  return number === 1 ? "1 sentence" : `${formatNumber(number)} sentences`;
 }
 
 export function formatBytes(bytes) {

@@ -1,6 +1,6 @@
 // Everything that the page shows: the introduction, the language filter, the results, and the facts below them.
 
-import { formatBytes, formatLanguage, formatMilliseconds, formatNumber, spellNumber } from "./format.js";
+import { countSentences, formatBytes, formatLanguage, formatMilliseconds, spellNumber } from "./format.js";
 
 const SAMPLES_OF_ONE_LANGUAGE = 8;
 const $ = (id) => document.getElementById(id);
@@ -52,7 +52,7 @@ export function showFacts(description, seconds, check, runtimeBytes) {
   const { model, files, count, download, onnxruntime_web: version } = description;
   const graphBytes = [files.graph, ...files.external].reduce((sum, { bytes }) => sum + bytes, 0);
   const comparison =
-    `${check.same} of ${check.total} sentences have the same tokens as in Python, ` +
+    `the tokens of ${check.same} of ${countSentences(check.total)} are the same as in Python, ` +
     `and their vectors have cosines of at least ${check.cosine.toFixed(4)} with Python's`;
   const place = {
     webgpu: `Everything runs in this page, on WebGPU (${check.adapter}).`,
@@ -68,7 +68,7 @@ export function showFacts(description, seconds, check, runtimeBytes) {
       ["Loaded and started in ", bold(`${seconds.toFixed(1)} s`), "."],
     ),
     paragraph([
-      `${place[check.device]} The vectors of the ${formatNumber(count)} sentences were computed `,
+      `${place[check.device]} The vectors of ${countSentences(count)} were computed `,
       "in advance; your query is encoded as you type. The number beside a sentence is its cosine similarity to the ",
       "query. It ranks the sentences and is not a probability. A small model makes mistakes, most often with ",
       "negations, numbers and names.",
@@ -81,9 +81,9 @@ export function showFacts(description, seconds, check, runtimeBytes) {
 export function showResults({ results, milliseconds, tokens }, { sentences, language, ...context }) {
   const searched = language ? sentences.filter((sentence) => sentence.language === language).length : sentences.length;
   const where = language ? ` in ${formatLanguage(language)}` : "";
-  $("results-heading").textContent = `Nearest of ${formatNumber(searched)} sentences${where}`;
+  $("results-heading").textContent = `Nearest of ${countSentences(searched)}${where}`;
   $("announcement").textContent = results.length
-    ? `${results.length} sentences found. Nearest: ${sentences[results[0].row].text}`
+    ? `${countSentences(results.length)} found. Nearest: ${sentences[results[0].row].text}`
     : "";
   $("results").replaceChildren(...results.map(({ row, cosine }) => resultItem(sentences[row], context, cosine)));
   $("error").hidden = true; // of an earlier search
@@ -99,7 +99,7 @@ export function showSamples({ sentences, language, ...context }) {
     const candidates = code ? sentences.filter((sentence) => sentence.language === code) : sentences;
     return candidates.length > number ? [candidates[Math.floor((number * candidates.length) / codes.length)]] : [];
   });
-  $("results-heading").textContent = sentences.length ? `A sample of ${formatNumber(sentences.length)} sentences` : "";
+  $("results-heading").textContent = sentences.length ? `A sample of ${countSentences(sentences.length)}` : "";
   $("announcement").textContent = "";
   $("results").replaceChildren(...samples.map((sentence) => resultItem(sentence, context)));
   $("timing").replaceChildren();

@@ -47,16 +47,12 @@ def write_pngs(report: Report, folder: Path, *, dark: bool = False) -> list[Path
     return paths
 
 
-def svg(report: Report, name: str, dark: bool) -> str:
+def svg(report: Report, picture: Picture, dark: bool) -> str:
     """Draw one picture as a self-contained `svg` element, in one line and without comments.
 
-    :param name: a name that `pictures` lists.
-    :raises InputError: when there is no such picture, or matplotlib is missing.
+    :raises InputError: when matplotlib is missing.
     """
-    available = {picture.name: picture for picture in pictures(report)}
-    if name not in available:
-        raise InputError(f"picture {name!r}: not in this report; choose from {', '.join(available) or 'none'}")
-    text = _render(report, available[name], dark, format="svg", metadata=NO_METADATA).decode()
+    text = _render(report, picture, dark, format="svg", metadata=NO_METADATA).decode()
     return re.sub(r"\s*\n\s*", " ", re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL))
 
 

@@ -111,7 +111,7 @@ def _figure(report: Report, picture: Picture) -> Element:
     """Embed a picture in both themes; the style sheet shows one."""
     images = []
     for theme, dark in (("light", False), ("dark", True)):
-        address = f"data:image/svg+xml,{quote(svg(report, picture.name, dark), safe=UNQUOTED)}"
+        address = f"data:image/svg+xml,{quote(svg(report, picture, dark), safe=UNQUOTED)}"
         images.append(tag("img", src=address, alt=picture.alt, class_=f"only-{theme}"))
     return tag("figure", *images, tag("figcaption", picture.caption))
 
@@ -124,7 +124,7 @@ def _device(report: Report) -> Element | None:
         "Processor": f"{machine.cpu}, {threads_text(machine.threads)}",
         "Instructions": " ".join(machine.flags) or "unknown",
         "Memory": f"{machine.memory / 1e9:.0f} GB" if machine.memory else "unknown",
-        "Load": f"{machine.load:g} processors busy in the second before the bench",
+        "Load": f"{machine.load:g}, in processors that were busy in the second before the bench",
         "System": f"{machine.system}, Python {machine.python}",
     }
     emulated = report.device.emulated

@@ -3,11 +3,12 @@
 import os
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from xcompress.errors import InputError
 from xcompress.packages import install_command, is_installed
-from xcompress.web.onnxruntime_web import BUILDS, Build, find_package, runtime_files, version_of
+from xcompress.web.onnxruntime_web import BUILDS, Build, find_package, runtime_files
 
 CHROME_PATH = "CHROME_PATH"
 
@@ -38,8 +39,6 @@ class Tools:
     """The executable."""
     onnxruntime_web: Path
     """Folder of the npm package."""
-    version: str
-    """Of onnxruntime-web."""
     device: str = "wasm"
     """wasm or webgpu."""
 
@@ -65,18 +64,16 @@ def check_browser(device: str = "wasm") -> Tools:
     :raises InputError: with all that is missing, and how to install it, in one line.
     """
     missing = [] if is_installed("playwright") else [f"the Python package playwright: {install_command('browser')}"]
-    program = package = None
-    try:
-        program = find_browser()
-    except LookupError as error:
-        missing.append(str(error.args[0]))
-    try:
-        package = find_package(device=device)
-    except LookupError as error:
-        missing.append(str(error.args[0]))
-    if program is None or package is None or missing:
+    found = []
+    for find in (find_browser, partial(find_package, device)):
+        try:
+            found.append(find())
+        except LookupError as error:
+            missing.append(str(error.args[0]))
+    if missing:
         raise InputError(f"--device {device}: not everything is installed; needed: {'; '.join(missing)}")
-    return Tools(program, package, version_of(package), device)
+    browser, package = found
+    return Tools(browser, package, device)
 
 
 def find_browser() -> Path:

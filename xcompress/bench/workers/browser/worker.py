@@ -110,16 +110,6 @@ class BrowserWorker(WorkerClient):
             self._server.close()
             raise
 
-    @property
-    def address(self) -> str:
-        """The address of the server."""
-        return self._server.address
-
-    @property
-    def requests(self) -> tuple[str, ...]:
-        """Every address that the page has requested."""
-        return tuple(self._page.requests)
-
     def ask(self, do: str, **request: object) -> Reply:
         """Send one request and wait for its reply.
 
@@ -195,11 +185,10 @@ class BrowserWorker(WorkerClient):
                 f"webgpu: wrong vectors: a cosine of {parity:.4f} to those of native onnxruntime, and "
                 f"{least:g} is the least; use --device wasm"
             )
-        counted = bundle_multiply_adds(self.bundle)
         return {
             "seconds": {name: reply["seconds"] for name, reply in measured.items()},
             **memory,
-            "multiply_adds": [counted.token, counted.pair] if counted else None,
+            "multiply_adds": bundle_multiply_adds(self.bundle),
             "browser": browser,
         }
 
