@@ -29,6 +29,7 @@ from xcompress.errors import InputError, on_one_line
 from xcompress.machine import available_threads
 from xcompress.metrics import Vectors
 from xcompress.paths import as_path
+from xcompress.printable import counted
 from xcompress.runtimes import PHONE_FILES
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
@@ -357,8 +358,8 @@ class Encoder:
         # NumPy would repeat a single row, or a single column, in the vectors of all texts.
         if vectors.shape != (shape[0], self.dimension):
             raise InputError(
-                f"{self._graph}: outputs the shape {list(vectors.shape)} for {shape[0]} texts, manifest.json says "
-                f"dimension {self.dimension}; export the bundle again"
+                f"{self._graph}: outputs the shape {list(vectors.shape)} for {counted(shape[0], 'text')}, "
+                f"manifest.json says dimension {self.dimension}; export the bundle again"
             )
         if not np.isfinite(vectors).all():
             raise InputError(f"{self._graph}: outputs vectors with NaN or infinity; export the bundle again")

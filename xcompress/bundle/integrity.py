@@ -9,6 +9,7 @@ from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import CARD, EXPORT_AGAIN, HASH, MANIFEST, inside, is_plain
 from xcompress.errors import InputError
 from xcompress.files import read_json, sha256_of
+from xcompress.printable import counted
 from xcompress.runtimes import GRAPH_FOLDERS
 
 _READ_BY_LOADERS = (
@@ -164,5 +165,5 @@ def _check_size(folder: Path, name: str, expected: _ListedFile) -> None:
     file = inside(folder, name)
     if not file.is_file():
         raise InputError(f"{file}: no such file, but manifest.json lists it; {EXPORT_AGAIN}")
-    if file.stat().st_size != expected.bytes:
-        raise InputError(f"{file}: {file.stat().st_size} bytes, manifest.json says {expected.bytes}; {EXPORT_AGAIN}")
+    if (size := file.stat().st_size) != expected.bytes:
+        raise InputError(f"{file}: {counted(size, 'byte')}, manifest.json says {expected.bytes}; {EXPORT_AGAIN}")

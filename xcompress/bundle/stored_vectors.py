@@ -19,6 +19,7 @@ from xcompress.bundle.released import MODELS
 from xcompress.errors import InputError, on_one_line, short_repr
 from xcompress.files import check_writable, read_json, scratch_folder, whole_file, write_json
 from xcompress.metrics import Vectors
+from xcompress.printable import counted
 
 BLOCK = 16_384
 """Texts whose vectors are written at a time; fewer texts are written at once, at the end."""
@@ -140,7 +141,8 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     """
     vectors = open_npy(file, (*FLOATS, "int8", "uint8"), str(file), "give a file that embed --output wrote")
     if len(vectors) != len(texts):
-        raise InputError(f"{file}: shape {vectors.shape} for {len(texts):,} texts; write it again with embed --output")
+        what = f"shape {vectors.shape} for {counted(len(texts), 'text')}"
+        raise InputError(f"{file}: {what}; write it again with embed --output")
     facts = _read_facts(file)
     wanted = _describe(encoder, texts)
     if difference := _difference(facts, wanted):
@@ -150,8 +152,8 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     width = -(-encoder.dimension // 8) if vectors.dtype == np.uint8 else encoder.dimension
     if vectors.shape[1] != width:
         raise InputError(
-            f"{file}: vectors of {vectors.shape[1]} numbers, not {width}, so of another encoder; write it again with "
-            "embed --output"
+            f"{file}: vectors of {counted(vectors.shape[1], 'number')}, not {width}, so of another encoder; write it "
+            "again with embed --output"
         )
     if _SUMS in facts and facts[_SUMS] != _hash_sums(vectors):
         raise InputError(

@@ -19,7 +19,7 @@ from xcompress.bundle.manifest import newest_bundle
 from xcompress.bundle.released import find_bundle, released_names
 from xcompress.cli.options import AsJson, whole_number
 from xcompress.errors import InputError, short_repr
-from xcompress.printable import one_line
+from xcompress.printable import counted, one_line
 from xcompress.tokenizer_file import LONGEST_TEXT, clean
 
 if TYPE_CHECKING:
@@ -136,8 +136,7 @@ def embed(
         _print_vectors(sentences, encode_with_progress(encoder, sentences, *options))
         return
     vectors = encode_to_file(encoder, sentences, output, *options)
-    count = "1 vector" if len(vectors) == 1 else f"{len(vectors):,} vectors"
-    say(f"{output}: {count} of {encoder.dimension} dimensions")
+    say(f"{output}: {counted(len(vectors), 'vector')} of {counted(encoder.dimension, 'dimension')}")
     if json:
         _print_json(sentences, vectors)
 
@@ -260,7 +259,8 @@ def _print_vectors(sentences: Sequence[str], vectors: "AnyVectors") -> None:
         for sentence, vector in zip(sentences, vectors, strict=True)
     ]
     head = ["text", *(str(number) for number in range(min(_NUMBERS_SHOWN, width)))]
-    what = f"{width} bytes, 8 dimensions each" if vectors.dtype.kind == "u" else f"{width} dimensions"
+    is_bits = vectors.dtype.kind == "u"
+    what = f"{counted(width, 'byte')}, 8 dimensions each" if is_bits else counted(width, "dimension")
     table(f"First of {what}; --json or --output gives all", head, rows)
 
 
@@ -348,7 +348,7 @@ def _read_column(name: str, lines: Iterable[str], column: int | None) -> Iterato
         text = line.rstrip("\r\n")
         cells = [text] if column is None else text.split("\t")
         if len(cells) < (column or 1):
-            count = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            count = counted(len(cells), "column")
             raise InputError(f"{name}:{number}: {count}, split at tabs, but --column is {column}; correct one of them")
         yield number, cells[(column or 1) - 1]
 
