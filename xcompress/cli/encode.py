@@ -61,10 +61,11 @@ Long = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
+    whole_number(
+        "--threads",
+        1,
+        MOST_THREADS,
         help="Number of threads; default: 1 for bundles exported for phones and browsers, else chosen by the engine.",
-        metavar="<int>",
-        parser=whole_number("--threads", 1, MOST_THREADS),
     ),
 ]
 
@@ -147,28 +148,14 @@ def search(
     ],
     query: Annotated[str, typer.Argument(help="Text to search for, in any language of the model.")],
     model: Model = None,
-    k: Annotated[
-        int,
-        typer.Option(
-            "-k",
-            help="Number of lines to show.",
-            metavar="<int>",
-            parser=whole_number("-k", 1, 1_000_000),
-        ),
-    ] = 10,
+    k: Annotated[int, whole_number("-k", 1, 1_000_000, help="Number of lines to show.")] = 10,
     column: Annotated[
         int | None,
-        typer.Option(
-            help="Column to search in a tab-separated file, counted from 1.",
-            metavar="<int>",
-            parser=whole_number("--column", 1, 10_000),
-        ),
+        whole_number("--column", 1, 10_000, help="Column to search in a tab-separated file, counted from 1."),
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(
-            help="Vectors of the lines, from embed --input FILE --output: no line is encoded again.", show_default=False
-        ),
+        typer.Option(help="Vectors of the lines, from embed --input FILE --output: no line is encoded again."),
     ] = None,
     precision: PrecisionName = "auto",
     engine: EngineName = "auto",
