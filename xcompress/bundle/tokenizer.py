@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,18 +88,14 @@ class BundleTokenizer:
     def _ids(self, texts: Sequence[str], prompt: str | None) -> list[list[int]]:
         """Return the token ids of each text, by SentencePiece if it can."""
         texts = self._with_prompt(texts, prompt)
-        fast, sequences = self._sentencepiece, [[0]] * len(texts)
+        fast = self._sentencepiece
         is_simple = [fast is not None and fast.reads(text) for text in texts]
-        if fast is not None:
-            simple = [row for row in range(len(texts)) if is_simple[row]]
-            for row, ids in zip(simple, fast.token_ids([texts[row] for row in simple], self._max_tokens), strict=True):
-                sequences[row] = ids
-        if not all(is_simple):  # else tokenizer.json is not even parsed
-            others = [row for row in range(len(texts)) if not is_simple[row]]
-            encodings = encode_batch(self.tokenizer, [texts[row] for row in others], self._file)
-            for row, encoding in zip(others, encodings, strict=True):
-                sequences[row] = encoding.ids
-        return sequences
+        simple = list(compress(texts, is_simple))
+        others = [text for text, is_read in zip(texts, is_simple, strict=True) if not is_read]
+        fast_ids = iter(fast.token_ids(simple, self._max_tokens) if fast is not None else ())
+        # without others, tokenizer.json is not even parsed
+        other_ids = (encoding.ids for encoding in (encode_batch(self.tokenizer, others, self._file) if others else ()))
+        return [next(fast_ids if is_read else other_ids) for is_read in is_simple]
 
     @native_call()
     def windows(self, texts: Sequence[str], prompt: str | None = None) -> list[list[list[int]]]:

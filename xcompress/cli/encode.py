@@ -306,13 +306,12 @@ def _texts_of(name: str, lines: Iterable[str]) -> Iterator[str]:
 
     :raises InputError: when there are none.
     """
-    last, too_long = 0, []
-    for last, line in enumerate(lines, 1):
-        text = line.rstrip("\r\n")
+    number, too_long = 0, []
+    for number, text in _read_column(name, lines, None):
         if len(text) > LONGEST_TEXT:
-            too_long.append(last)
+            too_long.append(number)
         yield text
-    if not last:
+    if not number:
         raise InputError(f"{name}: contains no text; give one text per line")
     _warn_of_long(name, too_long)
 

@@ -244,7 +244,7 @@ class Gathered:
     numbers: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
     """For each number of `found`, the position in `origins`."""
 
-    def drop(self, language: str, reason: str, count: int = 1) -> None:
+    def drop(self, language: str, reason: str, count: int) -> None:
         """Count dropped pairs."""
         if count:
             self.dropped[language][reason] += count

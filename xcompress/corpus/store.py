@@ -2,7 +2,7 @@
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain, islice
@@ -97,12 +97,9 @@ class PairFile(LazySequence[Pair]):
 
     def hashes(self, side: Literal["source", "target"], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the hashes (n,) of one side of n pairs, without reading them."""
-        hashes = _map_array(hashes_path(self.path))
-        # of an earlier version, or damaged
-        if hashes is None or hashes.dtype != np.uint64 or hashes.shape != (2, len(self)):
-            with self.path.open("rb") as stream:
-                _index(self.path, stream)
-            hashes = np.load(hashes_path(self.path), mmap_mode="r")
+        hashes = self._indexed(
+            hashes_path(self.path), lambda array: array.dtype == np.uint64 and array.shape == (2, len(self))
+        )
         found: NDArray[np.uint64] = np.array(hashes[("source", "target").index(side)][rows])
         return found
 
@@ -113,15 +110,25 @@ class PairFile(LazySequence[Pair]):
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
+        def is_ours(array: NDArray[Any]) -> bool:
+            return array.dtype == np.int64 and array.ndim == 1 and array[-1:].tolist() == [self.path.stat().st_size]
+
         try:
-            saved = _read_offsets(self.path)
-            if saved is None:
-                with self.path.open("rb") as stream:
-                    _index(self.path, stream)
-                saved = np.load(offsets_path(self.path), mmap_mode="r")
-            return saved.view(np.ndarray)
+            return self._indexed(offsets_path(self.path), is_ours).view(np.ndarray)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}); run again without it") from error
+
+    def _indexed(self, path: Path, is_ours: Callable[[NDArray[Any]], bool]) -> NDArray[Any]:
+        """Map an array of the index; make the index again where the array is missing, damaged, or of another file."""
+        array: NDArray[Any]
+        with suppress(OSError, ValueError, EOFError):
+            array = np.load(path, mmap_mode="r")
+            if is_ours(array):
+                return array
+        with self.path.open("rb") as stream:
+            _index(self.path, stream)
+        array = np.load(path, mmap_mode="r")
+        return array
 
 
 def _index(path: Path, lines: Iterable[bytes]) -> None:
@@ -148,18 +155,3 @@ def _index(path: Path, lines: Iterable[bytes]) -> None:
             write_npy(temporary, np.dtype(np.int64), (count + 1,), columns[0].blocks())
         with whole_file(hashes_path(path)) as temporary:
             write_npy(temporary, np.dtype(np.uint64), (2, count), chain(columns[1].blocks(), columns[2].blocks()))
-
-
-def _read_offsets(path: Path) -> NDArray[np.int64] | None:
-    """Map the offsets of a file; None if they are missing, unreadable or of another file."""
-    size, offsets = path.stat().st_size, _map_array(offsets_path(path))
-    is_right = offsets is not None and offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[-1:] == [size]
-    return offsets if is_right else None
-
-
-def _map_array(path: Path) -> NDArray[Any] | None:
-    """Map an array; None if it is missing or unreadable."""
-    with suppress(OSError, ValueError, EOFError):
-        array: NDArray[Any] = np.load(path, mmap_mode="r")
-        return array
-    return None
