@@ -14,6 +14,7 @@ from xcompress.bundle.manifest import inside
 from xcompress.bundle.native_calls import native_call
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError, short_repr
+from xcompress.files import explain_read_error
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, id_range, read_tokenizer
 
 if TYPE_CHECKING:
@@ -51,10 +52,8 @@ class BundleTokenizer:
         self._file, self._manifest = inside(folder, "tokenizer.json"), manifest
         if not self._file.is_file():
             raise InputError(f"{self._file}: no such file; export the bundle again")
-        try:
+        with explain_read_error(self._file):
             self._content = self._file.read_bytes()
-        except OSError as error:
-            raise InputError(f"{self._file}: cannot be read ({error.strerror}); correct its permissions") from error
         self._sentencepiece = self._open_sentencepiece()
         if self._sentencepiece is None:
             _ = self.tokenizer  # refuse now what does not fit the graph
