@@ -18,8 +18,6 @@ objective set to null is removed: `stages: {imitation: null}`.
 
 app = typer.Typer(cls=CommandGroup, help=f"List, show, copy and check recipes.\n\n{EXTENDS}", no_args_is_help=True)
 
-NameOrPath = Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="Name of a shipped recipe, or a recipe file.")]
-
 
 @app.command("list")
 def list_recipes(json: AsJson = False) -> None:
@@ -41,7 +39,7 @@ def list_recipes(json: AsJson = False) -> None:
 
 @app.command()
 def show(
-    recipe: NameOrPath,
+    recipe: Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="Name of a shipped recipe, or a recipe file.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes to the recipe as key=value, such as student.bottleneck=256.")
     ] = None,

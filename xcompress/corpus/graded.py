@@ -250,11 +250,7 @@ def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "ts
     """Read one file per language and cross their rows."""
     tables = read_aligned_files(files, kind)
     pairs = {f"{language}-{language}": table for language, table in tables.items()}
-    if english := tables.get(PIVOT):
-        for language, table in tables.items():
-            if language != PIVOT:
-                pairs[f"{PIVOT}-{language}"] = GradedPairs(english.first, table.second, english.scores)
-    for first, second in combinations(sorted(set(tables) - {PIVOT}), 2):
+    for first, second in combinations(sorted(tables, key=lambda language: (language != PIVOT, language)), 2):
         pairs[f"{first}-{second}"] = GradedPairs(tables[first].first, tables[second].second, tables[first].scores)
     return GradedSet(name, pairs, is_stsb=kind == "csv", is_aligned=True)
 

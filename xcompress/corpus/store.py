@@ -134,24 +134,21 @@ class PairFile(LazySequence[Pair]):
 def _index(path: Path, lines: Iterable[bytes]) -> None:
     """Write the offsets and the hashes of the lines of a file, which are not in memory together."""
     with scratch_folder(path.with_name(f"{path.name}.index"), _PATIENCE) as scratch:
-        columns = [
-            ColumnFile(scratch / name, np.dtype(kind)) for name, kind in zip("ost", ("<i8", "<u8", "<u8"), strict=True)
-        ]
-        columns[0].append(np.zeros(1, np.int64))
-        position = 0
+        offsets = ColumnFile(scratch / "offsets", np.dtype("<i8"))
+        hashes = [ColumnFile(scratch / side, np.dtype("<u8")) for side in ("source", "target")]
+        ends = np.zeros(1, np.int64)
+        offsets.append(ends)
         remaining = iter(lines)
         while block := list(islice(remaining, _LINES)):
-            ends = position + np.cumsum([len(line) for line in block])
-            sides = [line.rstrip(b"\n").split(b"\t") for line in block]
-            hashes = [
-                np.frombuffer(b"".join(text_hash(texts[side % len(texts)]) for texts in sides), "<u8")
-                for side in (0, 1)
-            ]
-            for column, numbers in zip(columns, (ends, *hashes), strict=True):
-                column.append(numbers)
-            position = int(ends[-1])
-        count = len(columns[1])
+            ends = ends[-1] + np.cumsum([len(line) for line in block])
+            offsets.append(ends)
+            pairs = [line.rstrip(b"\n").split(b"\t") for line in block]
+            for side, column in enumerate(hashes):
+                # a damaged line may have one side only
+                texts = (pair[side % len(pair)] for pair in pairs)
+                column.append(np.frombuffer(b"".join(map(text_hash, texts)), "<u8"))
         with whole_file(offsets_path(path)) as temporary:
-            write_npy(temporary, np.dtype(np.int64), (count + 1,), columns[0].blocks())
+            write_npy(temporary, np.dtype(np.int64), (len(offsets),), offsets.blocks())
         with whole_file(hashes_path(path)) as temporary:
-            write_npy(temporary, np.dtype(np.uint64), (2, count), chain(columns[1].blocks(), columns[2].blocks()))
+            blocks = chain.from_iterable(column.blocks() for column in hashes)
+            write_npy(temporary, np.dtype(np.uint64), (2, len(hashes[0])), blocks)
