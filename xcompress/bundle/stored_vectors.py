@@ -74,10 +74,10 @@ def encode_to_file(
     """
     check_option("encode: precision", precision, get_args(VectorPrecision))  # a typo must not drop finished blocks
     check_option("encode: long", long, get_args(LongTexts))
-    front = choose_prompt(encoder.manifest, prompt=prompt)
+    prompt = choose_prompt(encoder.manifest, prompt=prompt)
     for file in (output, _facts_file(output)):
         check_writable(file)
-    facts = _describe(encoder, texts) | {"precision": precision, "long": long, _PROMPT: front}
+    facts = _describe(encoder, texts) | {"precision": precision, "long": long, _PROMPT: prompt}
     parts = output.with_name(f"{output.name}.partial")
     with scratch_folder(parts, _PATIENCE):  # one process at a time has the blocks, until they are removed
         with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
