@@ -3,7 +3,7 @@ import json
 import pytest
 
 from xcompress.errors import InputError
-from xcompress.printable import code_span, markdown_text, one_line, printable
+from xcompress.printable import code_span, counted, markdown_text, one_line, printable
 
 HOSTILE = "a [/] [red]b[/red] \x1b[31m\x9b31m \x07\r\u202eevil\u2066 \ud800 :smile: $x$ | `c` <b> \x7f"
 """Markup of several languages, and everything that a terminal would obey."""
@@ -54,6 +54,11 @@ def test_markup_in_text_is_escaped_in_markdown(text: str, written: str) -> None:
 )
 def test_code_in_markdown_has_more_backticks_than_the_text(text: str, written: str) -> None:
     assert code_span(text) == written
+
+
+@pytest.mark.parametrize(("count", "written"), [(0, "0 rows"), (1, "1 row"), (2000, "2,000 rows")])
+def test_one_thing_is_singular(count: int, written: str) -> None:
+    assert counted(count, "row") == written
 
 
 def test_a_very_long_message_keeps_its_start_and_its_end() -> None:

@@ -1,6 +1,7 @@
 """All printing: results on standard output; messages and progress bars on standard error."""
 
 import codecs
+import json
 import logging
 import os
 import sys
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import asdict
 from io import TextIOWrapper
 from typing import IO, Any, TypeVar
 
@@ -162,6 +164,11 @@ def run_script(main: Callable[[], None]) -> None:
 def emit(text: str) -> None:
     """Print a result on standard output, to be read by programs or pasted; JSON stays valid and keeps its meaning."""
     _out.print(text, soft_wrap=True)
+
+
+def emit_json(value: object) -> None:
+    """Print a result as indented JSON on standard output; objects of dataclasses become mappings."""
+    emit(json.dumps(value, indent=2, ensure_ascii=False, default=asdict))
 
 
 def reader_has_enough() -> bool:

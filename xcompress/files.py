@@ -360,6 +360,17 @@ def explain_write_error(path: Path, every: bool = False) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def explain_read_error(path: Path) -> Iterator[None]:
+    """Turn a failed read into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or path}: cannot be read ({error.strerror}); correct its permissions"
+        ) from error
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Tell whether a write failed because a disk, a quota or the size of a file is at its limit."""
     return _error_number(error) in _DISK_FULL

@@ -28,6 +28,11 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.splitlines()).replace("\t", " "))
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things, such as `1 column` or `2,000 columns`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def markdown_text(text: str) -> str:
     """Write text as one line of Markdown that shows it as it is: no markup, HTML or link, no end of a table cell."""
     return _MARKDOWN.sub(r"\\\g<0>", one_line(text))

@@ -163,6 +163,16 @@ def test_a_link_out_of_the_hubs_cache_is_refused(repository: Path, tmp_path: Pat
     assert not any((tmp_path / "xcompress" / "hub").glob("*"))
 
 
+def test_a_cache_that_cannot_be_written_is_named_with_its_variable(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(repository, bundle())
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match="set XCOMPRESS_CACHE to another folder"):
+        Encoder.from_pretrained("org/name")
+
+
 def test_a_changed_file_is_refused(repository: Path) -> None:
     snapshot = fill(repository, bundle())
     blob = (snapshot / "config.json").resolve()

@@ -100,6 +100,15 @@ def interrupt(output: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, *
     return sorted(output.with_name(f"{output.name}.partial").glob("*.npy"))
 
 
+def test_finished_blocks_of_other_texts_go_where_few_are_encoded(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert interrupt(tmp_path / "v.npy", encoder, monkeypatch)
+    encode_to_file(encoder, TEXTS[:3], tmp_path / "v.npy")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["v.npy", "v.npy.json"]
+    assert "v.npy.partial: made of other texts; starting anew" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("typo", "says"),
     [

@@ -18,7 +18,7 @@ from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder
-from xcompress.bundle.released import default_bundle
+from xcompress.bundle.released import find_bundle
 from xcompress.cli.encode import embed, search
 from xcompress.errors import InputError
 from xcompress.printable import UNPRINTABLE, printable
@@ -393,9 +393,9 @@ def test_a_precision_that_is_not_there() -> None:
 
 def test_the_newest_bundle_is_taken(working_folder: Path) -> None:
     with pytest.raises(InputError, match="no bundle here; name one with --model"):
-        default_bundle()
+        find_bundle(None)
     for age, name in ((100, "runs/a/bundle"), (50, "runs/b/bundle-r2"), (200, "runs/c/bundle")):
         shutil.copytree(bundle(), working_folder / name)
         os.utime(working_folder / name / "manifest.json", (10**9 - age, 10**9 - age))
-    assert default_bundle() == Path("runs/b/bundle-r2")
+    assert find_bundle(None) == Path("runs/b/bundle-r2")
     assert CliRunner().invoke(app, ["embed", "rain"]).exit_code == 0

@@ -102,7 +102,7 @@ def test_the_default_grid_of_the_command_is_that_of_python() -> None:
 
 
 def test_bounds_are_part_of_the_range() -> None:
-    whole, real = whole_number("--n", 1, 5), real_number("--x", 0, 0.5)
+    whole, real = whole_number("--n", 1, 5, help="").parser, real_number("--x", 0, 0.5, help="").parser
     assert [whole("1"), whole("5"), whole(3)] == [1, 5, 3]
     assert [real("0"), real("0.5"), real(0.25)] == [0, 0.5, 0.25]
     for parse, value in ((whole, "0"), (whole, "6"), (whole, "1.5"), (real, "-0.1"), (real, "0.51")):

@@ -60,7 +60,7 @@ def test_csv_files_packed_or_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("only one column", "graded.de.tsv:2: 1 columns"),
+        ("only one column", "graded.de.tsv:2: 1 column instead"),
         ("Regen\tSonne\tviel", "graded.de.tsv:2: score 'viel' is not a number"),
         ("Regen\tSonne\tnan", "graded.de.tsv:2: score 'nan' is not a number"),
         ("Regen\t \t1", "graded.de.tsv:2: an empty sentence"),

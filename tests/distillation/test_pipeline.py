@@ -213,7 +213,7 @@ def test_a_labelled_file_that_cannot_be_read_is_refused_before_the_teacher_runs(
     recipe_file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "graded.csv").write_text("A dog runs.;A cat runs.;2\n")
-    with pytest.raises(InputError, match=r"graded\.csv: 1 of 1 lines is bad: 1 fewer than three columns"):
+    with pytest.raises(InputError, match=r"graded\.csv: 1 of 1 line is bad: 1 fewer than three columns"):
         distill(load_recipe(recipe_file, [f"labelled.graded=[{tmp_path}/graded.csv]"]), tmp_path / "run")
     assert (tmp_path / "run/corpus").exists() and not any((tmp_path / "run").glob("vectors/*"))
 

@@ -1,7 +1,6 @@
 """Encode text with a bundle; with onnxruntime, without PyTorch."""
 
 import os
-import reprlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,10 +24,11 @@ from xcompress.bundle.released import DEFAULT, find_bundle, released_folder, rel
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length, list_texts, text_steps
 from xcompress.bundle.unpacked import unpacked_copy
 from xcompress.bundle.vectors import as_floats, unit_rows, unpacked_rows
-from xcompress.errors import InputError, on_one_line
+from xcompress.errors import InputError, on_one_line, short_repr
 from xcompress.machine import available_threads
 from xcompress.metrics import Vectors
 from xcompress.paths import as_path
+from xcompress.printable import counted
 from xcompress.runtimes import PHONE_FILES
 
 Precision = Literal["auto", "int8", "int4", "fp16", "fp32"]
@@ -357,8 +357,8 @@ class Encoder:
         # NumPy would repeat a single row, or a single column, in the vectors of all texts.
         if vectors.shape != (shape[0], self.dimension):
             raise InputError(
-                f"{self._graph}: outputs the shape {list(vectors.shape)} for {shape[0]} texts, manifest.json says "
-                f"dimension {self.dimension}; export the bundle again"
+                f"{self._graph}: outputs the shape {list(vectors.shape)} for {counted(shape[0], 'text')}, "
+                f"manifest.json says dimension {self.dimension}; export the bundle again"
             )
         if not np.isfinite(vectors).all():
             raise InputError(f"{self._graph}: outputs vectors with NaN or infinity; export the bundle again")
@@ -461,7 +461,7 @@ def _name_or_path(value: object) -> str | Path:
     if isinstance(value, str | os.PathLike):
         return value if isinstance(value, str) else Path(value)
     raise InputError(
-        f"Encoder: {reprlib.repr(value)} is not a folder or a name; give the folder of a bundle, a released name or a "
+        f"Encoder: {short_repr(value)} is not a folder or a name; give the folder of a bundle, a released name or a "
         "hub id"
     )
 
@@ -476,10 +476,10 @@ def _whole_number(name: str, value: SupportsIndex, advice: str) -> int:
             raise TypeError
         return index(value)
     except TypeError:
-        raise InputError(f"{name} is {reprlib.repr(value)}, not a whole number; {advice}") from None
+        raise InputError(f"{name} is {short_repr(value)}, not a whole number; {advice}") from None
 
 
 def check_option(name: str, value: str, choices: Sequence[str]) -> None:
     """Refuse a value that is none of the choices, with an InputError that lists them."""
     if not isinstance(value, str) or value not in choices:
-        raise InputError(f"{name} is {reprlib.repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")
+        raise InputError(f"{name} is {short_repr(value)}; choose {', '.join(choices[:-1])} or {choices[-1]}")

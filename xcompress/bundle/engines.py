@@ -20,6 +20,7 @@ from xcompress.bundle.phone_runtimes import PhoneSession, Port, open_phone_sessi
 from xcompress.errors import InputError, on_one_line
 from xcompress.metrics import Vectors
 from xcompress.packages import install_command, is_installed
+from xcompress.printable import counted
 from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
 
 Engine = Literal["auto", "onnxruntime", "openvino", "executorch", "litert"]
@@ -190,7 +191,8 @@ def _check_tensors(session: Session, file: Path, dimension: int) -> None:
     width = output.shape[1]
     if isinstance(width, int) and width != dimension:
         raise InputError(
-            f"{file}: outputs {width} dimensions, manifest.json says dimension {dimension}; export the bundle again"
+            f"{file}: outputs {counted(width, 'dimension')}, manifest.json says dimension {dimension}; export the "
+            "bundle again"
         )
 
 

@@ -56,7 +56,9 @@ def bundle_from_hub(reference: str) -> Path:
     repository = snapshot.resolve().parents[1]
     folder = cache_folder() / "hub" / f"{repository.name}-{snapshot.name}"
     if not (folder / MANIFEST).is_file():
-        with explain_cache_errors(), scratch_folder(folder.with_name(f"{folder.name}.copy"), _PATIENCE):
+        with explain_cache_errors():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(folder.with_name(f"{folder.name}.copy"), _PATIENCE):
             if not (folder / MANIFEST).is_file():
                 _copy((MANIFEST, *files), snapshot, repository, folder)
     read_manifest(folder)

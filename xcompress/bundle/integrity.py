@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import CARD, EXPORT_AGAIN, HASH, MANIFEST, inside, is_plain
 from xcompress.errors import InputError
-from xcompress.files import read_json, sha256_of
+from xcompress.files import explain_read_error, read_json, sha256_of
+from xcompress.printable import counted
 from xcompress.runtimes import GRAPH_FOLDERS
 
 _READ_BY_LOADERS = (
@@ -55,12 +56,12 @@ def check_bundle(
             name = file.relative_to(folder).as_posix()
             if name not in files and not file.name.startswith(".") and not file.is_dir():
                 raise InputError(f"{file}: is not listed in manifest.json; remove it, or export the bundle again")
-    optional = {name for name in files if name.startswith(_GRAPH_FOLDERS) or name == CARD}
-    for name in sorted(files.keys() - (set() if everything else optional)):
+    optional = {name for name in files if not everything and (name.startswith(_GRAPH_FOLDERS) or name == CARD)}
+    for name in sorted(files.keys() - optional):
         _check_file(folder, name, files[name])
     graphs = [name for name in files if name.endswith(".onnx")] if everything else [graph] if graph else []
     external = {file for name in graphs for file in _check_graph(folder, name, files)}
-    for name in set() if everything else optional - {CARD}:
+    for name in optional - {CARD}:
         if (folder / name).exists():
             _check_size(folder, name, files[name])
     _check_settings(folder, manifest)
@@ -149,10 +150,8 @@ def _check_graph(folder: Path, graph: str, files: Mapping[str, _ListedFile]) -> 
 
 def _check_file(folder: Path, name: str, expected: _ListedFile) -> None:
     _check_size(folder, name, expected)
-    try:
+    with explain_read_error(folder / name):
         digest = sha256_of(folder / name)
-    except OSError as error:
-        raise InputError(f"{folder / name}: cannot be read ({error.strerror}); correct its permissions") from error
     if digest != expected.sha256:
         raise InputError(
             f"{folder / name}: was changed (sha256 {digest[:12]}..., manifest.json says {expected.sha256[:12]}...); "
@@ -164,5 +163,5 @@ def _check_size(folder: Path, name: str, expected: _ListedFile) -> None:
     file = inside(folder, name)
     if not file.is_file():
         raise InputError(f"{file}: no such file, but manifest.json lists it; {EXPORT_AGAIN}")
-    if file.stat().st_size != expected.bytes:
-        raise InputError(f"{file}: {file.stat().st_size} bytes, manifest.json says {expected.bytes}; {EXPORT_AGAIN}")
+    if (size := file.stat().st_size) != expected.bytes:
+        raise InputError(f"{file}: {counted(size, 'byte')}, manifest.json says {expected.bytes}; {EXPORT_AGAIN}")

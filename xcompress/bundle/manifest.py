@@ -1,6 +1,5 @@
 """The manifest of a bundle: its name, format, keys and hash, and the files that it lists."""
 
-import reprlib
 from collections.abc import Mapping
 from hashlib import sha256
 from json import dumps, loads
@@ -8,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xcompress.bundle.prompts import prompts_problem
-from xcompress.errors import InputError, first_line
-from xcompress.files import check_encoding, read_json, sha256_of, write_json
+from xcompress.errors import InputError, first_line, short_repr
+from xcompress.files import check_encoding, explain_read_error, read_json, sha256_of, write_json
 from xcompress.paths import leaves_folder
 from xcompress.runtimes import RUNTIMES
 from xcompress.tokenizer_file import prefix_problem
@@ -90,11 +89,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not has_manifest:
         raise InputError(f"{folder}: no manifest.json here; give a bundle that `xcompress export` made")
     file = inside(folder, MANIFEST)
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}); correct its permissions") from error
-    return parse_manifest(content, file)
+    with explain_read_error(file):
+        return parse_manifest(file.read_bytes(), file)
 
 
 def parse_manifest(content: bytes, file: Path) -> dict[str, Any]:
@@ -111,7 +107,8 @@ def parse_manifest(content: bytes, file: Path) -> dict[str, Any]:
     _check_keys(file, manifest)
     _check_values(file, manifest)
     _check_graphs(file, manifest)
-    if not is_unchanged(manifest):
+    expected = manifest.get(HASH, PUBLISHED.get(str(manifest.get("made_from"))))
+    if expected is not None and content_hash(manifest) != expected:
         raise InputError(f"{file}: was changed after the export, its content has another hash; {EXPORT_AGAIN}")
     return manifest
 
@@ -129,12 +126,6 @@ def content_hash(manifest: Mapping[str, Any]) -> str:
     """
     content = {key: value for key, value in manifest.items() if key != HASH}
     return sha256(dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether a manifest has the hash that it holds, or that this version knows of it; True without a hash."""
-    expected = manifest.get(HASH, PUBLISHED.get(str(manifest.get("made_from"))))
-    return expected is None or content_hash(manifest) == expected
 
 
 def _check_keys(file: Path, manifest: Mapping[str, Any]) -> None:
@@ -205,7 +196,7 @@ def choose_graph(folder: Path, manifest: Mapping[str, Any], precision: str) -> t
         raise InputError(f"{folder}: none of the graphs listed in manifest.json exists; export the bundle again")
     if not isinstance(precision, str) or precision not in ("auto", *graphs):
         raise InputError(
-            f"{folder}: precision is {reprlib.repr(precision)}, but the graphs are {', '.join(graphs)}; "
+            f"{folder}: precision is {short_repr(precision)}, but the graphs are {', '.join(graphs)}; "
             "choose one of them or auto, or export again"
         )
     order = (manifest.get("precision"), *_PREFERRED, *graphs) if precision == "auto" else (precision,)

@@ -84,14 +84,17 @@ def find_bundle(name_or_folder: str | Path | None) -> Path:
 
     The folder of a bundle wins over a released model of the same name, and an existing folder over a hub id.
 
-    :param name_or_folder: None takes the default, see `default_bundle`. A `Path` is a folder. A hub id is
-        `org/name[@revision]`; its bundle is downloaded once.
+    :param name_or_folder: None takes the default released model, else the newest of `runs/*/bundle*`. A `Path` is a
+        folder. A hub id is `org/name[@revision]`; its bundle is downloaded once.
     :returns: a folder, which is not checked.
-    :raises InputError: when there is neither; the message lists the released models. Also when the hub cannot be
-        reached, or has no such bundle.
+    :raises InputError: when there is none; the message lists the released models. Also when the hub cannot be reached,
+        or has no such bundle.
     """
     if name_or_folder is None:
-        return default_bundle()
+        bundle = next((MODELS / name for name in released_names()), None) or newest_bundle()
+        if bundle is None:
+            raise InputError("runs: no bundle here; name one with --model, or make one with `xcompress export`")
+        return bundle
     folder = as_path(str(name_or_folder))
     if isinstance(name_or_folder, Path):
         return folder
@@ -109,16 +112,3 @@ def find_bundle(name_or_folder: str | Path | None) -> Path:
     from xcompress.sources import looks_like_path
 
     return folder if looks_like_path(name) else bundle_from_hub(name)
-
-
-def default_bundle() -> Path:
-    """Return the default released model, else the newest of `runs/*/bundle*`.
-
-    :raises InputError: when there is neither.
-    """
-    if names := released_names():
-        return MODELS / names[0]
-    bundle = newest_bundle()
-    if bundle is None:
-        raise InputError("runs: no bundle here; name one with --model, or make one with `xcompress export`")
-    return bundle

@@ -19,6 +19,7 @@ from xcompress.bundle.released import MODELS
 from xcompress.errors import InputError, on_one_line, short_repr
 from xcompress.files import check_writable, read_json, scratch_folder, whole_file, write_json
 from xcompress.metrics import Vectors
+from xcompress.printable import counted
 
 BLOCK = 16_384
 """Texts whose vectors are written at a time; fewer texts are written at once, at the end."""
@@ -32,6 +33,8 @@ _PROMPT = "prompt"
 """There, too: the text in front of each text. Earlier versions did not write it, and knew the prefix alone."""
 _SUMS = "vectors"
 """There, too: what ties the facts to the file, see `_hash_sums`. Earlier versions did not write it."""
+_TEXTS = "texts.json"
+"""Beside finished blocks: what they are of."""
 FLOATS = ("float16", "float32", "float64")
 _LONGEST_HEADER = 10_000
 """Bytes of an .npy's header, as in NumPy, which reads all of it before it checks."""
@@ -66,54 +69,54 @@ def encode_to_file(
     With more than `BLOCK` texts, finished blocks are kept in the folder `<output>.partial` until the file is complete:
     an interrupted call continues there. Blocks of other texts, another model or other options are dropped.
 
-    :returns: the vectors, mapped into memory where there are several blocks.
+    :returns: the vectors, mapped into memory.
     :raises InputError: when an option is unknown, or the file cannot be written.
     """
     check_option("encode: precision", precision, get_args(VectorPrecision))  # a typo must not drop finished blocks
     check_option("encode: long", long, get_args(LongTexts))
-    front = choose_prompt(encoder.manifest, prompt=prompt)
+    prompt = choose_prompt(encoder.manifest, prompt=prompt)
     for file in (output, _facts_file(output)):
         check_writable(file)
-    facts = _describe(encoder, texts) | {"precision": precision, "long": long, _PROMPT: front}
-    if len(texts) <= BLOCK:
-        with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
-            vectors = encode_with_progress(encoder, texts, precision, long, prompt)
-            with temporary.open("wb") as stream:
-                np.save(stream, vectors)
-        write_json(_facts_file(output), facts | {_SUMS: _hash_sums(vectors)})
-        return vectors
-
+    facts = _describe(encoder, texts) | {"precision": precision, "long": long, _PROMPT: prompt}
     parts = output.with_name(f"{output.name}.partial")
-    known, facts_of_parts = parts / "texts.json", facts | {"graph": encoder.precision, "engine": encoder.engine}
-    starts = range(0, len(texts), BLOCK)
-    files = [parts / f"{start:012}.npy" for start in starts]
     with scratch_folder(parts, _PATIENCE):  # one process at a time has the blocks, until they are removed
-        with whole_file(output) as temporary:
-            if os.path.lexists(parts) and (parts.is_symlink() or not parts.is_dir()):
-                raise InputError(f"{parts}: is no folder, and finished blocks are to be kept there; move it away")
-            # Compute the blocks that an earlier call has not finished.
-            if parts.exists():
-                earlier = read_json(known) if known.is_file() else None
-                if isinstance(earlier, dict):
-                    earlier = {_PROMPT: encoder.manifest["prefix"]} | earlier
-                _drop_other_blocks(parts, earlier, facts_of_parts)
-            write_json(known, facts_of_parts)
-            done = min(BLOCK * sum(file.is_file() for file in files), len(texts))
-            if done:
-                console.say(f"{output}: {done:,} of {len(texts):,} texts were encoded earlier")
-            encode = partial(encoder.encode, prompt=prompt, precision=precision, long=long)
-            with console.bar("encoding", len(texts)) as ticker:
-                ticker.start_at(done)
-                for start, file in zip(starts, files, strict=True):
-                    if not file.is_file():
-                        block = _encode(encode, texts[start : start + BLOCK], ticker.advance)
-                        with whole_file(file) as unfinished, unfinished.open("wb") as stream:
-                            np.save(stream, block)
-            facts[_SUMS] = _join(files, temporary, len(texts))
+        with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
+            facts_of_parts = facts | {"graph": encoder.precision, "engine": encoder.engine}
+            _drop_other_blocks(parts, facts_of_parts, encoder.manifest["prefix"])
+            if len(texts) <= BLOCK:
+                vectors = encode_with_progress(encoder, texts, precision, long, prompt)
+                with temporary.open("wb") as stream:
+                    np.save(stream, vectors)
+                facts[_SUMS] = _hash_sums(vectors)
+            else:
+                write_json(parts / _TEXTS, facts_of_parts)
+                encode = partial(encoder.encode, prompt=prompt, precision=precision, long=long)
+                blocks = _encode_blocks(encode, texts, parts, output)
+                facts[_SUMS] = _join(blocks, temporary, len(texts))
         write_json(_facts_file(output), facts)
-        shutil.rmtree(parts)
+        if parts.exists():
+            shutil.rmtree(parts)
     complete: AnyVectors = np.load(output, mmap_mode="r")
     return complete
+
+
+def _encode_blocks(
+    encode: Callable[[Sequence[str]], AnyVectors], texts: Sequence[str], parts: Path, output: Path
+) -> list[Path]:
+    """Encode texts into a file for each block; keep those that an earlier call has finished."""
+    starts = range(0, len(texts), BLOCK)
+    files = [parts / f"{start:012}.npy" for start in starts]
+    done = min(BLOCK * sum(file.is_file() for file in files), len(texts))
+    if done:
+        console.say(f"{output}: {done:,} of {len(texts):,} texts were encoded earlier")
+    with console.bar("encoding", len(texts)) as ticker:
+        ticker.start_at(done)
+        for start, file in zip(starts, files, strict=True):
+            if not file.is_file():
+                block = _encode(encode, texts[start : start + BLOCK], ticker.advance)
+                with whole_file(file) as unfinished, unfinished.open("wb") as stream:
+                    np.save(stream, block)
+    return files
 
 
 def _join(blocks: Sequence[Path], file: Path, count: int) -> str:
@@ -138,7 +141,8 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     """
     vectors = open_npy(file, (*FLOATS, "int8", "uint8"), str(file), "give a file that embed --output wrote")
     if len(vectors) != len(texts):
-        raise InputError(f"{file}: shape {vectors.shape} for {len(texts):,} texts; write it again with embed --output")
+        what = f"shape {vectors.shape} for {counted(len(texts), 'text')}"
+        raise InputError(f"{file}: {what}; write it again with embed --output")
     facts = _read_facts(file)
     wanted = _describe(encoder, texts)
     if difference := _difference(facts, wanted):
@@ -148,8 +152,8 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     width = -(-encoder.dimension // 8) if vectors.dtype == np.uint8 else encoder.dimension
     if vectors.shape[1] != width:
         raise InputError(
-            f"{file}: vectors of {vectors.shape[1]} numbers, not {width}, so of another encoder; write it again with "
-            "embed --output"
+            f"{file}: vectors of {counted(vectors.shape[1], 'number')}, not {width}, so of another encoder; write it "
+            "again with embed --output"
         )
     if _SUMS in facts and facts[_SUMS] != _hash_sums(vectors):
         raise InputError(
@@ -260,11 +264,20 @@ def _difference(facts: Mapping[str, Any], wanted: Mapping[str, object]) -> str |
     return None
 
 
-def _drop_other_blocks(parts: Path, facts: object, wanted: Mapping[str, object]) -> None:
-    """Remove the finished blocks of an earlier call unless they are the wanted ones, and say why."""
+def _drop_other_blocks(parts: Path, wanted: Mapping[str, object], prefix: str) -> None:
+    """Remove the finished blocks of an earlier call unless they are the wanted ones, and say why.
+
+    :param prefix: what earlier versions put in front of each text, and did not note.
+    :raises InputError: when something else than a folder is there.
+    """
+    if not os.path.lexists(parts):
+        return
+    if parts.is_symlink() or not parts.is_dir():
+        raise InputError(f"{parts}: is no folder, and finished blocks are to be kept there; move it away")
+    facts = read_json(parts / _TEXTS) if (parts / _TEXTS).is_file() else None
     difference: str | None = "made with unknown options"
-    if isinstance(facts, dict) and not wanted.keys() - facts.keys() - {_NAME}:
-        difference = _difference(facts, wanted)
+    if isinstance(facts, dict) and not wanted.keys() - facts.keys() - {_NAME, _PROMPT}:
+        difference = _difference({_PROMPT: prefix} | facts, wanted)
     if difference:
         if any(parts.glob("*.npy")):
             console.say(f"{parts}: {difference}; starting anew")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from xcompress.bundle.manifest import inside
 from xcompress.bundle.native_calls import native_call
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError, short_repr
+from xcompress.files import explain_read_error
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, id_range, read_tokenizer
 
 if TYPE_CHECKING:
@@ -50,10 +52,8 @@ class BundleTokenizer:
         self._file, self._manifest = inside(folder, "tokenizer.json"), manifest
         if not self._file.is_file():
             raise InputError(f"{self._file}: no such file; export the bundle again")
-        try:
+        with explain_read_error(self._file):
             self._content = self._file.read_bytes()
-        except OSError as error:
-            raise InputError(f"{self._file}: cannot be read ({error.strerror}); correct its permissions") from error
         self._sentencepiece = self._open_sentencepiece()
         if self._sentencepiece is None:
             _ = self.tokenizer  # refuse now what does not fit the graph
@@ -87,18 +87,14 @@ class BundleTokenizer:
     def _ids(self, texts: Sequence[str], prompt: str | None) -> list[list[int]]:
         """Return the token ids of each text, by SentencePiece if it can."""
         texts = self._with_prompt(texts, prompt)
-        fast, sequences = self._sentencepiece, [[0]] * len(texts)
+        fast = self._sentencepiece
         is_simple = [fast is not None and fast.reads(text) for text in texts]
-        if fast is not None:
-            simple = [row for row in range(len(texts)) if is_simple[row]]
-            for row, ids in zip(simple, fast.token_ids([texts[row] for row in simple], self._max_tokens), strict=True):
-                sequences[row] = ids
-        if not all(is_simple):  # else tokenizer.json is not even parsed
-            others = [row for row in range(len(texts)) if not is_simple[row]]
-            encodings = encode_batch(self.tokenizer, [texts[row] for row in others], self._file)
-            for row, encoding in zip(others, encodings, strict=True):
-                sequences[row] = encoding.ids
-        return sequences
+        simple = list(compress(texts, is_simple))
+        others = [text for text, is_read in zip(texts, is_simple, strict=True) if not is_read]
+        fast_ids = iter(fast.token_ids(simple, self._max_tokens) if fast is not None else ())
+        # without others, tokenizer.json is not even parsed
+        other_ids = (encoding.ids for encoding in (encode_batch(self.tokenizer, others, self._file) if others else ()))
+        return [next(fast_ids if is_read else other_ids) for is_read in is_simple]
 
     @native_call()
     def windows(self, texts: Sequence[str], prompt: str | None = None) -> list[list[list[int]]]:

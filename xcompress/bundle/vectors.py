@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from xcompress.errors import InputError
 from xcompress.metrics import Vectors, unit_length
+from xcompress.printable import counted
 
 
 def as_floats(name: str, vectors: object) -> NDArray[np.floating[Any]]:
@@ -41,7 +42,7 @@ def unpacked_rows(name: str, vectors: object, dimension: int) -> tuple[Vectors, 
     is_bits = rows.dtype == np.uint8 and rows.ndim in (1, 2)
     if is_bits and rows.shape[-1] != width:
         raise InputError(
-            f"{name} has {rows.shape[-1]} bytes of bits a vector, not {width}; give vectors of this encoder"
+            f"{name} has {counted(rows.shape[-1], 'byte')} of bits a vector, not {width}; give vectors of this encoder"
         )
     if rows.dtype.kind in "iu" and rows.dtype.itemsize > 1 and rows.shape[-1:] == (width,):
         raise InputError(f"{name} is {rows.dtype}; give bits as np.uint8, and other vectors as floats or np.int8")

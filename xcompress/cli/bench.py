@@ -38,26 +38,21 @@ def bench(
         str | None,
         typer.Option(
             help="Model to compare with: a student, an encoder or a bundle (folder, hub id, wheel:...), or "
-            "python:module:name; default: the assistant of the run.",
-            show_default=False,
+            "python:module:name; default: the assistant of the run."
         ),
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder with STS, Tatoeba and classification sets; searched recursively.",
-            show_default=False,
-        ),
+        Path | None, typer.Option(help="Folder with STS, Tatoeba and classification sets; searched recursively.")
     ] = None,
     languages: Annotated[
-        str | None,
-        typer.Option(help="Languages to test, such as en,de; default: those of the bundles.", show_default=False),
+        str | None, typer.Option(help="Languages to test, such as en,de; default: those of the bundles.")
     ] = None,
     distractors: Annotated[
         int,
-        typer.Option(
-            metavar="<int>",
-            parser=whole_number("--distractors", 0, MOST_DISTRACTORS),
+        whole_number(
+            "--distractors",
+            0,
+            MOST_DISTRACTORS,
             help="Search translations among this many more sentences per language (plain text in --data).",
         ),
     ] = 0,
@@ -67,51 +62,32 @@ def bench(
     grid: Annotated[str, typer.Option(help="Shapes to time, batch x tokens.")] = "1x16,1x128,32x32",
     threads: Annotated[str, typer.Option(help="Thread counts to time.")] = "1,all",
     memory: Annotated[
-        int | None,
-        typer.Option(
-            help="mobile: memory ceiling in MB; default: 256.",
-            show_default=False,
-            metavar="<int>",
-            parser=whole_number("--memory", 1, 1_000_000),
-        ),
+        int | None, whole_number("--memory", 1, 1_000_000, help="mobile: memory ceiling in MB; default: 256.")
     ] = None,
     slow_down: Annotated[
         float | None,
-        typer.Option(
-            help="wasm: slow the processor down by this factor; default: 4.",
-            show_default=False,
-            metavar="<float>",
-            parser=real_number("--slow-down", 1, MAX_SLOW_DOWN),
-        ),
+        real_number("--slow-down", 1, MAX_SLOW_DOWN, help="wasm: slow the processor down by this factor; default: 4."),
     ] = None,
     mteb: Annotated[
         str | None,
         typer.Option(
             help="Only score the bundles on these tasks of mteb, such as STS17,Tatoeba; downloads their data. Takes no "
-            "other options than --languages and --json.",
-            show_default=False,
+            "other options than --languages and --json."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; takes less than a minute.")] = False,
     json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     html: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write an HTML report with charts to this file, and the charts as PNG files.", show_default=False
-        ),
+        Path | None, typer.Option(help="Write an HTML report with charts to this file, and the charts as PNG files.")
     ] = None,
     compare: Annotated[
-        Path | None,
-        typer.Option(
-            help="Older bench.json to compare with: print the changes that exceed the noise.", show_default=False
-        ),
+        Path | None, typer.Option(help="Older bench.json to compare with: print the changes that exceed the noise.")
     ] = None,
     budgets: Annotated[
         str | None,
         typer.Option(
-            help="Recipe whose `budgets:` must hold, else exit code 3; default with --compare: the recipe of the run.",
-            show_default=False,
+            help="Recipe whose `budgets:` must hold, else exit code 3; default with --compare: the recipe of the run."
         ),
     ] = None,
 ) -> None:
@@ -220,16 +196,13 @@ def _write_page(report: "Report", html: Path) -> None:
 
 def _score_with_mteb(bundles: list[str], tasks: list[str], languages: Sequence[str], *, json: bool) -> None:
     """Print the scores of bundles on tasks of mteb."""
-    from dataclasses import asdict
-    from json import dumps
-
     from xcompress.bundle.released import find_bundle
-    from xcompress.console import emit, table
+    from xcompress.console import emit_json, table
     from xcompress.interop.mteb import evaluate, open_model
 
     scores = evaluate([open_model(bundle) for bundle in bundles or [str(find_bundle(None))]], tasks, languages)
     if json:
-        emit(dumps([asdict(score) for score in scores], indent=2))
+        emit_json(scores)
         return
     rows = [
         [score.model, score.task, score.metric, f"{100 * value:.1f}", subset]

@@ -26,13 +26,9 @@ def demo(
         ),
     ] = None,
     text: Annotated[
-        Path | None,
-        typer.Option(help="Your own sentences: one per line, or language<TAB>sentence; also .gz and .xz."),
+        Path | None, typer.Option(help="Your own sentences: one per line, or language<TAB>sentence; also .gz and .xz.")
     ] = None,
-    port: Annotated[
-        int,
-        typer.Option(help="Local port; 0 picks a free one.", metavar="<int>", parser=whole_number("--port", 0, 65_535)),
-    ] = 0,
+    port: Annotated[int, whole_number("--port", 0, 65_535, help="Local port; 0 picks a free one.")] = 0,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
 ) -> None:
     """Write a page that searches sentences by meaning, entirely in the browser, and serve it on this machine.

@@ -18,8 +18,7 @@ def distill(
         ),
     ],
     overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="Changes to the recipe as key=value, such as stages.contrast.steps=100."),
+        list[str] | None, typer.Argument(help="Changes to the recipe as key=value, such as stages.contrast.steps=100.")
     ] = None,
     run: Annotated[
         Path | None,
@@ -36,11 +35,8 @@ def distill(
     ] = False,
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes",
-            help="Processes that filter a large text; default: one on each core.",
-            metavar="<int>",
-            parser=whole_number("--processes", 1, MOST_THREADS),
+        whole_number(
+            "--processes", 1, MOST_THREADS, help="Processes that filter a large text; default: one on each core."
         ),
     ] = None,
     json: AsJson = False,
@@ -58,21 +54,18 @@ def distill(
 
     Example:  xcompress distill recipes/minilm_ru3.yaml student.bottleneck=256 --run runs/b256
     """
-    from xcompress.console import emit
+    from xcompress.console import emit, emit_json
     from xcompress.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
     if dry_run:
-        from dataclasses import asdict
-        from json import dumps
-
         from xcompress.bundle.manifest import RUNS
         from xcompress.distillation.plan import plan
         from xcompress.distillation.plan import show as show_plan
 
         planned = plan(loaded, run or RUNS / loaded.name)
         if json:
-            emit(dumps(asdict(planned), indent=2, ensure_ascii=False))
+            emit_json(planned)
         else:
             show_plan(planned)
         return

@@ -19,7 +19,7 @@ from xcompress.bundle.manifest import newest_bundle
 from xcompress.bundle.released import find_bundle, released_names
 from xcompress.cli.options import AsJson, whole_number
 from xcompress.errors import InputError, short_repr
-from xcompress.printable import one_line
+from xcompress.printable import counted, one_line
 from xcompress.tokenizer_file import LONGEST_TEXT, clean
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ Long = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
+    whole_number(
+        "--threads",
+        1,
+        MOST_THREADS,
         help="Number of threads; default: 1 for bundles exported for phones and browsers, else chosen by the engine.",
-        metavar="<int>",
-        parser=whole_number("--threads", 1, MOST_THREADS),
     ),
 ]
 
@@ -136,8 +137,7 @@ def embed(
         _print_vectors(sentences, encode_with_progress(encoder, sentences, *options))
         return
     vectors = encode_to_file(encoder, sentences, output, *options)
-    count = "1 vector" if len(vectors) == 1 else f"{len(vectors):,} vectors"
-    say(f"{output}: {count} of {encoder.dimension} dimensions")
+    say(f"{output}: {counted(len(vectors), 'vector')} of {counted(encoder.dimension, 'dimension')}")
     if json:
         _print_json(sentences, vectors)
 
@@ -148,28 +148,14 @@ def search(
     ],
     query: Annotated[str, typer.Argument(help="Text to search for, in any language of the model.")],
     model: Model = None,
-    k: Annotated[
-        int,
-        typer.Option(
-            "-k",
-            help="Number of lines to show.",
-            metavar="<int>",
-            parser=whole_number("-k", 1, 1_000_000),
-        ),
-    ] = 10,
+    k: Annotated[int, whole_number("-k", 1, 1_000_000, help="Number of lines to show.")] = 10,
     column: Annotated[
         int | None,
-        typer.Option(
-            help="Column to search in a tab-separated file, counted from 1.",
-            metavar="<int>",
-            parser=whole_number("--column", 1, 10_000),
-        ),
+        whole_number("--column", 1, 10_000, help="Column to search in a tab-separated file, counted from 1."),
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(
-            help="Vectors of the lines, from embed --input FILE --output: no line is encoded again.", show_default=False
-        ),
+        typer.Option(help="Vectors of the lines, from embed --input FILE --output: no line is encoded again."),
     ] = None,
     precision: PrecisionName = "auto",
     engine: EngineName = "auto",
@@ -260,7 +246,8 @@ def _print_vectors(sentences: Sequence[str], vectors: "AnyVectors") -> None:
         for sentence, vector in zip(sentences, vectors, strict=True)
     ]
     head = ["text", *(str(number) for number in range(min(_NUMBERS_SHOWN, width)))]
-    what = f"{width} bytes, 8 dimensions each" if vectors.dtype.kind == "u" else f"{width} dimensions"
+    is_bits = vectors.dtype.kind == "u"
+    what = f"{counted(width, 'byte')}, 8 dimensions each" if is_bits else counted(width, "dimension")
     table(f"First of {what}; --json or --output gives all", head, rows)
 
 
@@ -319,13 +306,12 @@ def _texts_of(name: str, lines: Iterable[str]) -> Iterator[str]:
 
     :raises InputError: when there are none.
     """
-    last, too_long = 0, []
-    for last, line in enumerate(lines, 1):
-        text = line.rstrip("\r\n")
+    number, too_long = 0, []
+    for number, text in _read_column(name, lines, None):
         if len(text) > LONGEST_TEXT:
-            too_long.append(last)
+            too_long.append(number)
         yield text
-    if not last:
+    if not number:
         raise InputError(f"{name}: contains no text; give one text per line")
     _warn_of_long(name, too_long)
 
@@ -348,7 +334,7 @@ def _read_column(name: str, lines: Iterable[str], column: int | None) -> Iterato
         text = line.rstrip("\r\n")
         cells = [text] if column is None else text.split("\t")
         if len(cells) < (column or 1):
-            count = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            count = counted(len(cells), "column")
             raise InputError(f"{name}:{number}: {count}, split at tabs, but --column is {column}; correct one of them")
         yield number, cells[(column or 1) - 1]
 

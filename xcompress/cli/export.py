@@ -61,32 +61,26 @@ def export(
         ),
     ] = "cpu",
     languages: Annotated[
-        str | None, typer.Option(help="Trim the vocabulary to these languages, such as de,en.", show_default=False)
+        str | None, typer.Option(help="Trim the vocabulary to these languages, such as de,en.")
     ] = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option(
+        whole_number(
+            "--vocabulary",
+            1,
+            100_000_000,
             help="Trim the vocabulary to this many of the most frequent tokens, plus the tokens that they need; needs "
             "--languages or --text.",
-            metavar="<int>",
-            parser=whole_number("--vocabulary", 1, 100_000_000),
         ),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(
-            help="Truncate texts at this many tokens, and drop the positions after them.",
-            metavar="<int>",
-            parser=whole_number("--max-tokens", 1, 1_000_000),
+        whole_number(
+            "--max-tokens", 1, 1_000_000, help="Truncate texts at this many tokens, and drop the positions after them."
         ),
     ] = None,
     dim: Annotated[
-        int | None,
-        typer.Option(
-            help="Reduce the vectors to this many dimensions.",
-            metavar="<int>",
-            parser=whole_number("--dim", 2, 1_000_000),
-        ),
+        int | None, whole_number("--dim", 2, 1_000_000, help="Reduce the vectors to this many dimensions.")
     ] = None,
     shorten: Annotated[
         Shortening,
@@ -97,18 +91,16 @@ def export(
     ] = "pca",
     center: Annotated[
         bool,
-        typer.Option(
-            "--center",
-            help="Map the vectors so that sentences with nothing in common have cosines near 0.",
-        ),
+        typer.Option("--center", help="Map the vectors so that sentences with nothing in common have cosines near 0."),
     ] = False,
     gate: Annotated[
         float | None,
-        typer.Option(
+        real_number(
+            "--gate",
+            0,
+            200,
             help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5; default "
             "for --precision auto: 0.5.",
-            metavar="<float>",
-            parser=real_number("--gate", 0, 200),
         ),
     ] = None,
     text: Annotated[
@@ -127,10 +119,11 @@ def export(
     ] = None,
     recurrences: Annotated[
         int | None,
-        typer.Option(
+        whole_number(
+            "--recurrences",
+            1,
+            1_000,
             help="Apply the recurrent unit this many times, fewer than in training; writes <run>/bundle-rN.",
-            metavar="<int>",
-            parser=whole_number("--recurrences", 1, 1_000),
         ),
     ] = None,
     bottleneck: Annotated[
@@ -156,16 +149,11 @@ def export(
         Format,
         typer.Option(help="onnx, or hf: a checkpoint that transformers opens without xcompress.", metavar=CHOICE),
     ] = "onnx",
-    pooling: Annotated[
-        str | None,
-        typer.Option(help="mean or cls, for an encoder whose files do not say.", show_default=False),
-    ] = None,
+    pooling: Annotated[str | None, typer.Option(help="mean or cls, for an encoder whose files do not say.")] = None,
     prefix: Annotated[
         str, typer.Option(help="Prompt that the encoder expects before every sentence.", show_default=False)
     ] = "",
-    tokenizer: Annotated[
-        str | None, typer.Option(help="tokenizer.json for an encoder that lacks one.", show_default=False)
-    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="tokenizer.json for an encoder that lacks one.")] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the bundle; default: <run>/bundle or <name>-bundle."),

@@ -17,15 +17,13 @@ def models(json: AsJson = False) -> None:
 
     Example:  xcompress models --json
     """
-    from json import dumps
-
     from xcompress.bundle.released import released_models
-    from xcompress.console import emit, say, table
+    from xcompress.console import emit_json, say, table
     from xcompress.files import megabytes
 
     released = released_models()
     if json:
-        emit(dumps(released, indent=2, ensure_ascii=False))
+        emit_json(released)
         return
     if not released:
         say("this installation ships no released model; make one with xcompress distill and xcompress export")

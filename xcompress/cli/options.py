@@ -1,8 +1,7 @@
 """Options that several commands share, and numbers within bounds."""
 
 import math
-from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,11 +21,8 @@ def language_codes(text: str | None) -> tuple[str, ...]:
     return codes
 
 
-def whole_number(option: str, least: int, most: int) -> Callable[[str | int], int]:
-    """Return the parser of an option that takes a whole number from `least` to `most`.
-
-    :param option: name of the option, for error messages.
-    """
+def whole_number(option: str, least: int, most: int, help: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """Return an option that takes a whole number from `least` to `most`."""
 
     def parse(text: str | int) -> int:
         try:
@@ -37,14 +33,11 @@ def whole_number(option: str, least: int, most: int) -> Callable[[str | int], in
             raise InputError(f"{option} is {_written(text)}; give a whole number from {least} to {most:,}")
         return number
 
-    return parse
+    return typer.Option(option, help=help, metavar="<int>", parser=parse)
 
 
-def real_number(option: str, least: float, most: float) -> Callable[[str | float], float]:
-    """Return the parser of an option that takes a number from `least` to `most`, which is neither nan nor infinite.
-
-    :param option: name of the option, for error messages.
-    """
+def real_number(option: str, least: float, most: float, help: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """Return an option that takes a number from `least` to `most`, which is neither nan nor infinite."""
 
     def parse(text: str | float) -> float:
         try:
@@ -55,7 +48,7 @@ def real_number(option: str, least: float, most: float) -> Callable[[str | float
             raise InputError(f"{option} is {_written(text)}; give a number from {least:g} to {most:g}")
         return number
 
-    return parse
+    return typer.Option(option, help=help, metavar="<float>", parser=parse)
 
 
 def _written(value: object) -> str:

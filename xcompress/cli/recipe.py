@@ -18,8 +18,6 @@ objective set to null is removed: `stages: {imitation: null}`.
 
 app = typer.Typer(cls=CommandGroup, help=f"List, show, copy and check recipes.\n\n{EXTENDS}", no_args_is_help=True)
 
-NameOrPath = Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="Name of a shipped recipe, or a recipe file.")]
-
 
 @app.command("list")
 def list_recipes(json: AsJson = False) -> None:
@@ -27,18 +25,21 @@ def list_recipes(json: AsJson = False) -> None:
 
     Example:  xcompress recipe list
     """
-    from dataclasses import asdict
     from shutil import get_terminal_size
 
+    from xcompress.console import emit, emit_json
     from xcompress.recipe.text import list_shipped, list_text
 
     recipes = list_shipped()
-    _emit([asdict(recipe) for recipe in recipes] if json else list_text(recipes, get_terminal_size((120, 24)).columns))
+    if json:
+        emit_json(recipes)
+    else:
+        emit(list_text(recipes, get_terminal_size((120, 24)).columns))
 
 
 @app.command()
 def show(
-    recipe: NameOrPath,
+    recipe: Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="Name of a shipped recipe, or a recipe file.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes to the recipe as key=value, such as student.bottleneck=256.")
     ] = None,
@@ -52,14 +53,17 @@ def show(
 
     Example:  xcompress recipe show paper/xlmr_b128_ru3 student.bottleneck=256 --json
     """
+    from xcompress.console import emit, emit_json
     from xcompress.recipe import load_recipe
     from xcompress.recipe.parameters import count_parameters
     from xcompress.recipe.text import counts_json, recipe_text
 
     loaded = load_recipe(recipe, overrides or [])
     counts = count_parameters(loaded)
-    values = {"recipe": loaded.model_dump(mode="json"), "parameters": counts_json(counts)}
-    _emit(values if json else recipe_text(loaded, counts))
+    if json:
+        emit_json({"recipe": loaded.model_dump(mode="json"), "parameters": counts_json(counts)})
+    else:
+        emit(recipe_text(loaded, counts))
 
 
 @app.command()
@@ -74,9 +78,10 @@ def copy(
 
     Example:  xcompress recipe copy minilm_ru3 mine.yaml
     """
+    from xcompress.console import emit
     from xcompress.recipe.shipped import copy_recipe
 
-    _emit("\n".join(map(str, copy_recipe(name, destination, force=force))))
+    emit("\n".join(map(str, copy_recipe(name, destination, force=force))))
 
 
 @app.command()
@@ -89,7 +94,7 @@ def validate(
 
     Example:  xcompress recipe validate mine.yaml minilm_ru3
     """
-    from xcompress.console import fail
+    from xcompress.console import emit, fail
     from xcompress.errors import InputError
     from xcompress.recipe import load_recipe
 
@@ -106,7 +111,7 @@ def validate(
             fail(fault)
             is_bad = True
         else:
-            _emit(f"{recipe}: ok")
+            emit(f"{recipe}: ok")
     if is_bad:
         raise typer.Exit(2)
 
@@ -127,11 +132,3 @@ def _find_problems(recipe: "Recipe") -> list[str]:
         except InputError as error:
             return [str(error)]
     return found
-
-
-def _emit(result: object) -> None:
-    import json
-
-    from xcompress.console import emit
-
-    emit(result if isinstance(result, str) else json.dumps(result, indent=2, ensure_ascii=False))

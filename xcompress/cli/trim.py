@@ -23,19 +23,15 @@ def trim(
     ] = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option(
+        whole_number(
+            "--vocabulary",
+            1,
+            100_000_000,
             help="Keep this many of the most frequent tokens, plus the tokens that they need.",
-            metavar="<int>",
-            parser=whole_number("--vocabulary", 1, 100_000_000),
         ),
     ] = None,
     min_count: Annotated[
-        int,
-        typer.Option(
-            help="Keep tokens that occur at least this often.",
-            metavar="<int>",
-            parser=whole_number("--min-count", 1, 10**12),
-        ),
+        int, whole_number("--min-count", 1, 10**12, help="Keep tokens that occur at least this often.")
     ] = 1,
     prefix: Annotated[
         list[str] | None,
@@ -67,11 +63,8 @@ def trim(
         model, output, languages=codes, texts=text or [], size=vocabulary, min_count=min_count, prefixes=prefix or []
     )
     if json:
-        from dataclasses import asdict
-        from json import dumps
+        from xcompress.console import emit_json
 
-        from xcompress.console import emit
-
-        emit(dumps(asdict(trimmed), indent=2, ensure_ascii=False))
+        emit_json(trimmed)
     else:
         trimmed.show()

@@ -118,12 +118,10 @@ def build(
         # Split them.
         kept = {language: gathered.languages[language].kept for language in sorted(gathered.languages)}
         hold_out = split(kept, holdout_sentences, scratch)
-        caps = {
-            language: {name: count for (of, name), count in (most or {}).items() if of == language} for language in kept
-        }
         draws_twice = bool(most)  # in all languages alike, so that they are sampled down to the same sentences
         for language in kept:
-            _choose_parts(gathered, language, hold_out, caps[language], max_pairs, draws_twice)
+            caps = {name: count for (of, name), count in (most or {}).items() if of == language}
+            _choose_parts(gathered, language, hold_out, caps, max_pairs, draws_twice)
         _check_languages(languages, gathered)
 
         # Write them.
@@ -244,7 +242,7 @@ class Gathered:
     numbers: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
     """For each number of `found`, the position in `origins`."""
 
-    def drop(self, language: str, reason: str, count: int = 1) -> None:
+    def drop(self, language: str, reason: str, count: int) -> None:
         """Count dropped pairs."""
         if count:
             self.dropped[language][reason] += count

@@ -20,6 +20,7 @@ from xcompress.corpus.lines import table_rows
 from xcompress.corpus.split import sentence_key
 from xcompress.errors import InputError
 from xcompress.metrics import Encode, cosines, spearman
+from xcompress.printable import counted
 
 DATA = Path(__file__).parent.parent / "data"
 PIVOT = "en"
@@ -249,11 +250,7 @@ def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "ts
     """Read one file per language and cross their rows."""
     tables = read_aligned_files(files, kind)
     pairs = {f"{language}-{language}": table for language, table in tables.items()}
-    if english := tables.get(PIVOT):
-        for language, table in tables.items():
-            if language != PIVOT:
-                pairs[f"{PIVOT}-{language}"] = GradedPairs(english.first, table.second, english.scores)
-    for first, second in combinations(sorted(set(tables) - {PIVOT}), 2):
+    for first, second in combinations(sorted(tables, key=lambda language: (language != PIVOT, language)), 2):
         pairs[f"{first}-{second}"] = GradedPairs(tables[first].first, tables[second].second, tables[first].scores)
     return GradedSet(name, pairs, is_stsb=kind == "csv", is_aligned=True)
 
@@ -261,7 +258,7 @@ def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "ts
 def _check_alignment(path: Path, table: GradedPairs, anchor_path: Path, anchor: GradedPairs) -> None:
     if len(table) != len(anchor):
         raise InputError(
-            f"{path}: {len(table)} rows, but {anchor_path.name} has {len(anchor)}; "
+            f"{path}: {counted(len(table), 'row')}, but {anchor_path.name} has {len(anchor)}; "
             "row n must be the same pair in every file"
         )
     for row, (score, expected) in enumerate(zip(table.scores, anchor.scores, strict=True), 1):
@@ -278,7 +275,8 @@ def _read_pairs(path: Path, kind: Literal["csv", "tsv"]) -> GradedPairs:
     for number, cells in table_rows(path, kind, strict=False):
         where = f"{path}:{number}"
         if len(cells) != 3:
-            raise InputError(f"{where}: {len(cells)} columns instead of sentence1, sentence2, score; correct this line")
+            columns = counted(len(cells), "column")
+            raise InputError(f"{where}: {columns} instead of sentence1, sentence2, score; correct this line")
         first, second = cells[0].strip(), cells[1].strip()
         if not first or not second:
             raise InputError(f"{where}: an empty sentence; correct or remove this line")
@@ -290,6 +288,6 @@ def _read_pairs(path: Path, kind: Literal["csv", "tsv"]) -> GradedPairs:
             raise InputError(f"{where}: score {cells[2].strip()!r} is not a number; correct this line")
         rows.append((first, second, value))
     if len(rows) < 2:
-        raise InputError(f"{path}: {len(rows)} rows; a rank correlation needs at least 2")
+        raise InputError(f"{path}: {counted(len(rows), 'row')}; a rank correlation needs at least 2")
     first_sentences, second_sentences, scores = zip(*rows, strict=True)
     return GradedPairs(first_sentences, second_sentences, scores)

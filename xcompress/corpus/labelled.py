@@ -17,11 +17,7 @@ RELATIONS = ("entailment", "neutral", "contradiction")
 """How a hypothesis relates to its premise; labels are positions in this tuple."""
 HIGHEST = 5
 """The score of two sentences that mean the same."""
-TOO_FEW = "fewer than three columns"
-TOO_MANY = "more than three columns"
 NO_SCORE = f"no score from 0 to {HIGHEST}"
-NO_RELATION = "no label"
-NO_SENTENCE = "a number or a label in place of a sentence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ def read_graded(path: Path) -> list[GradedPair]:
 
     def parse(first: str, second: str, others: list[str]) -> GradedPair:
         if len(others) > 1:
-            raise BadLineError(TOO_MANY)
+            raise BadLineError("more than three columns")
         try:
             score = float(others[0])
         except ValueError as error:
@@ -115,11 +111,11 @@ def read_entailment(path: Path) -> list[Entailment]:
 
     def parse(premise: str, hypothesis: str, others: list[str]) -> Entailment:
         if any(cell.isdecimal() or cell.casefold() in RELATIONS for cell in (premise, hypothesis)):
-            raise BadLineError(NO_SENTENCE)
+            raise BadLineError("a number or a label in place of a sentence")
         for cell in others:
             if cell.casefold() in RELATIONS:
                 return Entailment(premise, hypothesis, RELATIONS.index(cell.casefold()))
-        raise BadLineError(NO_RELATION)
+        raise BadLineError("no label")
 
     return _read(path, parse, f"premise, hypothesis, {'|'.join(RELATIONS)}")
 
@@ -140,7 +136,7 @@ def _read(path: Path, parse: Callable[[str, str, list[str]], LabelledPair], layo
             continue
         try:
             if len(cells) < 3:
-                raise BadLineError(TOO_FEW)
+                raise BadLineError("fewer than three columns")
             if not all(is_visible(cell) for cell in cells[:2]):
                 raise BadLineError(EMPTY)
             first, second, *others = (" ".join(cell.split()) for cell in cells)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from xcompress.errors import InputError
+from xcompress.printable import counted
 from xcompress.sources.packed import open_packed
 
 LONGEST = 20_000
@@ -59,9 +60,9 @@ class Tally:
         ]
         hidden = len(reasons) - _REASONS_SHOWN
         shown = reasons[:_REASONS_SHOWN] + ([f"and {hidden} more"] if hidden > 0 else [])
-        bad, lines = self.bad.total(), self.good + self.bad.total()
-        counted = f"{bad:,} of {lines:,} lines {'is' if bad == 1 else 'are'} bad: {', '.join(shown)}" if bad else ""
-        return ", and it is ".join(part for part in (counted, self.broken_off) if part)
+        bad = self.bad.total()
+        lines = f"{bad:,} of {counted(self.good + bad, 'line')} {'is' if bad == 1 else 'are'} bad: {', '.join(shown)}"
+        return ", and it is ".join(part for part in (lines if bad else "", self.broken_off) if part)
 
     def refuse_bad_file(self, layout: str) -> None:
         """Raise an error if most lines are bad.

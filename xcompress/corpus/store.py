@@ -2,7 +2,7 @@
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain, islice
@@ -97,12 +97,9 @@ class PairFile(LazySequence[Pair]):
 
     def hashes(self, side: Literal["source", "target"], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the hashes (n,) of one side of n pairs, without reading them."""
-        hashes = _map_array(hashes_path(self.path))
-        # of an earlier version, or damaged
-        if hashes is None or hashes.dtype != np.uint64 or hashes.shape != (2, len(self)):
-            with self.path.open("rb") as stream:
-                _index(self.path, stream)
-            hashes = np.load(hashes_path(self.path), mmap_mode="r")
+        hashes = self._indexed(
+            hashes_path(self.path), lambda array: array.dtype == np.uint64 and array.shape == (2, len(self))
+        )
         found: NDArray[np.uint64] = np.array(hashes[("source", "target").index(side)][rows])
         return found
 
@@ -113,53 +110,45 @@ class PairFile(LazySequence[Pair]):
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
+        def is_ours(array: NDArray[Any]) -> bool:
+            return array.dtype == np.int64 and array.ndim == 1 and array[-1:].tolist() == [self.path.stat().st_size]
+
         try:
-            saved = _read_offsets(self.path)
-            if saved is None:
-                with self.path.open("rb") as stream:
-                    _index(self.path, stream)
-                saved = np.load(offsets_path(self.path), mmap_mode="r")
-            return saved.view(np.ndarray)
+            return self._indexed(offsets_path(self.path), is_ours).view(np.ndarray)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}); run again without it") from error
+
+    def _indexed(self, path: Path, is_ours: Callable[[NDArray[Any]], bool]) -> NDArray[Any]:
+        """Map an array of the index; make the index again where the array is missing, damaged, or of another file."""
+        array: NDArray[Any]
+        with suppress(OSError, ValueError, EOFError):
+            array = np.load(path, mmap_mode="r")
+            if is_ours(array):
+                return array
+        with self.path.open("rb") as stream:
+            _index(self.path, stream)
+        array = np.load(path, mmap_mode="r")
+        return array
 
 
 def _index(path: Path, lines: Iterable[bytes]) -> None:
     """Write the offsets and the hashes of the lines of a file, which are not in memory together."""
     with scratch_folder(path.with_name(f"{path.name}.index"), _PATIENCE) as scratch:
-        columns = [
-            ColumnFile(scratch / name, np.dtype(kind)) for name, kind in zip("ost", ("<i8", "<u8", "<u8"), strict=True)
-        ]
-        columns[0].append(np.zeros(1, np.int64))
-        position = 0
+        offsets = ColumnFile(scratch / "offsets", np.dtype("<i8"))
+        hashes = [ColumnFile(scratch / side, np.dtype("<u8")) for side in ("source", "target")]
+        ends = np.zeros(1, np.int64)
+        offsets.append(ends)
         remaining = iter(lines)
         while block := list(islice(remaining, _LINES)):
-            ends = position + np.cumsum([len(line) for line in block])
-            sides = [line.rstrip(b"\n").split(b"\t") for line in block]
-            hashes = [
-                np.frombuffer(b"".join(text_hash(texts[side % len(texts)]) for texts in sides), "<u8")
-                for side in (0, 1)
-            ]
-            for column, numbers in zip(columns, (ends, *hashes), strict=True):
-                column.append(numbers)
-            position = int(ends[-1])
-        count = len(columns[1])
+            ends = ends[-1] + np.cumsum([len(line) for line in block])
+            offsets.append(ends)
+            pairs = [line.rstrip(b"\n").split(b"\t") for line in block]
+            for side, column in enumerate(hashes):
+                # a damaged line may have one side only
+                texts = (pair[side % len(pair)] for pair in pairs)
+                column.append(np.frombuffer(b"".join(map(text_hash, texts)), "<u8"))
         with whole_file(offsets_path(path)) as temporary:
-            write_npy(temporary, np.dtype(np.int64), (count + 1,), columns[0].blocks())
+            write_npy(temporary, np.dtype(np.int64), (len(offsets),), offsets.blocks())
         with whole_file(hashes_path(path)) as temporary:
-            write_npy(temporary, np.dtype(np.uint64), (2, count), chain(columns[1].blocks(), columns[2].blocks()))
-
-
-def _read_offsets(path: Path) -> NDArray[np.int64] | None:
-    """Map the offsets of a file; None if they are missing, unreadable or of another file."""
-    size, offsets = path.stat().st_size, _map_array(offsets_path(path))
-    is_right = offsets is not None and offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[-1:] == [size]
-    return offsets if is_right else None
-
-
-def _map_array(path: Path) -> NDArray[Any] | None:
-    """Map an array; None if it is missing or unreadable."""
-    with suppress(OSError, ValueError, EOFError):
-        array: NDArray[Any] = np.load(path, mmap_mode="r")
-        return array
-    return None
+            blocks = chain.from_iterable(column.blocks() for column in hashes)
+            write_npy(temporary, np.dtype(np.uint64), (2, len(hashes[0])), blocks)

@@ -10,6 +10,7 @@ import numpy as np
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError, first_line, short_repr
 from xcompress.files import megabytes
+from xcompress.printable import counted
 from xcompress.sources.packed import open_packed
 
 _LARGEST = 30_000_000
@@ -58,7 +59,7 @@ def _read_bins(path: Path, limit: int) -> list[str]:
         bins = unpacker.read_array_header() - 1
         header = {unpacker.unpack(): unpacker.unpack() for _ in range(min(unpacker.read_map_header(), _MOST_FACTS))}
         if header.get("format") != "cB" or bins > _MOST_BINS:
-            raise ValueError(f"its header is {short_repr(header)} of {bins:,} lists, expected the format 'cB'")
+            raise ValueError(f"its header is {short_repr(header)} of {counted(bins, 'list')}, expected the format 'cB'")
         words = (unpacker.unpack() for _ in range(bins) for _ in range(unpacker.read_array_header()))
         frequent = list(islice(words, limit))
     except msgpack.OutOfData as error:

@@ -121,14 +121,15 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
     """
     file = folder / MODULES
     modules = read_json(file)
-    if not isinstance(modules, list) or not modules:
+    if not (isinstance(modules, list) and modules and all(map(_is_module, modules))):
         raise InputError(f"{file}: expected a list of modules with type and path; save the model again")
     for module in modules:
-        kind, path = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
-        if not isinstance(kind, str) or not isinstance(path, str):
-            raise InputError(f"{file}: expected a list of modules with type and path; save the model again")
-        _check_module_path(file, path)
+        _check_module_path(file, module["path"])
     return modules
+
+
+def _is_module(entry: object) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
 
 
 def read_prompts(folder: Path) -> dict[str, str]:
@@ -199,9 +200,9 @@ def _check_names_of_files(file: Path) -> None:
 def _check_configuration(file: Path, key: str | None) -> None:
     """Refuse a configuration that names code, or options that are not known to be harmless."""
     for name, value in _entries(read_json(file)):
-        for text in _texts(value) if name in _ALLOWED_VALUES else ():
-            if not any(pattern.fullmatch(text) for pattern in _ALLOWED_VALUES[name]):
-                _refuse_code(file, name, text, key)
+        for part in _parts(value) if name in _ALLOWED_VALUES else ():
+            if isinstance(part, str) and not any(pattern.fullmatch(part) for pattern in _ALLOWED_VALUES[name]):
+                _refuse_code(file, name, part, key)
         if name in _LIBRARY_OPTIONS and file.name.lower().startswith("sentence_"):
             if not isinstance(value, dict):
                 raise InputError(f"{file}: {name} is {value!r}, not names and values; save the model again")
@@ -218,24 +219,17 @@ def _refuse_code(file: Path, name: str, value: object, key: str | None) -> NoRet
 
 def _entries(value: object) -> Iterator[tuple[str, Any]]:
     """Yield the keys and values of all mappings in a JSON value, at any depth."""
-    pending = [value]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, dict):
-            yield from current.items()
-            pending += current.values()
-        elif isinstance(current, list):
-            pending += current
+    for part in _parts(value):
+        if isinstance(part, dict):
+            yield from part.items()
 
 
-def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in a JSON value, at any depth."""
+def _parts(value: object) -> Iterator[object]:
+    """Yield a JSON value and all values in it, at any depth."""
     pending = [value]
     while pending:
-        current = pending.pop()
-        if isinstance(current, str):
-            yield current
-        elif isinstance(current, dict):
-            pending += current.values()
-        elif isinstance(current, list):
-            pending += current
+        yield (part := pending.pop())
+        if isinstance(part, dict):
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part

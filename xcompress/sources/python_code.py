@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from xcompress.errors import InputError, with_class
 from xcompress.machine import available_threads
+from xcompress.printable import counted
 from xcompress.sources.suggestions import suggest
 
 PYTHON = "python:"
@@ -41,25 +42,25 @@ class Code:
 
         :raises InputError: when the code fails, or does not return an (N, D) array of finite numbers.
         """
+        sentences = counted(len(texts), "sentence")
         try:
             vectors = np.asarray(self.function(texts))
         except FAILURES as error:
             raise InputError(
-                f"{self.where}: failed on {len(texts)} sentences, starting with {texts[0]!r} "
-                f"({with_class(error)}); correct it"
+                f"{self.where}: failed on {sentences}, starting with {texts[0]!r} ({with_class(error)}); correct it"
             ) from error
         if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind not in "fiu":
             raise InputError(
-                f"{self.where}: returned an array of shape {vectors.shape} and type {vectors.dtype} for {len(texts)} "
-                f"sentences; expected numbers of shape ({len(texts)}, D)"
+                f"{self.where}: returned an array of shape {vectors.shape} and type {vectors.dtype} for {sentences}; "
+                f"expected numbers of shape ({len(texts)}, D)"
             )
         with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
             found: NDArray[np.float32] = vectors.astype(np.float32)
         finite = np.isfinite(found).all(1)
         if not finite.all():
             raise InputError(
-                f"{self.where}: returned NaN or infinity (in float32) for {int((~finite).sum())} of {len(texts)} "
-                f"sentences, such as {texts[int(finite.argmin())]!r}; correct it"
+                f"{self.where}: returned NaN or infinity (in float32) for {int((~finite).sum())} of {sentences}, such "
+                f"as {texts[int(finite.argmin())]!r}; correct it"
             )
         return found
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xcompress.errors import InputError
-from xcompress.files import hash_of, sha256_of
+from xcompress.files import explain_read_error, hash_of, sha256_of
 from xcompress.paths import as_path, cache_folder, explain_cache_errors, path_inside
 from xcompress.sources.archives import join_parts
 from xcompress.sources.hub import cached_commit, from_hub
@@ -72,15 +72,11 @@ def fingerprint(reference: str) -> str:
     if len(parts) > 1:
         return hash_of([fingerprint(part) for part in parts])
     path = as_path(reference)
-    try:
+    with explain_read_error(path):
         if path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file())
             return hash_of([(file.relative_to(path).as_posix(), sha256_of(file)) for file in files])
         return sha256_of(path) if path.is_file() else reference
-    except OSError as error:
-        raise InputError(
-            f"{error.filename or path}: cannot be read ({error.strerror}); correct its permissions"
-        ) from error
 
 
 def commit_of(reference: str) -> str | None:
