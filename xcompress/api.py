@@ -12,7 +12,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
@@ -215,20 +215,10 @@ def distill(
             raise InputError("distill: overrides change a recipe file; for a loaded Recipe use its model_copy")
         loaded = recipe
     else:
-        loaded = load_recipe(recipe, list(_flatten(overrides)))
+        # As YAML would hold them: a tuple is a list, a path is text.
+        loaded = load_recipe(recipe, changes=json.loads(json.dumps(overrides, default=str)))
     folder = _to_path(run, "distill: run") if run else RUNS / loaded.name
     return Run(run_recipe(loaded, folder, tensorboard=tensorboard, processes=processes))
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield nested overrides as the command line writes them: `student.bottleneck=256`."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            text = json.dumps(value, default=str, ensure_ascii=False)
-            # JSON is YAML, but for its escapes of characters beyond U+FFFF, which are two.
-            yield f"{prefix}{key}={text.encode('ascii', 'backslashreplace').decode()}"
 
 
 def export_model(
