@@ -131,6 +131,10 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         from xcompress.distillation.teachers.encoder import check_local_encoders
 
         check_local_encoders(recipe)
+    if recipe.labelled.augment:
+        from xcompress.distillation.data.labelled import check_local_cross_encoder  # so does this
+
+        check_local_cross_encoder(recipe)
     check_vocabulary(recipe, _local_tokenizer(recipe))
     _check_labelled(recipe)
 
