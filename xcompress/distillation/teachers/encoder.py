@@ -31,7 +31,7 @@ from xcompress.distillation.teachers.layer_sources import (
     import_layers,
 )
 from xcompress.distillation.teachers.precomputed import open_precomputed
-from xcompress.distillation.teachers.vectors import Mapped, in_batches, student_encoder
+from xcompress.distillation.teachers.vectors import in_batches, student_encoder
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import hash_of, read_mapping, sha256_of
 from xcompress.metrics import Encode, unit_length
@@ -54,20 +54,20 @@ def open_encoder(section: EncoderSection, key: str) -> Encode:
     :raises InputError: when there is no such encoder, it is damaged, or the recipe does not fit it.
     """
     refuse([*idle_keys(key, section)])
+    normalize = isinstance(section, EnsembleMember) and section.normalize
+    if section.sentences_source:
+        return open_precomputed(section, key, locate(section, key), normalize=normalize)
+    encoder: Encode
+    function: Callable[[list[str]], NDArray[np.float32]]
     if section.gives_only_vectors:
-        encoder: Encode
-        function: Callable[[list[str]], NDArray[np.float32]]
-        if section.source.startswith((PYTHON, RELEASED)):
-            if section.source.startswith(PYTHON):
-                function = open_code(section.source, f"{key}.source: {section.source}")
-            else:
-                function = Encoder(released_folder(section.source.removeprefix(RELEASED))).encode
-            encoder = partial(in_batches, key, lambda texts: function([section.prefix + text for text in texts]))
+        if section.source.startswith(PYTHON):
+            function = open_code(section.source, f"{key}.source: {section.source}")
         else:
-            encoder = open_precomputed(section, key, locate(section, key))
+            function = Encoder(released_folder(section.source.removeprefix(RELEASED))).encode
+        encoder = partial(in_batches, key, lambda texts: function([section.prefix + text for text in texts]))
     else:
         encoder = _open_model(section, key)
-    return Mapped(encoder, unit_length) if isinstance(section, EnsembleMember) and section.normalize else encoder
+    return (lambda texts: unit_length(encoder(texts))) if normalize else encoder
 
 
 def encoder_fingerprint(section: EncoderSection) -> str:
