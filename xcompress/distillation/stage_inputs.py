@@ -48,12 +48,8 @@ class StageSettings:
     @property
     def has_live_teacher(self) -> bool:
         """Whether the stage learns from a teacher whose vectors are computed in the training steps."""
-        teacher, stage = self.recipe.teacher, self.stage
-        return (
-            teacher is not None
-            and teacher.targets == "live"
-            and bool(stage.teacher_sides or "monolingual" in stage.pairs_in_step)
-        )
+        teacher = self.recipe.teacher
+        return teacher is not None and teacher.targets == "live" and self.stage.needs_teacher
 
 
 @dataclass(frozen=True)

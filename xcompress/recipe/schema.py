@@ -401,7 +401,7 @@ class Recipe(Section):
     def _check_needs_of_stages(self) -> "Recipe":
         for name, stage in self.stages.items():
             key = f"stages.{name}.objectives"
-            if (stage.teacher_sides or "monolingual" in stage.pairs_in_step) and not self.teacher:
+            if stage.needs_teacher and not self.teacher:
                 raise ValueError(f"{key}: needs a teacher, but there is none; give teacher")
             if stage.needs_assistant and not self.assistant:
                 raise ValueError(f"stages.{name}: needs an assistant, but there is none; give assistant")
