@@ -72,15 +72,14 @@ def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe
     :raises InputError: when a file cannot be read, or `extends` names no file, leads back to one of these, or through
         more than `MOST_BASES` files.
     """
-    written = read_yaml(path)
-    base_file = find_base(path, written.pop(EXTENDS, None))
-    if base_file is None:
-        return _rename(written, path, str(path))
-    if len(extended_by) == MOST_BASES:
-        raise InputError(f"{path}: extends {base_file}, which makes more than {MOST_BASES}; merge some of them")
-    if base_file.resolve() in {file.resolve() for file in (*extended_by, path)}:
-        raise InputError(f"{path}: extends {base_file}, which is circular; remove one `extends`")
-    return _extend(read_with_bases(base_file, (*extended_by, path)), written, path, str(path))
+    written, base = read_yaml(path), RawRecipe({}, {})
+    if base_file := find_base(path, written.pop(EXTENDS, None)):
+        if len(extended_by) == MOST_BASES:
+            raise InputError(f"{path}: extends {base_file}, which makes more than {MOST_BASES}; merge some of them")
+        if base_file.resolve() in {file.resolve() for file in (*extended_by, path)}:
+            raise InputError(f"{path}: extends {base_file}, which is circular; remove one `extends`")
+        base = read_with_bases(base_file, (*extended_by, path))
+    return _extend(base, written, path, str(path))
 
 
 def _extend(base: RawRecipe, written: Mapping[str, Any], file: Path, source: str) -> RawRecipe:
@@ -89,15 +88,10 @@ def _extend(base: RawRecipe, written: Mapping[str, Any], file: Path, source: str
     :param file: whose keys these are, for error messages about values.
     :param source: where they come from, for others.
     """
-    changes = _rename(written, file, source)
-    return RawRecipe(merge(base.values, changes.values, source), base.origins | changes.origins)
-
-
-def _rename(written: Mapping[str, Any], file: Path, source: str) -> RawRecipe:
-    """Give the keys of a recipe their current names."""
     names: dict[Location, str] = {}
-    values = _use_current_names(written, Recipe, source, names)
-    return RawRecipe(values, {location: Origin(file, name) for location, name in names.items()})
+    changes = _use_current_names(written, Recipe, source, names)
+    origins = {location: Origin(file, name) for location, name in names.items()}
+    return RawRecipe(merge(base.values, changes, source), base.origins | origins)
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any], source: str, location: Location = ()) -> dict[str, Any]:
