@@ -68,11 +68,6 @@ class StageModels:
         assert self.assistant is not None
         return Student.load(self.assistant.folder)
 
-    def load_teacher(self) -> Encode:
-        """Load the teacher; the recipe's checks ensure that a stage which needs it has one."""
-        assert self.encoders.teacher is not None
-        return self.encoders.teacher.load()
-
 
 @dataclass(frozen=True)
 class StageText:

@@ -154,7 +154,8 @@ def _build_training(
         facts["embedding_error_before"] = _embedding_errors(assistant, model, tokenizer, data)
 
     # Open the pairs with their labels, and tokenise them.
-    teacher = models.load_teacher() if settings.has_live_teacher else None
+    live = models.encoders.teacher if settings.has_live_teacher else None
+    teacher = live.load() if live else None
     by_kind: dict[str, PairBatches] = {}
     for kind in stage.pairs_in_step:
         pairs = stage_pairs(settings, models, text, kind, tokenizer, teacher)

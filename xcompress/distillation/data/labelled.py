@@ -128,7 +128,9 @@ def _read(path: Path, kind: str) -> LabelledPairs:
     rows = read_json(path)
     pairs = [Pair(first, second, PIVOT, kind) for first, second, _ in rows]
     values = [value for *_, value in rows]
-    return LabelledPairs(pairs, np.array(values, dtype=np.int64 if kind == "entailment" else np.float32))
+    if kind == "entailment":
+        return LabelledPairs(pairs, np.array(values, dtype=np.int64))
+    return LabelledPairs(pairs, np.array(values, dtype=np.float32))
 
 
 def _build(recipe: Recipe, corpus: Corpus, folder: Path) -> Mapping[str, object]:

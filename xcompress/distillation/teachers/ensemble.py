@@ -25,11 +25,6 @@ class FrozenEncoder:
     fingerprint: str
     """Hash of everything that the vectors depend on."""
 
-    @classmethod
-    def find(cls, section: EncoderSection, key: str) -> "FrozenEncoder":
-        """Hash the encoder of a recipe section."""
-        return cls(key, section, encoder_fingerprint(section))
-
     def load(self) -> Encode:
         """Load the encoder.
 
@@ -98,7 +93,7 @@ class TeacherEnsemble:
         dimensions, center = None, False
         if isinstance(section, TeacherSection):
             dimensions, center = section.dimensions, section.center
-        encoders = tuple(FrozenEncoder.find(member, key) for key, member in section.members.items())
+        encoders = tuple(_hash_all(section.members).values())
         scales = ensemble_scales([member.weight for member in section.members.values()])
         if not section.ensemble and dimensions is None and not center:
             return cls(encoders, scales, encoders[0].fingerprint)
@@ -165,9 +160,10 @@ def find_encoders(recipe: Recipe) -> Encoders:
     return Encoders(
         TeacherEnsemble.find(recipe.teacher) if recipe.teacher else None,
         TeacherEnsemble.find(recipe.correlation.teacher) if recipe.correlation else None,
-        {
-            key: FrozenEncoder.find(section, key)
-            for key, section in recipe.encoders.items()
-            if key.startswith("assistant")
-        },
+        _hash_all({key: section for key, section in recipe.encoders.items() if key.startswith("assistant")}),
     )
+
+
+def _hash_all(sections: Mapping[str, EncoderSection]) -> dict[str, FrozenEncoder]:
+    """Hash encoders by their keys in the recipe."""
+    return {key: FrozenEncoder(key, section, encoder_fingerprint(section)) for key, section in sections.items()}
