@@ -150,7 +150,7 @@ def count_encoder(
     if shape.modernbert:
         norm, positions, types = hidden, 0, 0
         layer = 4 * hidden * hidden + 3 * hidden * intermediate + 2 * norm
-        beyond = norm - (norm if with_first else 0)  # a norm follows the layers, and the first one lacks one
+        beyond = 0 if with_first else norm  # a norm follows the layers, and the first one lacks one
     else:
         norm, positions, types = 2 * hidden, shape.positions, shape.types
         layer = 4 * (hidden * hidden + hidden) + 2 * hidden * intermediate + intermediate + hidden + 2 * norm
