@@ -302,14 +302,13 @@ def _head_width(recipe: Recipe) -> tuple[int | None, list[str]]:
         return 0, []
     if recipe.teacher.dimensions:
         return recipe.teacher.dimensions, []
-    width = teacher_width(recipe)
-    if width is not None:
+    if width := teacher_width(recipe):
         return width, []
-    unknown = [(key, member) for key, member in recipe.teacher.members.items() if not _vector_width(member)]
-    if all(member.gives_only_vectors for _, member in unknown):  # `shape` is refused there
-        return None, [f"head: its width is the teacher's, known once {unknown[0][0]} has given a vector"]
-    key = next(key for key, member in unknown if not member.gives_only_vectors)
-    return None, [f"head: its width is the teacher's, unknown until that is fetched; give {key}.shape"]
+    unknown = {key: member for key, member in recipe.teacher.members.items() if not _vector_width(member)}
+    for key, member in unknown.items():
+        if not member.gives_only_vectors:  # the others refuse `shape`
+            return None, [f"head: its width is the teacher's, unknown until that is fetched; give {key}.shape"]
+    return None, [f"head: its width is the teacher's, known once {next(iter(unknown))} has given a vector"]
 
 
 def _vocabulary_size(recipe: Recipe, assistant_size: int, notes: list[str]) -> int:
