@@ -15,10 +15,10 @@ from pathlib import Path
 
 from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.graded import read_folder, score
-from xcompress.distillation.initialization import axes_of_vectors
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.distillation.teachers.ensemble import concatenate, ensemble_scales
 from xcompress.metrics import Vectors
+from xcompress.modeling.pca import principal_axes
 from xcompress.recipe import EnsembleMember, load_recipe
 
 ENGLISH = "en-en"
@@ -43,7 +43,7 @@ def main() -> None:
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
     rows = []
     for label, vectors in (vectors_by_label | _join_pairs(vectors_by_label)).items():
-        reduced = vectors @ axes_of_vectors(vectors, min(options.dimensions, vectors.shape[1])).T
+        reduced = vectors @ principal_axes(vectors, min(options.dimensions, vectors.shape[1])).T
         cells = []
         for array in (vectors, reduced):
 

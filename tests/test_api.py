@@ -16,12 +16,13 @@ from tests.helpers import ROOT
 from tests.helpers.bench import measure_little
 from tests.helpers.recipe import write_recipe
 from tests.helpers.student import SENTENCES, bundle, save_student
-from xcompress.api import BenchOptions, ExportOptions, _flatten
+from xcompress.api import BenchOptions, ExportOptions
 from xcompress.bench.devices.open import DeviceOptions
 from xcompress.bench.run import BenchConfig
 from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
+from xcompress.recipe import Recipe, load_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -130,22 +131,29 @@ def test_a_run_in_the_home_folder_opens(run: xcompress.Run, monkeypatch: pytest.
     assert xcompress.Run.open("~/run") == run
 
 
-def test_nested_overrides_are_dotted_keys() -> None:
-    overrides = {"stages": {"contrast": {"steps": 5}}, "seed": 2, "teacher": None, "languages": ["de"]}
-    assert list(_flatten(overrides)) == ["stages.contrast.steps=5", "seed=2", "teacher=null", 'languages=["de"]']
+def test_overrides_are_of_the_types_of_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Recipe] = []
+
+    def distill(recipe: Recipe, folder: Path, **_: object) -> Path:
+        found.append(recipe)
+        return folder
+
+    monkeypatch.setattr("xcompress.distillation.pipeline.distill", distill)
+    labelled = {"entailment": [Path("dir/\U0001f600\n\u2028.tsv"), "dir/ä b.tsv"]}
+    xcompress.distill("minilm_ru3", run="runs/a", languages=("de",), labelled=labelled, student={"bottleneck": 8})
+    (recipe,), base = found, load_recipe("minilm_ru3")
+    assert (recipe.languages, recipe.labelled.entailment) == (("de",), tuple(map(str, labelled["entailment"])))
+    assert recipe.student == base.student.model_copy(update={"bottleneck": 8})
 
 
-@pytest.mark.parametrize("path", ["dir/ä b.tsv", "dir/\U0001f600\n\u2028.tsv"])
-def test_any_text_overrides_a_value(path: str) -> None:
-    from xcompress.recipe import load_recipe
-
-    recipe = load_recipe("minilm_ru3", list(_flatten({"labelled": {"entailment": [path]}})))
-    assert recipe.labelled.entailment == (path,)
+def test_an_unknown_key_is_refused_even_where_its_mapping_is_empty(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown key nosuch; known keys are"):
+        xcompress.distill("minilm_ru3", run=tmp_path / "run", nosuch={})
+    with pytest.raises(InputError, match=r"unknown key student\.botleneck; did you mean bottleneck"):
+        xcompress.distill("minilm_ru3", run=tmp_path / "run", student={"botleneck": {}})
 
 
 def test_overrides_of_a_loaded_recipe_are_refused(tmp_path: Path) -> None:
-    from xcompress.recipe import load_recipe
-
     with pytest.raises(InputError, match="model_copy"):
         xcompress.distill(load_recipe("minilm_ru3"), seed=2)
 

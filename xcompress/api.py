@@ -12,7 +12,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
@@ -215,20 +215,10 @@ def distill(
             raise InputError("distill: overrides change a recipe file; for a loaded Recipe use its model_copy")
         loaded = recipe
     else:
-        loaded = load_recipe(recipe, list(_flatten(overrides)))
+        # As YAML would hold them: a tuple is a list, a path is text.
+        loaded = load_recipe(recipe, changes=json.loads(json.dumps(overrides, default=str)))
     folder = _to_path(run, "distill: run") if run else RUNS / loaded.name
     return Run(run_recipe(loaded, folder, tensorboard=tensorboard, processes=processes))
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield nested overrides as the command line writes them: `student.bottleneck=256`."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            text = json.dumps(value, default=str, ensure_ascii=False)
-            # JSON is YAML, but for its escapes of characters beyond U+FFFF, which are two.
-            yield f"{prefix}{key}={text.encode('ascii', 'backslashreplace').decode()}"
 
 
 def export_model(
@@ -275,15 +265,23 @@ def _check_export_options(options: ExportOptions) -> dict[str, object]:
 
     :raises InputError: if one is unknown, or would be read as something else.
     """
-    if unknown := sorted(options.keys() - ExportOptions.__annotations__.keys()):
-        raise InputError(f"export: no option {unknown[0]!r}; choose {', '.join(ExportOptions.__annotations__)}")
-    languages, text = options.get("languages", ()), options.get("text", ())
-    if isinstance(languages, str) or not isinstance(languages, Iterable):
-        raise InputError(f"export: languages is {languages!r}; give a list of codes, such as ['en', 'de']")
-    if isinstance(text, str) or not isinstance(text, Iterable):
-        raise InputError(f"export: text is {text!r}; give a list of files, such as ['sentences.txt']")
-    files = tuple(_to_path(file, "export: text") for file in text)
-    return {**options, "languages": tuple(languages), "text": files}
+    _check_names(options, ExportOptions, "export")
+    languages = _to_tuple(options.get("languages", ()), "export: languages", "list of codes, such as ['en', 'de']")
+    text = _to_tuple(options.get("text", ()), "export: text", "list of files, such as ['sentences.txt']")
+    return {**options, "languages": languages, "text": tuple(_to_path(file, "export: text") for file in text)}
+
+
+def _check_names(options: Mapping[str, object], known: type, command: str) -> None:
+    """Refuse an option that a command does not have."""
+    if unknown := sorted(options.keys() - known.__annotations__.keys()):
+        raise InputError(f"{command}: no option {unknown[0]!r}; choose {', '.join(known.__annotations__)}")
+
+
+def _to_tuple(value: object, name: str, wanted: str) -> tuple[Any, ...]:
+    """Return the items of a list; text, which has items too, is refused."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InputError(f"{name} is {value!r}; give a {wanted}")
+    return tuple(value)
 
 
 def _validate(kind: type[T], command: str, values: Mapping[str, object]) -> T:
@@ -335,16 +333,14 @@ def bench_models(
     from xcompress.bench.run import BenchConfig, bench
 
     # Refuse what would be read as something else.
-    if unknown := sorted(options.keys() - BenchOptions.__annotations__.keys()):
-        raise InputError(f"bench: no option {unknown[0]!r}; choose {', '.join(BenchOptions.__annotations__)}")
+    _check_names(options, BenchOptions, "bench")
     listed = [models] if isinstance(models, str | os.PathLike | Bundle) else models
     if listed is not None and not (isinstance(listed, Iterable) and (listed := [*listed])):
         raise InputError(f"bench: models is {models!r}; name one or several, or give None for the newest bundle")
     given = {name: value for name, value in options.items() if value is not None}
     device, grid, data = given.pop("device", "cpu"), given.pop("grid", ""), given.pop("data", None)
     for name, example in (("languages", ["en", "de"]), ("threads", [1, 2])):
-        if isinstance(value := given.get(name, ()), str) or not isinstance(value, Iterable):
-            raise InputError(f"bench: {name} is {value!r}; give a list, such as {example}")
+        given[name] = _to_tuple(given.get(name, ()), f"bench: {name}", f"list, such as {example}")
     if not isinstance(device, str):
         raise InputError(f"bench: device is {device!r}; give its name, such as 'cpu'")
     if not isinstance(grid, str):

@@ -39,7 +39,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> list[Key]:
 
 
 def start(recipe: Recipe, folder: Path) -> None:
-    run, encoders = Run(folder / "run"), Encoders(None, None)
+    run, encoders = Run(folder / "run"), Encoders()
     corpus = corpus_step(recipe, run, None)
     monolingual, labelled = monolingual_step(recipe, run, corpus), labelled_step(recipe, run, corpus)
     with pytest.raises(StopError):

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 
-from xcompress.distillation.initialization import axes_of_vectors
+from xcompress.distillation.training_data import target_width
 from xcompress.errors import InputError
 from xcompress.metrics import cosine_matrix
+from xcompress.modeling.pca import principal_axes
+from xcompress.recipe import load_recipe
 
 
 def sample(count: int, dimension: int, rank: int, seed: int = 0) -> np.ndarray:
@@ -15,7 +17,7 @@ def sample(count: int, dimension: int, rank: int, seed: int = 0) -> np.ndarray:
 
 def test_axes_are_orthonormal_and_lose_the_smallest_eigenvalues() -> None:
     vectors = sample(300, 20, 20)
-    axes = axes_of_vectors(vectors, 6)
+    axes = principal_axes(vectors, 6)
     assert axes.shape == (6, 20) and axes.dtype == np.float32
     np.testing.assert_allclose(axes @ axes.T, np.eye(6), atol=1e-6)
     lost = np.square(vectors - vectors @ axes.T @ axes).sum()
@@ -28,24 +30,30 @@ def test_axes_are_orthonormal_and_lose_the_smallest_eigenvalues() -> None:
 def test_cosines_in_a_subspace_through_the_origin_are_kept() -> None:
     vectors = sample(100, 32, 5)
     chosen = vectors[[3, 1, 7]]
-    coordinates = chosen @ axes_of_vectors(vectors, 5).T
+    coordinates = chosen @ principal_axes(vectors, 5).T
     assert coordinates.shape == (3, 5)
     np.testing.assert_allclose(cosine_matrix(coordinates, coordinates), cosine_matrix(chosen, chosen), atol=1e-5)
 
 
 def test_axes_are_about_the_origin_not_about_the_mean() -> None:
     vectors = np.float32([[10, 1], [10, -1], [10, 0.5], [10, -0.5]])
-    np.testing.assert_allclose(axes_of_vectors(vectors, 1), [[1, 0]], atol=1e-6)
+    np.testing.assert_allclose(principal_axes(vectors, 1), [[1, 0]], atol=1e-6)
 
 
 def test_the_largest_coordinate_of_each_axis_is_positive() -> None:
     for seed in range(4):
-        axes = axes_of_vectors(sample(60, 8, 8, seed), 8)
+        axes = principal_axes(sample(60, 8, 8, seed), 8)
         assert (axes[np.arange(8), np.abs(axes).argmax(1)] > 0).all()
 
 
-def test_too_narrow_or_too_few_vectors_are_refused_with_both_numbers() -> None:
-    with pytest.raises(InputError, match=r"widths: pca cannot widen vectors of width 4 to 6"):
-        axes_of_vectors(np.ones((100, 4)), 6)
-    with pytest.raises(InputError, match=r"widths: pca needs 6 sentences or more for 6 axes, but there are 5"):
-        axes_of_vectors(np.ones((5, 8)), 6)
+@pytest.mark.parametrize(
+    ("change", "key"), [("widths=pca", "widths: pca"), ("teacher.dimensions=6", r"teacher\.dimensions")]
+)
+def test_too_narrow_or_too_few_vectors_are_refused_with_both_numbers(change: str, key: str) -> None:
+    recipe = load_recipe("minilm_ru3", [change])
+    dimensions = recipe.teacher.dimensions if recipe.teacher else None
+    with pytest.raises(InputError, match=f"{key} cannot widen vectors of width 4 to 6"):
+        target_width(recipe, 6, dimensions, texts=100, dimension=4)
+    with pytest.raises(InputError, match=f"{key} needs 6 sentences or more for 6 axes, but there are 5"):
+        target_width(recipe, 6, dimensions, texts=5, dimension=8)
+    assert target_width(recipe, 6, dimensions, texts=5, dimension=6) == 6

@@ -79,6 +79,22 @@ def test_vectors_of_a_python_function_are_reduced_to_the_encoders_width_where_no
     assert load_finite(finished).config.dimension == 32
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("widths=equal", "widths: equal, but the targets have 40 dimensions and the encoder 32; use head or pca"),
+        ("teacher.dimensions=50", "teacher.dimensions cannot widen vectors of width 40 to 50; choose 40 or fewer"),
+    ],
+)
+def test_one_vector_of_the_teacher_shows_a_wrong_width(
+    change: str, says: str, bag_of_words: str, recipe_file: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=says):
+        run(recipe_file, tmp_path, CONTRAST, f"teacher={{source: {bag_of_words}}}", change)
+    (file,) = tmp_path.glob("run/vectors/*/vectors.npy")
+    assert len(np.load(file)) == 1
+
+
 def test_widths_are_compared_with_the_vectors_of_a_student_whose_head_stays(
     bag_of_words: str, recipe_file: Path, tmp_path: Path
 ) -> None:
@@ -354,6 +370,13 @@ def test_a_stage_may_read_named_text_in_epochs(recipe_file: Path, tmp_path: Path
     steps = load_recipe(recipe_file, changes).stages["contrast"].steps_on(pairs)
     assert steps == -(-2 * pairs // 8)
     assert 0 <= steps - facts["1-contrast"]["loss"][-1]["step"] < max(1, steps // 40)
+
+
+def test_rows_of_sts_sets_that_leave_nothing_to_rank_are_refused(recipe_file: Path, tmp_path: Path) -> None:
+    rows = len(builtin().language_pairs["en-de"])
+    with pytest.raises(InputError, match=rf"^dev\.every: {rows} leaves one row of the {rows} of a language pair"):
+        run(recipe_file, tmp_path, CONTRAST, f"dev={{sts: {DATA}, every: {rows}}}")
+    run(recipe_file, tmp_path, CONTRAST, f"dev={{sts: {DATA}, every: {rows - 1}}}")
 
 
 def test_dev_scores_on_sts_sets_and_while_training(recipe_file: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
@@ -211,6 +212,17 @@ def test_a_misspelt_extends_is_recognised(folder: Path) -> None:
 def test_extends_is_no_override(folder: Path) -> None:
     with pytest.raises(InputError, match="write `extends` in a recipe file"):
         load_recipe(folder / "base.yaml", ["extends=minilm_ru3"])
+    with pytest.raises(InputError, match="changes to the recipe: write `extends` in a recipe file"):
+        load_recipe(folder / "base.yaml", changes={"extends": "minilm_ru3"})
+
+
+def test_changes_are_merged_as_those_of_a_recipe_that_extends_it(folder: Path, warnings: list[str]) -> None:
+    changes = {"student": {"bottleneck": 8}, "stages": {"imitation": None}, "teacher": {"source": "x"}, "dev": {}}
+    child = write(folder, "extends: base.yaml\n" + yaml.safe_dump(changes))
+    assert load_recipe(folder / "base.yaml", changes=changes) == load_recipe(child)
+    assert len(warnings) == 2 and warnings[0].startswith("changes to the recipe: teacher.source is another model")
+    with pytest.raises(InputError, match=r"changes to the recipe: stages\.x: null removes it, but there is none"):
+        load_recipe(folder / "base.yaml", changes={"stages": {"x": None}})
 
 
 @pytest.mark.parametrize(

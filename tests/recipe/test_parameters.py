@@ -217,6 +217,12 @@ def test_impossible_shapes_of_a_student_from_scratch_are_refused(override: str, 
         count_parameters(load_recipe("lightweight_dual", [override]))
 
 
+def test_the_head_of_a_student_from_scratch_may_be_of_unknown_width_too() -> None:
+    counted = count_parameters(load_recipe("lightweight_dual", ["teacher={source: org/model}"]))
+    assert counted.student and counted.student.head is None and counted.student.token_type == 0
+    assert counted.notes == ("head: its width is the teacher's, unknown until that is fetched; give teacher.shape",)
+
+
 def test_a_local_folder_says_its_shape_and_a_hub_id_does_not(tmp_path: Path) -> None:
     config = {
         "vocab_size": 97,

@@ -1,4 +1,4 @@
-"""Initial weights: principal axes of vectors, a least-squares head, the student's layers, and an SVD of embeddings."""
+"""Initial weights: a least-squares head, the student's layers, and an SVD of embeddings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from xcompress.distillation.losses.multi_stage import embedding_loss
 from xcompress.distillation.losses.stage import word_labels
 from xcompress.distillation.shape import student_config
-from xcompress.errors import InputError
-from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, pad, token_ids
 from xcompress.recipe import Recipe, StudentSection
 from xcompress.tokenizer_file import read_tokenizer
@@ -30,23 +28,6 @@ RCOND = 1e-4
 A LayerNorm leaves one direction without variance; what is there is rounding noise, which must not be amplified.
 """
 BOTTLENECK = ("embeddings.word.weight", "embeddings.projection.weight")
-
-
-def axes_of_vectors(vectors: NDArray[np.floating], width: int, key: str = "widths: pca") -> NDArray[np.float32]:
-    """Return the principal axes of a teacher's vectors, (width, D).
-
-    :param vectors: (N, D).
-    :param key: the recipe key that asks for it, for error messages.
-    :raises InputError: when the vectors are narrower than `width`, or fewer.
-    """
-    count, dimension = vectors.shape
-    if width > dimension:
-        raise InputError(f"{key} cannot widen vectors of width {dimension} to {width}; choose {dimension} or fewer")
-    if count < width:
-        raise InputError(
-            f"{key} needs {width} sentences or more for {width} axes, but there are {count}; add text, or choose fewer"
-        )
-    return principal_axes(vectors, width)
 
 
 def least_squares_head(vectors: NDArray[np.float32], labels: NDArray[np.float32]) -> nn.Linear:

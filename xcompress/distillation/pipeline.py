@@ -20,7 +20,7 @@ from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.groups import groups_step, pairs_of_groups
-from xcompress.distillation.data.labelled import augmented_step, labelled_step
+from xcompress.distillation.data.labelled import augmented_step, check_local_cross_encoder, labelled_step
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
 from xcompress.distillation.failures import explain_failures
@@ -78,6 +78,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
         check_local_encoders(recipe)
+        check_local_cross_encoder(recipe)
         reference = reference_step(recipe, run, encoders)
         check_vocabulary(recipe, reference.folder / "tokenizer.json" if reference else None)
         config = _student_config(recipe, reference)

@@ -131,6 +131,10 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         from xcompress.distillation.teachers.encoder import check_local_encoders
 
         check_local_encoders(recipe)
+    if recipe.labelled.augment:
+        from xcompress.distillation.data.labelled import check_local_cross_encoder  # so does this
+
+        check_local_cross_encoder(recipe)
     check_vocabulary(recipe, _local_tokenizer(recipe))
     _check_labelled(recipe)
 
@@ -288,9 +292,7 @@ def _plan_targets(recipe: Recipe, folder: Path | None, pairs: Sequence[int], flo
     :param pairs: training pairs in each language; none where they are not known.
     """
     texts = count_texts(recipe.stages, sum(pairs), lambda stage: pairs if stage.text is None else ())
-    learning = [
-        stage for stage in recipe.stages.values() if stage.teacher_sides or "monolingual" in stage.pairs_in_step
-    ]
+    learning = [stage for stage in recipe.stages.values() if stage.needs_teacher]
     is_unknown = any(_has_unknown_length(stage, sum(pairs)) for stage in learning)
     if recipe.teacher is None or not (texts.live or is_unknown):
         return None

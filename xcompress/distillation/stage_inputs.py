@@ -48,12 +48,8 @@ class StageSettings:
     @property
     def has_live_teacher(self) -> bool:
         """Whether the stage learns from a teacher whose vectors are computed in the training steps."""
-        teacher, stage = self.recipe.teacher, self.stage
-        return (
-            teacher is not None
-            and teacher.targets == "live"
-            and bool(stage.teacher_sides or "monolingual" in stage.pairs_in_step)
-        )
+        teacher = self.recipe.teacher
+        return teacher is not None and teacher.targets == "live" and self.stage.needs_teacher
 
 
 @dataclass(frozen=True)
@@ -71,11 +67,6 @@ class StageModels:
         """Load the trained assistant; the recipe's checks ensure that a stage which needs it has one."""
         assert self.assistant is not None
         return Student.load(self.assistant.folder)
-
-    def load_teacher(self) -> Encode:
-        """Load the teacher; the recipe's checks ensure that a stage which needs it has one."""
-        assert self.encoders.teacher is not None
-        return self.encoders.teacher.load()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from xcompress.distillation.data.batches import BatchesByKind, PairBatches
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.groups import Groups
 from xcompress.distillation.data.labelled import Labelled
+from xcompress.distillation.data.labels import encode_distinct
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.data.tokens import tokens_step
@@ -153,7 +154,8 @@ def _build_training(
         facts["embedding_error_before"] = _embedding_errors(assistant, model, tokenizer, data)
 
     # Open the pairs with their labels, and tokenise them.
-    teacher = models.load_teacher() if settings.has_live_teacher else None
+    live = models.encoders.teacher if settings.has_live_teacher else None
+    teacher = live.load() if live else None
     by_kind: dict[str, PairBatches] = {}
     for kind in stage.pairs_in_step:
         pairs = stage_pairs(settings, models, text, kind, tokenizer, teacher)
@@ -252,10 +254,9 @@ def _make_student(
         # The assistant's head is fitted to the output of its own layers, one after the other.
         texts = [getattr(pair, side) for side in SIDES for pair in data.fit_pairs]
         labels = np.tile(data.teacher.of_text([pair.source for pair in data.fit_pairs]), (len(SIDES), 1))
-        # A small corpus is drawn several times over, and languages share English sentences: encode each text once.
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        distinct = student_encoder("student before training", without_head(student), tokenizer)(list(places))
-        vectors = distinct[[places[text] for text in texts]]
+        # A small corpus is drawn several times over, and languages share English sentences.
+        encode_texts = student_encoder("student before training", without_head(student), tokenizer)
+        vectors = encode_distinct(encode_texts, texts)
         fitted = with_head(without_head(student), least_squares_head(vectors, labels))
         student.load_state_dict(fitted.state_dict())
     return student

@@ -110,7 +110,9 @@ def train(
             callbacks.append(_DevScores(job.scoring))
         callbacks.append(_MarkComplete(seconds_before))
         if job.board and distributed.is_main():
-            callbacks.append(_tensorboard(job.board))
+            from torch.utils.tensorboard import SummaryWriter
+
+            callbacks.append(TensorBoardCallback(SummaryWriter(str(job.board))))  # type: ignore[no-untyped-call]
         trainer = _PairTrainer(
             loss, job.stage, model=model, args=_arguments(job, steps), batches=batches, callbacks=callbacks
         )
@@ -294,12 +296,6 @@ class _DevScores(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         if state.global_step % self.scoring.steps == 0:
             state.log_history.append({"step": state.global_step, "dev": self.scoring.score()})  # type: ignore[dict-item]
-
-
-def _tensorboard(folder: Path) -> TrainerCallback:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return TensorBoardCallback(SummaryWriter(str(folder)))  # type: ignore[no-untyped-call]
 
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:

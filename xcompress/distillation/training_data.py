@@ -18,7 +18,7 @@ from xcompress.distillation.data.labels import StageSide, TextName, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES, Sentences, Side
 from xcompress.distillation.dev import DevSet
-from xcompress.distillation.initialization import axes_of_vectors, least_squares_head
+from xcompress.distillation.initialization import least_squares_head
 from xcompress.distillation.run_folder import Run
 from xcompress.distillation.teachers.disk import check_disk, count_texts
 from xcompress.distillation.teachers.ensemble import Encoders, FrozenEncoder
@@ -26,6 +26,7 @@ from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
 from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.centering import centering_map
+from xcompress.modeling.pca import principal_axes
 from xcompress.recipe import Recipe, Stage, TeacherSection
 from xcompress.recipe.lineage import labelled_texts, runs_before, trained_on
 from xcompress.recipe.parameters import teacher_width
@@ -39,6 +40,8 @@ HELD_OUT, FIT, SCORED = "held-out pairs", "fit pairs", "scored text"
 """Names of texts beside those of the stages, which are of the type `StageSide`."""
 Texts = Mapping[TextName, Sequence[str]]
 """Lists of texts by name."""
+Compute = Callable[[Texts], VectorTable]
+"""Computes a model's own vectors of texts."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def prepare_training_data(
 def _teacher_vectors(
     recipe: Recipe,
     section: TeacherSection,
-    compute: Callable[[Texts], VectorTable],
+    compute: Compute,
     sources: Texts,
     targets: Texts,
     monolingual: Texts,
@@ -159,13 +162,9 @@ def _teacher_vectors(
     :param targets: sentences whose vectors are computed when they are asked for, as those of `monolingual`.
     :param width: as for `prepare_training_data`.
     """
-    fit_texts, table = sources[FIT], compute(sources)
-    if section.dimensions:
-        table = _project(table, fit_texts, section.dimensions, section.normalize, "teacher.dimensions")
-    else:
-        table = _match_width(table, fit_texts, recipe, width, section.normalize)
+    table = _compute_reduced(recipe, compute, sources, width, section.normalize, section.dimensions)
     if section.center:
-        table = _multiplied(table, centering_map(table.by_text(FIT)(fit_texts)), section.normalize)
+        table = _multiplied(table, centering_map(table.by_text(FIT)(sources[FIT])), section.normalize)
     transform = table.transform
     return TeacherVectors(
         table,
@@ -180,10 +179,16 @@ def _read_graded(recipe: Recipe) -> GradedSet | None:
     if recipe.dev.sts is None:
         return None
     languages = ["en", *recipe.languages]
-    graded = read_folder(resolve(recipe.dev.sts)).within(languages).every(recipe.dev.every)
-    if not graded.language_pairs:
+    whole = read_folder(resolve(recipe.dev.sts)).within(languages)
+    if not whole.language_pairs:
         warn(f"dev.sts: {recipe.dev.sts} has no pairs of {', '.join(languages)}; models are not scored on STS")
-    return graded
+    fewest = min(map(len, whole.language_pairs.values()), default=0)
+    if 0 < fewest <= recipe.dev.every:
+        raise InputError(
+            f"dev.every: {recipe.dev.every} leaves one row of the {fewest} of a language pair, and a rank correlation "
+            "needs two; choose a smaller one"
+        )
+    return whole.every(recipe.dev.every)
 
 
 def _unseen(
@@ -230,39 +235,64 @@ def _assistant_vectors(
     for name, stage in stages.items():
         if "assistant" in stage.objectives:
             texts |= {StageSide(name, side): data.sentences(name, side) for side in SIDES}
-    table = VectorTable.compute(texts, partial(assistant.stored_vectors, store=data.store), data.store.folder)
+    compute = partial(
+        VectorTable.compute, encode=partial(assistant.stored_vectors, store=data.store), folder=data.store.folder
+    )
+    table = _compute_reduced(recipe, compute, texts, width, recipe.normalizes)
     if recipe.widths == "head" and data.teacher:
         head = least_squares_head(table.by_text(FIT)(data.fit_texts), data.teacher.of_text(data.fit_texts))
         weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
         return replace(table, transform=lambda vectors: vectors @ weight.T + bias)
-    return _match_width(table, data.fit_texts, recipe, width, recipe.normalizes)
+    return table
 
 
-def _match_width(
-    table: VectorTable, fit_texts: Sequence[str], recipe: Recipe, width: int, normalize: bool
+def _compute_reduced(
+    recipe: Recipe, compute: Compute, texts: Texts, width: int, normalize: bool, dimensions: int | None = None
 ) -> VectorTable:
-    """Reduce vectors to the encoder's width with `widths: pca`; check it where neither that nor a head changes it.
+    """Compute vectors, and reduce them to the width that the student learns.
 
-    A head is fitted to a teacher's vectors.
-
-    :raises InputError: when the widths differ.
+    :param texts: by name, with those that principal axes are fitted on.
+    :param dimensions: `teacher.dimensions`.
     """
-    if recipe.widths == "pca":
-        return _project(table, fit_texts, width, normalize, "widths: pca")
-    dimension = table.vectors.dimension
-    if dimension != width and (recipe.widths == "equal" or not recipe.teacher):
+    fit_texts, reduced_to = texts[FIT], None
+    if dimensions or recipe.widths != "head" or not recipe.teacher:
+        # One vector shows a wrong width; the others may take hours.
+        own_width = compute({FIT: fit_texts[:1]}).vectors.dimension
+        reduced_to = target_width(recipe, width, dimensions, len(fit_texts), own_width)
+    table = compute(texts)
+    if reduced_to is None or reduced_to == table.vectors.dimension:
+        return table
+    return _multiplied(table, principal_axes(table.by_text(FIT)(fit_texts), reduced_to), normalize)
+
+
+def target_width(recipe: Recipe, width: int, dimensions: int | None, texts: int, dimension: int) -> int:
+    """Return the width to which vectors are reduced where no head is fitted to them.
+
+    :param width: of the encoder's vectors.
+    :param dimensions: `teacher.dimensions`.
+    :param texts: number of texts that principal axes are fitted on.
+    :param dimension: of the vectors.
+    :raises InputError: when the width must not differ, or the vectors are narrower, or fewer, than axes are wanted.
+    """
+    if dimensions:
+        key, wanted = "teacher.dimensions", dimensions
+    elif recipe.widths == "pca":
+        key, wanted = "widths: pca", width
+    elif dimension == width:
+        return width
+    else:
         raise InputError(
             f"widths: {recipe.widths}, but the targets have {dimension} dimensions and the encoder {width}; use "
             f"{'head or pca' if recipe.teacher else 'pca, as a head needs a teacher'}"
         )
-    return table
-
-
-def _project(table: VectorTable, fit_texts: Sequence[str], width: int, normalize: bool, key: str) -> VectorTable:
-    """Project vectors that are wider than `width` on their principal axes."""
-    if table.vectors.dimension == width:
-        return table
-    return _multiplied(table, axes_of_vectors(table.by_text(FIT)(fit_texts), width, key), normalize)
+    if wanted > dimension:
+        raise InputError(f"{key} cannot widen vectors of width {dimension} to {wanted}; choose {dimension} or fewer")
+    if texts < wanted < dimension:
+        raise InputError(
+            f"{key} needs {wanted} sentences or more for {wanted} axes, but there are {texts}; add text, or choose "
+            "fewer"
+        )
+    return wanted
 
 
 def _multiplied(table: VectorTable, matrix: NDArray[np.float32], normalize: bool) -> VectorTable:

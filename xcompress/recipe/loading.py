@@ -20,6 +20,8 @@ from xcompress.recipe.yaml_text import DEEPEST, parse_yaml
 
 MOST_BASES = 20
 """Recipes that one recipe may extend, directly and through others."""
+CHANGES = "changes to the recipe"
+"""Where values come from that Python code gives, in error messages."""
 Location = tuple[int | str, ...]
 """Where a key stands, such as ("stages", "contrast", "steps")."""
 
@@ -40,15 +42,20 @@ class RawRecipe:
     """Where each key was set last."""
 
 
-def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a recipe with all that it extends, and apply `key=value` overrides.
+def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, changes: Mapping[str, Any] | None = None) -> Recipe:
+    """Load a recipe with all that it extends, and change it.
 
     :param path: a file, or the name of a shipped recipe, such as `minilm_ru3` or `paper/xlmr_b128_ru3`.
     :param overrides: such as `stages.contrast.steps=100`; null removes a stage or an objective.
+    :param changes: what a recipe that extends this one would hold, such as `{"student": {"bottleneck": 256}}`.
     :raises InputError: in one line that names the file, the key and the fix.
     """
     file = find_recipe(path)
     raw = read_with_bases(file)
+    if changes:
+        if EXTENDS in changes:
+            raise InputError(f"{CHANGES}: write `{EXTENDS}` in a recipe file")
+        raw = _extend(raw, changes, file, CHANGES)
     given = [override.partition("=")[0] for override in overrides]
     for override in overrides:
         _apply_override(raw, override, file, given)
@@ -65,19 +72,26 @@ def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe
     :raises InputError: when a file cannot be read, or `extends` names no file, leads back to one of these, or through
         more than `MOST_BASES` files.
     """
-    written = read_yaml(path)
-    base_file = find_base(path, written.pop(EXTENDS, None))
+    written, base = read_yaml(path), RawRecipe({}, {})
+    if base_file := find_base(path, written.pop(EXTENDS, None)):
+        if len(extended_by) == MOST_BASES:
+            raise InputError(f"{path}: extends {base_file}, which makes more than {MOST_BASES}; merge some of them")
+        if base_file.resolve() in {file.resolve() for file in (*extended_by, path)}:
+            raise InputError(f"{path}: extends {base_file}, which is circular; remove one `extends`")
+        base = read_with_bases(base_file, (*extended_by, path))
+    return _extend(base, written, path, str(path))
+
+
+def _extend(base: RawRecipe, written: Mapping[str, Any], file: Path, source: str) -> RawRecipe:
+    """Change a recipe as one that extends it does.
+
+    :param file: whose keys these are, for error messages about values.
+    :param source: where they come from, for others.
+    """
     names: dict[Location, str] = {}
-    values = _use_current_names(written, Recipe, str(path), names)
-    origins = {location: Origin(path, name) for location, name in names.items()}
-    if base_file is None:
-        return RawRecipe(values, origins)
-    if len(extended_by) == MOST_BASES:
-        raise InputError(f"{path}: extends {base_file}, which makes more than {MOST_BASES}; merge some of them")
-    if base_file.resolve() in {file.resolve() for file in (*extended_by, path)}:
-        raise InputError(f"{path}: extends {base_file}, which is circular; remove one `extends`")
-    base = read_with_bases(base_file, (*extended_by, path))
-    return RawRecipe(merge(base.values, values, str(path)), base.origins | origins)
+    changes = _use_current_names(written, Recipe, source, names)
+    origins = {location: Origin(file, name) for location, name in names.items()}
+    return RawRecipe(merge(base.values, changes, source), base.origins | origins)
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any], source: str, location: Location = ()) -> dict[str, Any]:

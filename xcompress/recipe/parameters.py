@@ -1,7 +1,7 @@
 """Count the parameters of a recipe's models from their sizes: no weights, no network, no PyTorch."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -91,25 +91,23 @@ def count_parameters(recipe: Recipe) -> Parameters:
             heads=student.heads,
             intermediate=student.intermediate,
             positions=student.max_tokens,
+            types=0,
         )
         counts = count_encoder(shape, recurrences=student.recurrences or 1, bottleneck=student.bottleneck, head=head)
-        return Parameters(None, replace(counts, token_type=0), ())
+        return Parameters(None, counts, tuple(notes))
 
     if assistant.gives_only_vectors:
         assistant_counts = None
         notes.append("assistant: it gives only vectors, whose parameters cannot be counted")
     else:
         assistant_counts = _count_unmodified(assistant, head)
-    shapes = {"assistant.layers_from" if assistant.layers_from else "assistant": shape_of(assistant.layer_source)}
-    if assistant.embeddings_from:
-        shapes["assistant.embeddings_from"] = shape_of(assistant.embeddings_from)
-    for key, encoder_shape in shapes.items():
-        if encoder_shape is None:
-            notes.append(f"{key}: counts are unknown until the model is opened; give {key}.shape")
-            return Parameters(assistant_counts, None, tuple(notes))
-
-    known = [encoder_shape for encoder_shape in shapes.values() if encoder_shape]
-    layer_shape, embedding_shape = known[0], known[-1]
+    layer_shape = shape_of(assistant.layer_source)
+    embedding_shape = shape_of(assistant.embeddings_from) if assistant.embeddings_from else layer_shape
+    if not (layer_shape and embedding_shape):
+        of_layers = "assistant.layers_from" if assistant.layers_from else "assistant"
+        key = "assistant.embeddings_from" if layer_shape else of_layers
+        notes.append(f"{key}: counts are unknown until the model is opened; give {key}.shape")
+        return Parameters(assistant_counts, None, tuple(notes))
     recurrences = count_recurrences(student, layer_shape.layers)
     if student.bottleneck and student.bottleneck >= layer_shape.hidden:
         raise InputError(
@@ -143,7 +141,7 @@ def count_encoder(
 
     :param layers: M, distinct layers of the unit; default: those of the shape.
     :param around: layers of prelude and coda.
-    :param bottleneck: B, width of the token embeddings before a B x H projection; None for V x H embeddings.
+    :param bottleneck: B, width of the token embeddings before a B x H projection; None or 0 for V x H embeddings.
     :param head: D, width of the linear head; 0 for none, None for one of unknown width.
     :param with_first: whether the first layer of the shape is among them; a ModernBERT's has one norm only.
     :raises InputError: when there are more than `MOST_PARAMETERS`.
@@ -152,7 +150,7 @@ def count_encoder(
     if shape.modernbert:
         norm, positions, types = hidden, 0, 0
         layer = 4 * hidden * hidden + 3 * hidden * intermediate + 2 * norm
-        beyond = norm - (norm if with_first else 0)  # a norm follows the layers, and the first one lacks one
+        beyond = 0 if with_first else norm  # a norm follows the layers, and the first one lacks one
     else:
         norm, positions, types = 2 * hidden, shape.positions, shape.types
         layer = 4 * (hidden * hidden + hidden) + 2 * hidden * intermediate + intermediate + hidden + 2 * norm
@@ -189,7 +187,7 @@ def shape_of(encoder: EncoderSection) -> EncoderShape | None:
         return encoder.shape
     config = _read_config(encoder)
     if student := _read_student(encoder):
-        config[CONFIG_KEYS["layers"]] = student.unit_layers * student.recurrences + student.around
+        config[CONFIG_KEYS["layers"]] = student["layers"] * student["recurrences"] + student["around"]
     modernbert = is_modernbert(config)
     if modernbert:
         config[CONFIG_KEYS["types"]] = 0
@@ -205,19 +203,6 @@ def shape_of(encoder: EncoderSection) -> EncoderShape | None:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _StudentSizes:
-    """Sizes of a student that an `EncoderShape` does not have."""
-
-    unit_layers: int
-    recurrences: int
-    around: int
-    """Layers of prelude and coda."""
-    bottleneck: int | None
-    head: int
-    """D, width of the linear head; 0 for none."""
-
-
 def _read_config(encoder: EncoderSection) -> dict[str, Any]:
     """Read config.json of a local folder; empty where there is no such mapping."""
     path = as_path(f"{encoder.source}/config.json")
@@ -225,44 +210,36 @@ def _read_config(encoder: EncoderSection) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _read_student(encoder: EncoderSection) -> _StudentSizes | None:
-    """Read the sizes of a local student; None for other encoders, and for what opening a student refuses."""
+def _read_student(encoder: EncoderSection) -> dict[str, Any] | None:
+    """Read the sizes of a local student that an `EncoderShape` does not have, as arguments of `count_encoder`.
+
+    :returns: None for other encoders, and for what opening a student refuses.
+    """
     config = _read_config(encoder)
     names = ("unit_layers", "recurrences", "prelude_layers", "coda_layers", "bottleneck", "head_size")
     sizes = {name: config.get(name) or 0 for name in names}
     is_possible = all(isinstance(size, int) and 0 <= size <= LARGEST[name] for name, size in sizes.items())
     if config.get("model_type") != STUDENT or not is_possible or not (sizes["unit_layers"] and sizes["recurrences"]):
         return None
-    return _StudentSizes(
-        unit_layers=sizes["unit_layers"],
-        recurrences=sizes["recurrences"],
-        around=sizes["prelude_layers"] + sizes["coda_layers"],
-        bottleneck=sizes["bottleneck"] or None,
-        head=sizes["head_size"],
-    )
+    return {
+        "layers": sizes["unit_layers"],
+        "recurrences": sizes["recurrences"],
+        "around": sizes["prelude_layers"] + sizes["coda_layers"],
+        "bottleneck": sizes["bottleneck"],
+        "head": sizes["head_size"],
+    }
 
 
 def _count_unmodified(assistant: EncoderSection, head: int | None) -> Counts | None:
     """Count the parameters of an encoder as it comes, with the head that the recipe adds; None if they are unknown."""
-    shape, student = shape_of(assistant), _read_student(assistant)
-    if shape is None:
-        return None
-    if student is None:
-        return count_encoder(shape, head=head)
-    return count_encoder(
-        shape,
-        layers=student.unit_layers,
-        recurrences=student.recurrences,
-        around=student.around,
-        bottleneck=student.bottleneck,
-        head=_head_or_own(assistant, head),
-    )
+    shape, student = shape_of(assistant), _read_student(assistant) or {}
+    return count_encoder(shape, **(student | {"head": _head_or_own(assistant, head)})) if shape else None
 
 
 def _head_or_own(encoder: EncoderSection, head: int | None) -> int | None:
     """Return the width of the head that the recipe adds, else of the one that a student has already."""
     student = _read_student(encoder)
-    return student.head if student and head == 0 else head
+    return student["head"] if student and head == 0 else head
 
 
 def teacher_width(recipe: Recipe) -> int | None:
@@ -325,14 +302,13 @@ def _head_width(recipe: Recipe) -> tuple[int | None, list[str]]:
         return 0, []
     if recipe.teacher.dimensions:
         return recipe.teacher.dimensions, []
-    width = teacher_width(recipe)
-    if width is not None:
+    if width := teacher_width(recipe):
         return width, []
-    unknown = [(key, member) for key, member in recipe.teacher.members.items() if not _vector_width(member)]
-    if all(member.gives_only_vectors for _, member in unknown):  # `shape` is refused there
-        return None, [f"head: its width is the teacher's, known once {unknown[0][0]} has given a vector"]
-    key = next(key for key, member in unknown if not member.gives_only_vectors)
-    return None, [f"head: its width is the teacher's, unknown until that is fetched; give {key}.shape"]
+    unknown = {key: member for key, member in recipe.teacher.members.items() if not _vector_width(member)}
+    for key, member in unknown.items():
+        if not member.gives_only_vectors:  # the others refuse `shape`
+            return None, [f"head: its width is the teacher's, unknown until that is fetched; give {key}.shape"]
+    return None, [f"head: its width is the teacher's, known once {next(iter(unknown))} has given a vector"]
 
 
 def _vocabulary_size(recipe: Recipe, assistant_size: int, notes: list[str]) -> int:

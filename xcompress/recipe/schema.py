@@ -401,7 +401,7 @@ class Recipe(Section):
     def _check_needs_of_stages(self) -> "Recipe":
         for name, stage in self.stages.items():
             key = f"stages.{name}.objectives"
-            if (stage.teacher_sides or "monolingual" in stage.pairs_in_step) and not self.teacher:
+            if stage.needs_teacher and not self.teacher:
                 raise ValueError(f"{key}: needs a teacher, but there is none; give teacher")
             if stage.needs_assistant and not self.assistant:
                 raise ValueError(f"stages.{name}: needs an assistant, but there is none; give assistant")
@@ -416,21 +416,22 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_graded(self) -> "Recipe":
-        for row, entry in enumerate(self.labelled.graded):
-            for language in () if isinstance(entry, str) else entry.languages:
-                if language not in ("en", *self.languages):
-                    raise ValueError(f"labelled.graded.{row}.languages: {language} is not in languages; add it there")
+    def _check_languages_of_text(self) -> "Recipe":
+        named = [
+            (f"labelled.graded.{row}.languages", language)
+            for row, entry in enumerate(self.labelled.graded)
+            for language in (() if isinstance(entry, str) else entry.languages)
+        ]
+        files = self.monolingual.text if self.monolingual else ()
+        named += [(f"monolingual.text.{row}.language", file.language) for row, file in enumerate(files)]
+        for key, language in named:
+            if language not in ("en", *self.languages):
+                raise ValueError(f"{key}: {language} is not in languages; add it there")
         return self
 
     @model_validator(mode="after")
-    def _check_monolingual(self) -> "Recipe":
-        if self.monolingual is None:
-            return self
-        for row, file in enumerate(self.monolingual.text):
-            if file.language not in ("en", *self.languages):
-                raise ValueError(f"monolingual.text.{row}.language: {file.language} is not in languages; add it there")
-        if self.monolingual.word_sequences and not self.vocabulary.words:
+    def _check_word_sequences(self) -> "Recipe":
+        if self.monolingual and self.monolingual.word_sequences and not self.vocabulary.words:
             raise ValueError("monolingual.word_sequences: there are no word lists; give vocabulary.words")
         return self
 

@@ -51,10 +51,6 @@ _ADDED = (
 """Keys that earlier versions lack; see `Section`."""
 
 
-def _names_to_read(name: str) -> str | AliasChoices:
-    return AliasChoices(name, OLD_NAMES[name]) if name in OLD_NAMES else name
-
-
 class Section(BaseModel):
     """Base of all recipe sections: unknown keys are errors, and values cannot change after loading.
 
@@ -67,7 +63,8 @@ class Section(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         alias_generator=AliasGenerator(
-            validation_alias=_names_to_read, serialization_alias=lambda name: OLD_NAMES.get(name, name)
+            validation_alias=lambda name: AliasChoices(name, OLD_NAMES[name]) if name in OLD_NAMES else name,
+            serialization_alias=lambda name: OLD_NAMES.get(name, name),
         ),
     )
 

@@ -154,6 +154,11 @@ class Stage(Section):
         return [side for side, names in ON_TEACHER.items() if set(names) & set(self.objectives)]
 
     @property
+    def needs_teacher(self) -> bool:
+        """Whether the stage learns a teacher's vectors."""
+        return bool(self.teacher_sides) or "monolingual" in self.pairs_in_step
+
+    @property
     def needs_assistant(self) -> bool:
         """Whether the stage trains the assistant or learns from it."""
         return self.train != "student" or "assistant" in self.objectives

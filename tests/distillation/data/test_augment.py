@@ -166,8 +166,8 @@ def test_models_that_cannot_grade_are_refused(bare: Path, ready: Path, tmp_path:
     for folder, says in {
         bare: "has no output layer for grades; set epochs",
         three: "cannot be opened as a cross-encoder with one output",
-        tmp_path / "none": "cannot be opened",
-        ready / "config.json": "cannot be opened",
+        tmp_path / "none": "holds neither modules.json nor config.json",
+        ready / "config.json": "holds neither modules.json nor config.json",
     }.items():
         with pytest.raises(InputError, match=f"labelled.augment.cross_encoder: .*{says}") as caught:
             cross_encoder(folder, [], 0, seed=1)

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.recipe import small_recipe, stages_of
+from tests.helpers.recipe import small_recipe, stages_of, write_labelled
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.labelled import Labelled, augmented_step, labelled_step
+from xcompress.distillation.pipeline import distill
+from xcompress.distillation.plan import plan
 from xcompress.distillation.run_folder import open_run
 from xcompress.errors import InputError
 
@@ -41,3 +43,16 @@ def test_a_kind_that_no_stage_reads_may_be_empty_but_augmenting_may_not_start_fr
     assert not step(tmp_path).kinds["graded"].pairs
     with pytest.raises(InputError, match=r"^labelled\.augment: no English graded pair is left to start from"):
         step(tmp_path, f"labelled.augment={{cross_encoder: {tmp_path}/assistant}}")
+
+
+def test_a_wrong_cross_encoder_is_refused_before_any_step_and_by_a_dry_run(tmp_path: Path) -> None:
+    graded, _ = write_labelled(tmp_path)
+    wrong = f"labelled.augment={{cross_encoder: {tmp_path}/assistant}}"
+    recipe = small_recipe(tmp_path, graded, wrong)
+    for run in (plan, distill):
+        with pytest.raises(InputError, match=r"^labelled\.augment\.cross_encoder: .* has no output layer for grades"):
+            run(recipe, tmp_path / "run")
+    assert not list(tmp_path.glob("run/*/step.json"))
+    augmented = small_recipe(tmp_path, graded, wrong.replace("assistant", "teacher"))
+    with pytest.raises(InputError, match="has no output layer for grades"):  # of sentence-transformers, three modules
+        distill(augmented, tmp_path / "run")

@@ -18,7 +18,7 @@ from tests.helpers.recipe import SHAPE, write_bert
 from tests.helpers.student import CONFIG, make_tokenizer, save_student
 from xcompress.distillation.teachers import encoder as encoders
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
-from xcompress.distillation.teachers.layer_sources import check_mean_pooling, check_shape, import_layers
+from xcompress.distillation.teachers.layer_sources import check_layers, check_shape, import_layers
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines, unit_length
@@ -115,10 +115,10 @@ def test_another_pooling_than_the_models_is_refused_with_both(tmp_path: Path) ->
 def test_a_layer_source_must_be_pooled_by_the_mean(tmp_path: Path) -> None:
     part = EncoderSection(source=str(sentence_transformer(tmp_path, "cls")))
     with pytest.raises(InputError, match=r"assistant\.source: .* pooled by 'cls', .* must be pooled by 'mean'"):
-        check_mean_pooling(part, tmp_path, "assistant")
+        check_layers(part, tmp_path, "assistant")
     with pytest.raises(InputError, match="pooled by 'cls'"):
-        check_mean_pooling(EncoderSection(source=str(bert()), pooling="cls"), bert(), "assistant")
-    check_mean_pooling(EncoderSection(source=str(bert())), bert(), "assistant")
+        check_layers(EncoderSection(source=str(bert()), pooling="cls"), bert(), "assistant")
+    check_layers(EncoderSection(source=str(bert())), bert(), "assistant")
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["of transformers", "of sentence-transformers"])

@@ -9,7 +9,6 @@ from tests.helpers.tensors import distinct_texts
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.labels import StageSide, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
-from xcompress.distillation.initialization import axes_of_vectors
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.stages import plan_text_stages
@@ -21,6 +20,7 @@ from xcompress.files import read_json
 from xcompress.metrics import cosine_matrix, unit_length
 from xcompress.modeling import centering
 from xcompress.modeling.centering import centering_map, mean_cosine
+from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode
 from xcompress.recipe import Recipe, load_recipe
 
@@ -142,6 +142,6 @@ def test_the_dimension_of_a_table_is_that_of_its_transformed_vectors(tmp_path: P
     texts = {"all": [str(row) for row in range(30)]}
     table = VectorTable.compute(texts, lambda _: StoredVectors(vectors.astype(np.float16)), tmp_path)
     assert table.dimension == 8
-    axes = axes_of_vectors(vectors, 5)
+    axes = principal_axes(vectors, 5)
     table = replace(table, transform=lambda rows: rows @ axes.T)
     assert table.dimension == table.labels("all").take([0]).shape[1] == 5

@@ -161,7 +161,7 @@ def test_an_npy_that_claims_more_than_it_has_is_refused_in_one_line(name: str, t
     (tmp_path / "x.npy").write_bytes(CLAIMS[name])
     (tmp_path / "x.txt").write_text("one\n")
     with frugal(300), pytest.raises(InputError, match=r"teacher\.source: ") as caught:
-        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")
+        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy", normalize=False)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
 
@@ -169,7 +169,7 @@ def test_an_npy_that_claims_more_than_it_has_is_refused_in_one_line(name: str, t
 def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.npy")
     with frugal(), pytest.raises(InputError, match="it is not a file"):
-        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")
+        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy", normalize=False)
 
 
 def test_a_sentence_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
@@ -178,4 +178,4 @@ def test_a_sentence_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
         stream.write(b"x" * 30_000)  # NUL at the start would be taken for UTF-16
         stream.truncate(2_000_000_000)
     with frugal(300), pytest.raises(InputError, match=r"teacher\.sentences: .*x\.txt:1: longer"):
-        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy")
+        open_precomputed(EncoderSection(source=str(tmp_path / "x.npy")), "teacher", tmp_path / "x.npy", normalize=False)

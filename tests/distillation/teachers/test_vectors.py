@@ -21,8 +21,6 @@ from xcompress.distillation.data.sentences import distinct
 from xcompress.distillation.teachers import vectors as vectors_module
 from xcompress.distillation.teachers.vector_file import HEADER
 from xcompress.distillation.teachers.vectors import (
-    Lookup,
-    Mapped,
     StoredVectors,
     VectorStore,
     in_batches,
@@ -362,20 +360,6 @@ def test_batches_hold_texts_of_similar_length_and_rows_are_in_order(monkeypatch:
     assert vectors[:, 0].tolist() == [len(text) for text in TEXTS]
     assert len(sizes) == -(-len(TEXTS) // 50)
     assert all(earlier[1] <= later[0] for earlier, later in pairwise(sizes))
-
-
-def test_a_mapped_encoder_changes_vectors_and_checks_its_texts() -> None:
-    class Table(RecordingModel):
-        def require(self, texts: Sequence[str]) -> None:
-            raise InputError(f"lacks {len(texts)}")
-
-    doubled = Mapped(sensitive, lambda vectors: 2 * vectors)
-    assert (doubled(["a"]) == 2 * sensitive(["a"])).all()
-    doubled.require(["a"])
-    over_table = Mapped(Mapped(Table(), np.negative), np.negative)
-    assert isinstance(over_table, Lookup)
-    with pytest.raises(InputError, match="lacks 2"):
-        over_table.require(["a", "b"])
 
 
 def test_vectors_without_files_have_no_rows() -> None:

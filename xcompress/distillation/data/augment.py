@@ -25,11 +25,12 @@ from xcompress.console import bar
 from xcompress.corpus.labelled import GradedPair
 from xcompress.distillation import distributed
 from xcompress.distillation.hardware import device, fast_inference
+from xcompress.distillation.teachers.encoder import check_folder
 from xcompress.distillation.transformers_trainer import ProgressBar, training_arguments
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import read_mapping
 from xcompress.metrics import Vectors, nearest_rows
-from xcompress.sources.model_folder import check_model_folder
+from xcompress.sources.model_folder import PROMPTS, check_model_folder
 from xcompress.tokenizer_file import check_tokenizers
 
 KEY = "labelled.augment.cross_encoder"
@@ -68,6 +69,28 @@ def neighbour_pairs(
     return pairs
 
 
+def check_cross_encoder(source: Path, epochs: float, *, trust_remote_code: bool = False) -> None:
+    """Check a cross-encoder, as far as that takes no weights.
+
+    :raises InputError: when it is no complete folder, names code that may not run, or is not trained and has no output
+        layer.
+    """
+    if source.is_dir():
+        check_model_folder(source, "labelled.augment", trust_remote_code=trust_remote_code)
+    check_folder(source, KEY, str(source), trust_remote_code=trust_remote_code)
+    check_tokenizers(source)
+    saved = read_mapping(source / PROMPTS) if (source / PROMPTS).is_file() else {}
+    if not epochs and saved.get("model_type") != "CrossEncoder":  # which may have it in a module of its own
+        _check_output_layer(source)
+
+
+def _check_output_layer(source: Path) -> None:
+    """Refuse a folder without an output layer: it would get a new one, which is random."""
+    architectures = read_mapping(source / "config.json").get("architectures") or []
+    if not any(name.endswith(_WITH_OUTPUT_LAYER) for name in architectures):
+        raise InputError(f"{KEY}: {source} has no output layer for grades; set epochs to train one, or give another")
+
+
 def cross_encoder(
     source: Path,
     graded: Sequence[GradedPair],
@@ -86,17 +109,15 @@ def cross_encoder(
     :param seed: seed of the pairs' order, dropout and a new output layer; the same seed trains the same model.
     :param bf16: whether to train with matrix products in bfloat16.
     :param trust_remote_code: whether code that the folder names may run.
-    :raises InputError: when it cannot be opened with one output, names code that may not run, is not trained and has no
-        output layer, or is to be trained by several workers.
+    :raises InputError: as `check_cross_encoder`, when it cannot be opened with one output, or is to be trained by
+        several workers.
     """
     if epochs and distributed.world_size() > 1:
         raise InputError(
             f"labelled.augment.epochs: is {epochs:g}, and a cross-encoder is trained by one process, not by "
             f"{distributed.world_size()}; start the run without a launcher first, or give a trained one, with epochs 0"
         )
-    if source.is_dir():
-        check_model_folder(source, "labelled.augment", trust_remote_code=trust_remote_code)
-        check_tokenizers(source)
+    check_cross_encoder(source, epochs, trust_remote_code=trust_remote_code)
     torch.manual_seed(seed)  # a missing output layer is initialised at random
     try:
         with _without_warnings():
@@ -116,11 +137,8 @@ def cross_encoder(
         ) from error
     if epochs:
         _train(model, graded, epochs, seed, bf16)
-        return model.eval()
-    # an output layer that was not in the folder is new and random
-    architectures = read_mapping(source / "config.json").get("architectures") or []
-    if len(model) == 1 and not any(name.endswith(_WITH_OUTPUT_LAYER) for name in architectures):
-        raise InputError(f"{KEY}: {source} has no output layer for grades; set epochs to train one, or give another")
+    elif len(model) == 1:
+        _check_output_layer(source)
     return model.eval()
 
 

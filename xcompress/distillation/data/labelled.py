@@ -16,7 +16,7 @@ from xcompress.corpus.labelled import GradedPair, read_aligned_graded, read_enta
 from xcompress.corpus.normalise import UNICODE_FORMS
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.split import sentence_key
-from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
+from xcompress.distillation.data.augment import check_cross_encoder, cross_encoder, grade, neighbour_pairs
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.labels import ScalarLabels
 from xcompress.distillation.hardware import trains_in_bf16
@@ -28,7 +28,7 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student
 from xcompress.recipe import AlignedGradedFiles, AugmentSection, EncoderSection, Recipe
-from xcompress.sources import fingerprint, resolve
+from xcompress.sources import fingerprint, is_here, resolve
 
 KINDS = ("entailment", "graded")
 
@@ -78,6 +78,20 @@ def labelled_step(recipe: Recipe, run: Run, corpus: Corpus) -> Labelled:
     }
     step = run.step("labelled", key, partial(_build, recipe, corpus), together=False)
     return Labelled(step, {kind: _read(step.folder / f"{kind}.json", kind) for kind in kinds})
+
+
+def check_local_cross_encoder(recipe: Recipe) -> None:
+    """Check the cross-encoder of a recipe, if it is on this machine: it is opened hours later.
+
+    :raises InputError: as `check_cross_encoder`.
+    """
+    section = recipe.labelled.augment
+    if section and is_here(section.cross_encoder):
+        check_cross_encoder(_locate(section), section.epochs, trust_remote_code=section.trust_remote_code)
+
+
+def _locate(section: AugmentSection) -> Path:
+    return locate(EncoderSection(source=section.cross_encoder, sha256=section.sha256), "labelled.augment")
 
 
 def augmented_step(
@@ -184,9 +198,8 @@ def _build_augmented(
     sentences = sorted({text for pair in graded for text in (pair.first, pair.second)})
     known = [(pair.first, pair.second) for pair in graded]
     pairs = neighbour_pairs(sentences, encode(sentences), known, section.neighbours)
-    path = locate(EncoderSection(source=section.cross_encoder, sha256=section.sha256), "labelled.augment")
     bf16, trust = trains_in_bf16(recipe.precision), section.trust_remote_code
-    model = cross_encoder(path, graded, section.epochs, recipe.seed, bf16=bf16, trust_remote_code=trust)
+    model = cross_encoder(_locate(section), graded, section.epochs, recipe.seed, bf16=bf16, trust_remote_code=trust)
     added = grade(model, pairs)
     write_json(folder / "graded.json", [*rows, *((pair.first, pair.second, round(pair.score, 6)) for pair in added)])
     return {"added_by_cross_encoder": len(added)}

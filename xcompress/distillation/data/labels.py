@@ -28,6 +28,12 @@ def identity(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return vectors
 
 
+def encode_distinct(encode: Encode, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Encode each distinct text once, and return the vectors of all (N, D)."""
+    place_of = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return encode(list(place_of))[[place_of[text] for text in texts]]
+
+
 @dataclass(frozen=True)
 class VectorLabels:
     """A vector for each of N pairs: row `rows[i]` of `vectors` belongs to pair i."""
@@ -64,11 +70,11 @@ class LiveLabels:
 
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
         """Return the vectors (n, D') of n pairs, by index."""
-        texts = [self.texts[pair] for pair in pairs]
         # Equal sentences are encoded once: the last digits of a vector depend on the padding of its batch.
-        place_of = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         with without_bars():
-            return self.transform(self.encode(list(place_of)))[[place_of[text] for text in texts]]
+            return encode_distinct(
+                lambda texts: self.transform(self.encode(texts)), [self.texts[pair] for pair in pairs]
+            )
 
 
 @dataclass(frozen=True)

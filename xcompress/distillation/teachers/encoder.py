@@ -31,7 +31,7 @@ from xcompress.distillation.teachers.layer_sources import (
     import_layers,
 )
 from xcompress.distillation.teachers.precomputed import open_precomputed
-from xcompress.distillation.teachers.vectors import Mapped, in_batches, student_encoder
+from xcompress.distillation.teachers.vectors import in_batches, student_encoder
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import hash_of, read_mapping, sha256_of
 from xcompress.metrics import Encode, unit_length
@@ -54,20 +54,20 @@ def open_encoder(section: EncoderSection, key: str) -> Encode:
     :raises InputError: when there is no such encoder, it is damaged, or the recipe does not fit it.
     """
     refuse([*idle_keys(key, section)])
+    normalize = isinstance(section, EnsembleMember) and section.normalize
+    if section.sentences_source:
+        return open_precomputed(section, key, locate(section, key), normalize=normalize)
+    encoder: Encode
+    function: Callable[[list[str]], NDArray[np.float32]]
     if section.gives_only_vectors:
-        encoder: Encode
-        function: Callable[[list[str]], NDArray[np.float32]]
-        if section.source.startswith((PYTHON, RELEASED)):
-            if section.source.startswith(PYTHON):
-                function = open_code(section.source, f"{key}.source: {section.source}")
-            else:
-                function = Encoder(released_folder(section.source.removeprefix(RELEASED))).encode
-            encoder = partial(in_batches, key, lambda texts: function([section.prefix + text for text in texts]))
+        if section.source.startswith(PYTHON):
+            function = open_code(section.source, f"{key}.source: {section.source}")
         else:
-            encoder = open_precomputed(section, key, locate(section, key))
+            function = Encoder(released_folder(section.source.removeprefix(RELEASED))).encode
+        encoder = partial(in_batches, key, lambda texts: function([section.prefix + text for text in texts]))
     else:
         encoder = _open_model(section, key)
-    return Mapped(encoder, unit_length) if isinstance(section, EnsembleMember) and section.normalize else encoder
+    return (lambda texts: unit_length(encoder(texts))) if normalize else encoder
 
 
 def encoder_fingerprint(section: EncoderSection) -> str:
@@ -124,31 +124,38 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
     if path.is_file() or section.tokenizer or is_student(path):  # which `import_layers` opens
         check_layers(section, path, key)
         return
-    has_modules = (path / "modules.json").is_file()
-    if not has_modules and not (path / "config.json").is_file():
-        raise InputError(
-            f"{key}.source: {section.source} holds neither modules.json nor config.json; name a model's folder"
-        )
+    check_folder(path, f"{key}.source", section.source, trust_remote_code=section.trust_remote_code)
     check_pooling(section, path, key)
-    if not has_modules and section.pooling is None:
+    if section.pooling is None and not (path / "modules.json").is_file():
         raise InputError(
             f"{key}.pooling: not given, and {section.source} has no modules.json that says how its token vectors "
             "become a sentence vector; set it to mean or cls, as its model card says"
         )
-    if section.trust_remote_code:  # the code may find weights, and knows its own kind of model
+
+
+def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) -> None:
+    """Check that sentence-transformers may open a folder, as far as that takes no weights.
+
+    :param key: names the folder in the recipe, for error messages, as `source` does.
+    :raises InputError: when it holds no model, none with safetensors weights, or one that transformers does not know.
+    """
+    has_modules = (path / "modules.json").is_file()
+    if not has_modules and not (path / "config.json").is_file():
+        raise InputError(f"{key}: {source} holds neither modules.json nor config.json; name a model's folder")
+    if trust_remote_code:  # the code may find weights, and knows its own kind of model
         return
     if not any(path.rglob("*.safetensors")):
         raise InputError(
-            f"{key}.source: {section.source} has no safetensors weights, and others (.bin, ONNX, GGUF) are not read; "
-            "save the model again with save_pretrained"
+            f"{key}: {source} has no safetensors weights, and others (.bin, ONNX, GGUF) are not read; save the model "
+            "again with save_pretrained"
         )
     file = folders_of(path)[0] / "config.json"
     kind = read_mapping(file).get("model_type") if file.is_file() else None
     is_transformer = not has_modules or read_modules(path)[0]["type"].endswith(".Transformer")
     if is_transformer and isinstance(kind, str) and kind not in CONFIG_MAPPING:
         raise InputError(
-            f"{key}.source: {file} names the model_type {kind!r}, which transformers {transformers_version} does not "
-            "know; choose another encoder, or install a version of transformers that knows it"
+            f"{key}: {file} names the model_type {kind!r}, which transformers {transformers_version} does not know; "
+            "choose another encoder, or install a version of transformers that knows it"
         )
 
 

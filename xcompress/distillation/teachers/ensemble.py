@@ -1,7 +1,7 @@
 """The encoders that a recipe names: one or several teachers, and the assistant with the encoders that complete it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import sqrt
 
 import numpy as np
@@ -24,11 +24,6 @@ class FrozenEncoder:
     section: EncoderSection
     fingerprint: str
     """Hash of everything that the vectors depend on."""
-
-    @classmethod
-    def find(cls, section: EncoderSection, key: str) -> "FrozenEncoder":
-        """Hash the encoder of a recipe section."""
-        return cls(key, section, encoder_fingerprint(section))
 
     def load(self) -> Encode:
         """Load the encoder.
@@ -98,7 +93,7 @@ class TeacherEnsemble:
         dimensions, center = None, False
         if isinstance(section, TeacherSection):
             dimensions, center = section.dimensions, section.center
-        encoders = tuple(FrozenEncoder.find(member, key) for key, member in section.members.items())
+        encoders = tuple(_hash_all(section.members).values())
         scales = ensemble_scales([member.weight for member in section.members.values()])
         if not section.ensemble and dimensions is None and not center:
             return cls(encoders, scales, encoders[0].fingerprint)
@@ -128,50 +123,47 @@ class TeacherEnsemble:
 class Encoders:
     """All encoders of a recipe, each hashed once."""
 
-    teacher: TeacherEnsemble | None
-    correlation: TeacherEnsemble | None
+    teacher: TeacherEnsemble | None = None
+    correlation: TeacherEnsemble | None = None
     """The teacher of the objective correlation."""
-    assistant: FrozenEncoder | None = None
-    layers_from: FrozenEncoder | None = None
-    """The encoder whose layers are used, where the assistant gives only vectors."""
-    embeddings_from: FrozenEncoder | None = None
-    soup: tuple[FrozenEncoder, ...] = ()
-    """Encoders whose weights are averaged with those of the layer source."""
+    of_assistant: Mapping[str, FrozenEncoder] = field(default_factory=dict)
+    """The assistant and those that complete it, by their keys in the recipe; none for a student from scratch."""
+
+    @property
+    def assistant(self) -> FrozenEncoder | None:
+        """The assistant, which may give only vectors."""
+        return self.of_assistant.get("assistant")
 
     @property
     def layer_source(self) -> FrozenEncoder | None:
-        """The encoder whose layers the student gets; None for a student that starts from scratch."""
-        return self.layers_from or self.assistant
+        """The encoder whose layers the student gets."""
+        return self.of_assistant.get("assistant.layers_from", self.assistant)
+
+    @property
+    def embeddings_from(self) -> FrozenEncoder | None:
+        """The encoder whose token embeddings the student gets, where that is another one."""
+        return self.of_assistant.get("assistant.embeddings_from")
+
+    @property
+    def soup(self) -> list[FrozenEncoder]:
+        """Encoders whose weights are averaged with those of the layer source."""
+        return [encoder for key, encoder in self.of_assistant.items() if key.startswith("assistant.soup.")]
 
     def by_name(self) -> dict[str, FrozenEncoder]:
         """Return the encoders by the names that the manifest gives them."""
-        teachers = {
-            encoder.key: encoder
-            for ensemble in (self.teacher, self.correlation)
-            for encoder in (ensemble.encoders if ensemble else ())
-        }
-        rest = {
-            "assistant": self.assistant,
-            "layers_from": self.layers_from,
-            "embeddings_from": self.embeddings_from,
-            **{encoder.key.removeprefix("assistant."): encoder for encoder in self.soup},
-        }
-        return teachers | {name: encoder for name, encoder in rest.items() if encoder}
+        teachers = [encoder for each in (self.teacher, self.correlation) if each for encoder in each.encoders]
+        return {encoder.key.removeprefix("assistant."): encoder for encoder in (*teachers, *self.of_assistant.values())}
 
 
 def find_encoders(recipe: Recipe) -> Encoders:
     """Hash the encoders that a recipe names. None is loaded."""
-    teacher = TeacherEnsemble.find(recipe.teacher) if recipe.teacher else None
-    correlation = TeacherEnsemble.find(recipe.correlation.teacher) if recipe.correlation else None
-    section = recipe.assistant
-    if section is None:
-        return Encoders(teacher, correlation)
-    layers_from, embeddings_from = section.layers_from, section.embeddings_from
     return Encoders(
-        teacher,
-        correlation,
-        assistant=FrozenEncoder.find(section, "assistant"),
-        layers_from=FrozenEncoder.find(layers_from, "assistant.layers_from") if layers_from else None,
-        embeddings_from=FrozenEncoder.find(embeddings_from, "assistant.embeddings_from") if embeddings_from else None,
-        soup=tuple(FrozenEncoder.find(encoder, f"assistant.soup.{row}") for row, encoder in enumerate(section.soup)),
+        TeacherEnsemble.find(recipe.teacher) if recipe.teacher else None,
+        TeacherEnsemble.find(recipe.correlation.teacher) if recipe.correlation else None,
+        _hash_all({key: section for key, section in recipe.encoders.items() if key.startswith("assistant")}),
     )
+
+
+def _hash_all(sections: Mapping[str, EncoderSection]) -> dict[str, FrozenEncoder]:
+    """Hash encoders by their keys in the recipe."""
+    return {key: FrozenEncoder(key, section, encoder_fingerprint(section)) for key, section in sections.items()}

@@ -47,7 +47,12 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> Description |
     check_files(section, path, key)
     if is_student(path) and section.tokenizer:
         raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
-    check_mean_pooling(section, path, key)
+    check_pooling(section, path, key)
+    if (pooling := section.pooling or pooling_of(path) or "mean") != "mean":
+        raise InputError(
+            f"{key}.source: {section.source} is pooled by {pooling!r}, and a layer source must be pooled by 'mean'; "
+            "choose another encoder, or use this one as the teacher"
+        )
     if path.is_file():
         return None
     described = None if is_student(path) else describe(path, prefix=section.prefix, pooling=section.pooling)
@@ -93,20 +98,6 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
         student.config = replace(student.config, prefix=section.prefix)
     check_shape(section, student.config, key)
     return student, tokenizer
-
-
-def check_mean_pooling(section: EncoderSection, path: Path, key: str) -> None:
-    """Check that an encoder has mean pooling, which a layer source needs.
-
-    :raises InputError: when the recipe or the model's folder says otherwise.
-    """
-    check_pooling(section, path, key)
-    pooling = section.pooling or pooling_of(path) or "mean"
-    if pooling != "mean":
-        raise InputError(
-            f"{key}.source: {section.source} is pooled by {pooling!r}, and a layer source must be pooled by 'mean'; "
-            "choose another encoder, or use this one as the teacher"
-        )
 
 
 def check_pooling(section: EncoderSection, path: Path, key: str) -> None:

@@ -11,6 +11,7 @@ from xcompress.corpus.lines import text_lines
 from xcompress.corpus.normalise import normalise
 from xcompress.errors import InputError
 from xcompress.files import write_text
+from xcompress.metrics import unit_length
 from xcompress.recipe import EncoderSection
 from xcompress.sources import resolve
 
@@ -18,16 +19,19 @@ _ABSENT = -1
 
 
 class PrecomputedVectors:
-    """The vectors of N sentences, looked up by sentence; a `Lookup`."""
+    """The vectors of N sentences, looked up by sentence."""
 
-    def __init__(self, vectors: NDArray[np.floating], sentences: Sequence[str], where: str, missing: Path) -> None:
+    def __init__(
+        self, vectors: NDArray[np.floating], sentences: Sequence[str], where: str, missing: Path, normalize: bool
+    ) -> None:
         """Index the sentences, as they are and normalised.
 
         :param vectors: one row for each sentence, (N, D).
         :param where: beginning of error messages.
         :param missing: file for requested sentences without a vector.
+        :param normalize: whether vectors are scaled to unit length.
         """
-        self._vectors, self._where, self._missing = vectors, where, missing
+        self._vectors, self._where, self._missing, self._normalize = vectors, where, missing, normalize
         self._row_of = {normalise(sentence): row for row, sentence in enumerate(sentences)}
         # A sentence that is there as it is has its own vector, not that of another one which is normalised to it.
         self._row_of.update((sentence, row) for row, sentence in enumerate(sentences))
@@ -45,7 +49,7 @@ class PrecomputedVectors:
             raise InputError(
                 f"{self._where}: row {self._find_row(text)}, of {text!r}, holds NaN or infinity; compute it again"
             )
-        return vectors
+        return unit_length(vectors) if self._normalize else vectors
 
     def require(self, texts: Sequence[str]) -> None:
         """Check that all texts have vectors; write those without to a file, one per line.
@@ -66,12 +70,13 @@ class PrecomputedVectors:
         return self._row_of.get(normalise(text), _ABSENT) if row == _ABSENT else row
 
 
-def open_precomputed(section: EncoderSection, key: str, path: Path) -> PrecomputedVectors:
+def open_precomputed(section: EncoderSection, key: str, path: Path, *, normalize: bool) -> PrecomputedVectors:
     """Open an .npy of (N, D) numbers, which stays on disk, and its text file of N sentences.
 
     :param section: the recipe's section, with the source of the sentences.
     :param key: the section's key in the recipe, for error messages.
     :param path: path of the .npy.
+    :param normalize: whether its vectors are scaled to unit length.
     :raises InputError: when a file cannot be used, or the two do not belong together.
     """
     where = f"{key}.source: {section.source}"
@@ -87,4 +92,4 @@ def open_precomputed(section: EncoderSection, key: str, path: Path) -> Precomput
             f"{where}: has {len(vectors)} rows, but {reference} has {len(sentences)} lines; "
             "there must be a line for every row, in the same order"
         )
-    return PrecomputedVectors(vectors, sentences, where, file.with_suffix(".missing.txt"))
+    return PrecomputedVectors(vectors, sentences, where, file.with_suffix(".missing.txt"), normalize)

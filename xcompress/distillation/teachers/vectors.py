@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from xcompress.corpus.sequences import DistinctTexts
 from xcompress.distillation import distributed
 from xcompress.distillation.file_records import describe
 from xcompress.distillation.hardware import device, fast_inference
+from xcompress.distillation.teachers.precomputed import PrecomputedVectors
 from xcompress.distillation.teachers.vector_file import VectorFile
 from xcompress.errors import InputError
 from xcompress.files import drop_pages, remove_leftovers
@@ -28,34 +28,6 @@ CHUNK = 16_384
 BATCH = 256
 """Texts that a model gets at a time."""
 LARGEST = float(np.finfo(np.float16).max)
-
-
-@runtime_checkable
-class Lookup(Protocol):
-    """An encoder that looks up precomputed vectors, and has those of some texts only."""
-
-    def require(self, texts: Sequence[str]) -> None:
-        """Check that it has the vectors of all texts, before any is read.
-
-        :raises InputError: when vectors are missing.
-        """
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """An encoder whose vectors (N, D) are changed by a function."""
-
-    encoder: Encode
-    change: Callable[[NDArray[np.float32]], NDArray[np.float32]]
-
-    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the changed vectors of the texts."""
-        return self.change(self.encoder(texts))
-
-    def require(self, texts: Sequence[str]) -> None:
-        """Check the texts, where the encoder inside is a `Lookup`."""
-        if isinstance(self.encoder, Lookup):
-            self.encoder.require(texts)
 
 
 class LazyVectors(Protocol):
@@ -138,7 +110,7 @@ class VectorStore:
         blocks = [number for number in file.missing() if number % count == rank]
         if blocks:
             encoder = open_model()
-            if isinstance(encoder, Lookup):
+            if isinstance(encoder, PrecomputedVectors):
                 encoder.require(texts)
             rows = [file.rows(number) for number in blocks]
             ticker = LineTicker(f"{model}: vectors of", sum(map(len, rows)))
