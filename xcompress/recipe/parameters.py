@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
@@ -210,11 +210,19 @@ def _read_config(encoder: EncoderSection) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _read_student(encoder: EncoderSection) -> dict[str, Any] | None:
-    """Read the sizes of a local student that an `EncoderShape` does not have, as arguments of `count_encoder`.
+class _StudentSizes(TypedDict):
+    """Sizes of a student that an `EncoderShape` does not have, as arguments of `count_encoder`."""
 
-    :returns: None for other encoders, and for what opening a student refuses.
-    """
+    layers: int
+    recurrences: int
+    around: int
+    bottleneck: int
+    """0 for none."""
+    head: int | None
+
+
+def _read_student(encoder: EncoderSection) -> _StudentSizes | None:
+    """Read the sizes of a local student; None for other encoders, and for what opening a student refuses."""
     config = _read_config(encoder)
     names = ("unit_layers", "recurrences", "prelude_layers", "coda_layers", "bottleneck", "head_size")
     sizes = {name: config.get(name) or 0 for name in names}
@@ -232,8 +240,13 @@ def _read_student(encoder: EncoderSection) -> dict[str, Any] | None:
 
 def _count_unmodified(assistant: EncoderSection, head: int | None) -> Counts | None:
     """Count the parameters of an encoder as it comes, with the head that the recipe adds; None if they are unknown."""
-    shape, student = shape_of(assistant), _read_student(assistant) or {}
-    return count_encoder(shape, **(student | {"head": _head_or_own(assistant, head)})) if shape else None
+    shape, student, head = shape_of(assistant), _read_student(assistant), _head_or_own(assistant, head)
+    if shape is None:
+        return None
+    if student is None:
+        return count_encoder(shape, head=head)
+    student["head"] = head
+    return count_encoder(shape, **student)
 
 
 def _head_or_own(encoder: EncoderSection, head: int | None) -> int | None:
