@@ -12,12 +12,11 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from tests.helpers.foreign import KINDS, TEXTS, WIDTH, encoder, save_encoder, save_pipeline
-from tests.helpers.limits import frugal
 from tests.helpers.student import make_tokenizer, save_student
 from xcompress.distillation.teachers.layer_sources import import_layers
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
-from xcompress.modeling.load import files_of, import_encoder
+from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad
 from xcompress.recipe import EncoderSection
 
@@ -413,64 +412,6 @@ def test_a_modernbert_is_read_as_transformers_5_writes_it(tmp_path: Path) -> Non
     np.testing.assert_array_equal(encode(*import_encoder(tmp_path, pooling="mean"), TEXTS), before)
 
 
-@pytest.mark.parametrize("place", ["", "2_Dense"])
-def test_pickled_weights_are_refused(place: str, tmp_path: Path) -> None:
-    save_pipeline(tmp_path, dense=["Tanh"])
-    (tmp_path / place / "model.safetensors").rename(tmp_path / place / "pytorch_model.bin")
-    with pytest.raises(InputError, match="only safetensors"):
-        import_encoder(tmp_path)
-
-
-@pytest.mark.parametrize("shape", [(), (20,), (2_000_000_000, 0), (2, 2, 2)])
-def test_a_dense_weight_that_is_no_matrix_is_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
-    save_pipeline(tmp_path, dense=["Tanh"])
-    save_file({"linear.weight": torch.zeros(shape)}, tmp_path / "2_Dense" / "model.safetensors")
-    with frugal(500), pytest.raises(InputError, match=r"linear\.weight .* and linear\.bias none do not fit together"):
-        import_encoder(tmp_path)
-
-
-@pytest.mark.parametrize("weights", ["onnx/model.onnx", "model-q4.gguf", "pytorch_model.bin"])
-def test_weights_of_another_format_are_named(weights: str, tmp_path: Path) -> None:
-    save_encoder(tmp_path, "bert")
-    (tmp_path / weights).parent.mkdir(exist_ok=True)
-    (tmp_path / "model.safetensors").rename(tmp_path / weights)
-    with pytest.raises(InputError, match=f"no such file, only {weights}; only safetensors weights are read"):
-        import_encoder(tmp_path)
-
-
-def test_weights_in_several_files_are_read_as_one(tmp_path: Path) -> None:
-    model = save_encoder(tmp_path, "bert")
-    before = encode(*import_encoder(tmp_path, pooling="mean"), TEXTS)
-    (tmp_path / "model.safetensors").unlink()
-    model.save_pretrained(tmp_path, max_shard_size="40KB")
-    shards = sorted(tmp_path.glob("*.safetensors"))
-    assert len(shards) > 2
-    np.testing.assert_array_equal(encode(*import_encoder(tmp_path, pooling="mean"), TEXTS), before)
-    assert set(shards) <= set(files_of(tmp_path))
-    shards[1].unlink()
-    with pytest.raises(InputError, match=f"{shards[1].name}: no such file"):
-        import_encoder(tmp_path)
-
-
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn])
-def test_quantized_weights_are_refused_as_their_scales_are_not_read(dtype: torch.dtype, tmp_path: Path) -> None:
-    save_encoder(tmp_path, "bert")
-    weights = load_file(tmp_path / "model.safetensors")
-    name = "encoder.layer.1.intermediate.dense.weight"
-    save_file(weights | {name: weights[name].to(dtype)}, tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match=r"unit\.1\.intermediate\.weight is stored as \w+8\w*, which means nothing"):
-        import_encoder(tmp_path)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_weights_of_other_widths_are_read(dtype: torch.dtype, tmp_path: Path) -> None:
-    model = save_pipeline(tmp_path)
-    weights = {name: weight.to(dtype) for name, weight in load_file(tmp_path / "model.safetensors").items()}
-    save_file(weights, tmp_path / "model.safetensors")
-    model[0].auto_model.load_state_dict({name: weight.float() for name, weight in weights.items()})
-    np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), model.encode(TEXTS), atol=1e-5)
-
-
 @pytest.mark.parametrize("dense", HEADS)
 def test_truncate_dim_keeps_the_first_dimensions(dense: tuple[str, ...], tmp_path: Path) -> None:
     model = save_pipeline(tmp_path, dense=dense, normalize=False, truncate_dim=10)
@@ -493,39 +434,6 @@ def test_dropout_is_passed_over(tmp_path: Path) -> None:
     modules.insert(2, {"idx": 9, "name": "9", "path": "9_Dropout", "type": kind})
     write_json(tmp_path / "modules.json", modules)
     np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), model.encode(TEXTS), atol=1e-5)
-
-
-def test_damaged_weights_are_refused(tmp_path: Path) -> None:
-    save_encoder(tmp_path, "bert")
-    whole = (tmp_path / "model.safetensors").read_bytes()
-    (tmp_path / "model.safetensors").write_bytes(whole[:5000])
-    with pytest.raises(InputError, match="not a safetensors file"):
-        import_encoder(tmp_path)
-
-
-def test_a_missing_weight_is_named(tmp_path: Path) -> None:
-    save_encoder(tmp_path, "bert")
-    weights = load_file(tmp_path / "model.safetensors")
-    del weights["encoder.layer.1.attention.self.key.weight"]
-    save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match=r"unit\.1\.attention\.weight is missing"):
-        import_encoder(tmp_path)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_weight_that_is_no_number_is_named(value: float, tmp_path: Path) -> None:
-    save_encoder(tmp_path / "encoder", "bert")
-    save_student(tmp_path / "student")
-    for folder, name in {
-        "encoder": "encoder.layer.1.attention.self.key.weight",
-        "student": "unit.1.attention.weight",
-    }.items():
-        file = tmp_path / folder / "model.safetensors"
-        weights = load_file(file)
-        weights[name][3, 5] = value
-        save_file(weights, file)
-        with pytest.raises(InputError, match=r"unit\.1\.attention\.weight holds NaN or infinity"):
-            import_encoder(tmp_path / folder)
 
 
 def test_a_vocabulary_alone_is_refused_with_the_way_to_a_tokenizer(tmp_path: Path) -> None:
