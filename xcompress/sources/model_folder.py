@@ -120,16 +120,13 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
     :raises InputError: when it is damaged, or a module lies outside the folder.
     """
     file = folder / MODULES
-    modules = read_json(file)
-    if not (isinstance(modules, list) and modules and all(map(_is_module, modules))):
+    modules: list[dict[str, Any]] = read_json(file)
+    are_objects = isinstance(modules, list) and modules and all(isinstance(module, dict) for module in modules)
+    if not are_objects or not all(isinstance(module.get(key), str) for module in modules for key in ("type", "path")):
         raise InputError(f"{file}: expected a list of modules with type and path; save the model again")
     for module in modules:
         _check_module_path(file, module["path"])
     return modules
-
-
-def _is_module(entry: object) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
 
 
 def read_prompts(folder: Path) -> dict[str, str]:
