@@ -98,7 +98,8 @@ def export_hf(
             f"export: BertModel and XLMRobertaModel have no {lacking}, as {model.name} has; export with --format onnx"
         )
     unrolled = vars(config) | {"bottleneck": None, "prelude_layers": 0, "unit_layers": config.depth, "coda_layers": 0}
-    needed = 4 * count_matrix_entries(unrolled) + 60_000_000  # the tokenizer, the pooler and biases
+    matrices = count_matrix_entries(unrolled) + config.hidden_size**2  # with the pooler
+    needed = 4 * matrices + 60_000_000  # the tokenizer and biases
     check_replaceable(target, "model.safetensors", needed, force=force)
     announce(model, target, f" with {config.depth} layers")
     with whole_folder(target) as folder:
