@@ -368,7 +368,7 @@ def test_a_gate_without_graded_pairs_is_told_once(
     assert capsys.readouterr().err.count("gate was not checked") == 1
 
 
-@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "modernbert"])
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "modernbert", "gemma3_text"])
 def test_a_foreign_encoder_is_exported_unchanged(kind: str, tmp_path: Path) -> None:
     save_encoder(tmp_path / kind, kind, initializer_range=0.1)
     options = SourceOptions(prefix="query: ", pooling="cls")

@@ -172,6 +172,7 @@ FOREIGN: list[dict[str, Any]] = [
     {"kind": "roberta", "pooling": "cls", "dense": ["Identity"], "longest": 60},
     {"kind": "bert", "dense": ["Tanh"], "normalize": False, "longest": 60},
     {"kind": "modernbert", "longest": 170},
+    {"kind": "gemma3_text", "dense": ["Identity", "Identity"], "longest": 170, "prompts": {"query": "rain "}},
 ]
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.helpers.export import BASIC, CALIBRATED, batch, kinds, kinds_as_run, opened, ran, ranges_of, torch_vectors
-from tests.helpers.student import CONFIG, MODERNBERT, make_student, make_tokenizer
+from tests.helpers.student import CONFIG, GEMMA, MODERNBERT, make_student, make_tokenizer
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import GRAPHS
@@ -55,6 +55,9 @@ STUDENTS: dict[str, dict[str, object]] = {
     "without types": {"type_vocab_size": 0},
     "ModernBERT": MODERNBERT,
     "plain ModernBERT": MODERNBERT | {"bottleneck": None, "head_size": None, "pooling": "cls"},
+    "Gemma": GEMMA,
+    "plain Gemma": GEMMA | {"bottleneck": None, "head_size": None, "key_value_heads": None},
+    "recurrent Gemma": GEMMA | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2},
     "recurrent ModernBERT": MODERNBERT | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2},
 }
 FORMS = {

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.helpers.export import manifest_of
-from tests.helpers.student import MODERNBERT, SENTENCES, save_student
+from tests.helpers.student import GEMMA, SENTENCES, save_student
 from xcompress.api import Run
 from xcompress.bench.subjects import find_subjects
 from xcompress.errors import GateError, InputError
@@ -178,8 +178,8 @@ def test_a_checkpoint_is_a_model_and_no_bundle(student: Path) -> None:
 def test_a_student_that_the_format_cannot_express_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="BertModel and XLMRobertaModel have no relative attention bias, as mpnet has"):
         export_hf(save_student(tmp_path / "mpnet", relative_buckets=32))
-    with pytest.raises(InputError, match="BertModel and XLMRobertaModel have no rotary positions, as modern has"):
-        export_hf(save_student(tmp_path / "modern", **MODERNBERT))
+    with pytest.raises(InputError, match="BertModel and XLMRobertaModel have no rotary positions, as gemma has"):
+        export_hf(save_student(tmp_path / "gemma", **GEMMA))
 
 
 def test_a_checkpoint_with_other_vectors_is_refused_and_removed(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:

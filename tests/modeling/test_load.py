@@ -44,7 +44,7 @@ def test_imported_encoder_gives_the_same_token_vectors(kind: str, tmp_path: Path
     torch.testing.assert_close(tokens[real], expected[real], atol=1e-5, rtol=1e-4)
     mean = torch.stack([expected[0].mean(0), expected[1, :3].mean(0)])
     torch.testing.assert_close(sentences, torch.nn.functional.normalize(mean, dim=-1), atol=1e-5, rtol=1e-4)
-    assert student.config.max_tokens == (182 if kind in ("bert", "distilbert", "modernbert") else 180)
+    assert student.config.max_tokens == (182 if kind in ("bert", "distilbert", "modernbert", "gemma3_text") else 180)
     assert student.config.prefix == "query: "
 
 
@@ -390,6 +390,37 @@ def test_a_modernbert_with_other_features_is_refused(change: dict[str, object], 
         import_encoder(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"use_bidirectional_attention": False}, "use_bidirectional_attention is not true, so that a token sees only"),
+        ({"attn_logit_softcapping": 30.0}, "attn_logit_softcapping is 30.0, only None is supported"),
+        ({"hidden_activation": "gelu"}, "hidden_activation is 'gelu', only 'gelu_pytorch_tanh' is supported"),
+        ({"head_dim": 16}, "head_dim is 16, query_pre_attn_scalar 8 and num_key_value_heads 1; supported are"),
+        ({"query_pre_attn_scalar": "8"}, "query_pre_attn_scalar '8' and"),
+        ({"num_key_value_heads": 2}, "num_key_value_heads 2; supported are"),
+        ({"sliding_window": None}, "sliding_window None, expected whole numbers"),
+        ({"layer_types": ["sliding_attention"]}, r"layer_types is \['sliding_attention'\], expected full_attention or"),
+    ],
+)
+def test_a_gemma_with_other_features_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "gemma3_text")
+    write_json(tmp_path / "config.json", read_json(tmp_path / "config.json") | change)
+    with pytest.raises(InputError, match=rf"config\.json: .*{message}"):
+        import_encoder(tmp_path)
+
+
+def test_a_gemma_has_the_window_that_transformers_halves_and_may_share_no_keys(tmp_path: Path) -> None:
+    model = save_encoder(tmp_path, "gemma3_text", num_key_value_heads=4)
+    file = tmp_path / "config.json"
+    write_json(file, read_json(file) | {"sliding_window": 11})
+    expected = type(model).from_pretrained(tmp_path)(torch.arange(5, 40)[None]).last_hidden_state
+    student, _ = import_encoder(tmp_path, pooling="mean")
+    assert [layer.window for layer in student.config.gemma] == [5, 5, None]
+    tokens, _ = student(torch.arange(5, 40)[None], torch.ones(1, 35))
+    torch.testing.assert_close(tokens, expected, atol=1e-5, rtol=1e-4)
+
+
 def test_a_modernbert_has_rotary_positions_whatever_another_key_says(tmp_path: Path) -> None:
     """The config.json of mmBERT says sans_pos, which no code of transformers reads."""
     save_encoder(tmp_path, "modernbert")
@@ -521,6 +552,7 @@ def test_an_imported_encoder_is_saved_as_a_student(tmp_path: Path) -> None:
         ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules or a truncate_dim, and a layer source"),
         ({"dense": ["Tanh"]}, "has dense modules"),
         ({"kind": "mpnet"}, "has relative attention biases"),
+        ({"kind": "gemma3_text"}, "has layers of Gemma"),
     ],
 )
 def test_an_encoder_with_features_that_a_trained_student_lacks_is_no_layer_source(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from xcompress.modeling import attention
 from xcompress.modeling.attention import parts_by_length
-from xcompress.modeling.layers import ModernBertAttention
+from xcompress.modeling.layers import ModernBertAttention, RotaryAttention
 from xcompress.modeling.packing import Packing, token_positions
 from xcompress.modeling.student import Student, StudentConfig
 
@@ -19,6 +19,7 @@ CONFIGS = {
     "prelude and coda": {"prelude_layers": 1, "unit_layers": 1, "recurrences": 2, "coda_layers": 1},
     "relative bias": {"unit_layers": 2, "relative_buckets": 8},
     "rotary positions": {"unit_layers": 2, "type_vocab_size": 0, "modernbert": LAYERS},
+    "shared keys": {"unit_layers": 1, "type_vocab_size": 0, "gemma": (RotaryAttention(10.0, 1),), "key_value_heads": 1},
     "first token and head": {"unit_layers": 1, "pooling": "cls", "head_size": 6, "head_activation": "tanh"},
 }
 

@@ -155,6 +155,17 @@ def test_a_token_that_is_only_named_gets_no_id_beyond_the_embeddings(tmp_path: P
     assert import_encoder(tmp_path, pooling="mean")[1].token_to_id("<extra>") is None
 
 
+def test_special_tokens_beyond_the_embeddings_are_left_out_unless_a_text_gets_them(tmp_path: Path) -> None:
+    tokenizer = words()
+    rows = tokenizer.get_vocab_size()
+    tokenizer.add_special_tokens(["<image>"])
+    save_encoder(tmp_path, "gemma3_text", tokenizer, vocab_size=rows)
+    assert import_encoder(tmp_path, pooling="mean")[1].get_vocab() == words().get_vocab()
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "GemmaTokenizer", "bos_token": "<image>"})
+    with pytest.raises(InputError, match=f"the tokenizer has ids up to {rows}, the token embeddings {rows} rows"):
+        import_encoder(tmp_path, pooling="mean")
+
+
 def test_names_that_are_no_text_are_no_tokens(tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert", words())
     file = tmp_path / "tokenizer_config.json"

@@ -251,5 +251,5 @@ def _encoder_subject(reference: str) -> Subject:
     if folder.is_file():
         return subject
     config = read_config(folder) if is_student(folder) else describe(folder).config
-    longest = None if config.modernbert else config.max_position_embeddings - config.position_offset
+    longest = None if config.rotary else config.max_position_embeddings - config.position_offset
     return replace(subject, tokenizer=tokenizer_file(folders_of(folder)[0]), max_tokens=longest)

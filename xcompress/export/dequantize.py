@@ -183,7 +183,7 @@ class _Weights:
         if "relative" in constants:
             raise ValueError("relative attention, as in MPNet, is stored as a table")
         if any(name.startswith("rotary_") for name in constants):
-            raise ValueError("rotary positions, as in ModernBERT, are not read")
+            raise ValueError("rotary positions, as in ModernBERT and EmbeddingGemma, are not read")
         return cls(
             constants=constants,
             joined=frozenset(node.input[1] for node in nodes if node.op_type == "QAttention"),

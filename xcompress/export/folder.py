@@ -127,6 +127,7 @@ def transformers_config(config: StudentConfig) -> dict[str, Any]:
         "layer_norm_eps": config.layer_norm_eps,
         "pad_token_id": config.pad_token_id,
         "position_embedding_type": "absolute",
+        **({"num_key_value_heads": config.key_value_heads} if config.key_value_heads else {}),
     }
 
 
@@ -188,7 +189,7 @@ def describe_model(student: Student, source: Source, made_from: str) -> dict[str
         "student_recurrences": trained,
         "recurrence": "unrolled",
         "bottleneck": {"width": config.bottleneck, "form": "factored"} if config.bottleneck else None,
-        "gated": bool(config.modernbert),
+        "gated": bool(config.rotary),
         "parameters": sum(student.sizes().values()),
         "machine": {
             "processor": processor.model,

@@ -10,6 +10,7 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from torch import nn
 
 from xcompress.bundle.engines import write_optimised
 from xcompress.bundle.manifest import OUTPUT
@@ -17,7 +18,7 @@ from xcompress.errors import InputError
 from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.export.config import Bottleneck, Operators, Recurrence, Table
 from xcompress.export.int4 import Floats, pack_int4, quantize_rows
-from xcompress.export.layers import LayerWriter, Mask, write_norm, write_rotary
+from xcompress.export.layers import LayerWriter, Mask, write_norm, write_rms_norm, write_rotary
 from xcompress.export.matmul import Level, MatMulWriter, Range, floats, matmuls
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.files import megabytes
@@ -183,8 +184,10 @@ class _GraphBuilder:
             for _ in range(config.recurrences):
                 tokens = self._write_layers(writer, "unit", tokens, mask)
         tokens = self._write_layers(writer, "coda", tokens, mask)
-        if self.student.final_norm is not None:
+        if isinstance(self.student.final_norm, nn.LayerNorm):
             tokens = write_norm(writer, "final_norm", self.student.final_norm, tokens)
+        elif self.student.final_norm is not None:
+            tokens = write_rms_norm(writer, "final_norm", self.student.final_norm, tokens)
         if "head" in self.matmuls and not config.head_activation:
             tokens = self.matmul_writer.write(writer, tokens, self.matmuls["head"])
         writer.node("Identity", tokens, name=OUTPUTS[0])
@@ -206,7 +209,7 @@ class _GraphBuilder:
         scores = writer.node("Mul", writer.node("Sub", writer.number(1), kept), writer.number(MASKED_SCORE))
         scores = writer.node("Unsqueeze", scores, writer.integers(1, 2))
         relative = self.student.relative
-        if self.config.modernbert:
+        if self.config.rotary:
             return Mask(kept, scores, None, write_rotary(writer, self.config, self._write_token_numbers(), scores))
         if relative is None:
             return Mask(kept, scores, writer.node("Cast", INPUTS[1], to=TensorProto.INT32))
@@ -235,6 +238,8 @@ class _GraphBuilder:
         tokens = write_lookup(writer, "word", table, INPUTS[0], table_kind, standard=self.matmul_writer.standard)
         if projection is not None:
             tokens = self.matmul_writer.write(writer, tokens, projection)
+        if not isinstance(embeddings.norm, nn.LayerNorm):
+            return tokens
         if embeddings.position is None:
             return write_norm(writer, "norm", embeddings.norm, tokens)
         positions = floats(embeddings.position.weight[embeddings.offset :])

@@ -92,8 +92,8 @@ def export_hf(
     if recurrences is not None:
         student = shallower(student, recurrences)
     config = student.config
-    if config.relative_buckets is not None or config.modernbert:
-        lacking = "rotary positions" if config.modernbert else "relative attention bias"
+    if config.relative_buckets is not None or config.rotary:
+        lacking = "rotary positions" if config.rotary else "relative attention bias"
         raise InputError(
             f"export: BertModel and XLMRobertaModel have no {lacking}, as {model.name} has; export with --format onnx"
         )
@@ -165,7 +165,7 @@ def checkpoint_weights(student: Student) -> dict[str, Tensor]:
     :returns: float32 weights under the names of BertModel and XLMRobertaModel, which are the same.
     """
     config, embeddings = student.config, student.embeddings
-    assert embeddings.position is not None  # those of ModernBERT are refused before
+    assert embeddings.position is not None  # rotary positions are refused before
     word_embeddings = embeddings.word.weight
     if embeddings.projection is not None:
         word_embeddings = word_embeddings @ embeddings.projection.weight.t()

@@ -1,5 +1,6 @@
 """Write the transformer layers of a student as nodes of an ONNX graph."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,13 +12,13 @@ from torch import nn
 from xcompress.export import MASKED_SCORE
 from xcompress.export.matmul import MatMul, MatMulWriter, floats
 from xcompress.export.writer import CONTRIB, Writer
-from xcompress.modeling.layers import Layer, ModernBertLayer, rotary_angles
+from xcompress.modeling.layers import GemmaLayer, ModernBertLayer, TransformerLayer, rotary_angles
 from xcompress.modeling.student import StudentConfig
 
 
 @dataclass(frozen=True)
 class Rotary:
-    """Names of what the attention of a ModernBERT layer needs of the positions of tokens."""
+    """Names of what the attention of a layer needs of the positions of tokens, where these are rotary."""
 
     cosines: str
     """Of the angles of rotary positions, (L, H / heads / 2)."""
@@ -39,7 +40,7 @@ class Mask:
     """(N, L) int32, for QAttention; None where attention has a relative bias or rotary positions, which that operator
     lacks."""
     rotary: Mapping[tuple[float, int | None], Rotary] = field(default_factory=dict)
-    """For layers of ModernBERT, by the base of their rotary positions and their window."""
+    """By the base of the rotary positions of a layer and its window."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,15 @@ class LayerWriter:
     matmuls: Mapping[str, MatMul]
     """By name."""
 
-    def write(self, writer: Writer, name: str, layer: Layer | ModernBertLayer, tokens: str, mask: Mask) -> str:
+    def write(self, writer: Writer, name: str, layer: TransformerLayer, tokens: str, mask: Mask) -> str:
         """Write a layer; return the name of its token vectors (N, L, H).
 
         :param name: of the layer, such as `unit.0`.
         """
         if isinstance(layer, ModernBertLayer):
             return self._write_modernbert(writer, name, layer, tokens, mask)
+        if isinstance(layer, GemmaLayer):
+            return self._write_gemma(writer, name, layer, tokens, mask)
         context = self._write_attention(writer, self.matmuls[f"{name}.attention"], layer.heads, tokens, mask)
         terms = self.matmul_writer.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
@@ -74,15 +77,45 @@ class LayerWriter:
         product = self.matmuls[f"{name}.attention"]
         joint = self.matmul_writer.write(writer, normed, product)
         rotate = partial(_write_rotation, writer, rotary, fused=self._may_fuse(product))
-        context = _write_float_attention(writer, joint, layer.heads, len(product.weight), rotary.scores, rotate)
+        context = _write_float_attention(writer, joint, layer.heads, len(product.weight), rotary.scores, rotate, rotate)
         context = self.matmul_writer.write(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = writer.node("Sum", tokens, context)  # not Add, as in `write_norm`
         normed = write_norm(writer, f"{name}.intermediate_norm", layer.intermediate_norm, attended)
+        return writer.node("Sum", attended, self._write_gated(writer, name, normed))
+
+    def _write_gemma(self, writer: Writer, name: str, layer: GemmaLayer, tokens: str, mask: Mask) -> str:
+        """Write a layer of EmbeddingGemma: norms come before and behind each part, and on queries and keys."""
+
+        def write_norm_of(part: str, values: str, factor: float = 1.0) -> str:
+            return write_rms_norm(writer, f"{name}.{part}", layer.get_submodule(part), values, factor)
+
+        rotary = mask.rotary[layer.settings.rotary_base, layer.settings.window]
+        product = self.matmuls[f"{name}.attention"]
+        joint = self.matmul_writer.write(writer, write_norm_of("attention_norm", tokens), product)
+        width, fused = len(product.weight), self._may_fuse(product)
+        scale = 1 / math.sqrt(width // layer.heads)
+
+        def turn_query(query: str) -> str:
+            return _write_rotation(writer, rotary, write_norm_of("query_norm", query, scale), fused=fused)
+
+        def turn_key(key: str) -> str:
+            return _write_rotation(writer, rotary, write_norm_of("key_norm", key), fused=fused)
+
+        context = _write_float_attention(
+            writer, joint, layer.heads, width, rotary.scores, turn_query, turn_key, layer.key_value_heads
+        )
+        context = self.matmul_writer.write(writer, context, self.matmuls[f"{name}.attention_output"])
+        attended = writer.node("Sum", tokens, write_norm_of("context_norm", context))
+        gated = self._write_gated(writer, name, write_norm_of("intermediate_norm", attended), approximate="tanh")
+        return writer.node("Sum", attended, write_norm_of("output_norm", gated))
+
+    def _write_gated(self, writer: Writer, name: str, normed: str, **gelu: str) -> str:
+        """Write a gated feed-forward part: the half of a product goes through GELU, and is multiplied by the other."""
         inner = self.matmul_writer.write(writer, normed, self.matmuls[f"{name}.intermediate"])
         names = [f"{inner}_activated", f"{inner}_gate"]
         activated, gate = writer.nodes_of("Split", [inner], names, axis=-1, num_outputs=2)
-        inner = writer.node("Mul", writer.node("Gelu", activated), gate)
-        return writer.node("Sum", attended, self.matmul_writer.write(writer, inner, self.matmuls[f"{name}.output"]))
+        inner = writer.node("Mul", writer.node("Gelu", activated, **gelu), gate)
+        return self.matmul_writer.write(writer, inner, self.matmuls[f"{name}.output"])
 
     def _may_fuse(self, matmul: MatMul) -> bool:
         """Tell whether what follows the product of queries, keys and values may be operators of onnxruntime alone."""
@@ -110,20 +143,33 @@ class LayerWriter:
 
 
 def _write_float_attention(
-    writer: Writer, joint: str, heads: int, width: int, scores_mask: str, rotate: Callable[[str], str] | None = None
+    writer: Writer,
+    joint: str,
+    heads: int,
+    width: int,
+    scores_mask: str,
+    turn_query: Callable[[str], str] | None = None,
+    turn_key: Callable[[str], str] | None = None,
+    key_value_heads: int | None = None,
 ) -> str:
     """Write attention in float32 up to the context (N, L, H).
 
-    :param joint: queries, keys and values side by side, (N, L, 3 H).
+    :param joint: queries, keys and values side by side, (N, L, 3 H), or less where heads share keys and values.
     :param scores_mask: added to the attention scores.
-    :param rotate: writes the rotation of queries or keys (N, heads, L, H / heads), where there is one.
+    :param turn_query: writes what is done to queries (N, heads, L, H / heads) before their product with keys.
+    :param turn_key: likewise for keys.
+    :param key_value_heads: 1 where all heads share the keys and values of one, which MatMul repeats; default: `heads`.
     """
-    joint = writer.node("Reshape", joint, writer.integers(0, 0, 3 * heads, width // heads))
+    others = key_value_heads or heads
+    joint = writer.node("Reshape", joint, writer.integers(0, 0, heads + 2 * others, width // heads))
     joint = writer.node("Transpose", joint, perm=[0, 2, 1, 3])
     names = [f"{joint}_{name}" for name in ("query", "key", "value")]
-    query, key, value = writer.nodes_of("Split", [joint], names, axis=1, num_outputs=3)
-    if rotate:
-        query, key = rotate(query), rotate(key)
+    if others == heads:
+        query, key, value = writer.nodes_of("Split", [joint], names, axis=1, num_outputs=3)
+    else:
+        query, key, value = writer.nodes_of("Split", [joint, writer.integers(heads, others, others)], names, axis=1)
+    query = turn_query(query) if turn_query else query
+    key = turn_key(key) if turn_key else key
     scores = writer.node("MatMul", query, writer.node("Transpose", key, perm=[0, 1, 3, 2]))
     weights = writer.node("Softmax", writer.node("Add", scores, scores_mask), axis=-1)
     context = writer.node("Transpose", writer.node("MatMul", weights, value), perm=[0, 2, 1, 3])
@@ -133,13 +179,13 @@ def _write_float_attention(
 def write_rotary(
     writer: Writer, config: StudentConfig, numbers: str, scores: str
 ) -> dict[tuple[float, int | None], Rotary]:
-    """Write what layers of ModernBERT need of the positions of tokens, once for all layers that need the same.
+    """Write what layers need of the positions of tokens, once for all layers that need the same.
 
     :param numbers: name of the numbers 0 ... L - 1 of the tokens.
     :param scores: name of what is added to the attention scores of layers where a token sees all others, (N, 1, 1, L).
     """
     found = {}
-    for base, window in dict.fromkeys((layer.rotary_base, layer.window) for layer in config.modernbert):
+    for base, window in dict.fromkeys((layer.rotary_base, layer.window) for layer in config.rotary):
         # the angle at a position is its number times that at position 1
         speeds = floats(rotary_angles(2, config.hidden_size // config.num_attention_heads, base)[1])
         rows = writer.node("Unsqueeze", writer.node("Cast", numbers, to=TensorProto.FLOAT), writer.integers(1))
@@ -177,3 +223,18 @@ def write_norm(writer: Writer, name: str, norm: nn.LayerNorm, *terms: str) -> st
     shift = [] if norm.bias is None else [writer.constant(f"{name}.bias", floats(norm.bias))]
     total = writer.node("Sum", *terms) if len(terms) > 1 else terms[0]
     return writer.node("LayerNormalization", total, gain, *shift, epsilon=norm.eps)
+
+
+def write_rms_norm(writer: Writer, name: str, norm: nn.Module, values: str, factor: float = 1.0) -> str:
+    """Divide values (..., W) by the root of their mean square, and multiply by the norm's weights.
+
+    onnxruntime and OpenVINO fuse these nodes into one.
+
+    :param factor: multiplies the weights.
+    """
+    assert isinstance(norm, nn.RMSNorm)
+    square = writer.node("Pow", values, writer.number(2))
+    mean = writer.node("ReduceMean", square, writer.integers(-1))
+    root = writer.node("Sqrt", writer.node("Add", mean, writer.number(norm.eps or 0.0)))
+    gain = writer.constant(f"{name}.weight", floats(norm.weight) * np.float32(factor))
+    return writer.node("Mul", writer.node("Div", values, root), gain)

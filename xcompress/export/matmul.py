@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from xcompress.export.int4 import Floats, Int4Weights, quantize_rows, quantize_rows_gptq
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.modeling.four_bits import block_size_for
-from xcompress.modeling.layers import Layer
+from xcompress.modeling.layers import GemmaLayer, Layer
 from xcompress.modeling.student import Student
 
 Level = Literal["static", "token", "fp32"]
@@ -265,7 +265,8 @@ def scale_for(seen: Range) -> InputScale:
 def matmuls(student: Student) -> dict[str, MatMul]:
     """Return every MatMul by name, in the order in which they are computed.
 
-    The scale of the attention scores, 1 / sqrt(H / heads), is multiplied into the weights of the queries.
+    The scale of the attention scores, 1 / sqrt(H / heads), is multiplied into the weights of the queries, except where
+    a norm follows.
     """
     products: list[MatMul] = []
 
@@ -286,8 +287,9 @@ def matmuls(student: Student) -> dict[str, MatMul]:
     add("embeddings.projection", student.embeddings.projection)
     for name, layer in student.layers().items():
         width = layer.attention.in_features
-        scale = np.ones(3 * width, dtype=np.float32)
-        scale[:width] = 1 / math.sqrt(width // layer.heads)
+        scale = np.ones(layer.attention.out_features, dtype=np.float32)
+        if not isinstance(layer, GemmaLayer):
+            scale[:width] = 1 / math.sqrt(width // layer.heads)
         add(f"{name}.attention", layer.attention, scale)
         add(f"{name}.attention_output", layer.attention_output)
         add(f"{name}.intermediate", layer.intermediate)

@@ -79,7 +79,7 @@ class PhoneModel(nn.Module):
             table, projection = table @ projection.weight.detach().T, None
         self.word = Int8Rows(table) if int8_rows else nn.Embedding(table.shape[0], table.shape[1], _weight=table)
         self.projection = projection
-        assert embeddings.position is not None  # those of ModernBERT are refused before
+        assert embeddings.position is not None  # rotary positions are refused before
         # one table for positions and the only token type
         positions = embeddings.position.weight.detach()[embeddings.offset :][: self.config.max_tokens]
         if embeddings.token_type is not None:

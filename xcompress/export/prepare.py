@@ -48,10 +48,8 @@ def prepare(
     :param read_text: returns real sentences; called only where the vectors are reduced or centred.
     :raises InputError: when the student cannot be changed in this way, or the target has no layers like its own.
     """
-    if student.config.modernbert and config.target in (*PHONE_FILES, "coreml"):
-        raise InputError(
-            f"target: {config.target} has no layers of ModernBERT, as this model has; choose cpu or mobile"
-        )
+    if student.config.rotary and config.target in (*PHONE_FILES, "coreml"):
+        raise InputError(f"target: {config.target} has no rotary positions, as this model has; choose cpu or mobile")
     changes: dict[str, Any] = {}
     if config.recurrences is not None:
         student = shallower(student, config.recurrences)

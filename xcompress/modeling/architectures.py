@@ -1,22 +1,29 @@
-"""Architectures of the BERT family: read their config.json, and rename weights between them and a `Student`."""
+"""Supported architectures: read their config.json, and rename weights between them and a `Student`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from xcompress.errors import InputError, short_repr
 from xcompress.modeling.bounds import check_finite, check_sizes
-from xcompress.modeling.layers import ModernBertAttention
+from xcompress.modeling.layers import ModernBertAttention, RotaryAttention
 from xcompress.modeling.student import Student, StudentConfig
 
 RELATIVE_BUCKETS = 32
 """Buckets of MPNet's relative attention bias: transformers always uses this many, whatever config.json says."""
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
-"""Kinds of layers of ModernBERT: a token sees all tokens, or those near it."""
+"""Kinds of layers where positions are rotary: a token sees all tokens, or those near it."""
+LayerKind = Literal["bert", "modernbert", "gemma"]
+_SUPPORTED: Mapping[LayerKind, Mapping[str, object]] = {
+    "bert": {"position_embedding_type": "absolute"},  # ModernBERT does not read this key: mmBERT has sans_pos there
+    "modernbert": {"attention_bias": False, "mlp_bias": False, "norm_bias": False, "rope_scaling": None},
+    "gemma": {"attention_bias": False, "attn_logit_softcapping": None, "rope_scaling": None},
+}
+"""Values of keys in config.json that a `Student` supports, by the kind of the layers."""
 _READABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Types of weights that hold the numbers themselves."""
 
@@ -60,6 +67,8 @@ class Architecture:
     names: WeightNames
     activation: str = "hidden_act"
     """Key of the activation function in config.json."""
+    gelu: str = "gelu"
+    """The activation function."""
     token_types: bool = True
     """Whether there are token types."""
     padding_id: int = 0
@@ -70,10 +79,12 @@ class Architecture:
     """Whether there is a relative attention bias."""
     embedding_width: str | None = None
     """Key of the width of the token embeddings, where it may differ from the hidden size, which is not supported."""
-    is_modernbert: bool = False
-    """Whether layers are those of ModernBERT."""
+    layers: LayerKind = "bert"
+    """Kind of the layers."""
     epsilon: str = "layer_norm_eps"
-    """Key of what is added to the variance in a LayerNorm."""
+    """Key of what is added to the variance in a norm."""
+    default_epsilon: float = 1e-12
+    """Where config.json has none."""
 
 
 _WORD_EMBEDDINGS = "embeddings.word.weight"
@@ -133,6 +144,19 @@ _MODERNBERT_LAYER = {
     "intermediate": ("mlp.Wi",),
     "output": ("mlp.Wo",),
 }
+_GEMMA_EMBEDDINGS = {_WORD_EMBEDDINGS: "embed_tokens.weight", "final_norm.weight": "norm.weight"}
+_GEMMA_LAYER = {
+    "attention_norm": ("input_layernorm",),
+    "attention": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "query_norm": ("self_attn.q_norm",),
+    "key_norm": ("self_attn.k_norm",),
+    "attention_output": ("self_attn.o_proj",),
+    "context_norm": ("post_attention_layernorm",),
+    "intermediate_norm": ("pre_feedforward_layernorm",),
+    "intermediate": ("mlp.gate_proj", "mlp.up_proj"),
+    "output": ("mlp.down_proj",),
+    "output_norm": ("post_feedforward_layernorm",),
+}
 BERT_NAMES = WeightNames(_EMBEDDINGS, _LAYER)
 """Names in BertModel, RobertaModel and XLMRobertaModel, which are the same."""
 E5S1_NAMES = WeightNames(
@@ -186,8 +210,19 @@ ARCHITECTURES = {
         WeightNames(_MODERNBERT_EMBEDDINGS, _MODERNBERT_LAYER, layer_prefix="layers.{}."),
         activation="hidden_activation",
         token_types=False,
-        is_modernbert=True,
+        layers="modernbert",
         epsilon="norm_eps",
+        default_epsilon=1e-5,
+    ),
+    "gemma3_text": Architecture(
+        _SIZES,
+        WeightNames(_GEMMA_EMBEDDINGS, _GEMMA_LAYER, layer_prefix="layers.{}."),
+        activation="hidden_activation",
+        gelu="gelu_pytorch_tanh",
+        token_types=False,
+        layers="gemma",
+        epsilon="rms_norm_eps",
+        default_epsilon=1e-6,
     ),
 }
 """Supported architectures, by model_type."""
@@ -210,7 +245,7 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
     if config.get("quantization_config"):
         raise InputError(f"{file}: has a quantization_config; give the encoder as it was before it was quantized")
     supported_values: dict[str, object] = {
-        architecture.activation: "gelu",
+        architecture.activation: architecture.gelu,
         "is_decoder": False,
         "use_task_id": False,
     }
@@ -218,11 +253,7 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
         supported_values[architecture.embedding_width] = config.get("hidden_size")
     if architecture.relative_bias:
         supported_values["relative_attention_num_buckets"] = RELATIVE_BUCKETS
-    if architecture.is_modernbert:
-        supported_values |= {"attention_bias": False, "mlp_bias": False, "norm_bias": False, "rope_scaling": None}
-    else:  # ModernBERT does not read this key: mmBERT and Ettin have sans_pos there
-        supported_values["position_embedding_type"] = "absolute"
-    for name, supported in supported_values.items():
+    for name, supported in {**supported_values, **_SUPPORTED[architecture.layers]}.items():
         value = config.get(name, supported)
         if value != supported:
             raise InputError(f"{file}: {name} is {value!r}, only {supported!r} is supported; choose another encoder")
@@ -236,7 +267,7 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
     sizes = {
         **{field: config[name] for field, name in architecture.sizes.items()},
         "type_vocab_size": config.get("type_vocab_size", 2) if architecture.token_types else 0,
-        "layer_norm_eps": config.get(architecture.epsilon, 1e-5 if architecture.is_modernbert else 1e-12),
+        "layer_norm_eps": config.get(architecture.epsilon, architecture.default_epsilon),
         "pad_token_id": padding,
     }
     try:
@@ -245,41 +276,111 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
             **sizes,
             position_offset=last_unused + 1 if architecture.positions_follow_padding else 0,
             relative_buckets=RELATIVE_BUCKETS if architecture.relative_bias else None,
-            modernbert=_read_modernbert(config) if architecture.is_modernbert else (),
+            **_read_layers(config, architecture.layers),
         ), architecture
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
 
 
+def _read_layers(config: Mapping[str, Any], kind: LayerKind) -> dict[str, Any]:
+    """Read what layers have beside their sizes, as fields of `StudentConfig`.
+
+    :raises InputError: as `_read_modernbert` and `_read_gemma`.
+    """
+    if kind == "modernbert":
+        return {"modernbert": _read_modernbert(config)}
+    return _read_gemma(config) if kind == "gemma" else {}
+
+
 def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ...]:
-    """Read what each layer of a ModernBERT is, from the keys of transformers 5 or of the versions before it.
+    """Read what each layer of a ModernBERT is.
 
     :raises InputError: when a key has another type, or the positions are scaled.
     """
-    layers, every = config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3)
-    kinds, local = config.get("layer_types"), config.get("local_attention", 128)
+    every, local = config.get("global_attn_every_n_layers", 3), config.get("local_attention", 128)
     if not isinstance(every, int) or every < 1 or not isinstance(local, int) or local < 2:
         raise InputError(
             f"global_attn_every_n_layers is {short_repr(every)} and local_attention {short_repr(local)}, expected "
             "whole numbers from 1 and from 2 on; correct them"
         )
-    if kinds is None:
-        kinds = [_LOCAL if number % every else _GLOBAL for number in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*map(str, kinds)} <= {_GLOBAL, _LOCAL}:
+    bases = config.get("global_rope_theta", 160_000.0), config.get("local_rope_theta", 10_000.0)
+    kinds = [_LOCAL if number % every else _GLOBAL for number in range(config["num_hidden_layers"])]
+    layers = _read_rotary(config, kinds, (bases[0], bases[0] if bases[1] is None else bases[1]), local // 2)
+    return tuple(ModernBertAttention(base, window, norm=row > 0) for row, (base, window) in enumerate(layers))
+
+
+def _read_gemma(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what an EmbeddingGemma has beside its sizes, as fields of `StudentConfig`.
+
+    :raises InputError: when a key has another type, tokens see only those before them, or the shape of a head or the
+        positions are others.
+    """
+    heads, shared = config["num_attention_heads"], config.get("num_key_value_heads", 4)
+    every, local = config.get("sliding_window_pattern", 6), config.get("sliding_window", 4096)
+    if not isinstance(every, int) or every < 1 or not isinstance(local, int) or local < 2:
+        raise InputError(
+            f"sliding_window_pattern is {short_repr(every)} and sliding_window {short_repr(local)}, expected whole "
+            "numbers from 1 and from 2 on; correct them"
+        )
+    if config.get("use_bidirectional_attention") is not True:
+        raise InputError(
+            "use_bidirectional_attention is not true, so that a token sees only those before it; choose an encoder "
+            "such as EmbeddingGemma, or take this one as the teacher of a recipe"
+        )
+    of_head, scale = config.get("head_dim", 256), config.get("query_pre_attn_scalar", 256)
+    if not heads * of_head == heads * scale == config["hidden_size"] or shared not in (1, heads):
+        raise InputError(
+            f"head_dim is {short_repr(of_head)}, query_pre_attn_scalar {short_repr(scale)} and num_key_value_heads "
+            f"{short_repr(shared)}; supported are hidden_size / num_attention_heads for the first two, and 1 or "
+            "num_attention_heads for the third: choose another encoder"
+        )
+    kinds = [_LOCAL if (row + 1) % every else _GLOBAL for row in range(config["num_hidden_layers"])]
+    bases = config.get("rope_theta", 1_000_000.0), config.get("rope_local_base_freq", 10_000.0)
+    # transformers reads the window as that of both sides together
+    layers = _read_rotary(config, kinds, bases, local // 2)
+    gemma = tuple(RotaryAttention(base, window) for base, window in layers)
+    return {"gemma": gemma, "key_value_heads": 1 if shared < heads else None}
+
+
+def _read_rotary(
+    config: Mapping[str, Any], kinds: object, bases: tuple[float, float], window: int
+) -> list[tuple[float, int | None]]:
+    """Read the rotary base and the window of each layer, from the keys of transformers 5 or of the versions before it.
+
+    :param kinds: of the layers, where config.json has no layer_types.
+    :param bases: of layers where a token sees all tokens and of those where it sees near ones, likewise.
+    :raises InputError: when a key has another type, or the positions are scaled.
+    """
+    kinds = kinds if config.get("layer_types") is None else config["layer_types"]
+    if (
+        not isinstance(kinds, list)
+        or len(kinds) != config["num_hidden_layers"]
+        or {*map(str, kinds)} - {_GLOBAL, _LOCAL}
+    ):
         raise InputError(
             f"layer_types is {short_repr(kinds)}, expected {_GLOBAL} or {_LOCAL} for each layer; correct it"
         )
-    global_base = config.get("global_rope_theta", 160_000.0)
-    local_base = config.get("local_rope_theta", 10_000.0)
-    bases = {_GLOBAL: global_base, _LOCAL: global_base if local_base is None else local_base}
-    for kind, base in bases.items():
-        given = config.get("rope_parameters") or {}
-        given = given.get(kind, {}) if isinstance(given, dict) else given
-        if not isinstance(given, dict) or given.get("rope_type", "default") != "default":
-            raise InputError(f"rope_parameters has {short_repr(given)}, only the rope_type 'default' is supported")
-        bases[kind] = given.get("rope_theta", base)
-    windows = {_GLOBAL: None, _LOCAL: local // 2}
-    return tuple(ModernBertAttention(bases[kind], windows[kind], norm=row > 0) for row, kind in enumerate(kinds))
+    given, base_of = config.get("rope_parameters") or {}, dict[str, float]()
+    for kind, base in zip((_GLOBAL, _LOCAL), bases, strict=True):
+        own = given.get(kind, {}) if isinstance(given, dict) else given
+        if not isinstance(own, dict) or own.get("rope_type", "default") != "default":
+            raise InputError(f"rope_parameters has {short_repr(own)}, only the rope_type 'default' is supported")
+        base_of[kind] = own.get("rope_theta", base)
+    return [(base_of[kind], window if kind == _LOCAL else None) for kind in kinds]
+
+
+def gemma_weights(state: Mapping[str, Tensor], config: StudentConfig) -> dict[str, Tensor]:
+    """Return the weights of an EmbeddingGemma as those of a `Student`, in float32.
+
+    Gemma multiplies by 1 + w in a norm, and the token embeddings by the square root of H.
+    """
+    weights = {name: weight.float() for name, weight in state.items()}
+    for name, weight in weights.items():
+        if name.endswith("norm.weight"):
+            weights[name] = 1 + weight
+        elif name == _WORD_EMBEDDINGS:
+            weights[name] = weight * config.hidden_size**0.5
+    return weights
 
 
 def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: int) -> dict[str, Tensor]:

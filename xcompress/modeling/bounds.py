@@ -29,6 +29,7 @@ LARGEST: Mapping[str, int] = {
     "pad_token_id": 100_000_000,
     "max_tokens": 1_000_000,
     "relative_buckets": 10_000,
+    "key_value_heads": 10_000,
 }
 """The largest value of each size of `StudentConfig`, far above those of real encoders."""
 MOST_PARAMETERS = 10_000_000_000
@@ -36,7 +37,7 @@ MOST_PARAMETERS = 10_000_000_000
 _SLACK = 1_000_000
 """Weights, which take 4 MB."""
 _FROM_ZERO = ("position_offset", "type_vocab_size", "pad_token_id", "prelude_layers", "coda_layers")
-_OPTIONAL = ("bottleneck", "head_size", "relative_buckets")
+_OPTIONAL = ("bottleneck", "head_size", "relative_buckets", "key_value_heads")
 
 
 def check_sizes(config: Mapping[str, object], names: Mapping[str, str] | None = None) -> None:

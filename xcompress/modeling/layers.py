@@ -1,4 +1,4 @@
-"""The transformer layers of a student: those of BERT, and those of ModernBERT."""
+"""The transformer layers of a student: those of BERT, of ModernBERT and of EmbeddingGemma."""
 
 import math
 from collections.abc import Sequence
@@ -22,15 +22,13 @@ _UNSEEN = -1e4
 
 
 @dataclass(frozen=True)
-class ModernBertAttention:
-    """What sets the attention of a layer of ModernBERT apart from that of its other layers."""
+class RotaryAttention:
+    """What sets the attention of a layer apart from that of the other layers, where positions are rotary."""
 
     rotary_base: float
     """Base of the wavelengths of the rotary positions (Su et al., 2021)."""
     window: int | None = None
     """How many tokens a token sees to either side; None: all."""
-    norm: bool = True
-    """Whether a norm comes in front of it. The first layer has none, as the embeddings end with one."""
 
     def __post_init__(self) -> None:
         base, window = self.rotary_base, self.window
@@ -41,6 +39,14 @@ class ModernBertAttention:
                 f"window of attention is {short_repr(window)}, expected a whole number from 1 to {LARGEST_WINDOW:,}; "
                 "correct it"
             )
+
+
+@dataclass(frozen=True)
+class ModernBertAttention(RotaryAttention):
+    """What sets the attention of a layer of ModernBERT apart from that of its other layers."""
+
+    norm: bool = True
+    """Whether a norm comes in front of it. The first layer has none, as the embeddings end with one."""
 
 
 class Layer(nn.Module):
@@ -63,7 +69,7 @@ class Layer(nn.Module):
 
         :param parts: of packed vectors, in their order; of others one part, the whole batch.
         """
-        context = self.attention_output(_attend_in_parts(self.attention(tokens), parts, self.heads))
+        context = self.attention_output(_attend_in_parts(self.attention(tokens), parts, self.heads, self.heads))
         attended = self.attention_norm(tokens + self.dropout(context))
         expanded = self.output(functional.gelu(self.intermediate(attended)))
         return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
@@ -94,27 +100,92 @@ class ModernBertLayer(nn.Module):
         :param parts: as for `Layer`.
         """
         joint = self.attention(self.attention_norm(tokens))
-        context = self.attention_output(_attend_in_parts(joint, parts, self.heads, self.settings))
+        context = self.attention_output(_attend_in_parts(joint, parts, self.heads, self.heads, self.settings))
         attended = tokens + self.dropout(context)
         activated, gate = self.intermediate(self.intermediate_norm(attended)).chunk(2, dim=-1)
         return attended + self.dropout(self.output(functional.gelu(activated) * gate))  # type: ignore[no-any-return]
 
 
+class GemmaLayer(nn.Module):
+    """One transformer layer of Gemma 3 (Gemma Team, 2025, arXiv:2503.19786) as in EmbeddingGemma: tokens see both ways.
+
+    Norms are without means (RMSNorm), and come before and behind attention and the feed-forward part. Queries and keys
+    of each head have norms, too. All heads may share the keys and values of one (Shazeer, 2019, arXiv:1911.02150). The
+    feed-forward part is gated as that of ModernBERT, with the approximation of GELU by tanh.
+    """
+
+    def __init__(self, config: "StudentConfig", settings: RotaryAttention) -> None:
+        super().__init__()
+        width, epsilon = config.hidden_size, config.layer_norm_eps
+        self.heads, self.settings = config.num_attention_heads, settings
+        self.key_value_heads = config.key_value_heads or self.heads
+        of_head = width // self.heads
+        self.attention_norm = nn.RMSNorm(width, eps=epsilon)
+        self.attention = nn.Linear(width, (self.heads + 2 * self.key_value_heads) * of_head, bias=False)
+        self.query_norm = nn.RMSNorm(of_head, eps=epsilon)
+        self.key_norm = nn.RMSNorm(of_head, eps=epsilon)
+        self.attention_output = nn.Linear(width, width, bias=False)
+        self.context_norm = nn.RMSNorm(width, eps=epsilon)
+        self.intermediate_norm = nn.RMSNorm(width, eps=epsilon)
+        self.intermediate = nn.Linear(width, 2 * config.intermediate_size, bias=False)
+        self.output = nn.Linear(config.intermediate_size, width, bias=False)
+        self.output_norm = nn.RMSNorm(width, eps=epsilon)
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, tokens: Tensor, parts: Sequence[BatchPart]) -> Tensor:
+        """Map token vectors (N, L, H) to (N, L, H), or packed ones (T, H) to (T, H).
+
+        :param parts: as for `Layer`.
+        """
+        heads, others = self.heads, self.key_value_heads
+        joint = self.attention(self.attention_norm(tokens)).unflatten(-1, (heads + 2 * others, -1))
+        query, key, value = torch.split(joint, [heads, others, others], dim=-2)
+        joint = torch.cat([self.query_norm(query), self.key_norm(key), value], dim=-2).flatten(-2)
+        context = self.attention_output(_attend_in_parts(joint, parts, heads, others, self.settings))
+        attended = tokens + self.dropout(self.context_norm(context))
+        activated, gate = self.intermediate(self.intermediate_norm(attended)).chunk(2, dim=-1)
+        expanded = self.output(functional.gelu(activated, approximate="tanh") * gate)
+        return attended + self.dropout(self.output_norm(expanded))  # type: ignore[no-any-return]
+
+
+TransformerLayer = Layer | ModernBertLayer | GemmaLayer
+"""A layer of a student."""
+
+
+def make_layers(config: "StudentConfig") -> list[TransformerLayer]:
+    """Make the distinct layers of a student: prelude, unit, coda."""
+    if config.modernbert:
+        return [ModernBertLayer(config, settings) for settings in config.modernbert]
+    if config.gemma:
+        return [GemmaLayer(config, settings) for settings in config.gemma]
+    return [Layer(config) for _ in range(config.prelude_layers + config.unit_layers + config.coda_layers)]
+
+
 def _attend_in_parts(
-    joint: Tensor, parts: Sequence[BatchPart], heads: int, settings: ModernBertAttention | None = None
+    joint: Tensor,
+    parts: Sequence[BatchPart],
+    heads: int,
+    key_value_heads: int,
+    settings: RotaryAttention | None = None,
 ) -> Tensor:
-    """Map queries, keys and values side by side, (N, L, 3 H) or packed (T, 3 H), to their attention."""
+    """Map queries, keys and values side by side, (N, L, W) or packed (T, W), to their attention (N, L, H) or (T, H).
+
+    :param heads: number of heads of queries.
+    :param key_value_heads: the same number, or 1: all heads share the keys and values of one.
+    """
     contexts = []
     rows = torch.split(joint, [part.rows for part in parts]) if len(parts) > 1 else (joint,)
     for part, own in zip(parts, rows, strict=True):
         padded = part.pad(own)
         batch, length, _ = padded.shape
-        query, key, value = padded.view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        of_heads = padded.view(batch, length, heads + 2 * key_value_heads, -1).transpose(1, 2)
+        query, key, value = torch.split(of_heads, [heads, key_value_heads, key_value_heads], dim=1)
         mask = part.mask
         if settings is not None:
             angles = rotary_angles(length, query.shape[-1], settings.rotary_base).to(query.device)
             query, key = _rotate(query, angles), _rotate(key, angles)
             mask = mask if settings.window is None else _window_mask(mask, settings.window).to(query.dtype)
+        key, value = (vectors.expand(-1, heads, -1, -1) for vectors in (key, value))
         context = attend(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
         contexts.append(part.unpad(context))
     return torch.cat(contexts) if len(contexts) > 1 else contexts[0]

@@ -12,7 +12,14 @@ from torch import Tensor
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import read_json, read_mapping
-from xcompress.modeling.architectures import BERT_NAMES, WeightNames, load_state, read_architecture, to_student_names
+from xcompress.modeling.architectures import (
+    BERT_NAMES,
+    WeightNames,
+    gemma_weights,
+    load_state,
+    read_architecture,
+    to_student_names,
+)
 from xcompress.modeling.bounds import check_fits, check_ids
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.st_folder import (
@@ -80,6 +87,7 @@ def import_encoder(
         if pooling is None and not is_pipeline(path):
             console.warn(f"{path}: no modules.json names the pooling; using the mean of the token vectors")
         state = to_student_names(load_weights(transformer), described.names, config.unit_layers)
+        state = gemma_weights(state, config) if config.gemma else state
         state |= {"head.weight": head.weight, "head.bias": head.bias} if head else {}
     check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
     student = Student(config)

@@ -1,8 +1,8 @@
 """The student: embeddings with a bottleneck, layers of which some recur, a head, pooling, and its folder on disk.
 
 An encoder of the BERT family is the same class with M = its layers, R = 1 and no bottleneck. So the assistant is a
-`Student`, too, and so is an encoder of another library that is exported without training. Those of ModernBERT have
-layers of another class.
+`Student`, too, and so is an encoder of another library that is exported without training. ModernBERT and EmbeddingGemma
+have layers of other classes.
 """
 
 import json
@@ -25,7 +25,7 @@ from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import read_mapping, whole_file
 from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
-from xcompress.modeling.layers import Layer, ModernBertAttention, ModernBertLayer
+from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, TransformerLayer, make_layers
 from xcompress.modeling.packing import Packing
 from xcompress.paths import path_inside
 from xcompress.sources.model_folder import STUDENT
@@ -87,7 +87,11 @@ class StudentConfig:
     head_activation: Literal["tanh"] | None = None
     """Activation of the head. Such a head acts on the pooled vector, as it does not commute with pooling."""
     modernbert: tuple[ModernBertAttention, ...] = ()
-    """The distinct layers of a ModernBERT: prelude, unit, coda. Empty: layers of BERT, with position embeddings."""
+    """The distinct layers of a ModernBERT: prelude, unit, coda."""
+    gemma: tuple[RotaryAttention, ...] = ()
+    """The distinct layers of an EmbeddingGemma. Neither these nor those: layers of BERT, with position embeddings."""
+    key_value_heads: int | None = None
+    """Heads of keys and values in a layer of EmbeddingGemma: 1, or None for `num_attention_heads`."""
 
     def __post_init__(self) -> None:
         check_sizes(vars(self))
@@ -115,15 +119,19 @@ class StudentConfig:
             raise InputError(f"prefix is {self.prefix!r}, not a text; correct it")
         if problem := prefix_problem(self.prefix):
             raise InputError(f"prefix {problem}; correct it")
-        if self.modernbert:
-            self._check_modernbert()
+        if self.rotary or self.key_value_heads:
+            self._check_rotary()
 
-    def _check_modernbert(self) -> None:
-        layers, width = self.modernbert, self.hidden_size // self.num_attention_heads
+    def _check_rotary(self) -> None:
+        layers, width = self.rotary, self.hidden_size // self.num_attention_heads
+        if self.key_value_heads not in ((None, 1) if self.gemma else (None,)):
+            raise InputError(f"key_value_heads {self.key_value_heads} is not supported; choose 1 with gemma, or null")
+        if self.modernbert and self.gemma:
+            raise InputError("modernbert and gemma: layers are of one kind; leave one of them out")
         if len(layers) != self.prelude_layers + self.unit_layers + self.coda_layers:
             raise InputError(
-                f"modernbert has {len(layers)} entries, not one for each of the prelude_layers, unit_layers and "
-                "coda_layers; correct one of them"
+                f"{'modernbert' if self.modernbert else 'gemma'} has {len(layers)} entries, not one for each of the "
+                "prelude_layers, unit_layers and coda_layers; correct one of them"
             )
         if width % 2:
             raise InputError(
@@ -131,13 +139,20 @@ class StudentConfig:
                 "of them"
             )
         if self.relative_buckets or self.type_vocab_size:
-            raise InputError("relative_buckets and type_vocab_size: a ModernBERT has neither; set them to null and 0")
-        unit = layers[self.prelude_layers :][: self.unit_layers]
+            raise InputError(
+                "relative_buckets and type_vocab_size: with rotary positions there is neither; set them to null and 0"
+            )
+        unit = self.modernbert[self.prelude_layers :][: self.unit_layers]
         if self.recurrences > 1 and not all(layer.norm for layer in unit):
             raise InputError(
                 "recurrences: the first layer of a ModernBERT has no norm in front of its attention, so it is applied "
                 "once; make it the prelude, or leave it out of the unit"
             )
+
+    @property
+    def rotary(self) -> tuple[RotaryAttention, ...]:
+        """The distinct layers where positions are rotary; empty where they are embedded."""
+        return self.modernbert or self.gemma
 
     @property
     def dimension(self) -> int:
@@ -169,7 +184,7 @@ def check_recurrences(requested: int, most: int) -> None:
 class Embeddings(nn.Module):
     """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm.
 
-    A ModernBERT has neither of the other two, nor a bias.
+    A ModernBERT has neither of the other two, nor a bias; an EmbeddingGemma has token embeddings alone.
     """
 
     def __init__(self, config: StudentConfig) -> None:
@@ -177,10 +192,11 @@ class Embeddings(nn.Module):
         width = config.bottleneck or config.hidden_size
         self.word = nn.Embedding(config.vocab_size, width)
         self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
-        is_bert = not config.modernbert
+        is_bert = not config.rotary
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size) if is_bert else None
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=is_bert)
+        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=is_bert)
+        self.norm = nn.Identity() if config.gemma else norm
         self.dropout = nn.Dropout(0.0)
         self.offset = config.position_offset
 
@@ -215,13 +231,16 @@ class Student(nn.Module):
         buckets = config.relative_buckets
         self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
         before, after = config.prelude_layers, config.prelude_layers + config.unit_layers
-        layers: list[nn.Module] = [ModernBertLayer(config, settings) for settings in config.modernbert]
-        layers = layers or [Layer(config) for _ in range(after + config.coda_layers)]
+        layers = make_layers(config)
         self.prelude = nn.ModuleList(layers[:before])
         self.unit = nn.ModuleList(layers[before:after])
         self.coda = nn.ModuleList(layers[after:])
         width = config.hidden_size
-        self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False) if config.modernbert else None
+        self.final_norm: nn.LayerNorm | nn.RMSNorm | None = None
+        if config.modernbert:
+            self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
+        elif config.gemma:
+            self.final_norm = nn.RMSNorm(width, eps=config.layer_norm_eps)
         self.head = nn.Linear(width, config.head_size) if config.head_size else None
         self.apply(_initialize_weights)
 
@@ -275,7 +294,7 @@ class Student(nn.Module):
         return self.relative(attention_mask.shape[1]).masked_fill(~visible, -torch.inf)  # type: ignore[no-any-return]
 
     def _pool(self, tokens: Tensor, attention_mask: Tensor, packing: Packing | None) -> tuple[Tensor, Tensor]:
-        """Apply the final norm of ModernBERT, head, pooling and normalisation."""
+        """Apply the final norm, if any, head, pooling and normalisation."""
         if packing:
             tokens = packing.unpack(tokens)
         if self.final_norm is not None:
@@ -288,14 +307,14 @@ class Student(nn.Module):
             sentences = torch.tanh(self.head(sentences))
         return tokens, functional.normalize(sentences, dim=-1) if self.config.normalize else sentences
 
-    def layers(self) -> dict[str, Layer | ModernBertLayer]:
+    def layers(self) -> dict[str, TransformerLayer]:
         """Return the distinct layers by name, such as unit.0, in the order in which they are first applied."""
-        return {name: cast(Layer | ModernBertLayer, self.get_submodule(name)) for name in self.config.stack}
+        return {name: cast(TransformerLayer, self.get_submodule(name)) for name in self.config.stack}
 
     def sizes(self) -> dict[str, int]:
         """Count parameters by part: word, projection, position, token_type, norm, relative, encoder, head.
 
-        The norm behind the layers of a ModernBERT counts as the encoder's.
+        A norm behind the layers counts as the encoder's.
         """
         modules = {name: module for name, module in self.embeddings.named_children() if name != "dropout"}
         encoder = nn.ModuleList([*self.layers().values(), *([self.final_norm] if self.final_norm else [])])
@@ -355,8 +374,9 @@ def read_config(folder: Path) -> StudentConfig:
     known = {field.name for field in fields(StudentConfig)}
     given = {name: value for name, value in config.items() if name in known}
     try:
-        layers = tuple(ModernBertAttention(**layer) for layer in given.get("modernbert", ()))
-        student = StudentConfig(**given | {"modernbert": layers})
+        given["modernbert"] = tuple(ModernBertAttention(**layer) for layer in given.get("modernbert", ()))
+        given["gemma"] = tuple(RotaryAttention(**layer) for layer in given.get("gemma", ()))
+        student = StudentConfig(**given)
     except (InputError, TypeError) as error:  # TypeError: a field is missing
         raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error
     positions = student.max_position_embeddings - student.position_offset

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, proce
 
 from xcompress.errors import InputError
 from xcompress.files import read_mapping
-from xcompress.tokenizer_file import clean, read_tokenizer
+from xcompress.tokenizer_file import clean, id_range, ids_around, read_tokenizer
 
 SETTINGS = "tokenizer_config.json"
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -32,9 +32,20 @@ def open_tokenizer(file: Path, rows: int) -> Tokenizer:
     """Read a tokenizer.json, and change it as tokenizer_config.json and config.json beside it say.
 
     :param file: the tokenizer.json. Where it is alone in its folder, it counts as it is.
-    :param rows: V, rows of the token embeddings: tokens that are only named get no id beyond them.
+    :param rows: V, rows of the token embeddings: tokens that are only named get no id beyond them, and special tokens
+        with such an id are left out, as EmbeddingGemma has one for images.
     :raises InputError: when a file cannot be read.
     """
+    tokenizer = _open_as_transformers_does(file, rows)
+    state = json.loads(tokenizer.to_str()) if id_range(tokenizer) > rows else {}
+    unused = [token["id"] for token in state.get("added_tokens", []) if token["special"] and token["id"] >= rows]
+    if not unused or not ids_around(tokenizer).isdisjoint(unused):
+        return tokenizer
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] not in unused]
+    return Tokenizer.from_str(json.dumps(state))
+
+
+def _open_as_transformers_does(file: Path, rows: int) -> Tokenizer:
     tokenizer = read_tokenizer(file)
     settings, config = (_read(file.with_name(name)) for name in (SETTINGS, "config.json"))
     if settings is None and config is None:

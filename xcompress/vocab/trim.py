@@ -343,12 +343,13 @@ def _rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
 
 
 def _renumber_settings(settings: Mapping[str, Any], tokenizer_json: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the added tokens of tokenizer_config.json their new ids."""
+    """Give the added tokens of tokenizer_config.json their new ids; leave out those that the tokenizer lacks."""
     added_tokens = settings.get("added_tokens_decoder")
     if added_tokens is None:
         return dict(settings)
     ids = {token["content"]: token["id"] for token in tokenizer_json["added_tokens"]}
-    tokens = sorted(added_tokens.values(), key=lambda token: ids[token["content"]])
+    tokens = [token for token in added_tokens.values() if token["content"] in ids]
+    tokens.sort(key=lambda token: ids[token["content"]])
     return {**settings, "added_tokens_decoder": {str(ids[token["content"]]): token for token in tokens}}
 
 

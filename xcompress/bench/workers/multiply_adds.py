@@ -21,14 +21,21 @@ class MultiplyAdds(NamedTuple):
 
 
 def count_multiply_adds(
-    layers: int, hidden: int, inner: int, bottleneck: int = 0, *, gated: bool = False
+    layers: int,
+    hidden: int,
+    inner: int,
+    bottleneck: int = 0,
+    *,
+    gated: bool = False,
+    key_value_width: int | None = None,
 ) -> MultiplyAdds:
     """Count those of a BERT: 4 H^2 + 2 H I for a token in each layer, 2 H for each pair (scores and context).
 
     :param bottleneck: B, when every token's embedding is multiplied with a B x H projection.
     :param gated: whether the feed-forward layers have a gate, as in ModernBERT: 3 H I in place of 2 H I.
+    :param key_value_width: numbers of the keys of a token, and of its values, where heads share them; default: H.
     """
-    layer = 4 * hidden * hidden + (3 if gated else 2) * hidden * inner
+    layer = 2 * hidden * (hidden + (key_value_width or hidden)) + (3 if gated else 2) * hidden * inner
     return MultiplyAdds(layers * layer + bottleneck * hidden, layers * 2 * hidden)
 
 
@@ -40,6 +47,8 @@ def bundle_multiply_adds(folder: Path) -> MultiplyAdds | None:
         bottleneck = manifest.get("bottleneck") or {}
         width = bottleneck["width"] if bottleneck.get("form") == "factored" else 0
         sizes = config["num_hidden_layers"], config["hidden_size"], config["intermediate_size"], width
-        return count_multiply_adds(*sizes, gated=manifest.get("gated", False))
+        shared = config.get("num_key_value_heads")
+        key_value_width = shared and config["hidden_size"] // config["num_attention_heads"] * shared
+        return count_multiply_adds(*sizes, gated=manifest.get("gated", False), key_value_width=key_value_width)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
