@@ -238,6 +238,20 @@ def test_prompts_and_tokens_that_other_files_name_are_kept(inside: Path) -> None
     assert "[unused4]" not in vocabulary
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+def test_special_tokens_in_a_text_are_counted_as_letters_where_the_model_reads_them_so(kind: str, inside: Path) -> None:
+    folder = save_model(inside / "model", kind)
+    settings = read_json(folder / "tokenizer_config.json")
+    write_json(folder / "tokenizer_config.json", settings | {"split_special_tokens": True})
+    texts = [f"{settings['cls_token']}{text}" for text in GERMAN]
+    text_file(inside, texts * 7)
+    trimmed = trim_model("model", Path("small"), texts=[Path("text.txt")])
+    pair = (SentenceTransformer(str(folder), device="cpu").encode(texts) for folder in (folder, Path("small")))
+    assert cosines(*pair).min() > 0.99999
+    (held_out,) = trimmed.vocabulary.held_out
+    assert held_out.pieces_per_word_after == held_out.pieces_per_word_before
+
+
 @pytest.mark.parametrize("kind", ["byte_level", "unigram"])
 def test_text_is_counted_in_lower_case_where_the_model_reads_it_so(kind: str, inside: Path) -> None:
     folder = save_model(inside / "model", kind)

@@ -22,7 +22,7 @@ from xcompress.files import prepare_target, read_mapping, whole_folder, write_js
 from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import import_encoder, is_student
 from xcompress.modeling.st_folder import WEIGHTS, folders_of, is_lowercased, load_weights, weights_files
-from xcompress.modeling.tokenizer import lowercase, named_tokens, open_tokenizer
+from xcompress.modeling.tokenizer import SETTINGS, lowercase, named_tokens, open_tokenizer
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import PROMPTS, check_paths, read_prompts
@@ -252,8 +252,11 @@ def _open_folder(folder: Path) -> _ModelFolder:
     tokenizer = open_tokenizer(encoder / "tokenizer.json", rows)
     check_ids(tokenizer, rows, encoder)
     tokenizer_json = tokenizer_to_json(tokenizer)
+    # these settings stay in their own files, so the tokenizer.json to write does not change
+    settings = encoder / SETTINGS
+    tokenizer.encode_special_tokens = settings.is_file() and bool(read_mapping(settings).get("split_special_tokens"))
     if is_lowercased(encoder):
-        lowercase(tokenizer)  # the setting stays in its own file, so the tokenizer.json to write does not change
+        lowercase(tokenizer)
     return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_json, files, shapes, matches[0])
 
 
