@@ -20,7 +20,12 @@ from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.groups import groups_step, pairs_of_groups
-from xcompress.distillation.data.labelled import augmented_step, check_local_cross_encoder, labelled_step
+from xcompress.distillation.data.labelled import (
+    augmented_step,
+    check_hub_cross_encoder,
+    check_local_cross_encoder,
+    labelled_step,
+)
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
 from xcompress.distillation.failures import explain_failures
@@ -79,6 +84,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         encoders = find_encoders(recipe)
         check_local_encoders(recipe)
         check_local_cross_encoder(recipe)
+        check_hub_cross_encoder(recipe, run)
         reference = reference_step(recipe, run, encoders)
         check_vocabulary(recipe, reference.folder / "tokenizer.json" if reference else None)
         config = _student_config(recipe, reference)
