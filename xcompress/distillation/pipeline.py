@@ -41,7 +41,7 @@ from xcompress.distillation.stages import plan_stages, plan_text_stages, stage_s
 from xcompress.distillation.teachers.encoder import check_local_encoders
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.trainer import check_batch
-from xcompress.distillation.training_data import prepare_training_data
+from xcompress.distillation.training_data import check_widths, prepare_training_data
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_mapping, sha256_of, whole_folder, write_json, write_text
 from xcompress.machine import available_threads
@@ -83,6 +83,7 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
         check_local_encoders(recipe)
+        check_widths(recipe)
         check_local_cross_encoder(recipe)
         check_hub_cross_encoder(recipe, run)
         reference = reference_step(recipe, run, encoders)
