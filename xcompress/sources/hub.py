@@ -13,11 +13,12 @@ from xcompress.runtimes import GRAPH_FOLDERS
 OFFLINE_RECIPE = "recipes/minilm_ru3.yaml"
 SECONDS = 15.0
 """How long the hub may take to answer."""
-FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py", "1_Pooling/*"]
-"""Python files are only read where a recipe sets `trust_remote_code`."""
+FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py"]
+"""What is fetched, in any folder. Python files are only read where a recipe sets `trust_remote_code`."""
+SKIPPED = [f"{folder}/*" for folder in GRAPH_FOLDERS]
+"""What is not fetched all the same."""
 COMMITS_READ: dict[str, str] = {}
 """The commits of the models that `from_hub` has returned in this process, by reference."""
-SKIPPED = ["*.onnx", *(f"{folder}/*" for folder in GRAPH_FOLDERS), "*.bin", "*.msgpack", "*.h5"]
 
 
 def from_hub(reference: str) -> Path:
@@ -102,7 +103,7 @@ def _has_weights(path: Path) -> bool:
 
 
 def _is_complete(path: Path) -> bool:
-    """Tell whether a snapshot has all that a sentence-transformers model has: the rest may be in the hub alone."""
+    """Tell whether a snapshot has all files of a sentence-transformers model; other libraries fetch some of them."""
     with suppress(InputError, TypeError, KeyError):  # of a damaged modules.json
         parts = [
             str(module["path"]) for module in read_json(path / "modules.json") if "Normalize" not in module["type"]
