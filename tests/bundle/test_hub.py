@@ -1,6 +1,8 @@
 """A bundle on the hub: the copy in the hub's cache, a download, and what is refused."""
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -170,6 +172,24 @@ def test_a_cache_that_cannot_be_written_is_named_with_its_variable(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match="set XCOMPRESS_CACHE to another folder"):
+        Encoder.from_pretrained("org/name")
+
+
+def test_a_read_only_folder_of_the_cache_is_named_with_its_variable(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(repository, bundle())
+    folder = tmp_path / "xcompress" / "hub"
+    folder.mkdir(parents=True)
+    system_open = os.open
+
+    def read_only(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR) and Path(path).is_relative_to(folder):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return system_open(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", read_only)  # a folder's permissions do not stop root
+    with pytest.raises(InputError, match=r"\(Permission denied\); set XCOMPRESS_CACHE to another folder"):
         Encoder.from_pretrained("org/name")
 
 

@@ -31,7 +31,7 @@ def run(*arguments: str) -> Result:
 def test_a_table_shows_rows_size_and_held_out_text() -> None:
     shown = run("student", "--text", "text.txt", "-o", "small").stdout
     assert "rows of the token embeddings" in shown
-    assert "MB of model.safetensors" in shown
+    assert "MB of the weights" in shown
     assert "text.txt, held out" in shown
     assert "tokens per word" in shown
     assert Path("small/model.safetensors").is_file()

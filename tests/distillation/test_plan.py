@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.foreign import save_pipeline
 from tests.helpers.recipe import small_recipe, stages_of, write_monolingual
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import Plan, _size, _time, plan, show
@@ -64,15 +65,23 @@ def test_epochs_of_sentences_are_not_those_of_translations(tmp_path: Path) -> No
         ),
         (["teacher.sha256=abc"], "teacher.sha256: .* is a folder; give the digests of files inside it"),
         (["teacher.source=python:absent"], "teacher.source: python:absent: not of the form"),
+        (["teacher.dimensions=50"], "teacher.dimensions cannot widen vectors of width 32 to 50"),
+        (["teacher.source={}/narrow", "widths=pca"], "widths: pca cannot widen vectors of width 24 to 32"),
+        (
+            ["teacher={{source: 'released:small'}}", "widths=equal"],
+            "widths: equal, but the targets have 384 dimensions and the encoder 32",
+        ),
     ],
 )
 def test_a_dry_run_refuses_what_distill_refuses(overrides: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").touch()
+    save_pipeline(tmp_path / "narrow", dense=["Identity", "Tanh"])
     recipe = small_recipe(tmp_path, *(override.format(tmp_path) for override in overrides))
     with pytest.raises(InputError, match=message):
         plan(recipe, tmp_path / "run")
     with pytest.raises(InputError, match=message):
         distill(recipe, tmp_path / "run")
+    assert not list(tmp_path.glob("run/corpus"))
 
 
 @pytest.mark.parametrize(

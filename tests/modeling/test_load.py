@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from tests.helpers.foreign import KINDS, TEXTS, WIDTH, encoder, save_encoder, save_pipeline
 from tests.helpers.student import make_tokenizer, save_student
+from tests.helpers.vocabularies import make
 from xcompress.distillation.teachers.layer_sources import import_layers
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
@@ -332,6 +333,20 @@ def test_padding_that_texts_have_is_refused_as_it_has_no_position(kind: str, tok
         import_encoder(tmp_path, pooling="mean")
     save_encoder(tmp_path, "bert", Tokenizer.from_str(json.dumps(state)))
     import_encoder(tmp_path, pooling="mean")
+
+
+@pytest.mark.parametrize(("kind", "token", "padding"), [("wordpiece", "##ed", "[PAD]"), ("unigram", "se", "<pad>")])
+def test_padding_that_texts_have_only_inside_of_words_is_refused(
+    kind: str, token: str, padding: str, tmp_path: Path
+) -> None:
+    tokenizer = make(kind)
+    shape: dict[str, object] = {"vocab_size": tokenizer.get_vocab_size() + 5, "max_position_embeddings": 1000}
+    save_encoder(tmp_path, "roberta", make(kind), pad_token_id=tokenizer.token_to_id(padding), **shape)
+    import_encoder(tmp_path, pooling="mean")
+    number = tokenizer.token_to_id(token)
+    save_encoder(tmp_path, "roberta", make(kind), pad_token_id=number, **shape)
+    with pytest.raises(InputError, match=f"gives the id {number} to '{token}', but the model takes it for padding"):
+        import_encoder(tmp_path, pooling="mean")
 
 
 def test_padding_that_is_the_unknown_token_is_refused_whatever_rare_letter_the_vocabulary_has(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import errno
 import json
 import threading
 import time
@@ -29,6 +30,22 @@ def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(InputError, match="could not be reached") as error:
         resolve("org/name")
     assert "\n" not in str(error.value) and "recipes/minilm_ru3.yaml" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(errno.EACCES, "denied", "hub/models--org--name"), OSError(errno.ENOSPC, "disk full")]
+)
+def test_a_cache_of_the_hub_that_cannot_be_written_is_no_fault_of_the_network(
+    error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, raising(error))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "cache/hub")
+    with pytest.raises(InputError) as caught:
+        resolve("org/name")
+    assert str(caught.value) == (
+        f"org/name: cannot be written to cache/hub ({error.strerror}); free space there, or set HF_HOME "
+        "(or HF_HUB_CACHE where that is set) to another folder"
+    )
 
 
 def test_a_silent_network_times_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,30 @@ def test_output_layers_are_trimmed_with_the_token_embeddings(inside: Path) -> No
     assert torch.allclose(logits[0][..., kept], logits[1], atol=1e-4)
 
 
+def test_weights_in_several_files_become_one(inside: Path) -> None:
+    source = save_model(inside / "model", "unigram")
+    whole = trim_model("model", Path("small"), texts=[Path("text.txt")])
+    model = AutoModel.from_pretrained(source)
+    (source / "model.safetensors").unlink()
+    model.save_pretrained(source, max_shard_size="60KB")
+    shards = sorted(source.glob("model-*.safetensors"))
+    assert len(shards) > 2
+    trimmed = trim_model("model", Path("of-shards"), texts=[Path("text.txt")])
+    weights = [load_file(f"{name}/model.safetensors") for name in ("small", "of-shards")]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
+    assert not list(Path("of-shards").glob("model[-.]*[-.]*")), "files of the old weights"
+    assert trimmed.bytes_before == sum(file.stat().st_size for file in shards)
+    assert (trimmed.bytes_after, trimmed.rows_after) == (whole.bytes_after, whole.rows_after)
+    shards[1].write_text("x")
+    with pytest.raises(InputError, match=f"{shards[1].name}: not a safetensors file"):
+        trim_model("model", Path("none"), texts=[Path("text.txt")])
+    shards[1].unlink()
+    with pytest.raises(InputError, match=f"{shards[1].name}: no such file"):
+        trim_model("model", Path("none"), texts=[Path("text.txt")])
+    assert not Path("none").exists()
+
+
 def test_a_t5_encoder_is_trimmed(inside: Path) -> None:
     source = save_model(inside / "model", "unigram")
     rows = read_json(source / "config.json")["vocab_size"]
@@ -212,6 +236,20 @@ def test_prompts_and_tokens_that_other_files_name_are_kept(inside: Path) -> None
     vocabulary = read_json(Path("small/tokenizer.json"))["model"]["vocab"]
     assert {"hebben", "school", "[unused5]"} <= vocabulary.keys()
     assert "[unused4]" not in vocabulary
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+def test_special_tokens_in_a_text_are_counted_as_letters_where_the_model_reads_them_so(kind: str, inside: Path) -> None:
+    folder = save_model(inside / "model", kind)
+    settings = read_json(folder / "tokenizer_config.json")
+    write_json(folder / "tokenizer_config.json", settings | {"split_special_tokens": True})
+    texts = [f"{settings['cls_token']}{text}" for text in GERMAN]
+    text_file(inside, texts * 7)
+    trimmed = trim_model("model", Path("small"), texts=[Path("text.txt")])
+    pair = (SentenceTransformer(str(folder), device="cpu").encode(texts) for folder in (folder, Path("small")))
+    assert cosines(*pair).min() > 0.99999
+    (held_out,) = trimmed.vocabulary.held_out
+    assert held_out.pieces_per_word_after == held_out.pieces_per_word_before
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "unigram"])
@@ -377,6 +415,7 @@ def _too_many_tokens(folder: Path) -> None:
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer.json"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"no tokenizer.json here; give a model's folder"),
         (lambda folder: (folder / "model.safetensors").write_text("x"), "not a safetensors file"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: no such file, only onnx"),
     ],
 )
 def test_folders_that_do_not_fit_together_are_refused(

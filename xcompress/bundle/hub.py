@@ -1,6 +1,7 @@
 """Bundles on the Hugging Face hub."""
 
 import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def bundle_from_hub(reference: str) -> Path:
     if not (folder / MANIFEST).is_file():
         with explain_cache_errors():
             folder.parent.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder.parent).close()
         with scratch_folder(folder.with_name(f"{folder.name}.copy"), _PATIENCE):
             if not (folder / MANIFEST).is_file():
                 _copy((MANIFEST, *files), snapshot, repository, folder)

@@ -20,7 +20,12 @@ from xcompress.distillation import distributed
 from xcompress.distillation.assistant import reference_step, start_step
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.groups import groups_step, pairs_of_groups
-from xcompress.distillation.data.labelled import augmented_step, check_local_cross_encoder, labelled_step
+from xcompress.distillation.data.labelled import (
+    augmented_step,
+    check_hub_cross_encoder,
+    check_local_cross_encoder,
+    labelled_step,
+)
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
 from xcompress.distillation.failures import explain_failures
@@ -36,7 +41,7 @@ from xcompress.distillation.stages import plan_stages, plan_text_stages, stage_s
 from xcompress.distillation.teachers.encoder import check_local_encoders
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.trainer import check_batch
-from xcompress.distillation.training_data import prepare_training_data
+from xcompress.distillation.training_data import check_widths, prepare_training_data
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_mapping, sha256_of, whole_folder, write_json, write_text
 from xcompress.machine import available_threads
@@ -78,7 +83,9 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
         # 1. Hash the encoders of the recipe, load the unmodified assistant, and check vocabulary and stages against it.
         encoders = find_encoders(recipe)
         check_local_encoders(recipe)
+        check_widths(recipe)
         check_local_cross_encoder(recipe)
+        check_hub_cross_encoder(recipe, run)
         reference = reference_step(recipe, run, encoders)
         check_vocabulary(recipe, reference.folder / "tokenizer.json" if reference else None)
         config = _student_config(recipe, reference)

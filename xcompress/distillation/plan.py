@@ -131,8 +131,12 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         from xcompress.distillation.teachers.encoder import check_local_encoders
 
         check_local_encoders(recipe)
+    if recipe.teacher and (recipe.widths != "head" or recipe.teacher.dimensions):
+        from xcompress.distillation.training_data import check_widths  # so does this
+
+        check_widths(recipe)
     if recipe.labelled.augment:
-        from xcompress.distillation.data.labelled import check_local_cross_encoder  # so does this
+        from xcompress.distillation.data.labelled import check_local_cross_encoder  # and this
 
         check_local_cross_encoder(recipe)
     check_vocabulary(recipe, _local_tokenizer(recipe))

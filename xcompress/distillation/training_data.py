@@ -1,6 +1,7 @@
 """The pairs that each stage reads and the vectors that it learns, prepared once for all steps of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -26,10 +27,13 @@ from xcompress.distillation.teachers.vectors import VectorStore
 from xcompress.errors import InputError
 from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.centering import centering_map
+from xcompress.modeling.load import describe, is_student
 from xcompress.modeling.pca import principal_axes
-from xcompress.recipe import Recipe, Stage, TeacherSection
+from xcompress.modeling.student import read_config
+from xcompress.paths import as_path
+from xcompress.recipe import EncoderSection, Recipe, Stage, TeacherSection
 from xcompress.recipe.lineage import labelled_texts, runs_before, trained_on
-from xcompress.recipe.parameters import teacher_width
+from xcompress.recipe.parameters import teacher_width, width_of_vectors
 from xcompress.sources import resolve
 from xcompress.sources.python_code import PYTHON
 
@@ -263,6 +267,36 @@ def _compute_reduced(
     if reduced_to is None or reduced_to == table.vectors.dimension:
         return table
     return _multiplied(table, principal_axes(table.by_text(FIT)(fit_texts), reduced_to), normalize)
+
+
+def check_widths(recipe: Recipe) -> None:
+    """Check the width that the teacher's vectors are reduced to, where files on this machine tell all widths.
+
+    Of other teachers the first vector tells it, once the text has been read.
+
+    :raises InputError: as `target_width`, but for the number of texts.
+    """
+    teacher = recipe.teacher
+    if teacher is None or (recipe.widths == "head" and not teacher.dimensions):
+        return
+    of_members = [_own_width(member) for member in teacher.members.values()]
+    dimension = sum(filter(None, of_members))
+    width = _own_width(recipe.assistant.layer_source) if recipe.assistant else recipe.student.hidden
+    if None not in of_members and (width or teacher.dimensions):
+        target_width(recipe, width or 0, teacher.dimensions, dimension, dimension)
+
+
+def _own_width(encoder: EncoderSection) -> int | None:
+    """Return the width of an encoder's vectors; None where only a vector tells."""
+    if encoder.gives_only_vectors:
+        return width_of_vectors(encoder)
+    folder = as_path(encoder.source)
+    if not folder.is_dir():
+        return None
+    with suppress(InputError):  # of an encoder that sentence-transformers opens, but a `Student` cannot express
+        config = read_config(folder) if is_student(folder) else describe(folder, pooling=encoder.pooling).config
+        return config.dimension
+    return None
 
 
 def target_width(recipe: Recipe, width: int, dimensions: int | None, texts: int, dimension: int) -> int:

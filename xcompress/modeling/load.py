@@ -45,6 +45,8 @@ MIN_TEXT_TOKENS = 3
 """Tokens of the shortest text: a token between the first and the last special token."""
 _RARE_LETTERS = "\U00010000 \u16a0 \ua000 \U00012000"
 """Of Linear B, Runic, Yi and Cuneiform, which few vocabularies have."""
+_NEIGHBOURS = 1000
+"""Tokens between which the padding is put, to see whether a text can have it."""
 _READ = ("*.json", WEIGHTS, "model-*-of-*.safetensors")
 _OTHER_VOCABULARIES = ("vocab.txt", "sentencepiece.bpe.model", "vocab.json", "spiece.model", "tokenizer.model")
 
@@ -246,6 +248,9 @@ def _check_padding_is_in_no_text(tokenizer: Tokenizer, padding: int, transformer
     texts = [_RARE_LETTERS]
     with suppress(ValueError), as_value_error():  # a decoder may fail
         texts.append(tokenizer.decode([padding]))  # empty for a special token
+        # a token such as ##ing comes only inside a word: put it between others, some of which leave it as it is
+        others = range(0, tokenizer.get_vocab_size(), max(1, tokenizer.get_vocab_size() // _NEIGHBOURS))
+        texts += tokenizer.decode_batch([[other, padding, other] for other in others])
     if any(padding in encoding.ids for encoding in encode_batch(tokenizer, texts)):
         raise InputError(
             f"{transformer}: the tokenizer gives the id {padding} to {tokenizer.id_to_token(padding)!r}, but the model "

@@ -260,12 +260,12 @@ def teacher_width(recipe: Recipe) -> int | None:
 
     A folder whose modules after the pooling change the width is taken for one without.
     """
-    widths = [_vector_width(member) for member in recipe.teacher.members.values()] if recipe.teacher else []
+    widths = [width_of_vectors(member) for member in recipe.teacher.members.values()] if recipe.teacher else []
     known = [width for width in widths if width]
     return sum(known) if widths and len(known) == len(widths) else None
 
 
-def _vector_width(encoder: EncoderSection) -> int | None:
+def width_of_vectors(encoder: EncoderSection) -> int | None:
     """Return the width of an encoder's vectors; None where it is unknown until the encoder is fetched or called."""
     source = encoder.source
     if source.startswith(RELEASED):
@@ -317,7 +317,7 @@ def _head_width(recipe: Recipe) -> tuple[int | None, list[str]]:
         return recipe.teacher.dimensions, []
     if width := teacher_width(recipe):
         return width, []
-    unknown = {key: member for key, member in recipe.teacher.members.items() if not _vector_width(member)}
+    unknown = {key: member for key, member in recipe.teacher.members.items() if not width_of_vectors(member)}
     for key, member in unknown.items():
         if not member.gives_only_vectors:  # the others refuse `shape`
             return None, [f"head: its width is the teacher's, unknown until that is fetched; give {key}.shape"]

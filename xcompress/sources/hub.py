@@ -7,17 +7,18 @@ from pathlib import Path
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import read_json
+from xcompress.files import is_disk_full, read_json
 from xcompress.runtimes import GRAPH_FOLDERS
 
 OFFLINE_RECIPE = "recipes/minilm_ru3.yaml"
 SECONDS = 15.0
 """How long the hub may take to answer."""
-FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py", "1_Pooling/*"]
-"""Python files are only read where a recipe sets `trust_remote_code`."""
+FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py"]
+"""What is fetched, in any folder. Python files are only read where a recipe sets `trust_remote_code`."""
+SKIPPED = [f"{folder}/*" for folder in GRAPH_FOLDERS]
+"""What is not fetched all the same."""
 COMMITS_READ: dict[str, str] = {}
 """The commits of the models that `from_hub` has returned in this process, by reference."""
-SKIPPED = ["*.onnx", *(f"{folder}/*" for folder in GRAPH_FOLDERS), "*.bin", "*.msgpack", "*.h5"]
 
 
 def from_hub(reference: str) -> Path:
@@ -50,8 +51,8 @@ def hub_snapshot(
     :param is_complete: tells whether a snapshot has all that is needed.
     :param advice: what to do when the hub cannot be reached.
     :param skipped: patterns of files to leave out.
-    :param is_usable: tells whether an incomplete local copy is taken where the hub cannot be reached.
-    :raises InputError: when there is no complete local copy and the hub cannot be reached.
+    :param is_usable: tells whether an incomplete local copy is taken where no more can be fetched.
+    :raises InputError: when there is no complete local copy, and the hub cannot be reached or its cache not written.
     """
     import huggingface_hub
 
@@ -80,7 +81,8 @@ def hub_snapshot(
         return snapshot(local=False)
     except Exception as error:
         if path is not None and is_usable(path):
-            console.warn(f"{reference}: files may be missing from the local copy, and the hub could not be reached")
+            kind = type(error).__name__
+            console.warn(f"{reference}: files may be missing from the local copy, and could not be fetched ({kind})")
             return path
         raise InputError(_hub_reason(reference, error, advice)) from error
 
@@ -101,7 +103,7 @@ def _has_weights(path: Path) -> bool:
 
 
 def _is_complete(path: Path) -> bool:
-    """Tell whether a snapshot has all that a sentence-transformers model has: the rest may be in the hub alone."""
+    """Tell whether a snapshot has all files of a sentence-transformers model; other libraries fetch some of them."""
     with suppress(InputError, TypeError, KeyError):  # of a damaged modules.json
         parts = [
             str(module["path"]) for module in read_json(path / "modules.json") if "Normalize" not in module["type"]
@@ -136,5 +138,12 @@ def _hub_reason(reference: str, error: Exception, advice: str) -> str:
         return f"{reference}: this model is gated; ask for access on its page, then run `hf auth login`"
     if kind in ("RepositoryNotFoundError", "RevisionNotFoundError"):
         return f"{reference}: neither a local path nor a model that the hub shows you; check the name, or log in"
+    if isinstance(error, OSError) and (error.filename or is_disk_full(error)):  # errors of the network name no file
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        return (
+            f"{reference}: cannot be written to {HF_HUB_CACHE} ({error.strerror}); free space there, or set HF_HOME "
+            "(or HF_HUB_CACHE where that is set) to another folder"
+        )
     reason = str(error) if isinstance(error, TimeoutError) else kind
     return f"{reference}: no such local path, and as a hub id it could not be reached ({reason}); {advice}"

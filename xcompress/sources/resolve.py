@@ -101,7 +101,7 @@ def can_be_fetched(reference: str) -> bool:
 
 
 def looks_like_path(reference: str) -> bool:
-    """Tell a path, which may not exist, from a hub id."""
+    """Tell a path, which may not exist, or a wheel from a hub id."""
     starts = reference.startswith((".", "/", "~", "\\")) or (os.sep != "/" and os.sep in reference)
     return starts or bool(_FILE_SUFFIX.search(reference)) or not _HUB_ID.fullmatch(reference)
 

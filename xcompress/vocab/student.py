@@ -110,7 +110,9 @@ def trim_tokenizer(tokenizer: Tokenizer, kept: Sequence[int]) -> Tokenizer:
     :raises InputError: when the vocabulary cannot be trimmed, or lacks a token that the tokenizer needs.
     """
     new_ids = {old: new for new, old in enumerate(kept)}
-    return open_without_limits(renumber(tokenizer_to_json(tokenizer), new_ids))
+    trimmed = open_without_limits(renumber(tokenizer_to_json(tokenizer), new_ids))
+    trimmed.encode_special_tokens = tokenizer.encode_special_tokens  # no tokenizer.json holds it
+    return trimmed
 
 
 def open_without_limits(tokenizer_json: Mapping[str, Any]) -> Tokenizer:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 import xcompress
@@ -21,8 +21,8 @@ from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import import_encoder, is_student
-from xcompress.modeling.st_folder import WEIGHTS, folders_of, is_lowercased
-from xcompress.modeling.tokenizer import lowercase, named_tokens, open_tokenizer
+from xcompress.modeling.st_folder import WEIGHTS, folders_of, is_lowercased, load_weights, weights_files
+from xcompress.modeling.tokenizer import SETTINGS, lowercase, named_tokens, open_tokenizer
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import PROMPTS, check_paths, read_prompts
@@ -63,7 +63,7 @@ class TrimReport:
     """Rows of the token embeddings, which may be more than the tokens."""
     rows_after: int
     bytes_before: int
-    """Size of the weights file."""
+    """Size of the weights, in one file or several."""
     bytes_after: int
     left_out: tuple[str, ...]
     """Files with the old weights or the old vocabulary in other formats."""
@@ -73,7 +73,7 @@ class TrimReport:
         """Print a table."""
         rows = [
             ("rows of the token embeddings", f"{self.rows_before:,}", f"{self.rows_after:,}"),
-            (f"MB of {WEIGHTS}", f"{self.bytes_before / 1e6:.1f}", f"{self.bytes_after / 1e6:.1f}"),
+            ("MB of the weights", f"{self.bytes_before / 1e6:.1f}", f"{self.bytes_after / 1e6:.1f}"),
         ]
         for text in self.vocabulary.held_out:
             name = f"{text.name}, held out ({text.words:,} words)"
@@ -93,8 +93,10 @@ class _TrimmableModel:
     """Rows of the token embeddings."""
     needed: set[int]
     """Ids to keep whatever the counts."""
+    size: int
+    """Bytes of all weights."""
     weights: Path
-    """The weights file, relative to the model's folder."""
+    """The weights file to write, relative to the model's folder."""
     write: Callable[[tuple[int, ...], Path], list[str]]
     """Write the model with the tokens of ascending ids into a folder; return the names of files left out."""
 
@@ -140,9 +142,8 @@ def trim_model(
     choice = choose_tokens(trimmable.tokenizer, counts, size=size, min_count=min_count, needed=needed)
     with whole_folder(target) as folder:
         left_out = trimmable.write(choice.ids, folder)
-        before, after = ((place / trimmable.weights).stat().st_size for place in (source, folder))
-        rows = trimmable.rows, len(choice.ids)
-        report = TrimReport(model, str(target), *rows, before, after, tuple(left_out), choice.report)
+        rows, sizes = (trimmable.rows, len(choice.ids)), (trimmable.size, (folder / trimmable.weights).stat().st_size)
+        report = TrimReport(model, str(target), *rows, *sizes, tuple(left_out), choice.report)
         write_json(folder / RECORD, {"xcompress": xcompress.__version__, **asdict(report)})
     if left_out:
         console.say(f"left out, as they hold the old vocabulary: {', '.join(left_out)}")
@@ -172,6 +173,7 @@ def _open_trimmable(source: Path) -> _TrimmableModel:
         model.tokenizer,
         rows=model.shapes[model.token_embeddings][0],
         needed=_needed_ids(model),
+        size=sum(file.stat().st_size for file in model.weights),
         weights=(model.encoder / WEIGHTS).relative_to(source),
         write=lambda ids, folder: _write_folder(model, ids, folder),
     )
@@ -190,7 +192,8 @@ def _open_student(source: Path) -> _TrimmableModel:
 
     prompts = [student.config.prefix, *read_prompts(source).values()]
     needed = {student.config.pad_token_id} | _token_ids(tokenizer, prompts)
-    return _TrimmableModel(tokenizer, student.config.vocab_size, needed, Path(WEIGHTS), write)
+    size = (source / WEIGHTS).stat().st_size
+    return _TrimmableModel(tokenizer, student.config.vocab_size, needed, size, Path(WEIGHTS), write)
 
 
 def _token_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> set[int]:
@@ -211,6 +214,8 @@ class _ModelFolder:
     """It lower-cases where sentence-transformers does."""
     tokenizer_json: Mapping[str, Any]
     """The tokenizer's settings as in the file, with padding and truncation."""
+    weights: Sequence[Path]
+    """Paths of the weights, one file or several."""
     shapes: Mapping[str, tuple[int, ...]]
     """Shapes of all weights."""
     token_embeddings: str
@@ -220,18 +225,20 @@ class _ModelFolder:
 def _open_folder(folder: Path) -> _ModelFolder:
     """Read a folder's configuration, tokenizer and the shapes of its weights, and check that they fit together."""
     encoder = folders_of(folder)[0]  # of older sentence-transformers, a folder inside this one
-    missing = [name for name in ("config.json", "tokenizer.json", WEIGHTS) if not (encoder / name).is_file()]
+    missing = [name for name in ("config.json", "tokenizer.json") if not (encoder / name).is_file()]
     if missing:
         raise InputError(
-            f"{encoder}: no {', '.join(missing)} here; give a model's folder with its weights in one {WEIGHTS}, and "
-            "with a tokenizer.json (save the tokenizer once with transformers if there is none)"
+            f"{encoder}: no {', '.join(missing)} here; give a model's folder with a tokenizer.json (save the tokenizer "
+            "once with transformers if there is none)"
         )
-    config = read_mapping(encoder / "config.json")
-    try:
-        with safe_open(encoder / WEIGHTS, framework="pt") as weights:
-            shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-    except Exception as error:
-        raise InputError(f"{encoder / WEIGHTS}: not a safetensors file ({error}); fetch it again") from error
+    config, files = read_mapping(encoder / "config.json"), weights_files(encoder)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as weights:
+                shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+        except Exception as error:
+            raise InputError(f"{file}: not a safetensors file ({error}); fetch it again") from error
     # find the token embeddings
     rows = config.get("vocab_size", 0)
     candidates = [name for name in shapes if name.endswith(TOKEN_EMBEDDINGS)]
@@ -239,15 +246,18 @@ def _open_folder(folder: Path) -> _ModelFolder:
     if len(matches) != 1:
         listed = ", ".join(f"{name} {list(shapes[name])}" for name in candidates) or "none of such a name"
         raise InputError(
-            f"{encoder / WEIGHTS}: {len(matches)} token embeddings (*{', *'.join(TOKEN_EMBEDDINGS)}) have the {rows} "
+            f"{encoder}: {len(matches)} token embeddings (*{', *'.join(TOKEN_EMBEDDINGS)}) have the {rows} "
             f"rows that config.json gives as vocab_size, expected one; there are {listed}"
         )
     tokenizer = open_tokenizer(encoder / "tokenizer.json", rows)
     check_ids(tokenizer, rows, encoder)
     tokenizer_json = tokenizer_to_json(tokenizer)
+    # these settings stay in their own files, so the tokenizer.json to write does not change
+    settings = encoder / SETTINGS
+    tokenizer.encode_special_tokens = settings.is_file() and bool(read_mapping(settings).get("split_special_tokens"))
     if is_lowercased(encoder):
-        lowercase(tokenizer)  # the setting stays in its own file, so the tokenizer.json to write does not change
-    return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_json, shapes, matches[0])
+        lowercase(tokenizer)
+    return _ModelFolder(folder, encoder, config, tokenizer, tokenizer_json, files, shapes, matches[0])
 
 
 def _needed_ids(model: _ModelFolder) -> set[int]:
@@ -310,8 +320,9 @@ def _copy_other_files(model: _ModelFolder, target: Path) -> list[str]:
     manifest = model.folder / MANIFEST if is_export(model.folder) else None
     for file in sorted(path for path in model.folder.rglob("*") if path.is_file()):
         relative = file.relative_to(model.folder)
-        outdated = _outdated_name(file, model)
-        if outdated and file != model.encoder / WEIGHTS:
+        if file in model.weights:
+            continue
+        if outdated := _outdated_name(file, model):
             left_out.add(outdated)
         is_hidden = any(part.startswith(".") for part in relative.parts)
         if not (outdated or is_hidden or file == manifest):
@@ -368,9 +379,9 @@ def _write_weights(model: _ModelFolder, ids: tuple[int, ...], path: Path) -> Non
     outputs = [
         name for name, shape in model.shapes.items() if shape[:1] == (rows_before,) and _OUTPUT_LAYER.search(name)
     ]
-    weights = load_file(model.encoder / WEIGHTS)
+    weights = load_weights(model.encoder)
     rows = torch.tensor(ids)
     trimmed = {name: weights[name].index_select(0, rows) for name in [model.token_embeddings, *outputs]}
-    with safe_open(model.encoder / WEIGHTS, framework="pt") as opened:
+    with safe_open(model.weights[0], framework="pt") as opened:
         metadata = opened.metadata() or {"format": "pt"}
     save_file({**weights, **trimmed}, path, metadata=metadata)

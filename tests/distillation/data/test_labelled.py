@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.foreign import save_encoder
 from tests.helpers.recipe import small_recipe, stages_of, write_labelled
 from xcompress.distillation.data.corpus import corpus_step
 from xcompress.distillation.data.labelled import Labelled, augmented_step, labelled_step
@@ -56,3 +57,22 @@ def test_a_wrong_cross_encoder_is_refused_before_any_step_and_by_a_dry_run(tmp_p
     augmented = small_recipe(tmp_path, graded, wrong.replace("assistant", "teacher"))
     with pytest.raises(InputError, match="has no output layer for grades"):  # of sentence-transformers, three modules
         distill(augmented, tmp_path / "run")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_wrong_cross_encoder_of_a_hub_is_refused_before_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its weights are fetched, of which the hub's cache has none here."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    recipe = small_recipe(tmp_path, write_labelled(tmp_path)[0], "labelled.augment={cross_encoder: org/name}")
+    with pytest.raises(InputError, match=r"^org/name: .*could not be reached .*; check the network, or give a local f"):
+        distill(recipe, tmp_path / "run")
+    repository = tmp_path / "hub" / "models--org--name"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("1" * 40)
+    save_encoder(repository / "snapshots" / ("1" * 40), "bert")
+    (repository / "snapshots" / ("1" * 40) / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"^labelled\.augment\.cross_encoder: .* has no output layer for grades"):
+        distill(recipe, tmp_path / "run")
+    assert not list(tmp_path.glob("run/*/step.json"))

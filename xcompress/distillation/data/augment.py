@@ -79,8 +79,17 @@ def check_cross_encoder(source: Path, epochs: float, *, trust_remote_code: bool 
         check_model_folder(source, "labelled.augment", trust_remote_code=trust_remote_code)
     check_folder(source, KEY, str(source), trust_remote_code=trust_remote_code)
     check_tokenizers(source)
+    if not epochs:
+        check_can_grade(source)
+
+
+def check_can_grade(source: Path) -> None:
+    """Check that the configuration of a cross-encoder that is not trained has an output layer.
+
+    :raises InputError: when it has none, or there is no config.json.
+    """
     saved = read_mapping(source / PROMPTS) if (source / PROMPTS).is_file() else {}
-    if not epochs and saved.get("model_type") != "CrossEncoder":  # which may have it in a module of its own
+    if saved.get("model_type") != "CrossEncoder":  # which may have it in a module of its own
         _check_output_layer(source)
 
 

@@ -16,11 +16,17 @@ from xcompress.corpus.labelled import GradedPair, read_aligned_graded, read_enta
 from xcompress.corpus.normalise import UNICODE_FORMS
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.split import sentence_key
-from xcompress.distillation.data.augment import check_cross_encoder, cross_encoder, grade, neighbour_pairs
+from xcompress.distillation.data.augment import (
+    check_can_grade,
+    check_cross_encoder,
+    cross_encoder,
+    grade,
+    neighbour_pairs,
+)
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.labels import ScalarLabels
 from xcompress.distillation.hardware import trains_in_bf16
-from xcompress.distillation.run_folder import Run, Step
+from xcompress.distillation.run_folder import STEP, Run, Step
 from xcompress.distillation.teachers.encoder import locate
 from xcompress.distillation.teachers.ensemble import TeacherEnsemble
 from xcompress.distillation.teachers.vectors import student_encoder
@@ -28,7 +34,9 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student
 from xcompress.recipe import AlignedGradedFiles, AugmentSection, EncoderSection, Recipe
-from xcompress.sources import fingerprint, is_here, resolve
+from xcompress.sources import fingerprint, is_here, looks_like_path, resolve
+from xcompress.sources.hub import hub_snapshot
+from xcompress.sources.model_folder import PROMPTS
 
 KINDS = ("entailment", "graded")
 
@@ -88,6 +96,23 @@ def check_local_cross_encoder(recipe: Recipe) -> None:
     section = recipe.labelled.augment
     if section and is_here(section.cross_encoder):
         check_cross_encoder(_locate(section), section.epochs, trust_remote_code=section.trust_remote_code)
+
+
+def check_hub_cross_encoder(recipe: Recipe, run: Run) -> None:
+    """Check the configuration of a cross-encoder that is on a hub, unless its step is finished; no weights are fetched.
+
+    :raises InputError: when the hub cannot be reached, or the cross-encoder is not trained and has no output layer.
+    """
+    section = recipe.labelled.augment
+    if not section or looks_like_path(section.cross_encoder) or is_here(section.cross_encoder):
+        return
+    if (run.folder / "augmented" / STEP).is_file():
+        return
+    advice = "check the network, or give a local folder"
+    files = ["config.json", PROMPTS]
+    source = hub_snapshot(section.cross_encoder, files, lambda folder: (folder / files[0]).is_file(), advice)
+    if not section.epochs:
+        check_can_grade(source)
 
 
 def _locate(section: AugmentSection) -> Path:
