@@ -68,10 +68,15 @@ def close(left: np.ndarray, right: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_folder_gives_the_vectors_of_its_model(pooling: str, whole: bool, tmp_path: Path) -> None:
+def test_a_folder_gives_the_vectors_of_its_model(
+    pooling: str, whole: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = sentence_transformer(tmp_path, pooling) if whole else bert()
     part = TeacherSection(source=str(folder), pooling=None if whole else pooling, normalize=False)
-    assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, pooling))
+    capsys.readouterr()
+    found = open_encoder(part, "teacher")(TEXTS)
+    assert capsys.readouterr().err == "", "transformers shows a progress bar of its own"
+    assert close(found, by_hand(TEXTS, pooling))
 
 
 def test_a_teacher_is_scaled_to_unit_length_when_asked_to_and_an_assistant_never_is() -> None:

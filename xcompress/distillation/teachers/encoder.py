@@ -21,6 +21,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import MANIFEST
 from xcompress.bundle.released import RELEASED, released_folder
+from xcompress.console import without_loading_bars
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.layer_sources import (
     check_files,
@@ -196,7 +197,7 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
     model_kwargs = {"use_safetensors": True, **trust}
     model: SentenceTransformer
     try:
-        with _absent_weights() as absent:
+        with _absent_weights() as absent, without_loading_bars():
             if (path / "modules.json").is_file():
                 model = SentenceTransformer(str(path), model_kwargs=model_kwargs, **trust, **options)
             else:
