@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -190,6 +191,18 @@ def test_a_source_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty" / "model.safetensors").touch()
     with pytest.raises(InputError, match=r"assistant\.source: .* cannot be opened by sentence-transformers \("):
         open_encoder(EncoderSection(source=str(tmp_path / "empty"), pooling="mean"), "assistant")
+
+
+def test_a_tokenizer_of_transformers_5_is_opened_or_refused_with_what_to_change(tmp_path: Path) -> None:
+    shutil.copytree(bert(), tmp_path, dirs_exist_ok=True)
+    settings = tmp_path / "tokenizer_config.json"
+    write_json(settings, read_json(settings) | {"tokenizer_class": "TokenizersBackend"})
+    part = TeacherSection(source=str(tmp_path), pooling="mean", normalize=False)
+    if not hasattr(transformers, "TokenizersBackend"):
+        with pytest.raises(InputError, match=r"teacher\.source: .*tokenizer_config.json .*PreTrainedTokenizerFast"):
+            open_encoder(part, "teacher")
+        write_json(settings, read_json(settings) | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, "mean"))
 
 
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
