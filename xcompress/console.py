@@ -187,6 +187,20 @@ def without_bars() -> Iterator[None]:
 
 
 @contextmanager
+def without_loading_bars() -> Iterator[None]:
+    """Hide the progress bars of transformers during the block: version 5 shows one for every model that it loads."""
+    from transformers.utils import logging as transformers_logging
+
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
 def bar(label: str, total: int) -> Iterator["Ticker"]:
     """Show a progress bar with an ETA during the block; without a terminal, print a line every few seconds.
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from xcompress.errors import InputError
-from xcompress.sources import hub, resolve
+from xcompress.sources import commit_of, hub, resolve
 
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
 
 
@@ -86,6 +87,25 @@ def test_a_cached_snapshot_is_used_offline(monkeypatch: pytest.MonkeyPatch, tmp_
     write_snapshot(tmp_path)
     stand_in(monkeypatch, lambda *_, local_files_only, **__: str(tmp_path), raising(AssertionError("went online")))
     assert resolve("org/name@main") == tmp_path
+
+
+def test_a_copy_without_all_files_of_the_repository_is_used_without_a_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", raising(AssertionError("went online")))
+    repository = tmp_path / "models--org--name"
+    snapshot = repository / "snapshots" / COMMIT
+    for folder in (snapshot, repository / "refs", repository / "trees"):
+        folder.mkdir(parents=True)
+    (repository / "refs/main").write_text(COMMIT)
+    write_snapshot(snapshot)
+    # as snapshot_download leaves it since huggingface_hub 1.22: patterns chose other files than xcompress reads
+    listed = {name: {"size": 2, "blob_id": "0" * 40} for name in ("config.json", "extra.json", "model.onnx")}
+    (repository / "trees" / f"{COMMIT}.json").write_text(json.dumps({"format_version": 1, "files": listed}))
+    assert resolve("org/name") == snapshot
+    assert [commit_of("org/name"), commit_of(f"org/name@{COMMIT}"), commit_of("org/other")] == [COMMIT, COMMIT, None]
 
 
 def test_a_partial_snapshot_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -219,14 +219,10 @@ def measure_difference(folder: Path, student: Student, tokenizer: Tokenizer) -> 
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
     """Hide the notes and progress bars that transformers shows while it loads a model."""
-    from transformers.utils import logging as transformers_logging
-
-    bars, disabled = transformers_logging.is_progress_bar_enabled(), logging.root.manager.disable
+    disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        yield
+        with console.without_loading_bars():
+            yield
     finally:
         logging.disable(disabled)
-        if bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

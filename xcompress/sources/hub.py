@@ -56,29 +56,23 @@ def hub_snapshot(
     """
     import huggingface_hub
 
+    path = _local_snapshot(reference)
+    if path is not None and is_complete(path):
+        return path
     name, _, revision = reference.partition("@")
-
-    def snapshot(local: bool) -> Path:
+    try:
+        _run_within(SECONDS, lambda: huggingface_hub.HfApi().repo_info(name, revision=revision or None, timeout=10))
+        console.say(f"fetching {reference} from the hub")
         return Path(
             huggingface_hub.snapshot_download(
                 name,
                 revision=revision or None,
                 allow_patterns=list(files),
                 ignore_patterns=list(skipped) or None,
-                local_files_only=local,
+                local_files_only=False,
                 etag_timeout=10,
             )
         )
-
-    path: Path | None = None
-    with suppress(Exception):  # not in the local cache, whatever the library raises for that
-        path = snapshot(local=True)
-    if path is not None and is_complete(path):
-        return path
-    try:
-        _run_within(SECONDS, lambda: huggingface_hub.HfApi().repo_info(name, revision=revision or None, timeout=10))
-        console.say(f"fetching {reference} from the hub")
-        return snapshot(local=False)
     except Exception as error:
         if path is not None and is_usable(path):
             kind = type(error).__name__
@@ -89,12 +83,20 @@ def hub_snapshot(
 
 def cached_commit(reference: str) -> str | None:
     """Return the commit of a hub id's local copy; None where there is none. Nothing is fetched."""
+    path = _local_snapshot(reference)
+    return path.name if path is not None and path.parent.name == "snapshots" else None
+
+
+def _local_snapshot(reference: str) -> Path | None:
+    """Return the snapshot of a hub id in the hub's cache, complete or not; None where there is none."""
     import huggingface_hub
 
     name, _, revision = reference.partition("@")
     with suppress(Exception):  # not in the local cache, whatever the library raises for that
-        path = Path(huggingface_hub.snapshot_download(name, revision=revision or None, local_files_only=True))
-        return path.name if path.parent.name == "snapshots" else None
+        # since 1.22, huggingface_hub refuses a snapshot that lacks a file of the repository: the patterns ask for none
+        return Path(
+            huggingface_hub.snapshot_download(name, revision=revision or None, allow_patterns=[], local_files_only=True)
+        )
     return None
 
 

@@ -122,12 +122,16 @@ def test_no_matrix_of_all_cosines_is_made(monkeypatch: pytest.MonkeyPatch) -> No
     assert peak < count * count, "a quarter of what the matrix would take"
 
 
-def test_grades_are_the_models_own_in_the_order_of_the_pairs(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grades_are_the_models_own_in_the_order_of_the_pairs(
+    ready: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(augment, "fast_inference", nullcontext)
     monkeypatch.setattr(augment, "GRADING_CHUNK", 3)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(ready)
     model = BertForSequenceClassification.from_pretrained(ready).eval()
+    capsys.readouterr()
     found = grade(cross_encoder(ready, [], 0, seed=1), PAIRS)
+    assert capsys.readouterr().err == "", "transformers shows a progress bar of its own"
     assert [(one.first, one.second) for one in found] == PAIRS
     with torch.no_grad():
         expected = [model(**tokenizer(*pair, return_tensors="pt")).logits.sigmoid().item() for pair in PAIRS]

@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -68,10 +69,15 @@ def close(left: np.ndarray, right: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_folder_gives_the_vectors_of_its_model(pooling: str, whole: bool, tmp_path: Path) -> None:
+def test_a_folder_gives_the_vectors_of_its_model(
+    pooling: str, whole: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = sentence_transformer(tmp_path, pooling) if whole else bert()
     part = TeacherSection(source=str(folder), pooling=None if whole else pooling, normalize=False)
-    assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, pooling))
+    capsys.readouterr()
+    found = open_encoder(part, "teacher")(TEXTS)
+    assert capsys.readouterr().err == "", "transformers shows a progress bar of its own"
+    assert close(found, by_hand(TEXTS, pooling))
 
 
 def test_a_teacher_is_scaled_to_unit_length_when_asked_to_and_an_assistant_never_is() -> None:
@@ -185,6 +191,18 @@ def test_a_source_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty" / "model.safetensors").touch()
     with pytest.raises(InputError, match=r"assistant\.source: .* cannot be opened by sentence-transformers \("):
         open_encoder(EncoderSection(source=str(tmp_path / "empty"), pooling="mean"), "assistant")
+
+
+def test_a_tokenizer_of_transformers_5_is_opened_or_refused_with_what_to_change(tmp_path: Path) -> None:
+    shutil.copytree(bert(), tmp_path, dirs_exist_ok=True)
+    settings = tmp_path / "tokenizer_config.json"
+    write_json(settings, read_json(settings) | {"tokenizer_class": "TokenizersBackend"})
+    part = TeacherSection(source=str(tmp_path), pooling="mean", normalize=False)
+    if not hasattr(transformers, "TokenizersBackend"):
+        with pytest.raises(InputError, match=r"teacher\.source: .*tokenizer_config.json .*PreTrainedTokenizerFast"):
+            open_encoder(part, "teacher")
+        write_json(settings, read_json(settings) | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, "mean"))
 
 
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:

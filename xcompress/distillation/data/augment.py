@@ -21,7 +21,7 @@ from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback
 
 from xcompress.batches import group_by_length
-from xcompress.console import bar
+from xcompress.console import bar, without_loading_bars
 from xcompress.corpus.labelled import GradedPair
 from xcompress.distillation import distributed
 from xcompress.distillation.hardware import device, fast_inference
@@ -129,7 +129,7 @@ def cross_encoder(
     check_cross_encoder(source, epochs, trust_remote_code=trust_remote_code)
     torch.manual_seed(seed)  # a missing output layer is initialised at random
     try:
-        with _without_warnings():
+        with _without_warnings(), without_loading_bars():
             model: CrossEncoder = CrossEncoder(
                 str(source),
                 num_labels=1,

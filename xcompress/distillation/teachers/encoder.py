@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -21,6 +22,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import MANIFEST
 from xcompress.bundle.released import RELEASED, released_folder
+from xcompress.console import without_loading_bars
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.layer_sources import (
     check_files,
@@ -44,6 +46,8 @@ from xcompress.sources import check, fingerprint, resolve
 from xcompress.sources.model_folder import read_modules
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
 from xcompress.tokenizer_file import check_tokenizers
+
+_TOKENIZER_CLASS = "TokenizersBackend"
 
 
 def open_encoder(section: EncoderSection, key: str) -> Encode:
@@ -150,12 +154,23 @@ def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) 
             "again with save_pretrained"
         )
     file = folders_of(path)[0] / "config.json"
+    _check_tokenizer_class(file.with_name("tokenizer_config.json"), key)
     kind = read_mapping(file).get("model_type") if file.is_file() else None
     is_transformer = not has_modules or read_modules(path)[0]["type"].endswith(".Transformer")
     if is_transformer and isinstance(kind, str) and kind not in CONFIG_MAPPING:
         raise InputError(
             f"{key}: {file} names the model_type {kind!r}, which transformers {transformers_version} does not know; "
             "choose another encoder, or install a version of transformers that knows it"
+        )
+
+
+def _check_tokenizer_class(file: Path, key: str) -> None:
+    """Refuse the class that transformers 5 writes for a tokenizer without one of its own, where that is unknown."""
+    settings = read_mapping(file) if file.is_file() else {}
+    if settings.get("tokenizer_class") == _TOKENIZER_CLASS and not hasattr(transformers, _TOKENIZER_CLASS):
+        raise InputError(
+            f"{key}: {file} names the tokenizer_class {_TOKENIZER_CLASS!r} of transformers 5, which transformers "
+            f"{transformers_version} does not know; write PreTrainedTokenizerFast there, or install transformers 5"
         )
 
 
@@ -196,7 +211,7 @@ def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) ->
     model_kwargs = {"use_safetensors": True, **trust}
     model: SentenceTransformer
     try:
-        with _absent_weights() as absent:
+        with _absent_weights() as absent, without_loading_bars():
             if (path / "modules.json").is_file():
                 model = SentenceTransformer(str(path), model_kwargs=model_kwargs, **trust, **options)
             else:
