@@ -222,10 +222,10 @@ class Encoder:
             >>> encoder.encode(["one sentence"]).shape
             (1, 384)
 
-        A sentence has the same vector alone and among others, to within 1e-7 per element, or 2e-7 in int8 without
-        AVX-512 or with AMX: pooling adds up tokens in an order that depends on the longest sentence of the batch.
-        OpenVINO computes partly in bfloat16 on processors that have it:
-        `manifest["parity"]["openvino"]["invariance_cosine"]` says how far the two are apart there.
+        A sentence has the same vector alone and among others, to within 1e-7 per element in float32 and 2e-7 in int8:
+        pooling adds up tokens in an order that depends on the longest sentence of the batch. OpenVINO computes partly
+        in bfloat16 on processors that have it: `manifest["parity"]["openvino"]["invariance_cosine"]` says how far the
+        two are apart there.
 
         Any text is accepted: empty, long, in any script. Lone surrogates count as `?`.
 
