@@ -51,6 +51,28 @@ def test_an_interrupted_call_continues_where_it_stopped(
     assert cosines.shape == (15,) and cosines.argmax() == 3
 
 
+def test_an_interruption_costs_the_texts_of_one_step(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [str(number) for number in range(1500)]
+    zeros = iter([np.zeros((1024, 24), dtype=np.float32)])  # and no second step
+    with monkeypatch.context() as interrupted, pytest.raises(StopIteration):
+        interrupted.setattr(Encoder, "encode", lambda *_, **__: next(zeros))
+        encode_to_file(encoder, texts, tmp_path / "v.npy")
+    assert len(list(tmp_path.glob("v.npy.partial/*.npy"))) == 1
+    with pytest.raises(InputError, match=r"v\.npy: not finished; run the command of embed again"):
+        read_vectors(tmp_path / "v.npy", encoder, texts)
+
+
+def test_blocks_of_another_size_are_not_joined(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupt(tmp_path / "v.npy", encoder, monkeypatch)
+    monkeypatch.setattr(stored_vectors, "BLOCK", 8)
+    np.testing.assert_array_equal(encode_to_file(encoder, TEXTS, tmp_path / "v.npy"), encoder.encode(TEXTS))
+    assert "v.npy.partial: made with block 4, not 8; starting anew" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not MAPS.is_file(), reason="this system does not list what is mapped")
 def test_no_file_is_mapped_when_it_is_renamed_or_removed(
     tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
@@ -242,6 +264,8 @@ def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: E
         read_vectors(output, encoder, TEXTS[1:])
     with pytest.raises(InputError, match=r"v\.npy: made of other texts; write it again with embed --output"):
         read_vectors(output, encoder, TEXTS[::-1])
+    with pytest.raises(InputError, match=r"absent\.npy: there is no such file; give a file that embed --output wrote"):
+        read_vectors(tmp_path / "absent.npy", encoder, TEXTS)
     (tmp_path / "v.npy.json").write_text('["model"]')
     with pytest.raises(InputError, match=r"v\.npy\.json: .*not"):
         read_vectors(output, encoder, TEXTS)

@@ -131,7 +131,7 @@ def test_a_file_among_the_texts_is_mentioned(working_folder: Path, text: str) ->
 def test_many_lines_keep_their_order(
     working_folder: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xcompress.bundle.stored_vectors._TEXTS_PER_STEP", 2)
+    monkeypatch.setattr("xcompress.bundle.stored_vectors.BLOCK", 2)
     run("embed", *SENTENCES, "--output", "v.npy")
     np.testing.assert_allclose(np.load("v.npy"), expected, atol=1e-5)
 

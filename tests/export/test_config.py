@@ -19,7 +19,7 @@ from xcompress.export.config import ExportConfig, TargetSettings
         ({"operators": "onnxruntime", "precision": "fp16"}, "operators: onnxruntime needs precision int8 or auto"),
         ({"vocabulary": 0, "languages": ("de",)}, "vocabulary: 0 is less than 1; give at least 1"),
         ({"dimension": 0}, "dimension: 0 is less than 2; give at least 2"),
-        ({"shorten": "slice"}, "shorten: 'slice' without a dimension"),
+        ({"shorten": "slice"}, "shorten: 'slice' without a dimension; say how many to keep (--dim)"),
         ({"dimension": -3}, "dimension: -3 is less than 2"),
         ({"gate": -0.1}, "gate: -0.1 is negative; give the points that may be lost, such as 0.5"),
         ({"vocabulary": 100}, "vocabulary: needs text to count tokens in; add --languages de,en or --text FILE"),

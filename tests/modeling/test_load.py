@@ -193,7 +193,7 @@ def test_a_folder_without_a_pipeline_is_pooled_as_the_caller_says(tmp_path: Path
     np.testing.assert_array_equal(encode(*import_encoder(folder), TEXTS), vectors["mean"])
     assert len(warnings) == 1 and "no modules.json" in warnings[0]
     assert np.abs(vectors["mean"] - vectors["cls"]).max() > 0.1
-    with pytest.raises(InputError, match="pooled by 'max', only mean and cls are supported"):
+    with pytest.raises(InputError, match="pooled by 'max', only mean and cls are supported; choose mean or cls"):
         import_encoder(folder, pooling="max")
 
 
@@ -206,7 +206,7 @@ def test_a_pipeline_is_not_pooled_in_another_way_than_its_own(tmp_path: Path) ->
 @pytest.mark.parametrize(("pooling", "named"), [("max", "'max'"), (["mean", "cls"], r"'mean\+cls'")])
 def test_other_ways_of_pooling_are_refused_by_name(pooling: str | list[str], named: str, tmp_path: Path) -> None:
     save_pipeline(tmp_path, pooling=pooling, dense=())
-    with pytest.raises(InputError, match=f"pooled by {named}, only mean and cls are supported"):
+    with pytest.raises(InputError, match=f"pooled by {named}, only mean and cls are supported; choose another model"):
         import_encoder(tmp_path)
 
 

@@ -350,6 +350,8 @@ def test_a_shallower_student_has_the_same_weights() -> None:
 def test_a_depth_that_the_student_lacks_is_refused(recurrences: int) -> None:
     with pytest.raises(InputError, match=f"recurrences: {recurrences} requested, but the student has 3; .* 1 to 3"):
         shallower(make_student(), recurrences)
+    with pytest.raises(InputError, match="recurrences: 2 requested, but the student has 1; leave it out"):
+        shallower(make_student(recurrences=1), 2)
 
 
 def test_the_student_itself_can_be_traced() -> None:

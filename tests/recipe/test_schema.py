@@ -66,7 +66,8 @@ def test_overrides_change_values_and_the_hash() -> None:
             "stages.contrast={train: student, objectives: {graded: 1}, text: [talks], steps: 1}",
             "stages.contrast: text is talks, but no objective reads translations; leave it out",
         ),
-        ("stages.contrast.text=[]", "stages.contrast.text: .*at least 1"),
+        ("stages.contrast.text=[]", r"stages.contrast.text: too few entries, got \[\]; give at least 1"),
+        ("stages={}", "stages: too few entries; give at least 1"),
         ("corpus.catalogues=[]", "corpus: names no text; give catalogues or tsv"),
         (
             "corpus.tsv=[{source: a/x.tsv, language: de, max_pairs: 9}, {source: b/x.tsv, language: de}]",

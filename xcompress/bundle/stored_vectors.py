@@ -21,10 +21,8 @@ from xcompress.files import check_writable, read_json, scratch_folder, whole_fil
 from xcompress.metrics import Vectors
 from xcompress.printable import counted
 
-BLOCK = 16_384
-"""Texts whose vectors are written at a time; fewer texts are written at once, at the end."""
-_TEXTS_PER_STEP = 1024
-"""Texts encoded per step of the progress bar."""
+BLOCK = 1024
+"""Texts that are encoded, and whose vectors are written, at a time: what an interruption costs at most."""
 _PATIENCE = 10.0
 """Seconds to wait for another process that writes the same file."""
 _NAME = "name"
@@ -81,7 +79,7 @@ def encode_to_file(
     parts = output.with_name(f"{output.name}.partial")
     with scratch_folder(parts, _PATIENCE):  # one process at a time has the blocks, until they are removed
         with whole_file(output) as temporary:  # an output that cannot be written is refused before the work
-            facts_of_parts = facts | {"graph": encoder.precision, "engine": encoder.engine}
+            facts_of_parts = facts | {"graph": encoder.precision, "engine": encoder.engine, "block": BLOCK}
             _drop_other_blocks(parts, facts_of_parts, encoder.manifest["prefix"])
             if len(texts) <= BLOCK:
                 vectors = encode_with_progress(encoder, texts, precision, long, prompt)
@@ -139,6 +137,8 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     :raises InputError: when the file is no such array, is of other texts or another encoder, or is not the one that the
         facts beside it are about.
     """
+    if not file.exists() and file.with_name(f"{file.name}.partial").exists():
+        raise InputError(f"{file}: not finished; run the command of embed again that was interrupted")
     vectors = open_npy(file, (*FLOATS, "int8", "uint8"), str(file), "give a file that embed --output wrote")
     if len(vectors) != len(texts):
         what = f"shape {vectors.shape} for {counted(len(texts), 'text')}"
@@ -177,6 +177,8 @@ def open_npy(file: Path, dtypes: Sequence[str], where: str, advice: str) -> AnyV
     :param advice: end of error messages, which says what to do.
     :raises InputError: when it is no such file. Its numbers are not read: they may be NaN.
     """
+    if not os.path.lexists(file):
+        raise InputError(f"{where}: there is no such file; {advice}")
     try:
         if not file.is_file():  # a named pipe would keep the reader waiting
             raise ValueError("it is not a file")
@@ -292,8 +294,8 @@ def _encode(
     encode: Callable[[Sequence[str]], AnyVectors], texts: Sequence[str], advance: Callable[[int], None]
 ) -> AnyVectors:
     steps = []
-    for start in range(0, len(texts), _TEXTS_PER_STEP):
-        step = texts[start : start + _TEXTS_PER_STEP]
+    for start in range(0, len(texts), BLOCK):
+        step = texts[start : start + BLOCK]
         steps.append(encode(step))
         advance(len(step))
     return np.concatenate(steps)

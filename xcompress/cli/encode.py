@@ -82,8 +82,8 @@ def embed(
         typer.Option(
             "--output",
             "-o",
-            help="Write the vectors to this .npy file, and what they are of to FILE.npy.json. An interrupted command "
-            "continues there.",
+            help="Write the vectors to this .npy file, and what they are of to FILE.npy.json. To continue after an "
+            "interruption, run the command again.",
         ),
     ] = None,
     numbers: Annotated[
@@ -104,7 +104,7 @@ def embed(
     """Encode texts; print the vectors, or write them to a .npy file of shape (n, D).
 
     Without texts or --input, standard input is read. Every line gives one vector, even an empty line. --json prints one
-    JSON object per text. Without --output, it prints those of 1,024 lines before it reads on.
+    JSON object per text; without --output, after every 1,024 lines that it has read.
 
     Example:  xcompress embed "Where is the station?" "Wo ist der Bahnhof?"
 

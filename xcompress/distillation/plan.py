@@ -101,6 +101,8 @@ class Plan:
     """Of a large matrix product on this machine, measured now."""
     sources: dict[str, bool]
     """Models and text that are read, and whether they are on this machine."""
+    absent: tuple[str, ...]
+    """Those that are neither here nor can be fetched."""
     pairs: dict[str, int]
     """Training pairs by language; empty before the corpus step has run."""
     lines: dict[str, int]
@@ -153,7 +155,10 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     dtype = torch.bfloat16 if trains_in_bf16(recipe.precision) else torch.float32
     counts, flops = count_parameters(recipe), _measure_flops(dtype)
     models = [encoder.source for encoder in recipe.encoders.values()]
-    references = dict.fromkeys([*models, *(reference for _, reference in file_references(recipe))])
+    text = [reference for _, reference in file_references(recipe)]  # of these, none is a hub id
+    references = dict.fromkeys([*models, *text])
+    sources = {source: is_here(source) for source in references if not source.startswith((PYTHON, RELEASED))}
+    fetched = {source for source in models if can_be_fetched(source)} | {w for w in text if w.startswith("wheel:")}
     stages = [
         _plan_stage(
             recipe,
@@ -169,7 +174,8 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         folder=str(folder),
         device=f"{device()}, {'bfloat16' if dtype == torch.bfloat16 else 'float32'}",
         teraflops=round(flops / 1e12, 2),
-        sources={source: is_here(source) for source in references if not source.startswith((PYTHON, RELEASED))},
+        sources=sources,
+        absent=tuple(source for source, here in sources.items() if not here and source not in fetched),
         pairs=pairs,
         lines=lines,
         assistant=asdict(counts.assistant) if counts.assistant else None,
@@ -369,7 +375,7 @@ def show(planned: Plan) -> None:
     say(f"{planned.folder}: on {planned.device}, {planned.teraflops} TFLOP/s in a large matrix product")
     say(f"text and models: {len(planned.sources)} sources, {len(missing)} missing")
     for source in missing:
-        say(f"  {'to fetch' if can_be_fetched(source) else 'no such file'}: {source}")
+        say(f"  {'no such file' if source in planned.absent else 'to fetch'}: {source}")
     if planned.lines:
         say(f"lines of text files, before filters: {_format_counts(planned.lines)}")
     say(f"pairs to train on: {_format_counts(planned.pairs) or 'known once the corpus has been read'}")

@@ -108,7 +108,7 @@ class ExportConfig:
             if (number := getattr(self, name)) is not None and number < least:
                 raise InputError(f"{name}: {number} is less than {least}; give at least {least}")
         if self.dimension is None and self.shorten != "pca":
-            raise InputError(f"shorten: {self.shorten!r} without a dimension; say how many dimensions to keep")
+            raise InputError(f"shorten: {self.shorten!r} without a dimension; say how many to keep (--dim)")
         if self.gate is not None and not 0 <= self.gate <= 200:  # also refuses nan
             problem = "negative" if self.gate < 0 else "no number of points"
             raise InputError(f"gate: {self.gate} is {problem}; give the points that may be lost, such as 0.5")

@@ -222,8 +222,9 @@ def _choose_pooling(path: Path, of_model: str | None, requested: str | None) -> 
         raise InputError(f"{path}: pooling {requested!r} requested, but the model declares {of_model!r}; leave it out")
     pooling = of_model or requested
     if pooling not in (*get_args(Pooling), None):
+        advice = "choose another model" if of_model else f"choose {' or '.join(get_args(Pooling))}"
         raise InputError(
-            f"{path}: pooled by {pooling!r}, only {' and '.join(get_args(Pooling))} are supported; choose another model"
+            f"{path}: pooled by {pooling!r}, only {' and '.join(get_args(Pooling))} are supported; {advice}"
         )
     return "cls" if pooling == "cls" else "mean"
 

@@ -178,7 +178,8 @@ def check_recurrences(requested: int, most: int) -> None:
     :raises InputError: when it is not.
     """
     if not 1 <= requested <= most:
-        raise InputError(f"recurrences: {requested} requested, but the student has {most}; choose 1 to {most}")
+        advice = "leave it out" if most == 1 else f"choose 1 to {most}"
+        raise InputError(f"recurrences: {requested} requested, but the student has {most}; {advice}")
 
 
 class Embeddings(nn.Module):

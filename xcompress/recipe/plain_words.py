@@ -33,6 +33,8 @@ def in_plain_words(
         case "model_type" | "model_attributes_type":
             keys = f"; its keys are {', '.join(section.model_fields)}" if section else ""
             return "not a part with keys", f"write keys and values, such as {_example(section)}{keys}"
+        case "too_short":
+            return "too few entries", f"give at least {context['min_length']}"
         case "dict_type":
             return "not names with values", "write them, such as {name: value}"
         case "string_type":

@@ -39,7 +39,7 @@ def check_trimmable(tokenizer_json: TokenizerJson) -> None:
     if kind not in TRIMMABLE:
         raise InputError(
             f"vocabulary: the tokenizer is {kind}, only {', '.join(TRIMMABLE)} can be trimmed; "
-            "keep its vocabulary (in a recipe vocabulary.method: keep)"
+            "keep its vocabulary: export it without --languages and --vocabulary, in a recipe vocabulary.method: keep"
         )
 
 
