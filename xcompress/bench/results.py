@@ -138,9 +138,9 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % bootstrap interval, and the drop against the reference.
+    """A value with its 95 % interval, and the drop against the reference on the same rows with its own interval.
 
-    The bootstrap draws rows with replacement; for the drop, the same rows for both (a paired bootstrap).
+    xcompress/bench/eval/intervals.py says how they are computed.
     """
 
     value: float

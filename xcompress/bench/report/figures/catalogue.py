@@ -88,7 +88,7 @@ def _accuracy_picture(report: Report, test: str, name: str) -> Picture:
     )
     return Picture(
         name=name,
-        caption=f"Markers are figures, bars are 95 % bootstrap intervals; averages are in bold.{left_out}",
+        caption=f"Markers are figures, bars are 95 % intervals; averages are in bold.{left_out}",
         alt=f"Accuracy on {test}. {_join(values)}",
         subject=test,
     )

@@ -30,8 +30,8 @@ METHOD = {
     "machine.",
     "Throughput": "Real sentences from text to vectors, all threads, batches sorted by length. The tokenizer's share "
     "of the time was measured separately.",
-    "Accuracy": "95 % bootstrap intervals, rows drawn with replacement. Drop: the reference's figure minus this one, "
-    "with the same rows drawn for both (paired). ▼ and ▲ mark losses and gains beyond chance.",
+    "Accuracy": "95 % intervals: of correlations from a bootstrap of the rows, of shares after Wilson. Drop: the "
+    "reference's figure minus this one, on the same rows (paired). ▼ and ▲ mark losses and gains beyond chance.",
 }
 METHOD_BROWSER = (
     "JS heap and WebAssembly memory after three calls of 1 × 16 tokens. Cosine: the lowest between a vector from the "

@@ -1,25 +1,31 @@
-"""Bootstrap confidence intervals: a score on all rows, and on resamples drawn with replacement.
+"""Scores with 95 % intervals, their means over languages, and the drop against a reference.
 
-A score is an array (1 + DRAWS,): its value on all rows, then on each resample. The resamples depend only on the number
-of rows, so they are the same for two models, and for two languages whose rows are translations of each other:
-differences are paired, and means over languages keep the correlation of their errors. Means and differences are then
-plain arithmetic on these arrays.
+Correlations are bootstrapped. A score is an array (1 + DRAWS,): its value on all rows, then on resamples drawn with
+replacement. The resamples depend only on the number of rows, so they are the same for two models, and for two languages
+whose rows are translations of each other: differences are paired, and means over languages keep the correlation of
+their errors. Means and differences are then plain arithmetic on these arrays. scipy.stats.bootstrap is not used because
+it draws new resamples for every score.
 
-scipy.stats.bootstrap is not used because it draws new resamples for every score.
+Shares of hits have Wilson's interval: where all rows are hits, so is every resample, and the interval of a bootstrap
+would have no width.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from math import sqrt
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bench.results import Figure
+from xcompress.bench.results import Figure, Interval
 
 DRAWS = 1000
 SEED = 20170
 PERCENTILES = (2.5, 97.5)
 """The ends of a 95 % interval."""
+Z = NormalDist().inv_cdf(0.975)
+"""Standard deviations from the middle of a 95 % interval to its ends."""
 _CELLS = 1 << 17
 """Rows x resamples of a block: its ranks take 1 MB, which stays in a processor's cache."""
 _KEPT_CELLS = 1 << 21
@@ -32,11 +38,55 @@ _EQUAL = 1e-9
 Scores = NDArray[np.float64]
 """(1 + DRAWS,): on all rows, then on each resample."""
 Counts = NDArray[np.int16]
+Hits = NDArray[np.bool_]
+"""(N,): whether each row is right."""
 
 
-def percentage(hits: NDArray[np.bool_]) -> Scores:
-    """Return the share of hits (N,) in percent."""
-    return np.concatenate([100 * drawn[hits].sum(axis=0) / len(hits) for drawn in counts(len(hits))])
+def share_figure(hits: Sequence[Hits], reference: Sequence[Hits] | None = None) -> Figure:
+    """Return the mean share of hits in percent with its interval and, with a reference, the drop with its interval.
+
+    The drop is the share of rows lost, which only the reference has right, less that of rows gained. The arms of their
+    intervals are added as errors with the correlation r: drop - low = sqrt((lost - its low)^2 + (gained's high -
+    gained)^2 - 2 r (lost - its low) (gained's high - gained)) (Zou and Donner, 2008).
+
+    :param hits: of each language or direction. Those of the same length are taken for the same rows.
+    :param reference: in the same order, on the same rows.
+    """
+    (value, low, high), _ = _mean_share(hits)
+    if reference is None:
+        return Figure(value, low, high)
+    (lost, lost_low, lost_high), lost_by = _mean_share([base & ~own for own, base in zip(hits, reference, strict=True)])
+    (gained, gained_low, gained_high), gained_by = _mean_share(
+        [own & ~base for own, base in zip(hits, reference, strict=True)]
+    )
+    norm = sqrt((lost_by @ lost_by) * (gained_by @ gained_by))
+    correlation = float(lost_by @ gained_by) / norm if norm else 0.0
+
+    def arm(one: float, other: float) -> float:
+        return sqrt(max(0.0, one**2 + other**2 - 2 * correlation * one * other))
+
+    drop = lost - gained
+    drop_low = drop - arm(lost - lost_low, gained_high - gained)
+    drop_high = drop + arm(lost_high - lost, gained - gained_low)
+    return Figure(value, low, high, drop, drop_low, drop_high)
+
+
+def _mean_share(parts: Sequence[Hits]) -> tuple[Interval, NDArray[np.float64]]:
+    """Return the mean share of hits in percent with its interval, and how far each row moves it, as a share.
+
+    Wilson's interval of a share P of n rows. For a mean, n is the number of independent rows that would give its
+    variance, P (1 - P) / variance, as for samples drawn in clusters; where the variance is 0, n counts all rows.
+    """
+    by_length: dict[int, NDArray[np.int64]] = {}
+    for part in parts:
+        by_length[len(part)] = by_length.get(len(part), 0) + part.astype(np.int64)
+    moves = np.concatenate([(sums - sums.mean()) / (rows * len(parts)) for rows, sums in by_length.items()])
+    value, variance = float(np.mean([100 * part.sum() / len(part) for part in parts])), float(moves @ moves)
+    share = value / 100
+    rows = share * (1 - share) / variance if variance else sum(map(len, parts))
+    middle = (share + Z**2 / (2 * rows)) / (1 + Z**2 / rows)
+    arm = Z / (1 + Z**2 / rows) * sqrt(share * (1 - share) / rows + (Z / (2 * rows)) ** 2)
+    return (value, min(value, max(0.0, 100 * (middle - arm))), max(value, min(100.0, 100 * (middle + arm)))), moves
 
 
 def spearman_scores(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:
@@ -74,14 +124,15 @@ def rank_correlations(left: NDArray[np.floating], right: NDArray[np.floating]) -
     return np.concatenate(parts)
 
 
-def to_figure(scores: Scores, reference: Scores | None = None) -> Figure:
-    """Return the value with its interval and, with a reference, the drop with its interval."""
-    low, high = np.percentile(scores[1:], PERCENTILES)
+def bootstrap_figure(scores: Sequence[Scores], reference: Sequence[Scores] | None = None) -> Figure:
+    """Return the mean of scores with its interval and, with a reference, the drop with its interval."""
+    mean: Scores = np.mean(scores, axis=0)
+    low, high = np.percentile(mean[1:], PERCENTILES)
     if reference is None:
-        return Figure(float(scores[0]), float(low), float(high))
-    drop = reference - scores
+        return Figure(float(mean[0]), float(low), float(high))
+    drop: Scores = np.mean(reference, axis=0) - mean
     drop_low, drop_high = np.percentile(drop[1:], PERCENTILES)
-    return Figure(float(scores[0]), float(low), float(high), float(drop[0]), float(drop_low), float(drop_high))
+    return Figure(float(mean[0]), float(low), float(high), float(drop[0]), float(drop_low), float(drop_high))
 
 
 def counts(rows: int) -> Iterable[Counts]:
