@@ -119,7 +119,7 @@ def _select_languages(user: DataFolder, data: Path | None, languages: Sequence[s
             "name languages that it has"
         )
     missing = sorted(set(map(short_code, languages)) - present - {PIVOT})  # translations do not list English
-    if before and missing:
+    if data and missing:
         user.notes.append(f"no test set in {data} has {', '.join(missing)}")
 
 
