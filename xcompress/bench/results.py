@@ -270,6 +270,11 @@ class Report:
         """The result of the reference."""
         return next((result for result in self.results if result.name == self.reference), None)
 
+    @property
+    def thread_counts(self) -> list[int]:
+        """The numbers of threads that latency was measured with, ascending."""
+        return sorted({latency.threads for result in self.results for latency in result.latency})
+
     def to_json(self) -> str:
         """Return the report as indented JSON."""
         return printable(json.dumps(asdict(self), indent=2, ensure_ascii=False)) + "\n"

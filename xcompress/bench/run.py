@@ -15,8 +15,8 @@ import numpy as np
 
 import xcompress
 from xcompress import console
+from xcompress.bench.devices import DeviceOptions, check_device, open_device
 from xcompress.bench.devices.device import Device
-from xcompress.bench.devices.open import DeviceOptions, check_device, open_device
 from xcompress.bench.eval import EvalSuite, collect
 from xcompress.bench.latency import (
     FULL,

@@ -136,7 +136,7 @@ def bootstrap_figure(scores: Sequence[Scores], reference: Sequence[Scores] | Non
 
 
 def counts(rows: int) -> Iterable[Counts]:
-    """Return how often each row is drawn, (rows, k) at a time: first once each, then as each resample holds it."""
+    """Yield how often each row is drawn, in blocks (rows, k) of k resamples; the first is each row once."""
     return _kept_counts(rows) if rows * DRAWS <= _KEPT_CELLS else _draw(rows)
 
 
