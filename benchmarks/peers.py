@@ -19,8 +19,8 @@ from pathlib import Path
 
 from peer_models import OPTIMUM_FOLDER, OPTIMUM_PREFIX
 
-from xcompress.bench.report.figures import write_pngs
 from xcompress.bench.report.html import html
+from xcompress.bench.report.pictures import write_pngs
 from xcompress.bench.run import BenchConfig, bench, write
 from xcompress.console import emit, run_script, warn
 from xcompress.export.config import ExportConfig

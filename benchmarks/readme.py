@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from xcompress.bench.report.compare import read_report
-from xcompress.bench.report.figures import write_pngs
-from xcompress.bench.report.tables import NONE, grids, measured_on
+from xcompress.bench.report.pictures import write_pngs
+from xcompress.bench.report.tables import NONE, measured_on, tables_of
 from xcompress.bench.results import Accuracy, Report, Result
 from xcompress.bundle.released import released_models
 from xcompress.console import markdown_table, run_script
@@ -92,8 +92,8 @@ def _models_text() -> str:
 
 def _demo_text(run: Path, report: Report) -> str:
     tables = []
-    for grid in grids(report):
-        tables += [f"### {grid.title[0].upper()}{grid.title[1:]}", markdown_table(grid.head, grid.rows)]
+    for table in tables_of(report):
+        tables += [f"### {table.title[0].upper()}{table.title[1:]}", markdown_table(table.head, table.rows)]
     manifest = read_json(run / "manifest.json")
     steps = markdown_table(head(manifest), rows(manifest))
     languages = markdown_table(language_head(manifest), language_rows(manifest))

@@ -17,7 +17,7 @@ from tests.helpers.bench import measure_little
 from tests.helpers.recipe import write_recipe
 from tests.helpers.student import SENTENCES, bundle, save_student
 from xcompress.api import BenchOptions, ExportOptions
-from xcompress.bench.devices.open import DeviceOptions
+from xcompress.bench.devices import DeviceOptions
 from xcompress.bench.run import BenchConfig
 from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError

@@ -328,7 +328,7 @@ def bench_models(
     :raises InputError: if there is nothing to measure, or an option is wrong.
     :raises XCompressError: if every model fails.
     """
-    from xcompress.bench.devices.open import DeviceOptions
+    from xcompress.bench.devices import DeviceOptions
     from xcompress.bench.latency import SHAPES, parse_grid
     from xcompress.bench.run import BenchConfig, bench
 

@@ -3,7 +3,6 @@ import json
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +64,7 @@ def test_a_bench_of_a_run_measures_every_subject(
     make_run(Path("runs/tiny"))
     monkeypatch.setattr(run, "FULL", run.QUICK)
     graded = builtin().every(6)
-    monkeypatch.setattr(import_module("xcompress.bench.eval.collect"), "builtin", lambda: graded)
+    monkeypatch.setattr("xcompress.bench.eval.builtin", lambda: graded)
     report = bench(config=BenchConfig(languages=("en", "de")))
     assert [one.name for one in report.results] == [
         RUN_REFERENCE,

@@ -66,6 +66,15 @@ def test_languages_that_no_set_has_are_noted() -> None:
     assert "de-de" in report["results"][0]["accuracy"][0]["figures"]
 
 
+def test_languages_that_no_set_has_are_noted_once_where_there_is_data() -> None:
+    Path("sets").mkdir()
+    Path("sets/stsb-de-dev.csv").write_text("eins,zwei,1\ndrei,vier,2\nfünf,sechs,3\n", encoding="utf-8")
+    done = bench("loose", *FAST, "--languages", "de,pt", "--data", "sets")
+    assert done.exit_code == 0, done.output
+    notes = json.loads(Path("bench.json").read_text(encoding="utf-8"))["notes"]
+    assert [note for note in notes if "pt" in note.split()] == ["no test set in sets has pt"]
+
+
 @pytest.mark.slow
 def test_translations_by_margin() -> None:
     for side, lines in (("deu", "eins\nzwei\n"), ("eng", "one\ntwo\n")):

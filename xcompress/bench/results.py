@@ -138,9 +138,9 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % bootstrap interval, and the drop against the reference.
+    """A value with its 95 % interval, and the drop against the reference on the same rows with its own interval.
 
-    The bootstrap draws rows with replacement; for the drop, the same rows for both (a paired bootstrap).
+    xcompress/bench/eval/intervals.py says how they are computed.
     """
 
     value: float
@@ -269,6 +269,11 @@ class Report:
     def base(self) -> Result | None:
         """The result of the reference."""
         return next((result for result in self.results if result.name == self.reference), None)
+
+    @property
+    def thread_counts(self) -> list[int]:
+        """The numbers of threads that latency was measured with, ascending."""
+        return sorted({latency.threads for result in self.results for latency in result.latency})
 
     def to_json(self) -> str:
         """Return the report as indented JSON."""

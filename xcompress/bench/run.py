@@ -15,8 +15,8 @@ import numpy as np
 
 import xcompress
 from xcompress import console
+from xcompress.bench.devices import DeviceOptions, check_device, open_device
 from xcompress.bench.devices.device import Device
-from xcompress.bench.devices.open import DeviceOptions, check_device, open_device
 from xcompress.bench.eval import EvalSuite, collect
 from xcompress.bench.latency import (
     FULL,
@@ -132,7 +132,7 @@ def bench(
         distractors=config.distractors,
         margin=config.margin,
     )
-    suite = _note_missing(suite, config.languages)
+    suite = _check_languages(suite, config)
     # Measure, and write the report.
     with ExitStack() as stack:
         opened = open_device(device, options, stack)
@@ -144,11 +144,12 @@ def bench(
     return report
 
 
-def _note_missing(suite: EvalSuite, requested: Sequence[str]) -> EvalSuite:
-    """Add a note on the requested languages that no test set has.
+def _check_languages(suite: EvalSuite, config: BenchConfig) -> EvalSuite:
+    """Add a note on the requested languages that no test set has; `collect` notes those that a data folder lacks.
 
-    :raises InputError: when it has none of them.
+    :raises InputError: when no test set has any of them.
     """
+    requested = config.languages
     present = {language for task in suite.tasks for language in task.languages()}
     missing = [code for code in requested if short_code(code) not in present]
     if missing and len(missing) == len(requested):
@@ -156,7 +157,9 @@ def _note_missing(suite: EvalSuite, requested: Sequence[str]) -> EvalSuite:
             f"--languages: no test set has {', '.join(missing)}; name languages by their codes, such as de, "
             "or give sets with --data"
         )
-    return replace(suite, notes=(*suite.notes, f"no test set has {', '.join(missing)}")) if missing else suite
+    if not missing or config.data:
+        return suite
+    return replace(suite, notes=(*suite.notes, f"no test set has {', '.join(missing)}"))
 
 
 def write(report: Report, folder: Path) -> tuple[Path, Path]:

@@ -158,7 +158,7 @@ def _refuse_with_mteb(context: typer.Context) -> None:
 
 def _check_page(html: Path) -> None:
     """Refuse a page that could not be written, before the measurements."""
-    from xcompress.bench.report.figures import check_pictures
+    from xcompress.bench.report.pictures import check_pictures
     from xcompress.files import check_writable
 
     check_writable(html)
@@ -184,8 +184,8 @@ def _print(report: "Report", comparison: "Comparison | None", *, json: bool, mar
 
 def _write_page(report: "Report", html: Path) -> None:
     """Write the HTML report, and its pictures beside it."""
-    from xcompress.bench.report.figures import write_pngs
     from xcompress.bench.report.html import html as to_html
+    from xcompress.bench.report.pictures import write_pngs
     from xcompress.console import say
     from xcompress.files import write_text
 

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from tests.helpers import SHARED
-from xcompress.bench.eval import collect
+from xcompress.bench.eval import QUICK_PAIRS, collect
 from xcompress.bench.eval.classification import Classification
-from xcompress.bench.eval.collect import QUICK_PAIRS
 from xcompress.bench.eval.data import pair_up, sample
 from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bench.eval.similarity import Agreement

@@ -61,5 +61,5 @@ class Device:
         return Failure(failure)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
-        """Compare the vectors with those of another engine or processor; yield what a reader has to know."""
+        """Compare the vectors with those of another engine or processor; yield notes for the report."""
         return iter(())

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bench.eval.bootstrap import Scores, percentage
+from xcompress.bench.eval.intervals import Hits, share_figure
 from xcompress.bench.eval.task import summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import PIVOT
@@ -129,13 +129,13 @@ class Classification:
         """Return the same task with a probe for the first training language only."""
         return replace(self, training={code: self.training[code] for code in self.train_languages[:1]})
 
-    def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy:
+    def summarize(self, scores: Mapping[str, Hits], reference: Mapping[str, Hits] | None) -> Accuracy:
         """Return the figures of all directions and their averages, and the drop."""
         if len(self.train_languages) == 1:
             metric = f"accuracy of a linear probe trained on {self.train_languages[0]}, %"
         else:
             metric = "accuracy of a linear probe, language learnt > language tested, %"
-        figures, averages = summarize_scores(scores, reference, self._groups())
+        figures, averages = summarize_scores(share_figure, scores, reference, self._groups())
         return Accuracy(self.name, "classification", metric, self.rows, figures, averages)
 
     def _directions(self) -> Iterator[tuple[str, str]]:
@@ -157,21 +157,18 @@ class Classification:
             groups = {"other languages": crossed, "all": list(self.testing)}
         return {name: members for name, members in groups.items() if members}
 
-    def score(self, encode: Encode) -> dict[str, Scores]:
-        """Train the probes and count correct predictions, in percent, in each direction.
-
-        The bootstrap resamples test rows, not probes.
-        """
+    def score(self, encode: Encode) -> dict[str, Hits]:
+        """Train the probes and tell for each test row whether its prediction is correct, in each direction."""
         probes = {}
         for code in self.train_languages:
             labels, texts = zip(*self.training[code], strict=True)
             probes[code] = Probe(encode(texts), labels, self.seed)
-        scores = {}
+        correct = {}
         for trained, tested in self._directions():
             labels, texts = zip(*self.testing[tested], strict=True)
-            correct = probes[trained].predict(encode(texts)) == np.asarray(labels)
-            scores[self._direction_name(trained, tested)] = percentage(correct)
-        return scores
+            predicted = probes[trained].predict(encode(texts))
+            correct[self._direction_name(trained, tested)] = predicted == np.asarray(labels)
+        return correct
 
 
 def _every_of_each_label(rows: LabelledRows, step: int) -> LabelledRows:

@@ -1,7 +1,7 @@
 """Read the files of test sets strictly: every error names the file and the line."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from xcompress.bench.eval.classification import LabelledRows
@@ -18,12 +18,6 @@ LABELLED = re.compile(rf"(?P<lang>[a-z]{{2,3}})\.(?P<split>train|dev|test)\.tsv{
 PLAIN = re.compile(rf"(?P<name>.+)\.(?P<lang>[a-z]{{2,3}})\.txt{_COMPRESSED}")
 ENGLISH = "eng"
 """English in the names of Tatoeba's files."""
-
-
-def with_english(languages: Iterable[str]) -> frozenset[str]:
-    """Return the languages, their two-letter codes, and English."""
-    codes = set(languages)
-    return frozenset({PIVOT, *codes, *map(short_code, codes)})
 
 
 def matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], Path]]:

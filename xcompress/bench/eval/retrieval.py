@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bench.eval.bootstrap import Scores, percentage
+from xcompress.bench.eval.intervals import Hits, share_figure
 from xcompress.bench.eval.task import summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import PIVOT
@@ -70,7 +70,7 @@ class Retrieval:
         """
         return replace(self, name=f"{self.name} + {count:,} distractors", distractors=distractors)
 
-    def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy:
+    def summarize(self, scores: Mapping[str, Hits], reference: Mapping[str, Hits] | None) -> Accuracy:
         """Return the figures of both directions and their averages, and the drop."""
         metric = "nearest neighbour by margin, %" if self.margin else "nearest neighbour, %"
         # averages into English, from English, over both, and over the groups of languages that papers report
@@ -83,21 +83,21 @@ class Retrieval:
         }
         for name, codes in complete_groups(self.pairs).items():
             groups[name] = [*(to_english[code] for code in codes), *(from_english[code] for code in codes)]
-        figures, averages = summarize_scores(scores, reference, groups)
+        figures, averages = summarize_scores(share_figure, scores, reference, groups)
         return Accuracy(self.name, "retrieval", metric, self.rows, figures, averages)
 
-    def score(self, encode: Encode) -> dict[str, Scores]:
-        """Count how often the nearest neighbour is the translation, in percent, in both directions."""
-        scores = {}
+    def score(self, encode: Encode) -> dict[str, Hits]:
+        """Tell for each sentence whether its nearest neighbour is its translation, in both directions."""
+        found = {}
         for code, rows in self.pairs.items():
             english, translated = zip(*rows, strict=True)
             for queries, targets, source, target in (
                 (translated, english, code, PIVOT),
                 (english, translated, PIVOT, code),
             ):
-                found = hits(encode, queries, targets, self.distractors.get(target, ()), self.margin)
-                scores[f"{source}>{target}"] = percentage(found)
-        return scores
+                distractors = self.distractors.get(target, ())
+                found[f"{source}>{target}"] = hits(encode, queries, targets, distractors, self.margin)
+        return found
 
 
 def complete_groups(languages: Collection[str]) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bench.eval.bootstrap import Scores, spearman_scores
+from xcompress.bench.eval.intervals import Scores, bootstrap_figure, spearman_scores
 from xcompress.bench.eval.task import summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import GradedPairs, GradedSet, average_groups
@@ -68,7 +68,7 @@ class Similarity:
 
     def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy:
         """Return the figures of correlations, and the drop."""
-        figures, averages = summarize_scores(scores, reference, average_groups(self.pairs))
+        figures, averages = summarize_scores(bootstrap_figure, scores, reference, average_groups(self.pairs))
         return Accuracy(self.name, "similarity", "Spearman x 100", self.rows, figures, averages)
 
 
@@ -118,6 +118,6 @@ class Agreement:
             return None
         correlations = {name: spearman_scores(own, reference[name]) for name, own in scores.items()}
         crossed = average_groups(name for name in self.pairs if "-" in name)
-        figures, averages = summarize_scores(correlations, None, {**crossed, "all": list(self.pairs)})
+        figures, averages = summarize_scores(bootstrap_figure, correlations, None, {**crossed, "all": list(self.pairs)})
         metric = "Spearman x 100 with the reference's similarities"
         return Accuracy(f"{self.name}: agreement", "agreement", metric, self.rows, figures, averages)

@@ -1,16 +1,21 @@
 """The evaluation tasks of a bench, and what all of them share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bench.eval.bootstrap import Scores, to_figure
 from xcompress.bench.results import Accuracy, Figure
 from xcompress.errors import InputError
 from xcompress.metrics import Encode
+
+Outcome = NDArray[Any]
+"""What a task keeps of a model for one language or direction: resampled scores, hits, or cosines."""
+Outcomes = Mapping[str, Outcome]
+"""By language or direction."""
+_Outcome = TypeVar("_Outcome", bound=Outcome)
 
 
 class EvalTask(Protocol):
@@ -36,34 +41,32 @@ class EvalTask(Protocol):
     def every(self, step: int) -> Self:
         """Keep every `step`-th row."""
 
-    def score(self, encode: Encode) -> dict[str, Scores]:
-        """Return a model's scores, by language or direction; `Agreement` returns the cosines that it compares."""
+    def score(self, encode: Encode) -> Outcomes:
+        """Return what `summarize` needs of a model."""
 
-    def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy | None:
-        """Return the figures of a model's scores, and the drop against those of the reference.
+    def summarize(self, scores: Outcomes, reference: Outcomes | None) -> Accuracy | None:
+        """Return the figures of a model, and the drop against those of the reference.
 
         :returns: None when the task only compares and there is no reference.
         """
 
 
 def summarize_scores(
-    scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None, groups: Mapping[str, Sequence[str]]
+    figure: Callable[[Sequence[_Outcome], Sequence[_Outcome] | None], Figure],
+    scores: Mapping[str, _Outcome],
+    reference: Mapping[str, _Outcome] | None,
+    groups: Mapping[str, Sequence[str]],
 ) -> tuple[dict[str, Figure], dict[str, Figure]]:
     """Return the figure of each score, and of each average.
 
+    :param figure: makes the figure of a mean of scores and, with those of the reference, of its drop.
     :param groups: the names of the scores that each average is the mean of.
     """
 
-    def mean(values: Mapping[str, Scores], names: Sequence[str]) -> Scores:
-        average: Scores = np.mean([values[name] for name in names], axis=0)
-        return average
+    def of(names: Sequence[str]) -> Figure:
+        return figure([scores[name] for name in names], [reference[name] for name in names] if reference else None)
 
-    figures = {name: to_figure(score, reference[name] if reference else None) for name, score in scores.items()}
-    averages = {
-        group: to_figure(mean(scores, names), mean(reference, names) if reference else None)
-        for group, names in groups.items()
-    }
-    return figures, averages
+    return {name: of([name]) for name in scores}, {group: of(names) for group, names in groups.items()}
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ class EvalSuite:
         """List every distinct sentence, shortest first, so that a batch holds sentences of similar length."""
         return sorted(dict.fromkeys(text for task in self.tasks for text in task.sentences()), key=len)
 
-    def score(self, sentences: Sequence[str], vectors: NDArray[np.float32]) -> list[dict[str, Scores]]:
-        """Return a model's scores on every task.
+    def score(self, sentences: Sequence[str], vectors: NDArray[np.float32]) -> list[Outcomes]:
+        """Return what `summarize` needs of a model, for every task.
 
         :param sentences: n sentences, among them all sentences of the suite.
         :param vectors: their vectors (n, D).
@@ -92,9 +95,9 @@ class EvalSuite:
         return [task.score(lambda texts: vectors[[row_of[text] for text in texts]]) for task in self.tasks]
 
     def summarize(
-        self, scores: Sequence[Mapping[str, Scores]], reference: Sequence[Mapping[str, Scores]] | None = None
+        self, scores: Sequence[Outcomes], reference: Sequence[Outcomes] | None = None
     ) -> tuple[Accuracy, ...]:
-        """Return the figures of a model's scores on every task, with the drop against those of the reference."""
-        bases: Sequence[Mapping[str, Scores] | None] = reference or [None] * len(self.tasks)
+        """Return the figures of a model on every task, with the drop against those of the reference."""
+        bases: Sequence[Outcomes | None] = reference or [None] * len(self.tasks)
         outcomes = (task.summarize(own, base) for task, own, base in zip(self.tasks, scores, bases, strict=True))
         return tuple(accuracy for accuracy in outcomes if accuracy)

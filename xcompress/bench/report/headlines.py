@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xcompress.bench.eval.collect import HOLDOUTS
+from xcompress.bench.eval import HOLDOUTS
 from xcompress.bench.results import Accuracy, Figure, Report, Result
 from xcompress.corpus.graded import BUILTIN, PART, UNSEEN
 
@@ -44,8 +44,9 @@ class Headline:
 def headlines(report: Report) -> list[Headline]:
     """Choose one figure for each kind of test.
 
-    Tests of the user's come before those of the package and of the run; then the one that most subjects have, then the
-    one with most rows. Of a set that shares sentences with its train split, the other rows stand for it.
+    The user's tests are preferred to the built-in set and the run's translations, then the test that most subjects
+    have, then the one with most rows. Where a set has a part without sentences of its train split, only that part
+    counts.
     """
 
     def rank(test: Accuracy) -> tuple[bool, int, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from xcompress.bench.eval.collect import QUICK_STEP
+from xcompress.bench.eval import QUICK_STEP
 from xcompress.bench.machine import Machine
 from xcompress.bench.report.format import call_text, threads_text
 from xcompress.bench.results import NOISY, Result

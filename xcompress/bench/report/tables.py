@@ -17,7 +17,7 @@ LEFT_OUT = {(BUILTIN, "monolingual")}
 
 
 @dataclass(frozen=True)
-class Grid:
+class Table:
     """A table of text cells."""
 
     title: str
@@ -25,24 +25,23 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
 
 
-def grids(report: Report) -> list[Grid]:
+def tables_of(report: Report) -> list[Table]:
     """Lay out a report's tables; tables without figures are left out."""
-    counts = sorted({latency.threads for result in report.results for latency in result.latency})
     return [
-        _size_grid(report),
-        *(_latency_grid(report, count) for count in counts),
-        *_throughput_grid(report),
-        *_browser_grid(report),
-        *(_accuracy_grid(report, test) for test in tests_of(report)),
+        _size_table(report),
+        *(_latency_table(report, count) for count in report.thread_counts),
+        *_throughput_table(report),
+        *_browser_table(report),
+        *(_accuracy_table(report, test) for test in tests_of(report)),
     ]
 
 
 def markdown(report: Report) -> str:
     """Return the report as Markdown: machine and date, tables, notes."""
     parts = ["# Bench", markdown_text(measured_on(report))]
-    for grid in grids(report):
-        head, *rows = ([markdown_text(cell) for cell in row] for row in (grid.head, *grid.rows))
-        title = markdown_text(f"{grid.title[0].upper()}{grid.title[1:]}")
+    for table in tables_of(report):
+        head, *rows = ([markdown_text(cell) for cell in row] for row in (table.head, *table.rows))
+        title = markdown_text(f"{table.title[0].upper()}{table.title[1:]}")
         parts += [f"## {title}", console.markdown_table(head, rows)]
     parts += [f"* {markdown_text(line)}" for line in (*report.device.emulated, *report.notes, *report.warnings)]
     return "\n\n".join(parts) + "\n"
@@ -50,8 +49,8 @@ def markdown(report: Report) -> str:
 
 def show(report: Report) -> None:
     """Print the tables, the notes and the warnings."""
-    for grid in grids(report):
-        console.table(grid.title, grid.head, grid.rows)
+    for table in tables_of(report):
+        console.table(table.title, table.head, table.rows)
     for line in (*report.device.emulated, *report.notes):
         console.say(line)
     for warning in report.warnings:
@@ -74,16 +73,16 @@ def measured_on(report: Report) -> str:
     )
 
 
-def _grid(report: Report, title: str, head: Sequence[str], cells: Callable[[Result], list[str]]) -> Grid:
+def _table(report: Report, title: str, head: Sequence[str], cells: Callable[[Result], list[str]]) -> Table:
     """Lay out one row per subject; a row without figures says whether the subject failed."""
     rows = []
     for result in report.results:
         figures = cells(result) or ["failed" if result.failed else NONE] + [NONE] * (len(head) - 2)
         rows.append((result.name, *figures))
-    return Grid(title, tuple(head), tuple(rows))
+    return Table(title, tuple(head), tuple(rows))
 
 
-def _size_grid(report: Report) -> Grid:
+def _size_table(report: Report) -> Table:
     def cells(result: Result) -> list[str]:
         size, start, memory = result.size, result.start, result.memory
         disk = f"{in_megabytes(size.weights)} + {in_megabytes(size.tokenizer)}" if size.weights else NONE
@@ -97,10 +96,10 @@ def _size_grid(report: Report) -> Grid:
         "disk (weights + tokenizer) and memory above the bare process in MB; start: seconds to import + to load and "
         "compute the first vector; tokenizer: its share of resident; busy: peak after all shapes"
     )
-    return _grid(report, title, ("subject", "disk", "start", "resident", "tokenizer", "peak", "busy"), cells)
+    return _table(report, title, ("subject", "disk", "start", "resident", "tokenizer", "peak", "busy"), cells)
 
 
-def _latency_grid(report: Report, threads: int) -> Grid:
+def _latency_table(report: Report, threads: int) -> Table:
     timed = {
         (result.name, shape_text(latency)): latency
         for result in report.results
@@ -126,10 +125,10 @@ def _latency_grid(report: Report, threads: int) -> Grid:
         f"latency with {threads_text(threads)}: p50 / p95 / p99 in ms, speedup over the reference, share of the "
         "machine's peak; ~ noisy"
     )
-    return _grid(report, title, ("subject", *shapes), cells)
+    return _table(report, title, ("subject", *shapes), cells)
 
 
-def _throughput_grid(report: Report) -> list[Grid]:
+def _throughput_table(report: Report) -> list[Table]:
     measured = [result.throughput for result in report.results if result.throughput]
     if not measured:
         return []
@@ -149,10 +148,10 @@ def _throughput_grid(report: Report) -> list[Grid]:
         f"throughput: {measured[0].sentences} real sentences from text to vectors, {threads_text(measured[0].threads)}"
     )
     head = ("subject", "sentences/s", "speedup", "time in tokenizer", "one sentence, ms")
-    return [_grid(report, title, head, cells)]
+    return [_table(report, title, head, cells)]
 
 
-def _browser_grid(report: Report) -> list[Grid]:
+def _browser_table(report: Report) -> list[Table]:
     if not any(result.browser for result in report.results):
         return []
 
@@ -168,10 +167,10 @@ def _browser_grid(report: Report) -> list[Grid]:
         "browser: memory in MB; runtime: onnxruntime-web, MB to download beside the model; parity: lowest cosine with "
         "the vectors of native onnxruntime"
     )
-    return [_grid(report, title, ("subject", "browser", "runtime", "JS heap", "wasm memory", "parity"), cells)]
+    return [_table(report, title, ("subject", "browser", "runtime", "JS heap", "wasm memory", "parity"), cells)]
 
 
-def _accuracy_grid(report: Report, test: Accuracy) -> Grid:
+def _accuracy_table(report: Report, test: Accuracy) -> Table:
     """Lay out a test's averages, or its figures where there are no averages."""
     names = [name for name in test.averages or test.figures if (test.test, name) not in LEFT_OUT]
 
@@ -191,4 +190,4 @@ def _accuracy_grid(report: Report, test: Accuracy) -> Grid:
         return [cell(figures.get(name)) for name in names]
 
     title = f"accuracy on {test.test} ({test.metric}, {test.rows} rows): value, change to the reference [95 % interval]"
-    return _grid(report, title, ("subject", *names), cells)
+    return _table(report, title, ("subject", *names), cells)

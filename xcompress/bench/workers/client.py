@@ -36,7 +36,8 @@ class WorkerFailed(XCompressError):
 class WorkerClient(Protocol):
     """A connection to the worker of one subject: a process here or on another host, or a browser.
 
-    Use it as a context, so that nothing is left running.
+    The requests are the methods `do_...` of `workers.worker.RequestHandler`; `workers.replies` checks the replies of a
+    process. Use it as a context, so that nothing is left running.
     """
 
     def ask(self, do: str, **request: object) -> dict[str, Any]:

@@ -62,8 +62,7 @@ def memories(report: Report) -> Element | None:
 
 def latencies(report: Report) -> list[Element]:
     """Lay out latency: a table for each number of threads, grouped by shape."""
-    counts = sorted({latency.threads for result in report.results for latency in result.latency})
-    return [_latency_table(report, count) for count in counts]
+    return [_latency_table(report, count) for count in report.thread_counts]
 
 
 def _latency_table(report: Report, threads: int) -> Element:

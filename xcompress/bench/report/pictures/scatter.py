@@ -8,10 +8,10 @@ from math import dist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from xcompress.bench.report.figures.labels import Box, beside, nearest
-from xcompress.bench.report.figures.style import Look, Theme, canvas, head, label_log_axis, looks
 from xcompress.bench.report.format import label, wrap
 from xcompress.bench.report.headlines import Headline, pareto_front
+from xcompress.bench.report.pictures.labels import Box, beside, nearest
+from xcompress.bench.report.pictures.style import Look, Theme, canvas, head, label_log_axis, looks
 from xcompress.bench.results import Figure, Report
 
 Place = tuple[float, float]

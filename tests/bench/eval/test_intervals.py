@@ -2,9 +2,16 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import binomtest, rankdata, spearmanr
 
-from xcompress.bench.eval.bootstrap import DRAWS, counts, percentage, rank_correlations, spearman_scores, to_figure
+from xcompress.bench.eval.intervals import (
+    DRAWS,
+    bootstrap_figure,
+    counts,
+    rank_correlations,
+    share_figure,
+    spearman_scores,
+)
 
 
 def rows_of(size: int) -> list[np.ndarray]:
@@ -30,13 +37,6 @@ def test_few_rows_are_drawn_once_and_many_in_blocks_that_are_not_kept() -> None:
     assert max(sizes) * 30_000 <= 1 << 17
 
 
-def test_percentages_against_a_loop() -> None:
-    hits = np.array([True, False, True, True, False])
-    expected = [100 * hits[rows].mean() for rows in rows_of(5)]
-    assert percentage(hits) == pytest.approx(expected)
-    assert percentage(hits)[0] == pytest.approx(60)
-
-
 def test_spearman_against_ranking_every_draw() -> None:
     random = np.random.default_rng(1)
     left, right = random.normal(size=40), random.integers(0, 5, size=40).astype(float)
@@ -54,7 +54,7 @@ def test_nothing_is_ranked_where_all_values_are_equal() -> None:
 def test_equal_and_opposite_rankings_are_sure() -> None:
     values = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 9.0, 8.0, 7.0])
     for sign in (1, -1):
-        found = to_figure(spearman_scores(values, sign * values**3))
+        found = bootstrap_figure([spearman_scores(values, sign * values**3)])
         assert (found.value, found.low, found.high) == pytest.approx((100 * sign,) * 3)
 
 
@@ -62,8 +62,8 @@ def test_nearly_equal_rankings_lie_within_their_interval() -> None:
     """Uncentred resamples correlate less: the interval of a mean over languages would lie below the mean."""
     random = np.random.default_rng(5)
     pairs = [(values, values + 0.04 * random.normal(size=250)) for values in random.normal(size=(8, 250))]
-    plain = to_figure(np.mean([rank_correlations(*both) for both in pairs], axis=0))
-    centred = to_figure(np.mean([spearman_scores(*both) for both in pairs], axis=0))
+    plain = bootstrap_figure([rank_correlations(*both) for both in pairs])
+    centred = bootstrap_figure([spearman_scores(*both) for both in pairs])
     assert plain.high < plain.value == centred.value < 100
     assert centred.low < centred.value < centred.high < 100
 
@@ -71,7 +71,7 @@ def test_nearly_equal_rankings_lie_within_their_interval() -> None:
 def test_figures_by_hand() -> None:
     own = np.concatenate([[50.0], np.arange(1000.0)])
     base = own + 10
-    alone, compared = to_figure(own), to_figure(own, base)
+    alone, compared = bootstrap_figure([own]), bootstrap_figure([own], [base])
     assert (alone.value, alone.low, alone.high) == pytest.approx((50, 24.975, 974.025))
     assert (alone.drop, alone.drop_low, alone.drop_high) == (None, None, None)
     assert (compared.drop, compared.drop_low, compared.drop_high) == (10, 10, 10), "paired: the same rows for both"
@@ -79,18 +79,62 @@ def test_figures_by_hand() -> None:
 
 def test_a_paired_drop_is_surer_than_two_intervals() -> None:
     random = np.random.default_rng(2)
-    base = random.random(300) < 0.8
-    own = base & (random.random(300) < 0.97)
-    drop = to_figure(percentage(own), percentage(base))
+    base = random.random(1000) < 0.8
+    own = base & (random.random(1000) < 0.99)
+    drop = share_figure([own], [base])
     assert drop.drop_low is not None and drop.drop_high is not None
     assert 0 < drop.drop_low < drop.drop_high < (drop.high - drop.low) / 2
 
 
 def test_intervals_of_percentages_hold_the_truth_as_often_as_they_say() -> None:
+    """With a bootstrap, two of three intervals held 99 %."""
     random = np.random.default_rng(3)
-    found = [to_figure(percentage(random.random(100) < 0.7)) for _ in range(200)]
-    covered = sum(one.low <= 70 <= one.high for one in found) / len(found)
-    assert 0.90 <= covered <= 0.99
+    for share in (0.7, 0.99):
+        found = [share_figure([random.random(100) < share]) for _ in range(500)]
+        assert 0.90 <= np.mean([one.low <= 100 * share <= one.high for one in found]) <= 0.99, share
+
+
+def test_intervals_of_means_and_drops_hold_the_truth_as_often_as_they_say() -> None:
+    """Eight languages in both directions, where the reference has 99 % and the subject 98 %; hard rows are shared."""
+    random = np.random.default_rng(6)
+    means, drops, single = [], [], []
+    for _ in range(300):
+        hard, own = random.random(100), random.random((16, 100))
+        base = [row > 0.01 for row in np.where(hard < 0.2, own / 5, own)]
+        subject = [each & (random.random(100) < 0.98 / 0.99) for each in base]
+        truth = 100 * (0.2 * 0.95 + 0.8 * 0.99)
+        lost = truth * (1 - 0.98 / 0.99)
+        mean, one = share_figure(subject, base), share_figure(subject[:1], base[:1])
+        means.append(mean.low <= truth - lost <= mean.high)
+        drops.append((mean.drop_low or 0) <= lost <= (mean.drop_high or 0))
+        single.append((one.drop_low or 0) <= lost <= (one.drop_high or 0))
+    assert np.mean(means) >= 0.93
+    assert np.mean(drops) >= 0.93
+    assert np.mean(single) >= 0.93
+
+
+@pytest.mark.parametrize(("right", "rows"), [(100, 100), (99, 100), (0, 7), (430, 1000), (1, 2)])
+def test_intervals_of_single_shares_are_those_of_wilson(right: int, rows: int) -> None:
+    found, expected = share_figure([np.arange(rows) < right]), binomtest(right, rows).proportion_ci(method="wilson")
+    assert found.value == 100 * right / rows
+    assert (found.low, found.high) == pytest.approx((100 * expected.low, 100 * expected.high))
+
+
+def test_means_over_languages_that_err_on_the_same_rows_are_no_surer() -> None:
+    random = np.random.default_rng(7)
+    rows, others = random.random(200) < 0.9, random.random((7, 200)) < 0.9
+    alone, same = share_figure([rows]), share_figure([rows] * 8)
+    assert (same.low, same.high) == pytest.approx((alone.low, alone.high))
+    apart = share_figure([rows, *others])
+    assert apart.high - apart.low < (alone.high - alone.low) / 2
+    assert share_figure([rows[:150], *others]).low < apart.value, "of another length: other rows"
+
+
+def test_rows_that_two_models_have_right_alike_leave_room_for_a_drop() -> None:
+    for hits in (np.ones(100, dtype=bool), np.arange(100) < 60):
+        found = share_figure([hits], [hits])
+        assert found.drop == 0
+        assert (found.drop_low, found.drop_high) == pytest.approx((-3.699, 3.699), abs=0.001)
 
 
 def test_intervals_of_correlations_hold_the_truth_as_often_as_they_say() -> None:
@@ -98,6 +142,6 @@ def test_intervals_of_correlations_hold_the_truth_as_often_as_they_say() -> None
     truth = 600 / np.pi * np.arcsin(0.7 / 2)
     random = np.random.default_rng(4)
     pairs = random.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=(150, 100))
-    found = [to_figure(spearman_scores(both[:, 0], both[:, 1])) for both in pairs]
+    found = [bootstrap_figure([spearman_scores(both[:, 0], both[:, 1])]) for both in pairs]
     covered = sum(one.low <= truth <= one.high for one in found) / len(found)
     assert 0.88 <= covered <= 0.99

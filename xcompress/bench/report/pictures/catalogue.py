@@ -35,14 +35,13 @@ def pictures(report: Report) -> list[Picture]:
     `latency-1-thread` and so on, `accuracy-<test>`, and `memory`.
     """
     chosen = [headline for headline in headlines(report) if headline.sized(report)]
-    counts = sorted({latency.threads for result in report.results for latency in result.latency})
     tests = [test.test for test in tests_of(report) if test.all_figures]
     # tests whose names give the same file name are numbered
     stems = [f"accuracy-{re.sub(r'[^a-z0-9]+', '-', test.lower()).strip('-') or 'test'}" for test in tests]
     names = [name if stems.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(stems, 1)]
     return [
         *(_size_picture(report, headline, first=headline == chosen[0]) for headline in chosen),
-        *(_latency_picture(report, count) for count in counts),
+        *(_latency_picture(report, count) for count in report.thread_counts),
         *(_accuracy_picture(report, test, name) for test, name in zip(tests, names, strict=True)),
         *([_memory_picture(report)] if any(result.memory for result in report.results) else []),
     ]
@@ -88,7 +87,7 @@ def _accuracy_picture(report: Report, test: str, name: str) -> Picture:
     )
     return Picture(
         name=name,
-        caption=f"Markers are figures, bars are 95 % bootstrap intervals; averages are in bold.{left_out}",
+        caption=f"Markers are figures, bars are 95 % intervals; averages are in bold.{left_out}",
         alt=f"Accuracy on {test}. {_join(values)}",
         subject=test,
     )

@@ -1,6 +1,7 @@
 """Draw the pictures of a report as PNG or SVG, in a light and a dark theme.
 
-matplotlib is imported when a picture is drawn, not before.
+Size against accuracy, latency, accuracy per language pair, memory. matplotlib is imported when a picture is drawn, not
+before.
 """
 
 import re
@@ -9,12 +10,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from xcompress.bench.report.figures.catalogue import Picture, pictures
 from xcompress.bench.report.headlines import Headline
+from xcompress.bench.report.pictures.catalogue import Picture, pictures
 from xcompress.bench.results import Report
 from xcompress.errors import InputError
 from xcompress.files import whole_file
 from xcompress.packages import require_package
+
+__all__ = ["Picture", "check_pictures", "pictures", "svg", "write_pngs"]
 
 DPI = 180
 NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
@@ -58,11 +61,9 @@ def svg(report: Report, picture: Picture, dark: bool) -> str:
 
 def _render(report: Report, picture: Picture, dark: bool, **options: Any) -> bytes:  # noqa: ANN401 - of savefig
     require_package("matplotlib", "bench", "a picture")
-    from xcompress.bench.report.figures.dots import draw_accuracy
-    from xcompress.bench.report.figures.latency import draw_latency
-    from xcompress.bench.report.figures.memory import draw_memory
-    from xcompress.bench.report.figures.scatter import draw_size
-    from xcompress.bench.report.figures.style import DARK, LIGHT, styled
+    from xcompress.bench.report.pictures.charts import draw_accuracy, draw_latency, draw_memory
+    from xcompress.bench.report.pictures.scatter import draw_size
+    from xcompress.bench.report.pictures.style import DARK, LIGHT, styled
 
     theme, stream = DARK if dark else LIGHT, BytesIO()
     with styled(theme), warnings.catch_warnings():

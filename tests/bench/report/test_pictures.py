@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.helpers.report import BROKEN, FP32, INT8, REFERENCE, STATIC, small_report, without
-from xcompress.bench.report.figures import pictures, svg, write_pngs
-from xcompress.bench.report.figures.catalogue import accuracy_rows
-from xcompress.bench.report.figures.labels import Box, apart, beside, nearest
 from xcompress.bench.report.format import in_megabytes, milliseconds, shorten, signed, times
 from xcompress.bench.report.headlines import headlines, pareto_front
 from xcompress.bench.report.html import html
+from xcompress.bench.report.pictures import pictures, svg, write_pngs
+from xcompress.bench.report.pictures.catalogue import accuracy_rows
+from xcompress.bench.report.pictures.labels import Box, apart, beside, nearest
 from xcompress.bench.results import Accuracy, Report, Size
 from xcompress.errors import InputError
 
@@ -41,7 +41,7 @@ def test_a_matplotlibrc_changes_no_picture(tmp_path: Path) -> None:
     """matplotlib reads the one in the current folder. LaTeX would run commands that a name holds."""
     code = """
         import hashlib
-        from xcompress.bench.report.figures import pictures, svg
+        from xcompress.bench.report.pictures import pictures, svg
         from tests.helpers.report import small_report
         picture = pictures(small_report())[0]
         print(hashlib.sha256(svg(small_report(), picture, False).encode()).hexdigest())
@@ -276,7 +276,7 @@ def test_svgs_are_the_same_every_time() -> None:
 def test_a_grid_without_two_lengths_is_drawn_by_shape() -> None:
     report = small_report()
     results = tuple(replace(one, latency=tuple(t for t in one.latency if t.tokens != 128)) for one in report.results)
-    from xcompress.bench.report.figures.latency import has_lines
+    from xcompress.bench.report.pictures.charts import has_lines
 
     assert has_lines(report, 1) and not has_lines(replace(report, results=results), 1)
     assert draw(replace(report, results=results), "latency-1-thread").startswith("<svg")
@@ -311,7 +311,7 @@ def test_tests_languages_and_metrics_are_drawn_as_they_are() -> None:
 
 @matplotlib_needed
 def test_a_dollar_is_drawn_as_a_dollar() -> None:
-    from xcompress.bench.report.figures.style import LIGHT, canvas, head, styled
+    from xcompress.bench.report.pictures.style import LIGHT, canvas, head, styled
 
     with styled(LIGHT):
         figure, axes = canvas(2)
@@ -330,8 +330,8 @@ def test_a_dollar_is_drawn_as_a_dollar() -> None:
 def test_labels_of_the_size_picture_do_not_overlap() -> None:
     from matplotlib.text import Text
 
-    from xcompress.bench.report.figures.scatter import draw_size
-    from xcompress.bench.report.figures.style import LIGHT, styled
+    from xcompress.bench.report.pictures.scatter import draw_size
+    from xcompress.bench.report.pictures.style import LIGHT, styled
 
     report = small_report()
     crowd = tuple(
@@ -352,7 +352,9 @@ def test_labels_of_the_size_picture_do_not_overlap() -> None:
 
 
 def test_listing_pictures_imports_no_matplotlib() -> None:
-    code = "import sys, xcompress.bench.report.html, xcompress.bench.report.figures; print('matplotlib' in sys.modules)"
+    code = (
+        "import sys, xcompress.bench.report.html, xcompress.bench.report.pictures; print('matplotlib' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
