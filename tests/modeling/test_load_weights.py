@@ -49,6 +49,9 @@ def test_weights_in_several_files_are_read_as_one(tmp_path: Path) -> None:
     assert len(shards) > 2
     np.testing.assert_array_equal(encode(*import_encoder(tmp_path, pooling="mean"), TEXTS), before)
     assert set(shards) <= set(files_of(tmp_path))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace(shards[0].name, "first.safetensors"))
+    assert shards[0].rename(tmp_path / "first.safetensors") in files_of(tmp_path), "any name that the index gives"
     shards[1].unlink()
     with pytest.raises(InputError, match=f"{shards[1].name}: no such file"):
         import_encoder(tmp_path)

@@ -18,7 +18,7 @@ _PATIENCE = 600
 
 
 def is_hub_bundle(reference: str) -> bool:
-    """Tell a bundle on the hub from another model; only the manifest is fetched, and only without a local copy.
+    """Tell a bundle on the hub from another model; only two small files are fetched, and only without a local copy.
 
     :param reference: hub id `org/name[@revision]`.
     :raises InputError: when there is no local copy and the hub cannot be reached.
@@ -27,7 +27,8 @@ def is_hub_bundle(reference: str) -> bool:
     def tells(path: Path) -> bool:
         return (path / MANIFEST).is_file() or any(path.rglob("*.safetensors"))
 
-    return is_bundle(hub_snapshot(reference, [MANIFEST], tells, _ADVICE))
+    # with a file that every model has: huggingface_hub 2 warns where no file matches
+    return is_bundle(hub_snapshot(reference, [MANIFEST, "config.json"], tells, _ADVICE))
 
 
 def bundle_from_hub(reference: str) -> Path:

@@ -24,7 +24,6 @@ from xcompress.modeling.bounds import check_fits, check_ids
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.st_folder import (
     LARGEST_HEAD,
-    WEIGHTS,
     Head,
     Pipeline,
     folders_of,
@@ -47,7 +46,6 @@ _RARE_LETTERS = "\U00010000 \u16a0 \ua000 \U00012000"
 """Of Linear B, Runic, Yi and Cuneiform, which few vocabularies have."""
 _NEIGHBOURS = 1000
 """Tokens between which the padding is put, to see whether a text can have it."""
-_READ = ("*.json", WEIGHTS, "model-*-of-*.safetensors")
 _OTHER_VOCABULARIES = ("vocab.txt", "sentencepiece.bpe.model", "vocab.json", "spiece.model", "tokenizer.model")
 
 
@@ -182,8 +180,12 @@ def _check_student_alone(folder: Path, config: StudentConfig) -> None:
 
 def files_of(path: Path) -> list[Path]:
     """List the files that `import_encoder` may read to open an encoder of another library."""
-    folders = {path, *folders_of(path)} if path.is_dir() else set()
-    return sorted(file for folder in folders for pattern in _READ for file in folder.glob(pattern)) or [path]
+    files: set[Path] = set()
+    for folder in {path, *folders_of(path)} if path.is_dir() else ():
+        files |= set(folder.glob("*.json"))
+        with suppress(InputError):  # of a folder without weights
+            files |= set(weights_files(folder))
+    return sorted(files) or [path]
 
 
 def check_files(path: Path, tokenizer: Path | None = None) -> None:
