@@ -146,6 +146,13 @@ def test_the_encoder_has_the_facts_of_the_manifest(encoder: Encoder, bundle_copy
     assert Encoder(bundle_copy).languages == ("en", "de")
 
 
+def test_an_encoder_shows_how_to_open_it_again(encoder: Encoder) -> None:
+    again = eval(repr(encoder), {"Encoder": Encoder})
+    assert isinstance(again, Encoder)
+    assert (again.folder, again.precision, again.engine) == (encoder.folder, encoder.precision, encoder.engine)
+    assert "int8" in repr(encoder)
+
+
 def test_the_manifest_names_graphs_and_the_one_to_open(bundle_copy: Path) -> None:
     graphs = {"int8": "onnx/model_quantized.onnx", "fp16": "onnx/model.onnx"}
     change_manifest(bundle_copy, graphs=graphs, precision="fp16")

@@ -180,6 +180,9 @@ class Encoder:
         folder = released_folder(str(_name_or_path(name)))
         return cls(folder, precision=precision, engine=engine, threads=threads, check=check)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r}, precision={self.precision!r}, engine={self.engine!r})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Let copies, and processes that an encoder is sent to, open the bundle again."""
         return _open_again, (type(self), self.folder, self._options, self._manifest)
