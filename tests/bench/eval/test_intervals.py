@@ -77,6 +77,22 @@ def test_figures_by_hand() -> None:
     assert (compared.drop, compared.drop_low, compared.drop_high) == (10, 10, 10), "paired: the same rows for both"
 
 
+def test_one_row_that_most_languages_lose_is_no_loss_beyond_chance() -> None:
+    rows, languages = 100, 28
+    reference = [np.ones(rows, dtype=bool) for _ in range(languages)]
+    own = [np.ones(rows, dtype=bool) for _ in range(languages)]
+    for hits in own[:25]:
+        hits[7] = False
+    reference[0][3] = False  # the first language gains another row
+    figure = share_figure(own, reference)
+    assert figure.drop == pytest.approx(100 * 24 / (rows * languages))
+    assert figure.drop_low is not None and figure.drop_low < 0
+    for hits in own:
+        hits[20:30] = False  # ten rows are no chance any more
+    sure = share_figure(own, reference)
+    assert sure.drop_low is not None and sure.drop_low > 0
+
+
 def test_a_paired_drop_is_surer_than_two_intervals() -> None:
     random = np.random.default_rng(2)
     base = random.random(1000) < 0.8

@@ -52,13 +52,18 @@ def share_figure(hits: Sequence[Hits], reference: Sequence[Hits] | None = None) 
     :param hits: of each language or direction. Those of the same length are taken for the same rows.
     :param reference: in the same order, on the same rows.
     """
-    (value, low, high), _ = _mean_share(hits)
+    all_rows = sum(map(len, hits))
+    share, own_rows, _ = _mean_share(hits)
+    value, low, high = _wilson(share, own_rows or all_rows)
     if reference is None:
         return Figure(value, low, high)
-    (lost, lost_low, lost_high), lost_by = _mean_share([base & ~own for own, base in zip(hits, reference, strict=True)])
-    (gained, gained_low, gained_high), gained_by = _mean_share(
-        [own & ~base for own, base in zip(hits, reference, strict=True)]
-    )
+    pairs = list(zip(hits, reference, strict=True))
+    share_lost, rows_lost, lost_by = _mean_share([base & ~own for own, base in pairs])
+    share_gained, rows_gained, gained_by = _mean_share([own & ~base for own, base in pairs])
+    # few lost or gained rows tell little of how much languages share them: take the fewer independent rows for both
+    rows = min(filter(None, (rows_lost, rows_gained)), default=all_rows)
+    lost, lost_low, lost_high = _wilson(share_lost, rows)
+    gained, gained_low, gained_high = _wilson(share_gained, rows)
     norm = sqrt((lost_by @ lost_by) * (gained_by @ gained_by))
     correlation = float(lost_by @ gained_by) / norm if norm else 0.0
 
@@ -71,22 +76,26 @@ def share_figure(hits: Sequence[Hits], reference: Sequence[Hits] | None = None) 
     return Figure(value, low, high, drop, drop_low, drop_high)
 
 
-def _mean_share(parts: Sequence[Hits]) -> tuple[Interval, NDArray[np.float64]]:
-    """Return the mean share of hits in percent with its interval, and how far each row moves it, as a share.
+def _mean_share(parts: Sequence[Hits]) -> tuple[float, float | None, NDArray[np.float64]]:
+    """Return the mean share P of hits, its rows, and how far each row moves it.
 
-    Wilson's interval of a share P of n rows. For a mean, n is the number of independent rows that would give its
-    variance, P (1 - P) / variance, as for samples drawn in clusters; where the variance is 0, n counts all rows.
+    Its rows are the number of independent rows that would give its variance, P (1 - P) / variance, as for samples drawn
+    in clusters; None where the variance is 0.
     """
     by_length: dict[int, NDArray[np.int64]] = {}
     for part in parts:
         by_length[len(part)] = by_length.get(len(part), 0) + part.astype(np.int64)
     moves = np.concatenate([(sums - sums.mean()) / (rows * len(parts)) for rows, sums in by_length.items()])
-    value, variance = float(np.mean([100 * part.sum() / len(part) for part in parts])), float(moves @ moves)
-    share = value / 100
-    rows = share * (1 - share) / variance if variance else sum(map(len, parts))
+    share, variance = float(np.mean([part.sum() / len(part) for part in parts])), float(moves @ moves)
+    return share, share * (1 - share) / variance if variance else None, moves
+
+
+def _wilson(share: float, rows: float) -> Interval:
+    """Return a share in percent with Wilson's interval."""
     middle = (share + Z**2 / (2 * rows)) / (1 + Z**2 / rows)
     arm = Z / (1 + Z**2 / rows) * sqrt(share * (1 - share) / rows + (Z / (2 * rows)) ** 2)
-    return (value, min(value, max(0.0, 100 * (middle - arm))), max(value, min(100.0, 100 * (middle + arm)))), moves
+    low, high = max(0.0, middle - arm), min(1.0, middle + arm)
+    return 100 * share, 100 * min(share, low), 100 * max(share, high)
 
 
 def spearman_scores(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:
