@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
 from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
-from tests.helpers.student import SENTENCES, bundle, make_student, make_tokenizer, save_student
+from tests.helpers.student import SENTENCES, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress import files
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
@@ -68,9 +68,12 @@ def check_close(bundle: Path, student: Student | None = None, precision: str = "
 
 
 @pytest.fixture(scope="module")
-def on_all_text() -> Path:
-    """Export on the package's text; a module's fixtures come before those that leave little of it."""
-    return bundle()
+def on_all_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Export on the package's text; a module's fixtures come before those that leave little of it.
+
+    The bundle that all tests share is not taken: the test that asked for it first may have left little text.
+    """
+    return export(save_student(tmp_path_factory.mktemp("all") / "small"))
 
 
 def test_the_manifest_of_a_bundle_verified_on_the_packages_text(on_all_text: Path) -> None:

@@ -60,7 +60,7 @@ def bundle_from_hub(reference: str) -> Path:
     if not (folder / MANIFEST).is_file():
         with explain_cache_errors():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder.parent).close()
+            tempfile.TemporaryFile(dir=folder.parent).close()  # a folder that is there may be read-only
         with scratch_folder(folder.with_name(f"{folder.name}.copy"), _PATIENCE):
             if not (folder / MANIFEST).is_file():
                 _copy((MANIFEST, *files), snapshot, repository, folder)
