@@ -77,8 +77,7 @@ class EncoderSection(Section):
     sentences: str | None = None
     """For an .npy: the text file with the sentence of each row. Default: the same path with .txt in place of .npy."""
     trust_remote_code: bool = False
-    """Run Python code that the model's folder names, in modules.json or auto_map. Read that code before: it may do
-    anything. Without it, such a model is refused."""
+    """Run Python code that the model's folder names. Read that code before: it may do anything."""
     shape: EncoderShape | None = None
     """Sizes of the encoder, checked when it is opened."""
 
@@ -110,8 +109,7 @@ class EnsembleSection(EnsembleMember):
     key: ClassVar[str]
     """Where the section is in a recipe."""
     ensemble: tuple[EnsembleMember, ...] = ()
-    """Further teachers. The vectors of all are concatenated, so that the cosine of two sentences is the weighted mean
-    of the teachers' cosines."""
+    """Further teachers. The vectors of all are concatenated: a cosine is then the weighted mean of the teachers'."""
 
     @property
     def members(self) -> Mapping[str, EnsembleMember]:
@@ -137,8 +135,8 @@ class TeacherSection(EnsembleSection):
     vectors. The map is fitted on the training text."""
     targets: Literal["stored", "live"] = "stored"
     """stored: compute each text's vector once, and keep it on disk as float16. live: compute vectors in each training
-    step, on the device of the training; takes no disk, but the time again in each epoch. Last digits differ, so
-    finished stages are kept. `distill --dry-run` says what each takes."""
+    step; takes no disk, but the time again in each epoch. Last digits differ, so finished stages are kept.
+    `distill --dry-run` says what each takes."""
 
     @model_validator(mode="after")
     def _check_live_teachers_compute(self) -> "TeacherSection":

@@ -108,7 +108,7 @@ class MonolingualSection(Section):
     """Files with one sentence per line."""
     word_sequences: Annotated[int, Field(ge=0, le=10**7)] = 0
     """For each language, this many sequences of 2 to 8 frequent words, drawn at random from `vocabulary.words`. They
-    teach words that the parallel text lacks: the teacher's vectors of such text need no translations."""
+    teach words that the parallel text lacks."""
 
     @model_validator(mode="after")
     def _check_has_text(self) -> "MonolingualSection":
@@ -306,7 +306,7 @@ class Recipe(Section):
     corpus: CorpusSection
     """Parallel text."""
     labelled: LabelledSection = LabelledSection()
-    """Pairs with labels: entailment in English, graded pairs in one or several languages."""
+    """Pairs with labels."""
     monolingual: MonolingualSection | None = None
     """Sentences without translations."""
     correlation: CorrelationSection | None = None
