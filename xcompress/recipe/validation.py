@@ -12,6 +12,7 @@ from xcompress.corpus.lines import DEVICE
 from xcompress.errors import InputError
 from xcompress.paths import as_path
 from xcompress.recipe.encoders import EncoderSection
+from xcompress.recipe.loading import first_of
 from xcompress.recipe.parameters import count_parameters, shape_of
 from xcompress.recipe.schema import Recipe
 from xcompress.sources import looks_like_path, parse_wheel, parts_of
@@ -105,8 +106,7 @@ def refuse(found: Sequence[str]) -> None:
     :raises InputError: when there is one.
     """
     if found:
-        more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
-        raise InputError(f"{found[0]}{more}")
+        raise InputError(first_of(found))
 
 
 def warn_of_likely_mistakes(recipe: Recipe) -> None:
