@@ -77,13 +77,17 @@ def test_lines_of_json(expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("source", ["lines.txt", "-"])
-def test_lines_of_json_are_printed_before_all_input_is_read(
+def test_vectors_are_printed_before_all_input_is_read(
     source: str, working_folder: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xcompress.cli.encode._LINES_PER_STEP", 2)
     content = "\n".join(SENTENCES).encode() + b"\n\xff\n"
     Path("lines.txt").write_bytes(content)
-    done = run("embed", "--input", source, "--json", text=content if source == "-" else "")
+    text = content if source == "-" else b""
+    done = run("embed", "--input", source, text=text)
+    assert ":6: not UTF-8" in str(done.exception)
+    assert done.stdout == "".join(run("embed", *SENTENCES[start : start + 2]).stdout for start in (0, 2))
+    done = run("embed", "--input", source, "--json", text=text)
     assert ":6: not UTF-8" in str(done.exception)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["text"] for line in found] == SENTENCES[:4]
