@@ -126,10 +126,8 @@ def _explain(error: BaseException) -> int:
         if not flush_output():  # which says so where a standard stream still holds what it could not write
             fail(cannot_write(error), by_any_worker=True)
         return XCompressError.exit_code
-    fail(
-        f"unexpected {type(error).__name__}: {first_line(error)}; add --debug in front of the command for the traceback",
-        by_any_worker=True,
-    )
+    what = f"unexpected {type(error).__name__}: {first_line(error)}"
+    fail(f"{what}; add --debug in front of the command for the traceback", by_any_worker=True)
     return XCompressError.exit_code
 
 
