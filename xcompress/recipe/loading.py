@@ -49,8 +49,8 @@ class RawRecipe:
 class RecipeError(InputError):
     """Keys or values of a recipe are wrong; the text is the first fault, with the number of the others."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
-        super().__init__(first_of(faults))
+    def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
+        super().__init__(message)
         self.faults = faults
         """All of them, each in one line that names the file, the key and the fix."""
 
@@ -82,7 +82,8 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, changes: Map
     try:
         return Recipe.model_validate(raw.values)
     except ValidationError as error:
-        raise RecipeError([f"{file}: {fault}" for fault in _explain_all(error, raw, file)]) from error
+        faults = [f"{file}: {fault}" for fault in _explain_all(error, raw, file)]
+        raise RecipeError(first_of(faults), faults) from error
 
 
 def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe:
