@@ -287,11 +287,14 @@ def _set_source(
 
 def _explain_all(error: ValidationError, raw: RawRecipe, file: Path) -> list[str]:
     """Describe each error in one line; unknown keys first, as one that is missing may be among them, misspelt."""
-    # pydantic says of a `sha256` how it is neither a text nor a mapping: one of the two is not meant
+    errors = sorted(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
+    # pydantic counts the good entries of a list alone, and says of a `sha256` how it is neither a text nor a mapping
+    above = {details["loc"][:-1] for details in errors}
     return [
         _explain(details, raw, file)
-        for details in sorted(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
-        if details["loc"][-2:] != (_TEXT if isinstance(details["input"], Mapping) else _DIGESTS)
+        for details in errors
+        if not (details["type"] == "too_short" and details["loc"] in above)
+        and details["loc"][-2:] != (_TEXT if isinstance(details["input"], Mapping) else _DIGESTS)
     ]
 
 
