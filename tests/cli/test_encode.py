@@ -175,6 +175,10 @@ def test_search_in_vectors_that_embed_wrote(working_folder: Path, monkeypatch: p
     found = json.loads(run("search", "lines.txt", SENTENCES[4], "--vectors", "v.npy", "--json").stdout)
     assert [(one["line"], one["text"]) for one in found] == [(one["line"], one["text"]) for one in expected]
     assert [one["cosine"] for one in found] == pytest.approx([one["cosine"] for one in expected], abs=1e-6)
+    assert "there is no" not in run("search", "lines.txt", "rain", "--vectors", "v.npy", "--json").stderr
+    shutil.copyfile("v.npy", "alone.npy")
+    warned = run("search", "lines.txt", "rain", "--vectors", "alone.npy", "--json").stderr
+    assert warned.startswith("warning: alone.npy: there is no alone.npy.json to tell whether these are vectors of")
     np.save("nan.npy", np.full((6, 24), np.nan, np.float32))
     assert "nan.npy: row 0 holds NaN or infinity" in error("search", "lines.txt", "rain", "--vectors", "nan.npy")
     (working_folder / "lines.txt").write_text("\n".join([*SENTENCES, "another"]))
