@@ -92,9 +92,9 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("languages=de", r"languages: not a list, got 'de'; write a list, such as \[de\]"),
         ("languages=[FR]", "languages.0: not a language code, got 'FR'; write .* small letters, such as de$"),
         ("languages=(de)", r"languages: not a list, got '\(de\)'; write a list, such as \[de\]"),
-        ("student.bottleneck=yes", "student.bottleneck: not a whole number, got True; write one, such as 2000"),
-        ("student.layers=[1, no]", "student.layers.1: not a whole number, got False"),
-        ("stages.contrast.soup=on", "stages.contrast.soup: not a whole number, got True"),
+        ("student.bottleneck=yes", "student.bottleneck: YAML reads no and yes as booleans; write .*, got True"),
+        ("student.layers=[1, no]", "student.layers.1: YAML reads no and yes as .*, got False"),
+        ("stages.contrast.soup=on", "stages.contrast.soup: YAML reads no and yes as .*, got True"),
         ("stages.contrast.warmup=0,1", "stages.contrast.warmup: not a number, got '0,1'; write one, such as 0.1"),
         ("compile=maybe", "compile: neither true nor false, got 'maybe'; write one of them"),
         (

@@ -9,7 +9,6 @@ from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from xcompress.console import warn
 from xcompress.errors import InputError, short_repr
@@ -298,8 +297,8 @@ def _explain_all(error: ValidationError, raw: RawRecipe, file: Path) -> list[str
     ]
 
 
-def _explain(error: ErrorDetails, raw: RawRecipe, file: Path) -> str:
-    """Describe an error in one line, with the keys as the user wrote them."""
+def _explain(error: Mapping[str, Any], raw: RawRecipe, file: Path) -> str:
+    """Describe an error of pydantic in one line, with the keys as the user wrote them."""
     # Leave out the tags of unions, and pydantic's mark of an error in the name of an entry.
     location = tuple(
         step

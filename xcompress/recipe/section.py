@@ -15,7 +15,6 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     model_serializer,
 )
-from pydantic_core import PydanticKnownError
 
 from xcompress.modeling.bounds import LARGEST
 
@@ -86,7 +85,7 @@ class Section(BaseModel):
 def _refuse_boolean(value: object) -> object:
     """Refuse yes and no, which pydantic would read as 1 and 0."""
     if isinstance(value, bool):
-        raise PydanticKnownError("int_type")
+        raise ValueError("YAML reads no and yes as booleans; write a whole number")
     return value
 
 
