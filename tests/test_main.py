@@ -98,14 +98,20 @@ def test_a_reader_that_has_enough_is_no_failure(working_folder: Path) -> None:
     assert (done.stderr, json.loads(done.stdout)["text"]) == ("0\n", "rain")
 
 
+def test_an_error_that_nobody_reads_keeps_its_exit_code() -> None:
+    done = shell("{ $X recipe validate absent absent 2>&1 >/dev/null; echo $? >&3; } 3>&2 | true")
+    assert done.stderr == "2\n"
+
+
 def test_an_input_without_end_is_left_when_the_reader_has_enough() -> None:
     done = shell("yes rain | { timeout 100 $X embed --model $B --json; echo $? >&2; } | head -n 1")
     assert (done.stderr, json.loads(done.stdout)["text"]) == ("0\n", "rain")
 
 
-@pytest.mark.parametrize("command", ["models", "--version", "embed rain --model $B --json"])
-def test_output_on_a_full_disk_is_one_line(command: str) -> None:
-    done = shell(f"$X {command} > /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["models", "--version", "embed rain --model $B", "embed rain --model $B --json"])
+def test_output_on_a_full_disk_is_one_line(command: str, unbuffered: str) -> None:
+    done = shell(f"PYTHONUNBUFFERED={unbuffered} $X {command} > /dev/full")
     assert done.returncode == 1
     assert done.stderr == (
         "error: the output cannot be written ([Errno 28] No space left on device); free space or choose another place\n"

@@ -50,7 +50,10 @@ _QUIET = os.environ.get("RANK", "0") != "0"
 
 
 class PlainConsole(Console):
-    """Shows any text as it is: no markup, and control characters as escapes, as names and texts come from others."""
+    """Shows any text as it is: no markup, and control characters as escapes, as names and texts come from others.
+
+    Where a reader has enough, such as `head`, the command goes on, and prints the rest nowhere.
+    """
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - of rich's class
         super().__init__(markup=False, highlight=False, emoji=False, **options)
@@ -64,15 +67,20 @@ class PlainConsole(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
+    def on_broken_pipe(self) -> None:
+        """Leave the stream to `flush_output`, in place of an exit with code 1."""
+        self.quiet = True
+
 
 class _ResultConsole(PlainConsole):
-    """Prints results. Where a reader has enough, such as `head`, the command goes on, and prints the rest nowhere."""
+    """Prints results, and notes that a reader has enough."""
 
     reader_has_enough = False
 
     def on_broken_pipe(self) -> None:
-        """Leave standard output to `flush_output`, in place of an exit with code 1."""
-        self.quiet = self.reader_has_enough = True
+        """Print nothing more."""
+        super().on_broken_pipe()
+        self.reader_has_enough = True
 
 
 def _is_terminal(stream: IO[str] | None) -> bool:

@@ -77,13 +77,17 @@ def test_lines_of_json(expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("source", ["lines.txt", "-"])
-def test_lines_of_json_are_printed_before_all_input_is_read(
+def test_vectors_are_printed_before_all_input_is_read(
     source: str, working_folder: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xcompress.cli.encode._LINES_PER_STEP", 2)
     content = "\n".join(SENTENCES).encode() + b"\n\xff\n"
     Path("lines.txt").write_bytes(content)
-    done = run("embed", "--input", source, "--json", text=content if source == "-" else "")
+    text = content if source == "-" else b""
+    done = run("embed", "--input", source, text=text)
+    assert ":6: not UTF-8" in str(done.exception)
+    assert done.stdout == "".join(run("embed", *SENTENCES[start : start + 2]).stdout for start in (0, 2))
+    done = run("embed", "--input", source, "--json", text=text)
     assert ":6: not UTF-8" in str(done.exception)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["text"] for line in found] == SENTENCES[:4]
@@ -171,6 +175,10 @@ def test_search_in_vectors_that_embed_wrote(working_folder: Path, monkeypatch: p
     found = json.loads(run("search", "lines.txt", SENTENCES[4], "--vectors", "v.npy", "--json").stdout)
     assert [(one["line"], one["text"]) for one in found] == [(one["line"], one["text"]) for one in expected]
     assert [one["cosine"] for one in found] == pytest.approx([one["cosine"] for one in expected], abs=1e-6)
+    assert "there is no" not in run("search", "lines.txt", "rain", "--vectors", "v.npy", "--json").stderr
+    shutil.copyfile("v.npy", "alone.npy")
+    warned = run("search", "lines.txt", "rain", "--vectors", "alone.npy", "--json").stderr
+    assert warned.startswith("warning: alone.npy: there is no alone.npy.json to tell whether these are vectors of")
     np.save("nan.npy", np.full((6, 24), np.nan, np.float32))
     assert "nan.npy: row 0 holds NaN or infinity" in error("search", "lines.txt", "rain", "--vectors", "nan.npy")
     (working_folder / "lines.txt").write_text("\n".join([*SENTENCES, "another"]))

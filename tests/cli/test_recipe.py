@@ -153,11 +153,25 @@ def test_validate_names_what_is_bad_and_exits_with_2(working_folder: Path) -> No
     done = run("validate", "minilm_ru3", "broken.yaml", XLMR, "absent")
     assert done.exit_code == 2
     assert done.stdout.strip() == "minilm_ru3: ok"
-    broken, text, absent = done.stderr.strip().splitlines()
+    broken, *texts, absent = done.stderr.strip().splitlines()
     assert "broken.yaml: line 1: not valid YAML" in broken
-    assert f"{XLMR}: corpus.tsv.0.source: data/ted2020.en-ar.tsv.gz: no such file" in text
-    assert "(and 24 more)" in text
+    assert f"{XLMR}: corpus.tsv.0.source: data/ted2020.en-ar.tsv.gz: no such file" in texts[0]
+    assert f"{XLMR}: corpus.tsv.24.source: data/newscommentary.en-nl.tsv.gz: no such file" in texts[24]
+    assert len(texts) == 25
     assert "absent: no such recipe" in absent
+
+
+def test_validate_lists_all_bad_keys_and_values_the_unknown_ones_first(working_folder: Path) -> None:
+    text = "extends: minilm_ru3\nlanguages: de\nteacher: {source: 3}\nstudnt: {}\nstages: {contrast: {stps: 1}}\n"
+    (working_folder / "mine.yaml").write_text(text)
+    done = run("validate", "mine.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "error: mine.yaml: unknown key stages.contrast.stps; did you mean steps?",
+        "error: mine.yaml: unknown key studnt; did you mean student?",
+        "error: mine.yaml: languages: not a list, got 'de'; write a list, such as [de]",
+        "error: mine.yaml: teacher.source: not a text, got 3; quote it: '3'",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_an_impossible_student_is_refused_before_training(
         ),
         (
             "vocabulary={method: trim, words: './{language}.txt'}",
-            r"^vocabulary\.words: \./en\.txt: .* \(and 2 more like it\)$",
+            r"^vocabulary\.words: \./en\.txt: .* \(and 2 more; `xcompress recipe validate FILE` lists those",
         ),
         ("dev.sts=./absent", r"^dev\.sts: \./absent: no such file or folder"),
         ("teacher.source=./absent", r"^teacher\.source: \./absent: no such file or folder"),

@@ -1,3 +1,4 @@
+import pickle
 import re
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import yaml
 
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
-from xcompress.recipe.loading import merge
+from xcompress.recipe.loading import RecipeError, merge
 from xcompress.recipe.shipped import bases_of, find_recipe, shipped
 
 BASE = """
@@ -202,6 +203,14 @@ def test_errors_name_the_file_that_set_the_key(folder: Path) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(child, ["student.bottleneck=broad"])
     assert "set in" not in str(caught.value)
+
+
+def test_an_error_crosses_to_another_process_with_all_faults(folder: Path) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write(folder, "extends: base.yaml\nsed: 1\nstudnt: {}\n"))
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (str(copy), copy.faults) == (str(caught.value), caught.value.faults)
+    assert len(copy.faults) == 2 and str(copy).startswith(f"{copy.faults[0]} (and 1 more;")
 
 
 def test_a_misspelt_extends_is_recognised(folder: Path) -> None:

@@ -6,7 +6,7 @@ from xcompress.errors import InputError
 from xcompress.files import write_json
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.encoders import CONFIG_KEYS
-from xcompress.recipe.validation import problems
+from xcompress.recipe.validation import check_outside, problems
 
 SIZES = {"vocabulary": 9, "hidden": 4, "layers": 3, "heads": 2, "intermediate": 8, "positions": 512, "types": 2}
 
@@ -19,6 +19,13 @@ def encoder(tmp_path: Path) -> Path:
 
 def recipe_with(*overrides: str) -> Recipe:
     return load_recipe("minilm_ru3", overrides)
+
+
+def test_what_is_no_path_is_not_inside_the_run_folder(working_folder: Path) -> None:
+    check_outside(recipe_with(), Path())
+    check_outside(recipe_with("teacher={source: 'python:math:sqrt'}"), Path())
+    with pytest.raises(InputError, match=r"^teacher\.source: \./model is inside the run folder; choose another --run"):
+        check_outside(recipe_with("teacher.source=./model"), Path())
 
 
 def test_a_shape_is_compared_with_a_local_folder(encoder: Path) -> None:

@@ -4,10 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.student import make_tokenizer
 from tests.helpers.vocabularies import make, text_file
 from tests.vocab.watched import WatchedTokenizer
 from xcompress.errors import InputError
-from xcompress.vocab.count import check_languages, count_file, count_words
+from xcompress.vocab.count import check_languages, count_file, count_words, count_words_and_files
 
 pytestmark = pytest.mark.usefixtures("word_lists")
 
@@ -46,6 +47,14 @@ def test_a_language_without_a_list_is_refused_before_the_lists_are_fetched(monke
         check_languages(["xx", "de", "yy"])
     with pytest.raises(InputError, match="no word frequencies for xx"):
         count_words(make("wordpiece"), "xx")
+
+
+def test_a_tokenizer_that_cannot_be_trimmed_is_refused_before_the_lists_are_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("xcompress.vocab.count.resolve", lambda _: pytest.fail("fetched"))
+    with pytest.raises(InputError, match="tokenizer is WordLevel, only Unigram, WordPiece, BPE can be trimmed"):
+        count_words_and_files(make_tokenizer(), ["de"], [])
 
 
 def test_every_twentieth_line_of_a_text_is_held_out(tmp_path: Path) -> None:

@@ -133,6 +133,8 @@ def _join(blocks: Sequence[Path], file: Path, count: int) -> str:
 def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVectors:
     """Read the vectors that `encode_to_file` wrote of these texts with this encoder.
 
+    Without the facts beside them, which tell that, a line warns.
+
     :returns: mapped into memory.
     :raises InputError: when the file is no such array, is of other texts or another encoder, or is not the one that the
         facts beside it are about.
@@ -144,6 +146,11 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
         what = f"shape {vectors.shape} for {counted(len(texts), 'text')}"
         raise InputError(f"{file}: {what}; write it again with embed --output")
     facts = _read_facts(file)
+    if not _facts_file(file).exists():
+        console.warn(
+            f"{file}: there is no {_facts_file(file).name} to tell whether these are vectors of these texts and this "
+            "model; copy it, too, or write both again with embed --output"
+        )
     wanted = _describe(encoder, texts)
     if difference := _difference(facts, wanted):
         name = facts.get(_NAME) if facts.get("model", wanted["model"]) != wanted["model"] else None

@@ -103,8 +103,9 @@ def embed(
 ) -> None:
     """Encode texts; print the vectors, or write them to a .npy file of shape (n, D).
 
-    Without texts or --input, standard input is read. Every line gives one vector, even an empty line. --json prints one
-    JSON object per text; without --output, after every 1,024 lines that it has read.
+    Without texts or --input, standard input is read. Every line gives one vector, even an empty line. Without --output,
+    vectors are printed after every 1,024 lines that are read, each time as a table. --json prints one JSON object per
+    text.
 
     Example:  xcompress embed "Where is the station?" "Wo ist der Bahnhof?"
 
@@ -127,15 +128,13 @@ def embed(
     encoder = _open_encoder(model, precision, engine, threads)
     prompt = choose_prompt(encoder.manifest, prompt_name, _decode_argument(prompt, "embed") if prompt else prompt)
     options = cast(VectorPrecision, numbers), cast(LongTexts, long), prompt
-    if json and output is None:
+    if output is None:
+        show = _print_json if json else _print_vectors
         with without_bars():  # on a terminal, a bar would print the lines as its own, on standard error
             while not reader_has_enough() and (step := list(islice(lines, _LINES_PER_STEP))):  # they may have no end
-                _print_json(step, encode_with_progress(encoder, step, *options))
+                show(step, encode_with_progress(encoder, step, *options))
         return
     sentences = list(lines)
-    if output is None:
-        _print_vectors(sentences, encode_with_progress(encoder, sentences, *options))
-        return
     vectors = encode_to_file(encoder, sentences, output, *options)
     say(f"{output}: {counted(len(vectors), 'vector')} of {counted(encoder.dimension, 'dimension')}")
     if json:

@@ -122,12 +122,12 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, FileNotFoundError) and _is_current_folder_gone():
         fail("the current folder was removed; change to another one")
         return InputError.exit_code
-    message = (
-        f"unexpected {type(error).__name__}: {first_line(error)}; add --debug in front of the command for the traceback"
-    )
     if isinstance(error, OSError) and is_disk_full(error) and error.filename is None:
-        message = cannot_write(error)
-    fail(message, by_any_worker=True)
+        if not flush_output():  # which says so where a standard stream still holds what it could not write
+            fail(cannot_write(error), by_any_worker=True)
+        return XCompressError.exit_code
+    what = f"unexpected {type(error).__name__}: {first_line(error)}"
+    fail(f"{what}; add --debug in front of the command for the traceback", by_any_worker=True)
     return XCompressError.exit_code
 
 

@@ -90,28 +90,29 @@ def validate(
 ) -> None:
     """Check the keys, values, local paths, wheel references, shapes and local models of recipes; downloads nothing.
 
-    The exit code is 2 if a recipe has an error.
+    Every error is a line. Paths, shapes and models are checked once all keys and values are right. The exit code is 2
+    if a recipe has an error.
 
     Example:  xcompress recipe validate mine.yaml minilm_ru3
     """
     from xcompress.console import emit, fail
     from xcompress.errors import InputError
     from xcompress.recipe import load_recipe
+    from xcompress.recipe.loading import RecipeError
 
     is_bad = False
     for recipe in recipes:
         try:
-            faults = _find_problems(load_recipe(recipe))
+            faults = [f"{recipe}: {problem}" for problem in _find_problems(load_recipe(recipe))]
+        except RecipeError as error:
+            faults = [*error.faults]
         except InputError as error:
-            fault: str | None = str(error)
-        else:
-            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            fault = f"{recipe}: {faults[0]}{more}" if faults else None
-        if fault:
+            faults = [str(error)]
+        for fault in faults:
             fail(fault)
-            is_bad = True
-        else:
+        if not faults:
             emit(f"{recipe}: ok")
+        is_bad |= bool(faults)
     if is_bad:
         raise typer.Exit(2)
 

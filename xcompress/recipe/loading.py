@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
@@ -22,6 +23,8 @@ MOST_BASES = 20
 """Recipes that one recipe may extend, directly and through others."""
 CHANGES = "changes to the recipe"
 """Where values come from that Python code gives, in error messages."""
+_TEXT, _DIGESTS = ("sha256", "str"), ("sha256", "dict[str,str]")
+"""How pydantic tells apart, in the location of an error, the two types of a `sha256`."""
 Location = tuple[int | str, ...]
 """Where a key stands, such as ("stages", "contrast", "steps")."""
 
@@ -42,12 +45,28 @@ class RawRecipe:
     """Where each key was set last."""
 
 
+class RecipeError(InputError):
+    """Keys or values of a recipe are wrong; the text is the first fault, with the number of the others."""
+
+    def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults
+        """All of them, each in one line that names the file, the key and the fix."""
+
+
+def first_of(faults: Sequence[str]) -> str:
+    """Return the first of some faults of a recipe, with the number of the others."""
+    more = f" (and {len(faults) - 1} more; `xcompress recipe validate FILE` lists those of a file)"
+    return faults[0] + (more if len(faults) > 1 else "")
+
+
 def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, changes: Mapping[str, Any] | None = None) -> Recipe:
     """Load a recipe with all that it extends, and change it.
 
     :param path: a file, or the name of a shipped recipe, such as `minilm_ru3` or `paper/xlmr_b128_ru3`.
     :param overrides: such as `stages.contrast.steps=100`; null removes a stage or an objective.
     :param changes: what a recipe that extends this one would hold, such as `{"student": {"bottleneck": 256}}`.
+    :raises RecipeError: when keys or values are wrong.
     :raises InputError: in one line that names the file, the key and the fix.
     """
     file = find_recipe(path)
@@ -62,7 +81,8 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, changes: Map
     try:
         return Recipe.model_validate(raw.values)
     except ValidationError as error:
-        raise InputError(f"{file}: {_explain(error, raw, file)}") from error
+        faults = [f"{file}: {fault}" for fault in _explain_all(error, raw, file)]
+        raise RecipeError(first_of(faults), faults) from error
 
 
 def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe:
@@ -264,29 +284,45 @@ def _set_source(
     section["source"] = new_source
 
 
-def _explain(error: ValidationError, raw: RawRecipe, file: Path) -> str:
-    """Describe the first error in one line, with the keys as the user wrote them."""
-    first = error.errors()[0]
+def _explain_all(error: ValidationError, raw: RawRecipe, file: Path) -> list[str]:
+    """Describe each error in one line; unknown keys first, as one that is missing may be among them, misspelt."""
+    errors = sorted(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
+    # pydantic counts the good entries of a list alone, and says of a `sha256` how it is neither a text nor a mapping
+    above = {details["loc"][:-1] for details in errors}
+    return [
+        _explain(details, raw, file)
+        for details in errors
+        if not (details["type"] == "too_short" and details["loc"] in above)
+        and details["loc"][-2:] != (_TEXT if isinstance(details["input"], Mapping) else _DIGESTS)
+    ]
+
+
+def _explain(error: Mapping[str, Any], raw: RawRecipe, file: Path) -> str:
+    """Describe an error of pydantic in one line, with the keys as the user wrote them."""
     # Leave out the tags of unions, and pydantic's mark of an error in the name of an entry.
-    location = tuple(step for step in first["loc"] if not str(step).startswith("<") and step != "[key]")
+    location = tuple(
+        step
+        for above, step in pairwise(("", *error["loc"]))
+        if not str(step).startswith("<") and step != "[key]" and (above, step) not in (_TEXT, _DIGESTS)
+    )
     origins = [raw.origins.get(location[: depth + 1]) for depth in range(len(location))]
     steps = [origin.key if origin else str(step) for origin, step in zip(origins, location, strict=True)]
     key = ".".join(steps)
     setter = next((origin.file for origin in reversed(origins) if origin), file)
     suffix = f" (set in {setter})" if setter != file else ""
 
-    if first["type"] == "missing":
+    if error["type"] == "missing":
         return f"key {key} is missing; add it{suffix}"
-    if first["type"] == "extra_forbidden":
+    if error["type"] == "extra_forbidden":
         section = _section_in(_type_at(location[:-1]))
         known = [*section.model_fields] if section else []
         known += [EXTENDS] if len(location) == 1 else []
         near = difflib.get_close_matches(steps[-1], known, n=1)
         advice = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
         return f"unknown key {key}; {advice}{suffix}"
-    got = "" if isinstance(first["input"], Mapping) else f", got {short_repr(first['input'])}"
+    got = "" if isinstance(error["input"], Mapping) else f", got {short_repr(error['input'])}"
     expected = _type_at(location)
     section = _section_in(expected) or _section_in(_type_of(expected, 0))
-    plain = in_plain_words(first["type"], first["input"], first.get("ctx", {}), section)
-    what, advice = plain or (first["msg"].removeprefix("Value error, "), "")
+    plain = in_plain_words(error["type"], error["input"], error.get("ctx", {}), section)
+    what, advice = plain or (error["msg"].removeprefix("Value error, "), "")
     return f"{key or 'recipe'}: {what}{got}{advice and '; '}{advice}".replace("\n", " ") + suffix

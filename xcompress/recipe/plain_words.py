@@ -16,6 +16,13 @@ _PATTERNS = {
     LANGUAGE: ("not a language code", "write its two or three small letters, such as de"),
     NAME: ("not a name", "write letters, digits, dots, hyphens and underscores, with a letter or digit first"),
 }
+_TYPES = {
+    "dict_type": ("not names with values", "write them, such as {name: value}"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), ("not a whole number", "write one, such as 2000")),
+    **dict.fromkeys(("float_type", "float_parsing"), ("not a number", "write one, such as 0.1")),
+    **dict.fromkeys(("bool_type", "bool_parsing"), ("neither true nor false", "write one of them")),
+}
+"""Errors that say the same of all values."""
 
 
 def in_plain_words(
@@ -35,8 +42,6 @@ def in_plain_words(
             return "not a part with keys", f"write keys and values, such as {_example(section)}{keys}"
         case "too_short":
             return "too few entries", f"give at least {context['min_length']}"
-        case "dict_type":
-            return "not names with values", "write them, such as {name: value}"
         case "string_type":
             return "not a text", _text_for(value)
         case "literal_error":
@@ -44,11 +49,9 @@ def in_plain_words(
             choices = [choice.strip("'") for choice in re.split(r", | or ", str(context["expected"]))]
             near = difflib.get_close_matches(str(value), choices, n=1)
             return f"not one of {', '.join(choices)}", f"did you mean {near[0]}?" if near else "choose one of them"
-        case "int_type" | "int_parsing" | "int_from_float":
-            return "not a whole number", "write one, such as 2000"
         case "string_pattern_mismatch":
             return _PATTERNS.get(context["pattern"])
-    return None
+    return _TYPES.get(kind)
 
 
 def _example(section: type[BaseModel] | None) -> str:
@@ -62,7 +65,7 @@ def _list_of(value: object, section: type[BaseModel] | None) -> str:
     """Write a list of what the user gave, where that may be an item of it."""
     if section:
         return f"[{_example(section)}]"
-    text = str(value)
+    text = str(value).strip("()")  # of a tuple in Python
     is_item = isinstance(value, str | int | float) and not isinstance(value, bool)
     return f"[{text}]" if is_item and len(text) <= _LONGEST_EXAMPLE else "[de]"
 

@@ -22,6 +22,7 @@ from xcompress.recipe.section import (
     Section,
     Seed,
     Tokens,
+    Whole,
     Width,
 )
 from xcompress.recipe.stage import GROUP, ON_LABELS, ON_SENTENCES, Stage
@@ -106,7 +107,7 @@ class MonolingualSection(Section):
 
     text: tuple[TextFile, ...] = ()
     """Files with one sentence per line."""
-    word_sequences: Annotated[int, Field(ge=0, le=10**7)] = 0
+    word_sequences: Annotated[Whole, Field(ge=0, le=10**7)] = 0
     """For each language, this many sequences of 2 to 8 frequent words, drawn at random from `vocabulary.words`. They
     teach words that the parallel text lacks."""
 
@@ -186,7 +187,7 @@ class CorrelationSection(Section):
     languages, and its width is free. Groups are made of sentences that are similar by the same cosines."""
     text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     """Names of corpus.tsv that groups are made of; null: all text."""
-    pairs: Annotated[int, Field(ge=GROUP, le=10**6)] = 50_000
+    pairs: Annotated[Whole, Field(ge=GROUP, le=10**6)] = 50_000
     """Make groups of at most this many translations, drawn from all languages equally often. The time to find similar
     sentences grows with the square."""
 

@@ -8,6 +8,7 @@ from pydantic import (
     AliasChoices,
     AliasGenerator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializationInfo,
@@ -81,17 +82,26 @@ class Section(BaseModel):
         }
 
 
-Positive = Annotated[int, Field(gt=0, le=10**9)]
+def _refuse_boolean(value: object) -> object:
+    """Refuse yes and no, which pydantic would read as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("YAML reads no and yes as booleans; write a whole number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_refuse_boolean)]
+"""A whole number. `bottleneck: yes` must not become a width of 1."""
+Positive = Annotated[Whole, Field(gt=0, le=10**9)]
 """A count; the upper bound catches slips of the keyboard, and numbers that fill the memory."""
-Tokens = Annotated[int, Field(gt=0, le=LARGEST["vocab_size"])]
-Width = Annotated[int, Field(gt=0, le=LARGEST["hidden_size"])]
-InnerWidth = Annotated[int, Field(gt=0, le=LARGEST["intermediate_size"])]
-Heads = Annotated[int, Field(gt=0, le=LARGEST["num_attention_heads"])]
-Layers = Annotated[int, Field(gt=0, le=LARGEST["unit_layers"])]
-Positions = Annotated[int, Field(gt=0, le=LARGEST["max_position_embeddings"])]
-Types = Annotated[int, Field(ge=0, le=LARGEST["type_vocab_size"])]
-Recurrences = Annotated[int, Field(gt=0, le=LARGEST["recurrences"])]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Tokens = Annotated[Whole, Field(gt=0, le=LARGEST["vocab_size"])]
+Width = Annotated[Whole, Field(gt=0, le=LARGEST["hidden_size"])]
+InnerWidth = Annotated[Whole, Field(gt=0, le=LARGEST["intermediate_size"])]
+Heads = Annotated[Whole, Field(gt=0, le=LARGEST["num_attention_heads"])]
+Layers = Annotated[Whole, Field(gt=0, le=LARGEST["unit_layers"])]
+Positions = Annotated[Whole, Field(gt=0, le=LARGEST["max_position_embeddings"])]
+Types = Annotated[Whole, Field(ge=0, le=LARGEST["type_vocab_size"])]
+Recurrences = Annotated[Whole, Field(gt=0, le=LARGEST["recurrences"])]
+Seed = Annotated[Whole, Field(ge=0, lt=2**32)]
 """What NumPy and PyTorch both accept."""
 NAME, LANGUAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$", r"^[a-z]{2,3}$"
 """Patterns."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from xcompress.recipe.section import Name, Positive, Section, Seed
+from xcompress.recipe.section import Name, Positive, Section, Seed, Whole
 
 WordTask = Literal["masked_word", "reconstruction", "unified"]
 ObjectiveName = Literal[
@@ -96,7 +96,7 @@ class Stage(Section):
     drawn equally often, a small one is repeated, and a large one is not finished."""
     batch_size: Positive = 64
     """Pairs per step; each pair is two sentences."""
-    monolingual_pairs: Annotated[int, Field(gt=0, le=100)] = 1
+    monolingual_pairs: Annotated[Whole, Field(gt=0, le=100)] = 1
     """Sentences without translations are read in twos. For each translation of a step, so many such twos are read."""
     correlation_pairs: Literal[1, 2, 4, 8] = 1
     """For the objective correlation: this many pairs in groups of eight for each pair of the other objectives."""
@@ -118,7 +118,7 @@ class Stage(Section):
     """Weight decay."""
     seed: Seed | None = None
     """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""
-    soup: Annotated[int, Field(gt=0, le=100)] = 1
+    soup: Annotated[Whole, Field(gt=0, le=100)] = 1
     """Train the stage this many times from the same start, with this seed and those that follow it, and take the mean
     of the weights. Often better than one training; it takes as many times as long."""
     quantize: Literal["int4"] | None = None

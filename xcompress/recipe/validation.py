@@ -12,6 +12,7 @@ from xcompress.corpus.lines import DEVICE
 from xcompress.errors import InputError
 from xcompress.paths import as_path
 from xcompress.recipe.encoders import EncoderSection
+from xcompress.recipe.loading import first_of
 from xcompress.recipe.parameters import count_parameters, shape_of
 from xcompress.recipe.schema import Recipe
 from xcompress.sources import looks_like_path, parse_wheel, parts_of
@@ -105,8 +106,7 @@ def refuse(found: Sequence[str]) -> None:
     :raises InputError: when there is one.
     """
     if found:
-        more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
-        raise InputError(f"{found[0]}{more}")
+        raise InputError(first_of(found))
 
 
 def warn_of_likely_mistakes(recipe: Recipe) -> None:
@@ -138,6 +138,7 @@ def check_outside(recipe: Recipe, folder: Path) -> None:
     for key, encoder in recipe.encoders.items():
         path = as_path(encoder.source)
         is_local = looks_like_path(encoder.source) or path.exists()
+        is_local &= not encoder.source.startswith((PYTHON, RELEASED, "wheel:"))
         # pathlib raises an error for a loop of links, which is refused elsewhere
         if is_local and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
             raise InputError(f"{key}.source: {encoder.source} is inside the run folder; choose another --run")

@@ -15,6 +15,7 @@ from xcompress.errors import InputError
 from xcompress.sources import resolve
 from xcompress.tokenizer_file import id_range
 from xcompress.vocab.student import CHUNK, encode_ids, split_chunks
+from xcompress.vocab.tokenizer_json import check_trimmable, tokenizer_to_json
 
 WORD_LISTS = "wheel:wordfreq==3.1.1/wordfreq/data"
 LANGUAGES = (
@@ -63,8 +64,9 @@ def check_languages(languages: Sequence[str]) -> None:
 def count_words_and_files(tokenizer: Tokenizer, languages: Sequence[str], files: Sequence[Path]) -> list[TokenCounts]:
     """Count the tokens of languages' frequent words and of text files.
 
-    :raises InputError: when a language has no word list, or a file cannot be read.
+    :raises InputError: when a language has no word list, a file cannot be read, or the tokenizer cannot be trimmed.
     """
+    check_trimmable(tokenizer_to_json(tokenizer))  # before the word lists are fetched
     of_languages = [count_words(tokenizer, language) for language in languages]
     return of_languages + [count_file(tokenizer, path) for path in files]
 
