@@ -139,3 +139,18 @@ def test_limits_of_int8_are_those_of_bundles_that_compute_in_it(precision: str, 
     card = model_card(read_manifest(bundle()) | {"precision": precision})
     assert ("- Weights in 8 or 4 bits are multiplied in int8." in card) == is_said
     assert ("int8 dot products" in card) == is_said
+
+
+def test_a_bundle_with_a_file_in_ort_format_says_what_an_app_does_with_it() -> None:
+    manifest = read_manifest(bundle())
+    assert "on a phone" not in model_card(manifest)
+    card = model_card(manifest | {"files": manifest["files"] | {"onnx/model_quantized.ort": {"bytes": 3}}})
+    assert "an app needs `onnx/model_quantized.ort` alone" in card
+    assert f"pad shorter texts with\n{CONFIG.pad_token_id} in `input_ids`" in card
+
+
+def test_a_card_says_which_ids_sentencepiece_leaves_out() -> None:
+    tokenizer = {"file": "litert/tokenizer.model", "sentences": 1, "equal": 1}
+    card = model_card(read_manifest(bundle()) | {"phone_tokenizer": tokenizer})
+    assert "`litert/tokenizer.model` is the tokenizer for the SentencePiece library" in card
+    assert "put `bos_id` in front and `eos_id` behind" in card

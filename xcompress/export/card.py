@@ -75,7 +75,7 @@ feeds = {{
 vectors = session.run(["sentence_embedding"], feeds)[0]
 ```
 
-{openvino}{phones}## Limits
+{ort}{openvino}{phones}## Limits
 
 - Texts beyond {max_tokens} tokens are cut. Other languages than those it was trained for may work badly or not at all.
 {differences}{int8}{limits}
@@ -84,6 +84,12 @@ vectors = session.run(["sentence_embedding"], feeds)[0]
 {checks}
 """
 
+_ORT_SECTION = """With onnxruntime on a phone: of the graphs, an app needs {ort} alone, the same one in
+onnxruntime's own format. It takes `input_ids` and `attention_mask`, int64 (N, L) for N texts, L up to {max_tokens}, and
+returns `sentence_embedding`, float32 (N, {dimension}). Put the prefix in front of a text, and pad shorter texts with
+{pad_token_id} in `input_ids` and 0 in `attention_mask`.
+
+"""
 _OPENVINO_SECTION = """With OpenVINO, through sentence-transformers (needs optimum-intel):
 
 ```python
@@ -112,6 +118,11 @@ shortest signature that holds its tokens, and pad on the right with 0 in both in
 """,
 }
 """By runtime of phones, how to call its file."""
+_SENTENCEPIECE_SECTION = """`{file}` is the tokenizer for the SentencePiece library, whose `encode` leaves
+out the special tokens: put `bos_id` in front and `eos_id` behind, and cut the ids between them so that all are at most
+{max_tokens}.
+
+"""
 _COREML_SECTION = """With Core ML, from iOS 16 or macOS 13 on: `coreml/model.mlpackage` takes `input_ids` and
 `attention_mask`, int32 (1, L), L from 2 to {max_tokens}, and returns `sentence_embedding`, float32 (1, {dimension}).
 Put the prefix in front of a text. Padding is not needed. It was not run in Core ML (see below).
@@ -148,7 +159,8 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
     is_factored = bottleneck is not None and bottleneck["form"] == "factored"
     files, machine = manifest["files"], manifest["machine"]
     flags = ", ".join(machine["cpu_flags"]) or machine["architecture"]
-    graphs = [name for name in files if name.endswith(".onnx")]
+    graphs, ort = ([name for name in files if name.endswith(suffix)] for suffix in GRAPH_SUFFIXES)
+    sentencepiece = manifest.get("phone_tokenizer")
     # hubs read licence and languages in the header
     header = f"license: {release.licence.lower()}\n" if release else ""
     header += f"language: [{', '.join(map(yaml_text, codes))}]\n" if codes else ""
@@ -187,7 +199,9 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
             for runtime, section in _PHONE_SECTIONS.items()
             if PHONE_FILES[runtime] in files
         )
+        + (_SENTENCEPIECE_SECTION.format_map({**manifest, **sentencepiece}) if sentencepiece else "")
         + (_COREML_SECTION.format_map(manifest) if manifest.get("coreml") else ""),
+        ort="".join(_ORT_SECTION.format_map({**manifest, "ort": code_span(name)}) for name in ort),
         openvino=_OPENVINO_SECTION if OPENVINO in files else "",
         checks="\n".join(
             f"- {line}" for line in (*checks_of(manifest), markdown_text(f"on {machine['processor']} ({flags})"))
