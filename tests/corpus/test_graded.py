@@ -77,6 +77,14 @@ def test_row_counts_must_agree(tmp_path: Path) -> None:
         read_folder(aligned(tmp_path, GERMAN[:2]))
 
 
+@pytest.mark.parametrize("name", ["STS.en-en.txt", "graded.en.tsv"])
+def test_equal_scores_cannot_be_ranked(tmp_path: Path, name: str) -> None:
+    """They counted as a correlation of 0 with an interval without width."""
+    write(tmp_path / name, ["a cat sleeps\tthe cat naps\t3", "rain falls\tthe sun shines\t3.0"])
+    with pytest.raises(InputError, match=re.escape(f"{name}: all scores are 3; a rank correlation needs different")):
+        read_folder(tmp_path)
+
+
 def test_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "stsb-en-dev.csv.xz").write_bytes(b"not xz")
     with pytest.raises(InputError, match=r"stsb-en-dev\.csv\.xz: cannot be read"):

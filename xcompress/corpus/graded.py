@@ -164,7 +164,10 @@ def read_folder(folder: Path) -> GradedSet:
     if files := _matching(folder, ALIGNED_CSV, "lang", "dev"):
         return _read_aligned(folder.name, files, "csv")
     if files := _matching(folder, PAIR_FILE, "pair"):
-        return GradedSet(folder.name, {pair: _read_pairs(path, "tsv") for pair, path in files.items()})
+        pairs = {pair: _read_pairs(path, "tsv") for pair, path in files.items()}
+        for pair, path in files.items():
+            _check_distinct(path, pairs[pair])
+        return GradedSet(folder.name, pairs)
     raise InputError(
         f"{folder}: no graded similarity files; expected graded.<lang>.tsv, stsb-<lang>-dev.csv[.xz|.gz] "
         "or files named like STS.en-de.txt"
@@ -249,6 +252,7 @@ def read_aligned_files(files: Mapping[str, Path], kind: Literal["csv", "tsv"]) -
 def _read_aligned(name: str, files: Mapping[str, Path], kind: Literal["csv", "tsv"]) -> GradedSet:
     """Read one file per language and cross their rows."""
     tables = read_aligned_files(files, kind)
+    _check_distinct(next(iter(files.values())), next(iter(tables.values())))  # all have the same scores
     pairs = {f"{language}-{language}": table for language, table in tables.items()}
     for first, second in combinations(sorted(tables, key=lambda language: (language != PIVOT, language)), 2):
         pairs[f"{first}-{second}"] = GradedPairs(tables[first].first, tables[second].second, tables[first].scores)
@@ -267,6 +271,11 @@ def _check_alignment(path: Path, table: GradedPairs, anchor_path: Path, anchor: 
                 f"{path}: row {row} has score {score:g}, but {anchor_path.name} has {expected:g} there; "
                 "row n must be the same pair in every file"
             )
+
+
+def _check_distinct(path: Path, table: GradedPairs) -> None:
+    if len(set(table.scores)) == 1:
+        raise InputError(f"{path}: all scores are {table.scores[0]:g}; a rank correlation needs different ones")
 
 
 def _read_pairs(path: Path, kind: Literal["csv", "tsv"]) -> GradedPairs:
