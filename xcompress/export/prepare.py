@@ -22,6 +22,8 @@ from xcompress.vocab.choose import choose_tokens
 from xcompress.vocab.count import count_words_and_files
 from xcompress.vocab.student import encode_ids, trim_student
 
+SHIFTED_ON = 256
+"""Sentences whose mean is taken out before the head."""
 SENTENCES_PER_AXIS = 4
 """With fewer sentences than this per principal axis, the axes are not well determined."""
 
@@ -77,7 +79,9 @@ def prepare(
             f"vectors: {before} to {config.dimension} dimensions, {100 * share:.1f} % of their squared lengths kept"
         )
     if config.center:
-        student, cosines = center(student, tokenizer, read_text())
+        texts = read_text()
+        student, cosines = center(student, tokenizer, texts)
+        student = shift_before_head(student, tokenizer, texts[:SHIFTED_ON])
         changes["centered"] = cosines
         console.say(
             f"centred: the mean cosine of two different sentences was {cosines['before']:.2f} and is "
@@ -167,6 +171,29 @@ def center(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> tupl
     vectors = _vectors(student, tokenizer, texts)
     rows = centering_map(vectors)
     return _mapped(student, rows), {"before": mean_cosine(vectors), "after": mean_cosine(vectors @ rows.T)}
+
+
+def shift_before_head(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> Student:
+    """Return a student with the same vectors, whose last layer has outputs with a mean near 0.
+
+    The norm of the layer adds less, and the head adds that much more. A centred head takes out what all outputs share.
+    Of a large share, rounded weights would leave a part in every vector. Where the layer is applied more than once, or
+    its norm adds nothing, the student stays as it is.
+
+    :param student: with a head that has no activation.
+    """
+    config = student.config
+    *others, last = config.stack
+    if config.rotary or last in others or student.head is None:
+        return student
+    bare = reconfigured(student, replace(config, head_size=None, normalize=False), {})
+    mean = torch.from_numpy(_vectors(bare, tokenizer, texts).mean(axis=0))
+    added, head = f"{last}.output_norm.bias", student.head
+    changes = {
+        added: student.get_parameter(added).detach() - mean,
+        "head.bias": head.bias.detach() + head.weight.detach() @ mean,
+    }
+    return reconfigured(student, config, changes)
 
 
 def _vectors(student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.float32]:
