@@ -296,6 +296,31 @@ def test_tokens_that_transformers_would_add_get_their_row(inside: Path) -> None:
     assert torch.equal(rows[0][number], rows[1][-1])
 
 
+def test_a_folder_that_newer_libraries_wrote_is_opened_by_the_older_ones_too(inside: Path) -> None:
+    folder = save_model(inside / "model", "unigram")
+    settings = read_json(folder / "tokenizer_config.json")
+    kept_token = settings["added_tokens_decoder"].popitem()[1]["content"]
+    newer = {"tokenizer_class": "TokenizersBackend", "extra_special_tokens": [kept_token]}
+    write_json(folder / "tokenizer_config.json", settings | newer)
+    modules = read_json(folder / "modules.json")
+    new_name = "sentence_transformers.base.modules.normalize.Normalize"
+    modules.append({"idx": 2, "name": "2", "path": "2_Normalize", "type": new_name})
+    write_json(folder / "modules.json", modules)
+    trim_model("model", Path("small"), texts=[Path("text.txt")])
+    tokenizer = AutoTokenizer.from_pretrained("small")
+    assert tokenizer.tokenize(kept_token) == [kept_token]
+    assert kept_token in tokenizer.all_special_tokens
+    assert len(SentenceTransformer("small", device="cpu").encode(GERMAN)) == len(GERMAN)
+    written = read_json(Path("small/tokenizer_config.json"))
+    assert (written["tokenizer_class"], written["additional_special_tokens"]) == (
+        "PreTrainedTokenizerFast",
+        [kept_token],
+    )
+    assert "extra_special_tokens" not in written
+    types = [module["type"] for module in read_json(Path("small/modules.json"))]
+    assert types == [f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling", "Normalize")]
+
+
 def test_a_transformer_in_a_folder_of_its_own_is_found(inside: Path) -> None:
     folder = save_model(inside / "flat", "wordpiece")
     nested = inside / "model"

@@ -12,6 +12,8 @@ from xcompress.files import read_mapping
 from xcompress.tokenizer_file import clean, id_range, ids_around, read_tokenizer
 
 SETTINGS = "tokenizer_config.json"
+NEWER_CLASS = "TokenizersBackend"
+"""The class that transformers 5 names where a tokenizer has none of its own. Version 4.57 does not know it."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MPNet", "ConvBert", "MobileBert", "LayoutLM", "SqueezeBert")
 """Classes of tokenizers, without `Tokenizer`, that take the flags of BERT's normalizer from their own settings."""
@@ -120,6 +122,16 @@ def named_tokens(settings: Mapping[str, Any]) -> list[str]:
     """Return the tokens that tokenizer_config.json or special_tokens_map.json names, such as `mask_token`."""
     values = [value for key, value in settings.items() if key.endswith(("_token", "_tokens"))]
     return list(dict.fromkeys(token_contents(values)))
+
+
+def known_to_both(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tokenizer_config.json in words that transformers 4.57 knows as well as 5, which may have written it."""
+    known = dict(settings)
+    if known.get("tokenizer_class") == NEWER_CLASS:
+        known["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if isinstance(known.get("extra_special_tokens"), list):  # 4.57 expects names and tokens there
+        known["additional_special_tokens"] = known.pop("extra_special_tokens")
+    return known
 
 
 def _add_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any], file: Path, rows: int) -> None:

@@ -19,6 +19,8 @@ STUDENT = "xcompress-student"
 """The model_type in config.json of a student of xcompress."""
 MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"
+NORMALIZE = "sentence_transformers.base.modules.normalize"
+"""Where sentence-transformers 6 has its class Normalize; version 5.7 has it elsewhere, and nothing there."""
 _CONFIGURATION = re.compile(r".*config.*\.json|special_tokens_map\.json", re.I)
 """Names of the files from which libraries take names of classes and files; the tokenizer's data are not among them."""
 _MAPPING = re.compile(r"config\.json|tokenizer_config\.json|sentence_.*_config\.json|special_tokens_map\.json")

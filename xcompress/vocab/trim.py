@@ -21,11 +21,11 @@ from xcompress.errors import InputError
 from xcompress.files import prepare_target, read_mapping, whole_folder, write_json
 from xcompress.modeling.bounds import check_ids
 from xcompress.modeling.load import import_encoder, is_student
-from xcompress.modeling.st_folder import WEIGHTS, folders_of, is_lowercased, load_weights, weights_files
-from xcompress.modeling.tokenizer import SETTINGS, lowercase, named_tokens, open_tokenizer
+from xcompress.modeling.st_folder import WEIGHTS, folders_of, is_lowercased, is_pipeline, load_weights, weights_files
+from xcompress.modeling.tokenizer import SETTINGS, known_to_both, lowercase, named_tokens, open_tokenizer
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
-from xcompress.sources.model_folder import PROMPTS, check_paths, read_prompts
+from xcompress.sources.model_folder import MODULES, NORMALIZE, PROMPTS, check_paths, read_modules, read_prompts
 from xcompress.tokenizer_file import prefix_problem
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import check_languages, count_words_and_files
@@ -307,6 +307,10 @@ def _write_folder(model: _ModelFolder, ids: tuple[int, ...], target: Path) -> li
     _rewrite(encoder / "tokenizer_config.json", lambda settings: _renumber_settings(settings, tokenizer_json))
     for name in ("config.json", "generation_config.json"):
         _rewrite(encoder / name, lambda config: _renumber_config(config, new_ids))
+    if is_pipeline(model.folder):  # every version of sentence-transformers knows its classes by their oldest names
+        modules = read_modules(model.folder)
+        portable = [{**one, "type": one["type"].replace(NORMALIZE, "sentence_transformers.models")} for one in modules]
+        write_json(target / MODULES, portable)
     _write_weights(model, ids, encoder / WEIGHTS)
     return left_out
 
@@ -355,9 +359,10 @@ def _rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
 
 def _renumber_settings(settings: Mapping[str, Any], tokenizer_json: Mapping[str, Any]) -> dict[str, Any]:
     """Give the added tokens of tokenizer_config.json their new ids; leave out those that the tokenizer lacks."""
+    settings = known_to_both(settings)
     added_tokens = settings.get("added_tokens_decoder")
     if added_tokens is None:
-        return dict(settings)
+        return settings
     ids = {token["content"]: token["id"] for token in tokenizer_json["added_tokens"]}
     tokens = [token for token in added_tokens.values() if token["content"] in ids]
     tokens.sort(key=lambda token: ids[token["content"]])

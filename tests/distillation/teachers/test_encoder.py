@@ -205,6 +205,16 @@ def test_a_tokenizer_of_transformers_5_is_opened_or_refused_with_what_to_change(
     assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, "mean"))
 
 
+def test_a_module_is_found_under_the_name_that_sentence_transformers_6_gives_it(tmp_path: Path) -> None:
+    folder = sentence_transformer(tmp_path, "mean")
+    modules = read_json(folder / "modules.json")
+    new_name = "sentence_transformers.base.modules.normalize.Normalize"
+    write_json(folder / "modules.json", [*modules, {"idx": 2, "name": "2", "path": "2_Normalize", "type": new_name}])
+    write_json(folder / "2_Normalize" / "config.json", {"module_input_name": "sentence_embedding"})
+    found = open_encoder(TeacherSection(source=str(folder), normalize=False), "teacher")(TEXTS)
+    assert close(found, unit_length(by_hand(TEXTS, "mean")))
+
+
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     shutil.copytree(bert(), tmp_path, dirs_exist_ok=True)
     torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")

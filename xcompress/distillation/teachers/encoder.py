@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from transformers import PreTrainedModel
 from transformers import __version__ as transformers_version
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -39,15 +40,17 @@ from xcompress.files import hash_of, read_mapping, sha256_of
 from xcompress.metrics import Encode, unit_length
 from xcompress.modeling.load import is_student
 from xcompress.modeling.st_folder import folders_of
+from xcompress.modeling.tokenizer import NEWER_CLASS
 from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, EnsembleMember, Recipe
 from xcompress.recipe.validation import idle_keys, local_encoders, refuse
 from xcompress.sources import check, fingerprint, resolve
-from xcompress.sources.model_folder import read_modules
+from xcompress.sources.model_folder import NORMALIZE, read_modules
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
 from xcompress.tokenizer_file import check_tokenizers
 
-_TOKENIZER_CLASS = "TokenizersBackend"
+# Models that sentence-transformers 6 saved name the new place of this class; version 5.7 opens them, too.
+sys.modules.setdefault(NORMALIZE, sys.modules[Normalize.__module__])
 
 
 def open_encoder(section: EncoderSection, key: str) -> Encode:
@@ -167,9 +170,9 @@ def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) 
 def _check_tokenizer_class(file: Path, key: str) -> None:
     """Refuse the class that transformers 5 writes for a tokenizer without one of its own, where that is unknown."""
     settings = read_mapping(file) if file.is_file() else {}
-    if settings.get("tokenizer_class") == _TOKENIZER_CLASS and not hasattr(transformers, _TOKENIZER_CLASS):
+    if settings.get("tokenizer_class") == NEWER_CLASS and not hasattr(transformers, NEWER_CLASS):
         raise InputError(
-            f"{key}: {file} names the tokenizer_class {_TOKENIZER_CLASS!r} of transformers 5, which transformers "
+            f"{key}: {file} names the tokenizer_class {NEWER_CLASS!r} of transformers 5, which transformers "
             f"{transformers_version} does not know; write PreTrainedTokenizerFast there, or install transformers 5"
         )
 
