@@ -161,7 +161,7 @@ def test_a_run_goes_on_with_another_number_of_workers(scratch: tuple[list[str], 
 
 
 def expect_frequent_beats() -> None:
-    heartbeat.BEAT, heartbeat.SILENCE = 0.5, 10.0
+    heartbeat.BEAT, heartbeat.SILENCE = 0.5, 5.0
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_a_worker_that_falls_silent_stops_the_others_with_one_line_and_the_run_g
     other = 1 - silent
     workers[other].join(100)
     assert workers[other].exitcode == 1
-    assert f"error: worker {other} of 2: no sign of life from worker {silent} for 10 s;" in logs[other].read_text()
+    assert f"error: worker {other} of 2: no sign of life from worker {silent} for 5 s;" in logs[other].read_text()
     assert "Traceback" not in logs[other].read_text()
     workers[silent].kill()
     workers[silent].join()

@@ -14,15 +14,15 @@ from tests.helpers.recipe import FROM_SCRATCH, losses, stages_of, write_recipe
 from xcompress.files import read_json, sha256_of
 
 KILLS = ("1-assistant", "2-embedding", "3-imitation", "4-contrast", "4-contrast")
-SETTINGS = {"assistant.steps": 60, "embedding.steps": 60, "imitation.steps": 60, "contrast.steps": 120} | {
-    f"{stage}.checkpoint_steps": 6 for stage in ("assistant", "embedding", "imitation", "contrast")
+SETTINGS = {"assistant.steps": 40, "embedding.steps": 60, "imitation.steps": 40, "contrast.steps": 80} | {
+    f"{stage}.checkpoint_steps": 5 for stage in ("assistant", "embedding", "imitation", "contrast")
 }
 """A stage takes a second or more, of which a kill picks a moment in the first.
 
-In the stage that is killed twice, a logged loss is the mean of three steps, and checkpoints lie between such means.
+In the stage that is killed twice, a logged loss is the mean of two steps, and checkpoints lie between such means.
 """
 OBJECTIVES = "{unified: 1, alignment: 2, similarity: 2, moving_teacher: 10}"
-DUAL = f"objectives: {OBJECTIVES}, steps: 80, learning_rate: 3.0e-3, dropout: 0.1, moving_decay: 0.99"
+DUAL = f"objectives: {OBJECTIVES}, steps: 40, learning_rate: 3.0e-3, dropout: 0.1, moving_decay: 0.99"
 CHANGES = {
     "four": [f"stages.{key}={value}" for key, value in SETTINGS.items()],
     "dual": [*FROM_SCRATCH, stages_of(dual=DUAL)],

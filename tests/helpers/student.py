@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -96,8 +97,16 @@ def save_student(folder: Path, **changes: object) -> Path:
 
 @cache
 def bundle() -> Path:
-    """Export the small student once per test run; tests must not change the folder, see `bundle_copy`."""
-    return made_once("student", lambda folder: export(save_student(folder / "small"))) / "small-bundle"
+    """Export the small student once per test run, on little text; tests must not change it, see `bundle_copy`."""
+    return made_once("student", _export_on_little_text) / "small-bundle"
+
+
+def _export_on_little_text(folder: Path) -> None:
+    from tests.helpers.export import use_little_text
+
+    with pytest.MonkeyPatch.context() as patch:
+        use_little_text(patch)
+        export(save_student(folder / "small"))
 
 
 def change_manifest(folder: Path, **changes: object) -> None:

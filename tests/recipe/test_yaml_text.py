@@ -10,6 +10,7 @@ from tests.helpers.limits import frugal
 from xcompress.errors import InputError
 from xcompress.recipe import load_recipe
 from xcompress.recipe.shipped import read_yaml, shipped
+from xcompress.recipe.yaml_text import parse_yaml
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -150,3 +151,11 @@ def test_every_shipped_recipe_keeps_far_below_the_limits() -> None:
     assert max(path.stat().st_size for path in shipped().values()) < 50_000
     for path in shipped().values():
         assert read_yaml(path)
+
+
+def test_a_text_is_parsed_once_and_its_readers_share_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "read: [twice]\n"
+    parse_yaml(text, "here")["read"].append("and changed")
+    monkeypatch.setattr("xcompress.recipe.yaml_text._Loader", lambda _: pytest.fail("parsed again"))
+    assert parse_yaml(text, "there") == {"read": ["twice"]}
+    assert parse_yaml("a: no", "as text", as_text=True) == {"a": "no"}

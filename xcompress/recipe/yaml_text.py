@@ -1,5 +1,7 @@
 """Parse YAML that anyone may have written: bounded in size and nesting, and any fault is one line."""
 
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -105,17 +107,22 @@ def parse_yaml(text: str, where: str, *, as_text: bool = False) -> Any:  # noqa:
     if len(text) > LARGEST:
         raise InputError(f"{where}: over {LARGEST:,} characters; give a shorter YAML text")
     try:
-        loader = (_TextLoader if as_text else _Loader)(text)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
+        return deepcopy(_parse(text, as_text))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = " ".join(str(error.problem).split())
         raise InputError(f"{where}: line {line}: not valid YAML ({problem:.200}); correct it") from error
     except (yaml.YAMLError, ValueError, LookupError, ArithmeticError) as error:
         raise InputError(f"{where}: not valid YAML ({first_line(error):.200}); correct it") from error
+
+
+@lru_cache(128)  # recipes share what they extend, and PyYAML takes milliseconds for each
+def _parse(text: str, as_text: bool) -> object:
+    loader = (_TextLoader if as_text else _Loader)(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def _fault(mark: _Mark, problem: str) -> yaml.MarkedYAMLError:

@@ -22,6 +22,7 @@ from xcompress.bench.devices.browser import emulation_notes
 from xcompress.bench.workers.browser import Adapter, BrowserWorker, Tools, check_browser, find_adapter
 from xcompress.bench.workers.browser import page as page_module
 from xcompress.bench.workers.browser import tools as tools_module
+from xcompress.bench.workers.browser import worker as worker_module
 from xcompress.bench.workers.browser.worker import LEAST_PARITY, native_cosine
 from xcompress.bench.workers.client import WorkerFailed, decode_vectors
 from xcompress.bundle.encoder import Encoder
@@ -430,6 +431,7 @@ def test_webgpu_computes_the_native_vectors_and_others_are_refused(
     gpu_tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find_adapter(gpu_tools).name
+    monkeypatch.setattr(worker_module, "_PARITY_SENTENCES", 4)  # an adapter in software takes its time
     with BrowserWorker(bundle(), "int8", slow_down=1, tools=gpu_tools) as worker:
         reply = worker.ask("load", **LOAD)
         assert reply["browser"]["parity"] >= 0.999
