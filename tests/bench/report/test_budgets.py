@@ -219,7 +219,7 @@ def test_a_recipe_gives_its_budgets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("budgets.size_mb=13.5 MB", "budgets.size_mb: Input should be a valid number.* got '13.5 MB'"),
+        ("budgets.size_mb=13.5 MB", "budgets.size_mb: not a number, got '13.5 MB'"),
         ("budgets.size_mb=0", "budgets.size_mb: Input should be greater than 0"),
         ("budgets.size_mb=.inf", "budgets.size_mb: Input should be a finite number"),
         ("budgets.size=13", "unknown key budgets.size; did you mean size_mb?"),
