@@ -28,6 +28,11 @@ def test_spearman_sees_order_only_and_averages_ties() -> None:
     assert spearman(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(94.868, abs=1e-3)
 
 
+@pytest.mark.filterwarnings("error")
+def test_equal_scores_have_no_rank_correlation_and_no_warning() -> None:
+    assert np.isnan(spearman(np.ones(3), np.array([1.0, 2.0, 3.0])))
+
+
 def test_retrieval_is_the_mean_of_both_directions() -> None:
     sources = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
     targets = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 1.0]])

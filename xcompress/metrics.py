@@ -1,5 +1,6 @@
 """Similarity and quality measures of sentence vectors."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,10 +63,11 @@ def nearest_rows(vectors: Vectors, count: int, device: "torch.device") -> Iterat
 
 
 def spearman(left: NDArray[np.floating], right: NDArray[np.floating]) -> float:
-    """Return 100 times Spearman's rank correlation of two score vectors (N,)."""
-    from scipy.stats import spearmanr
+    """Return 100 times Spearman's rank correlation of two score vectors (N,); NaN where all of one are equal."""
+    from scipy.stats import ConstantInputWarning, spearmanr
 
-    return 100 * float(spearmanr(left, right).statistic)
+    with warnings.catch_warnings(action="ignore", category=ConstantInputWarning):
+        return 100 * float(spearmanr(left, right).statistic)
 
 
 def retrieval_accuracy(sources: Vectors, targets: Vectors) -> float:
