@@ -13,7 +13,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST)
 
 # onnxruntime would report to Microsoft where a test or a benchmark imports it before xcompress
 export ORT_DISABLE_TELEMETRY = 1
-# without it, each process of the tests compiles the tests, and what COMPILE left out, once more
+# where it is set, each process of the tests compiles the tests, and what COMPILE left out, once more
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all test-quick lint readme fuzz test-next clients clean

@@ -95,6 +95,12 @@ def test_overrides_change_values_and_the_hash() -> None:
         ("student.bottleneck=yes", "student.bottleneck: YAML reads no and yes as booleans; write .*, got True"),
         ("student.layers=[1, no]", "student.layers.1: YAML reads no and yes as .*, got False"),
         ("stages.contrast.soup=on", "stages.contrast.soup: YAML reads no and yes as .*, got True"),
+        (
+            "stages.contrast.learning_rate=yes",
+            "learning_rate: YAML reads no and yes as booleans; write a number, got True",
+        ),
+        ("stages.contrast.objectives={contrast: yes}", "objectives.contrast: YAML reads no and yes as .*, got True"),
+        ("budgets.size_mb=on", "budgets.size_mb: YAML reads no and yes as .*, got True"),
         ("stages.contrast.warmup=0,1", "stages.contrast.warmup: not a number, got '0,1'; write one, such as 0.1"),
         ("compile=maybe", "compile: neither true nor false, got 'maybe'; write one of them"),
         (

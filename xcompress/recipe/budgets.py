@@ -3,9 +3,9 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from xcompress.recipe.section import Positive, Section
+from xcompress.recipe.section import NonNegativeNumber, Positive, PositiveNumber, Section
 
 
 def _check_batch_shape(text: str) -> str:
@@ -20,11 +20,11 @@ BatchShape = Annotated[str, AfterValidator(_check_batch_shape)]
 class MemoryBudget(Section):
     """Megabytes (10^6 bytes) of memory above that of the bare interpreter, with one thread."""
 
-    resident: PositiveFloat | None = None
+    resident: PositiveNumber | None = None
     """Largest resident memory after loading and a few calls of 1 x 16 tokens."""
-    peak: PositiveFloat | None = None
+    peak: PositiveNumber | None = None
     """Largest peak until then."""
-    busy_peak: PositiveFloat | None = None
+    busy_peak: PositiveNumber | None = None
     """Largest peak after all latency shapes with one thread; depends on which shapes are measured."""
 
 
@@ -35,17 +35,17 @@ class Budgets(Section):
     """The row of the report to check, by its name; null checks the smaller graph of each bundle."""
     precision: str | None = None
     """Check the graphs of this precision, such as fp32, in place of the smaller graph of each bundle."""
-    size_mb: PositiveFloat | None = None
+    size_mb: PositiveNumber | None = None
     """Largest size of graph and tokenizer on disk, in megabytes (10^6 bytes)."""
     memory_mb: MemoryBudget = MemoryBudget()
     """Largest memory use."""
-    start_speedup: PositiveFloat | None = None
+    start_speedup: PositiveNumber | None = None
     """Smallest speedup over the reference from a fresh process to the first vector."""
-    speedup: dict[BatchShape, PositiveFloat] = Field(default_factory=dict)
+    speedup: dict[BatchShape, PositiveNumber] = Field(default_factory=dict)
     """Smallest speedup over the reference in the same run, by shape, `batch x tokens`."""
     threads: Positive = 1
     """Number of threads that `speedup` is measured with."""
-    accuracy_drop: dict[str, dict[str, NonNegativeFloat]] = Field(default_factory=dict)
+    accuracy_drop: dict[str, dict[str, NonNegativeNumber]] = Field(default_factory=dict)
     """Largest loss against the reference in points, by test, then by average, language pair, language or direction."""
 
     @model_validator(mode="after")

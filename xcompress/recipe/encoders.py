@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from pydantic import PositiveFloat, model_validator
+from pydantic import model_validator
 
 from xcompress.bundle.released import RELEASED
-from xcompress.recipe.section import Heads, InnerWidth, Layers, Positions, Section, Tokens, Types, Width
+from xcompress.recipe.section import Heads, InnerWidth, Layers, Positions, PositiveNumber, Section, Tokens, Types, Width
 from xcompress.sources.python_code import PYTHON
 
 
@@ -99,7 +99,7 @@ class EnsembleMember(EncoderSection):
 
     normalize: bool = True
     """Whether its vectors are scaled to unit length; if so, the student's are, too. The paper does not scale them."""
-    weight: PositiveFloat = 1.0
+    weight: PositiveNumber = 1.0
     """Weight of its cosine in the weighted mean of the cosines of all teachers."""
 
 

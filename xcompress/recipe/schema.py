@@ -15,6 +15,7 @@ from xcompress.recipe.section import (
     Language,
     Layers,
     Name,
+    Number,
     PerLanguage,
     Positions,
     Positive,
@@ -62,7 +63,7 @@ class CorpusSection(Section):
     """Leave out English sentences with fewer words."""
     max_words: Positive = 64
     """Leave out English sentences with more words."""
-    max_ratio: Annotated[float, Field(gt=1)] = 2.5
+    max_ratio: Annotated[Number, Field(gt=1)] = 2.5
     """Leave out pairs whose longer side has more than this many times the characters of the shorter one, after adding
     10 to both; a Chinese, Japanese or Korean character counts as three."""
     max_tokens: Positive | None = None
@@ -127,7 +128,7 @@ class AugmentSection(Section):
     """SHA-256 of files inside, by name; checked before use."""
     trust_remote_code: bool = False
     """Run Python code that the model's folder names, as with a teacher."""
-    epochs: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    epochs: Annotated[Number, Field(ge=0, le=1e6)] = 0.0
     """Epochs of training the cross-encoder on the graded pairs first; 0 where it is trained already."""
     neighbours: Positive = 10
     """How many similar sentences are paired with each: the nearest by the teacher's vectors, or by the untrained

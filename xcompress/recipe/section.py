@@ -85,12 +85,16 @@ class Section(BaseModel):
 def _refuse_boolean(value: object) -> object:
     """Refuse yes and no, which pydantic would read as 1 and 0."""
     if isinstance(value, bool):
-        raise ValueError("YAML reads no and yes as booleans; write a whole number")
+        raise ValueError("YAML reads no and yes as booleans; write a number")
     return value
 
 
 Whole = Annotated[int, BeforeValidator(_refuse_boolean)]
 """A whole number. `bottleneck: yes` must not become a width of 1."""
+Number = Annotated[float, BeforeValidator(_refuse_boolean)]
+"""A number, which may have a fraction."""
+PositiveNumber = Annotated[Number, Field(gt=0)]
+NonNegativeNumber = Annotated[Number, Field(ge=0)]
 Positive = Annotated[Whole, Field(gt=0, le=10**9)]
 """A count; the upper bound catches slips of the keyboard, and numbers that fill the memory."""
 Tokens = Annotated[Whole, Field(gt=0, le=LARGEST["vocab_size"])]

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, model_validator
 
-from xcompress.recipe.section import Name, Positive, Section, Seed, Whole
+from xcompress.recipe.section import Name, NonNegativeNumber, Number, Positive, PositiveNumber, Section, Seed, Whole
 
 WordTask = Literal["masked_word", "reconstruction", "unified"]
 ObjectiveName = Literal[
@@ -67,7 +67,7 @@ class Stage(Section):
 
     train: Literal["assistant", "embeddings", "student"]
     """What is trained: the assistant, only the embedding layer of the student, or the whole student."""
-    objectives: dict[ObjectiveName, PositiveFloat]
+    objectives: dict[ObjectiveName, PositiveNumber]
     """Objectives and their weights in the loss.
 
     Multi-stage distillation: teacher (eq. 2 and 6), embedding (eq. 3), assistant (eq. 4), contrast (eq. 5),
@@ -82,16 +82,16 @@ class Stage(Section):
     """What masked_word, reconstruction and unified predict words with. linear: a linear layer on the sentence vector,
     then inner products with the token embeddings. transform: as BERT's head, with an activation (SiLU) and a LayerNorm
     after the layer, and a trained bias for each token. The student is saved without it."""
-    ema_decay: Annotated[float, Field(ge=0, le=1)] = 0.99999
+    ema_decay: Annotated[Number, Field(ge=0, le=1)] = 0.99999
     """tau, the decay of the exponential moving average that is the teacher of moving_teacher, at the first step. It
     rises to 1 on a cosine. The default is the paper's, for 105,000 steps; for fewer, start with 1 - 1 / steps."""
-    depth_weights: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1)] | None = None
+    depth_weights: Annotated[tuple[NonNegativeNumber, ...], Field(min_length=1)] | None = None
     """Elastic depth: weights of the loss on the vectors after recurrence 1 ... R; null: only after the last one."""
     text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     """Names of corpus.tsv that the stage trains on; null: all text."""
     steps: Positive | None = None
     """Length of the stage in steps; give either steps or epochs."""
-    epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    epochs: Annotated[Number, Field(gt=0, le=1e6)] | None = None
     """Length of the stage: this many times the number of its training pairs, divided by batch_size. As languages are
     drawn equally often, a small one is repeated, and a large one is not finished."""
     batch_size: Positive = 64
@@ -102,19 +102,19 @@ class Stage(Section):
     """For the objective correlation: this many pairs in groups of eight for each pair of the other objectives."""
     optimizer: Literal["adamw", "lars"] = "adamw"
     """lars scales the step of each matrix by |weight| / |gradient|; use learning rates of about 0.02 to 2."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     """Momentum of lars."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dropout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Dropout after the embeddings, attention and feed-forward layers."""
-    learning_rate: PositiveFloat = 2e-5
+    learning_rate: PositiveNumber = 2e-5
     """Peak learning rate."""
-    embedding_learning_rate: PositiveFloat | None = None
+    embedding_learning_rate: PositiveNumber | None = None
     """Learning rate of the token embeddings; a higher one helps, as each token is seen rarely. Null: learning_rate."""
-    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    warmup: Annotated[Number, Field(ge=0, lt=1)] = 0.1
     """Share of the steps in which the learning rate rises from 0 to its peak; `schedule` continues from there."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """The learning rate after the warm-up: it falls to 0 on a cosine or on a line, or stays at its peak."""
-    weight_decay: NonNegativeFloat = 0.01
+    weight_decay: NonNegativeNumber = 0.01
     """Weight decay."""
     seed: Seed | None = None
     """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""

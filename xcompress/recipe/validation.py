@@ -137,8 +137,8 @@ def check_outside(recipe: Recipe, folder: Path) -> None:
     """
     for key, encoder in recipe.encoders.items():
         path = as_path(encoder.source)
-        is_local = looks_like_path(encoder.source) or path.exists()
-        is_local &= not encoder.source.startswith((PYTHON, RELEASED, "wheel:"))
+        is_elsewhere = encoder.source.startswith((PYTHON, RELEASED, "wheel:"))  # none of them a path
+        is_local = not is_elsewhere and (looks_like_path(encoder.source) or path.exists())
         # pathlib raises an error for a loop of links, which is refused elsewhere
         if is_local and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
             raise InputError(f"{key}.source: {encoder.source} is inside the run folder; choose another --run")
