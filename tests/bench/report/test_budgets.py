@@ -164,6 +164,11 @@ def test_a_report_without_any_graph_is_refused() -> None:
             {"subject": INT8, "accuracy_drop": {"sts": {"en-en": 1}}},
             "--quick leaves it out",
         ),
+        (
+            replace(small_report(), quick=True),
+            {"subject": INT8, "speedup": {"7x7": 1}},
+            "not in this bench; see --grid, --threads",
+        ),
         (small_report(), {"subject": STATIC, "accuracy_drop": {"topics": {"de": 1}}}, "not in this bench"),
         (small_report(), {"subject": REFERENCE, "start_speedup": 1}, "it is the reference itself"),
         (small_report(), {"subject": STATIC, "memory_mb": {"busy_peak": 1}}, "not in this bench"),

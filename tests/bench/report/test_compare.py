@@ -125,6 +125,13 @@ def test_a_machine_that_is_slower_as_a_whole_is_no_change() -> None:
     assert found.warnings == ("machine: another with 2 threads, was EPYC, 2 cores with 2 threads",)
 
 
+def test_the_load_of_other_programs_is_told_where_it_differs() -> None:
+    report = small_report()
+    busy = replace(report, machine=replace(report.machine, load=1.04))
+    assert compare(busy, report).warnings == ("load of other programs: high, was low",)
+    assert not compare(busy, busy).warnings
+
+
 def test_without_a_reference_times_are_compared_on_like_machines_alone() -> None:
     old = replace(small_report(), reference=None)
     slow = slower(old, INT8, 1.0)

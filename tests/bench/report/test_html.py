@@ -18,14 +18,14 @@ from tests.helpers.report import (
     small_report,
     without,
 )
-from xcompress.bench.results import Report
+from xcompress.bench.results import Report, Start
 from xcompress.printable import UNPRINTABLE
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from xcompress.bench.report.html import html
 from xcompress.bench.report.html.summary import compared
-from xcompress.bench.report.html.tables import drop_text
+from xcompress.bench.report.html.tables import change_text
 
 VOID = {"meta", "img", "br", "hr", "link", "input", "col"}
 NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
@@ -123,13 +123,13 @@ def test_every_accuracy_figure_is_in_a_table(page: str) -> None:
 
 
 def test_intervals_and_drops_stand_with_their_figures(page: str) -> None:
-    assert "76.073.9 to 77.9▼ drop 6.1 (5.0 to 7.1)" in read(page).texts("td")
+    assert "76.073.9 to 77.9▼ −6.1 (−7.1 to −5.0)" in read(page).texts("td")
 
 
-def test_latency_holds_all_percentiles_ratio_and_peak(page: str) -> None:
+def test_latency_holds_the_percentiles_that_90_calls_give_ratio_and_peak(page: str) -> None:
     cells = read(page).texts("td")
     start = cells.index("5.30")
-    assert cells[start : start + 7] == ["5.30", "5.94", "6.36", "3.9×", "15 %", "340", "9 %"]
+    assert cells[start : start + 7] == ["5.30", "5.94", "–", "3.9×", "15 %", "340", "9 %"]
     assert any(cell.endswith("noisy") for cell in cells)
 
 
@@ -251,13 +251,13 @@ def test_a_name_that_is_no_text_is_still_written() -> None:
 @pytest.mark.parametrize(
     ("figures", "text"),
     [
-        ((0.5, 0.2, 1.0), "▼ drop 0.5 (0.2 to 1.0)"),
-        ((-0.5, -1.0, -0.1), "▲ drop −0.5 (−1.0 to −0.1)"),
-        ((-0.26, -0.5, 0.04), "drop −0.3 (−0.5 to 0.0)"),
+        ((0.5, 0.2, 1.0), "▼ −0.5 (−1.0 to −0.2)"),
+        ((-0.5, -1.0, -0.1), "▲ +0.5 (+0.1 to +1.0)"),
+        ((-0.26, -0.5, 0.04), "+0.3 (+0.0 to +0.5)"),
     ],
 )
-def test_only_a_drop_beyond_chance_has_a_sign(figures: tuple[float, float, float], text: str) -> None:
-    assert drop_text(*figures) == text
+def test_only_a_change_beyond_chance_has_a_mark(figures: tuple[float, float, float], text: str) -> None:
+    assert change_text(*figures) == text
 
 
 @pytest.mark.parametrize(
@@ -265,3 +265,10 @@ def test_only_a_drop_beyond_chance_has_a_sign(figures: tuple[float, float, float
 )
 def test_ratios_in_words(ratio: float, words: str) -> None:
     assert compared(ratio, "smaller", "larger") == words
+
+
+def test_the_spread_of_a_single_start_is_not_known() -> None:
+    report = small_report()
+    once = replace(report.results[0], start=Start(1, 0.2, 0.3, 0.01, 0.0))
+    row = html(replace(report, results=(once,))).partition("From a fresh process")[2].partition("</tbody>")[0]
+    assert [cell.strip() for cell in re.findall("<td>(.*?)</td>", row)][-2:] == ["–", "1"]

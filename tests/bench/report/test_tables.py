@@ -2,16 +2,19 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.helpers.report import small_report
 from tests.test_printable import HOSTILE
+from xcompress.bench.eval.similarity import Similarity
 from xcompress.bench.report.compare import read_report
 from xcompress.bench.report.notes import notes_of
 from xcompress.bench.report.tables import markdown, show
 from xcompress.bench.results import Figure, Report
 from xcompress.bench.run import write
 from xcompress.console import emit
+from xcompress.corpus.graded import GradedPairs, GradedSet
 from xcompress.printable import UNPRINTABLE
 
 
@@ -59,6 +62,37 @@ def test_a_score_like_the_references_differs_by_plus_zero() -> None:
     equal = replace(test, averages=dict.fromkeys(test.averages, Figure(100.0, 100.0, 100.0, 0.0, 0.0, 0.04)))
     results = (report.results[0], replace(report.results[1], accuracy=(equal,)))
     assert "100.0  +0.0 [+0.0, +0.0]" in markdown(replace(report, results=results))
+
+
+def test_a_percentile_needs_as_many_calls_as_one_above_it_takes() -> None:
+    report = small_report()
+    timed = replace(report.results[0].latency[0], p50=0.02, p95=0.03, p99=0.04, speedup=None, peak_share=None)
+    for calls, cell in ((19, "20.0 / - / -"), (99, "20.0 / 30.0 / -"), (100, "20.0 / 30.0 / 40.0")):
+        one = replace(report.results[0], latency=(replace(timed, calls=calls),))
+        assert f"| {cell} " in markdown(replace(report, results=(one,)))
+
+
+def test_titles_speak_of_the_reference_only_where_there_is_one() -> None:
+    report = small_report()
+    assert "value, change to the reference [95 % interval]" in markdown(report)
+    assert "speedup over the reference" in markdown(report)
+    alone = markdown(replace(report, reference=None))
+    assert "value [95 % interval]" in alone
+    assert "the reference" not in alone
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_mean_of_one_language_is_no_second_column(language: str) -> None:
+    report = small_report()
+    graded = GradedSet("own", {f"{language}-{language}": GradedPairs(("a", "b"), ("a", "c"), (5.0, 0.0))})
+    task = Similarity(graded)
+    accuracy = task.summarize(
+        task.score(lambda texts: np.eye(3, dtype=np.float32)[["abc".index(x) for x in texts]]), None
+    )
+    assert "monolingual" in accuracy.averages
+    table = markdown(replace(report, results=(replace(report.results[0], accuracy=(accuracy,)),)))
+    head = next(line for line in table.splitlines() if "| en-en |" in line or "| other monolingual |" in line)
+    assert "| monolingual |" not in head
 
 
 def test_the_note_on_calls_gives_a_range_only_where_there_is_one() -> None:

@@ -17,6 +17,7 @@ from xcompress.bench.noise import (
     throughput_noise,
 )
 from xcompress.bench.report.format import call_text, in_megabytes, milliseconds, threads_text
+from xcompress.bench.report.notes import load_warnings
 from xcompress.bench.results import SCHEMA, Accuracy, Figure, Report, Result
 from xcompress.errors import InputError
 from xcompress.files import read_mapping
@@ -382,6 +383,7 @@ def _circumstances(reports: _Reports) -> Iterator[str]:
             "memory ceiling": f"{in_megabytes(ceiling)} MB" if ceiling else "none",
             "slow-down": next((f"{result.browser.slow_down:g}" for result in report.results if result.browser), "none"),
             "bench": "quick" if report.quick else "full",
+            "load of other programs": "high" if load_warnings(machine) else "low",
             "machine": f"{machine.cpu} with {threads_text(machine.threads)}",
             "reference": report.reference or "none",
             "libraries": ", ".join(f"{name} {machine.libraries.get(name, '(none)')}" for name in changed),

@@ -40,6 +40,16 @@ def milliseconds(seconds: float) -> str:
     return _three_digits(seconds * 1e3)
 
 
+def percentiles(latency: Latency, none: str) -> list[str]:
+    """Format p50, p95 and p99 in milliseconds.
+
+    :param none: in place of a percentile of too few calls. That above which one call in n lies needs n of them: p99 of
+        five calls is about the slowest, and 95 times in 100 the true one is above it.
+    """
+    points = (latency.p50, 1), (latency.p95, 20), (latency.p99, 100)
+    return [milliseconds(seconds) if latency.calls >= least else none for seconds, least in points]
+
+
 def _three_digits(value: float) -> str:
     """Format a number with three digits: below 10 with two decimals, below 0.1 with three."""
     if value >= 99.95:
@@ -61,6 +71,11 @@ def percent(share: float) -> str:
 def signed(value: float) -> str:
     """Format a figure in points, with a real minus sign; a number that rounds to zero has none."""
     return f"{value:z.1f}".replace("-", "−")
+
+
+def with_sign(change: float) -> str:
+    """Format a change in points, as `signed` does, with a plus where it is not negative."""
+    return f"{change:+z.1f}".replace("-", "−")
 
 
 def shorten(name: str) -> str:

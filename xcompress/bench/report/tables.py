@@ -4,7 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xcompress import console
-from xcompress.bench.report.format import in_megabytes, milliseconds, percent, shape_text, threads_text, times
+from xcompress.bench.report.format import (
+    in_megabytes,
+    milliseconds,
+    percent,
+    percentiles,
+    shape_text,
+    threads_text,
+    times,
+)
 from xcompress.bench.report.headlines import tests_of
 from xcompress.bench.results import Accuracy, Figure, Latency, Report, Result
 from xcompress.corpus.graded import BUILTIN
@@ -14,6 +22,10 @@ NONE = "-"
 """For a figure that was not measured."""
 LEFT_OUT = {(BUILTIN, "monolingual")}
 """Averages that only the JSON and the page show: the table has English and the other languages in separate columns."""
+
+
+MONOLINGUAL = {"en-en", "other monolingual"}
+"""What `monolingual` is the mean of: with one of them alone, it is the same figure again."""
 
 
 @dataclass(frozen=True)
@@ -113,17 +125,16 @@ def _latency_table(report: Report, threads: int) -> Table:
             return NONE
         faster = "" if latency.speedup is None else f"  {times(latency.speedup)}"
         share = "" if latency.peak_share is None else f"  {percent(latency.peak_share)}"
-        percentiles = " / ".join(map(milliseconds, (latency.p50, latency.p95, latency.p99)))
-        return f"{percentiles}{faster}{share}{' ~' if latency.noisy else ''}"
+        return f"{' / '.join(percentiles(latency, NONE))}{faster}{share}{' ~' if latency.noisy else ''}"
 
     def cells(result: Result) -> list[str]:
         if not any((result.name, shape) in timed for shape in shapes):
             return []
         return [cell(timed.get((result.name, shape))) for shape in shapes]
 
+    speedup = "speedup over the reference, " if report.reference else ""
     title = (
-        f"latency with {threads_text(threads)}: p50 / p95 / p99 in ms, speedup over the reference, share of the "
-        "machine's peak; ~ noisy"
+        f"latency with {threads_text(threads)}: p50 / p95 / p99 in ms, {speedup}share of the machine's peak; ~ noisy"
     )
     return _table(report, title, ("subject", *shapes), cells)
 
@@ -172,7 +183,10 @@ def _browser_table(report: Report) -> list[Table]:
 
 def _accuracy_table(report: Report, test: Accuracy) -> Table:
     """Lay out a test's averages, or its figures where there are no averages."""
-    names = [name for name in test.averages or test.figures if (test.test, name) not in LEFT_OUT]
+    left_out = {name for set_name, name in LEFT_OUT if set_name == test.test}
+    if len(MONOLINGUAL & test.averages.keys()) == 1:
+        left_out.add("monolingual")
+    names = [name for name in test.averages or test.figures if name not in left_out]
 
     def cell(figure: Figure | None) -> str:
         if figure is None:
@@ -189,5 +203,6 @@ def _accuracy_table(report: Report, test: Accuracy) -> Table:
         figures = accuracy.averages or accuracy.figures
         return [cell(figures.get(name)) for name in names]
 
-    title = f"accuracy on {test.test} ({test.metric}, {test.rows} rows): value, change to the reference [95 % interval]"
+    change = ", change to the reference" if report.reference and test.kind != "agreement" else ""
+    title = f"accuracy on {test.test} ({test.metric}, {test.rows} rows): value{change} [95 % interval]"
     return _table(report, title, ("subject", *names), cells)

@@ -24,14 +24,15 @@ METHOD = {
     "Memory": "Fresh process with one thread, above the bare interpreter. Resident: after loading, a first vector and "
     "three calls of 1 × 16 tokens. Peak: the highest until then. Busy peak: the highest after all shapes with one "
     "thread. The tokenizer was measured alone in another process.",
-    "Latency": "Calls on batches without padding, after a warm-up. Speedup: reference time / subject time, from the "
-    "medians of each round; the median over the rounds. Spread: interquartile range / median; noisy above "
-    f"{100 * NOISY:.0f} %. Share of peak: multiply-adds per second, relative to one large matrix product on this "
-    "machine.",
+    "Latency": "Calls on batches without padding, after a warm-up; p95 needs 20 of them, p99 100. Speedup: reference "
+    "time / subject time, from the medians of each round; the median over the rounds. Spread: interquartile range / "
+    f"median; noisy above {100 * NOISY:.0f} %. Share of peak: multiply-adds per second, relative to one large matrix "
+    "product on this machine.",
     "Throughput": "Real sentences from text to vectors, all threads, batches sorted by length. The tokenizer's share "
     "of the time was measured separately.",
-    "Accuracy": "95 % intervals: of correlations from a bootstrap of the rows, of shares after Wilson. Drop: the "
-    "reference's figure minus this one, on the same rows (paired). ▼ and ▲ mark losses and gains beyond chance.",
+    "Accuracy": "95 % intervals: of correlations from a bootstrap of the rows, of shares after Wilson. Below it the "
+    "change: this figure minus the reference's, on the same rows (paired). ▼ and ▲ mark losses and gains beyond "
+    "chance.",
 }
 METHOD_BROWSER = (
     "JS heap and WebAssembly memory after three calls of 1 × 16 tokens. Cosine: the lowest between a vector from the "

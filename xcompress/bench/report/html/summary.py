@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from xcompress.bench.report.format import in_megabytes, milliseconds, sentences_text, signed, threads_text, times
+from xcompress.bench.report.format import (
+    in_megabytes,
+    milliseconds,
+    sentences_text,
+    signed,
+    threads_text,
+    times,
+    with_sign,
+)
 from xcompress.bench.report.headlines import Headline, headlines, pareto_front
 from xcompress.bench.report.html.element import tag
 from xcompress.bench.results import Figure, Latency, Memory, Report, Result
@@ -85,7 +93,7 @@ def _latency_fact(base: Result | None, latency: Latency) -> Element:
     label = f"{sentences_text(latency)}, {threads_text(latency.threads)}"
     reference = base.latency_of(latency.call) if base else None
     if latency.speedup is None or reference is None:
-        return _fact(label, f"{milliseconds(latency.p50)} ms", f"p95 {milliseconds(latency.p95)} ms")
+        return _fact(label, f"{milliseconds(latency.p50)} ms", f"median of {latency.calls} calls")
     detail = f"{milliseconds(latency.p50)} ms against {milliseconds(reference.p50)} ms"
     return _fact(label, compared(latency.speedup, "faster", "slower"), detail)
 
@@ -104,15 +112,9 @@ def _accuracy_fact(headline: Headline, figure: Figure) -> Element:
     if figure.drop_interval is None:
         return _fact(label, value, f"95 % interval {signed(figure.low)} to {signed(figure.high)}")
 
-    def plus(change: float) -> str:
-        text = signed(change)
-        return text if text.startswith("−") or float(text) == 0 else f"+{text}"
-
     drop, low, high = figure.drop_interval
-    detail = (
-        f"{value} against {signed(figure.value + drop)}, change {plus(-high)} to {plus(-low)} (95\N{NO-BREAK SPACE}%)"
-    )
-    return _fact(label, plus(-drop), detail)
+    change = f"change {with_sign(-high)} to {with_sign(-low)} (95\N{NO-BREAK SPACE}%)"
+    return _fact(label, with_sign(-drop), f"{value} against {signed(figure.value + drop)}, {change}")
 
 
 def compared(ratio: float, better: str, worse: str) -> str:

@@ -8,10 +8,12 @@ from xcompress.bench.report.format import (
     in_megabytes,
     milliseconds,
     percent,
+    percentiles,
     sentences_text,
     signed,
     threads_text,
     times,
+    with_sign,
 )
 from xcompress.bench.report.headlines import tests_of
 from xcompress.bench.report.html.element import Node, each, table, tag
@@ -42,7 +44,7 @@ def starts(report: Report) -> Element | None:
 
     def cells(start: Start) -> list[Node]:
         parts = (start.imports, start.model, start.first_vector, start.total)
-        return [*map(milliseconds, parts), percent(start.spread), str(start.processes)]
+        return [*map(milliseconds, parts), percent(start.spread) if start.processes > 1 else NONE, str(start.processes)]
 
     head = ("imports", "model", "first vector", "total", "spread", "processes")
     caption = "From a fresh process to the first vector, one thread, ms"
@@ -83,7 +85,7 @@ def _latency_table(report: Report, threads: int) -> Element:
 def _latency_cells(latency: Latency) -> list[Node]:
     noisy = tag("span", percent(latency.spread), " ", tag("span", "noisy", class_="tag warn"))
     return [
-        *map(milliseconds, (latency.p50, latency.p95, latency.p99)),
+        *percentiles(latency, NONE),
         NONE if latency.speedup is None else times(latency.speedup),
         NONE if latency.peak_share is None else percent(latency.peak_share),
         NONE if latency.multiply_adds is None else f"{latency.multiply_adds / 1e6:,.0f}",
@@ -160,14 +162,14 @@ def _accuracy_cell(figure: Figure | None) -> Element:
         tag("small", f"{signed(figure.low)} to {signed(figure.high)}"),
     ]
     if figure.drop_interval:
-        parts.append(tag("small", drop_text(*figure.drop_interval), class_="drop"))
+        parts.append(tag("small", change_text(*figure.drop_interval)))
     return tag("td", *parts, class_="stack")
 
 
-def drop_text(drop: float, low: float, high: float) -> str:
-    """Format a drop and its interval, after a sign for lost or gained where the interval does not contain zero."""
+def change_text(drop: float, low: float, high: float) -> str:
+    """Format the change, a drop the other way round, after a sign where its interval does not contain zero."""
     sign = "▼ " if low > 0 else "▲ " if high < 0 else ""
-    return f"{sign}drop {signed(drop)} ({signed(low)} to {signed(high)})"
+    return f"{sign}{with_sign(-drop)} ({with_sign(-high)} to {with_sign(-low)})"
 
 
 def _measured(
