@@ -32,6 +32,7 @@ from ablation import (
 from matplotlib.figure import Figure
 from scipy.stats import ttest_1samp
 
+from xcompress.bench.report.pictures.style import COLOURS, DASHES
 from xcompress.console import markdown_table, run_script, say
 from xcompress.corpus.graded import averages
 from xcompress.files import read_json, write_text
@@ -86,9 +87,6 @@ CLAIMS = (
     ("More distinct layers help: 12 over 6 (tables 7 and 8)", "ru12", "ru6"),
     ("A unit of 3 without a bottleneck beats the whole encoder (tables 1 and 2)", "bnone", "xkd"),
 )
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
-"""Safe for colour-blind readers (Okabe and Ito)."""
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)))
 
 
 @dataclass(frozen=True)
@@ -255,7 +253,7 @@ def draw(results: Mapping[str, VariantResult], file: Path) -> None:
     """Draw dev accuracy against training steps of the student; figure 3 of the paper has epochs instead."""
     figure = Figure(figsize=(7.5, 4.2), dpi=160)
     axes = figure.subplots()
-    for name, colour, dash in zip(DRAWN, COLOURS, DASHES, strict=True):
+    for name, colour, dash in zip(DRAWN, COLOURS, DASHES, strict=False):
         if name in results and results[name].history:
             steps, scores = zip(*results[name].history, strict=True)
             label = LABELS[name].replace("`", "").replace("\\", "")

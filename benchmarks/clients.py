@@ -55,12 +55,7 @@ CLIENTS = (
         ("sentence-transformers", "optimum-intel"),
         "tests/export/test_openvino.py::test_sentence_transformers_and_optimum_intel",
     ),
-    Client(
-        "Optimum",
-        BUNDLE,
-        ("optimum-onnx", "transformers"),
-        "tests/interop/test_clients.py::test_optimum",
-    ),
+    Client("Optimum", BUNDLE, ("optimum-onnx", "transformers"), "tests/interop/test_clients.py::test_optimum"),
     Client("fastembed", BUNDLE, ("fastembed",), "tests/interop/test_clients.py::test_fastembed"),
     Client(
         "transformers.js", BUNDLE, ("@huggingface/transformers",), "tests/interop/test_clients.py::test_transformers_js"

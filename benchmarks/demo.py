@@ -15,11 +15,7 @@ from pathlib import Path
 RUN = Path("runs/minilm_ru3")
 REPORT = RUN / "bench.md"
 MANIFEST = RUN / "bundle" / "manifest.json"
-COMMANDS = (
-    ["distill", "recipes/minilm_ru3.yaml"],
-    ["export", "--onnx", "--quantize"],
-    ["bench", "--device", "cpu"],
-)
+COMMANDS = (["distill", "recipes/minilm_ru3.yaml"], ["export", "--onnx", "--quantize"], ["bench", "--device", "cpu"])
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from xcompress.bench import memory
 from xcompress.python_process import python_command
 
 SHAPES = {(1, 16): 30, (1, 128): 8, (32, 32): 3}
@@ -96,26 +97,17 @@ def mapped(file: str = "/proc/self/smaps") -> dict[str, int]:
     return sums
 
 
-def status(field_name: str) -> int:
-    """Return a field of /proc/self/status in bytes."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key == field_name:
-            return int(value.split()[0]) * 1024
-    return 0
-
-
 def serve(graph: str, setting: Mapping[str, Any]) -> dict[str, float]:
     """Open and run a graph in this process; return the figures."""
     import numpy as np
     import onnxruntime
     import tokenizers  # noqa: F401 - the imports are those of xcompress.bundle.encoder
 
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak, VmHWM
-    bare, bare_parts = status("VmRSS"), mapped()
+    memory.reset_peak()
+    bare, bare_parts = memory.resident(), mapped()
     start = time.perf_counter()
     session = open_graph(onnxruntime, graph, setting)
-    figures = {"open": time.perf_counter() - start, "loaded": float(status("VmRSS") - bare)}
+    figures = {"open": time.perf_counter() - start, "loaded": float(memory.resident() - bare)}
     run_options = onnxruntime.RunOptions()
     for name, value in setting["run_entries"].items():
         run_options.add_run_config_entry(name, value)
@@ -129,10 +121,10 @@ def serve(graph: str, setting: Mapping[str, Any]) -> dict[str, float]:
     for _ in range(3):
         call(1, 16)
     parts = mapped()
-    figures |= {"resident": float(status("VmRSS") - bare), "peak": float(status("VmHWM") - bare)}
+    figures |= {"resident": float(memory.resident() - bare), "peak": float(memory.peak() - bare)}
     figures |= {name: float(parts[name] - bare_parts[name]) for name in parts}
     figures |= {f"{b}x{n}": min(call(b, n) for _ in range(calls)) for (b, n), calls in SHAPES.items()}
-    return figures | {"busy": float(status("VmHWM") - bare), "after": float(status("VmRSS") - bare)}
+    return figures | {"busy": float(memory.peak() - bare), "after": float(memory.resident() - bare)}
 
 
 def open_graph(onnxruntime: Any, graph: str, setting: Mapping[str, Any]) -> Any:  # noqa: ANN401 - imported in the process

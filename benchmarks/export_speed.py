@@ -34,6 +34,7 @@ from statistics import median
 
 import numpy as np
 import onnxruntime
+from peers import quantize_with_optimum
 
 from xcompress.bench.latency import Shape
 from xcompress.bench.machine import describe
@@ -45,7 +46,6 @@ from xcompress.bundle.phone_runtimes import LiteRtSession
 from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.export.calibrate import calibrate
 from xcompress.export.graph import options_for, write_graph
-from xcompress.export.hf import export_hf
 from xcompress.export.litert import write_litert
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import Source, find_source
@@ -184,8 +184,9 @@ def write_forms(source: Source, folder: Path, texts: Sequence[str]) -> Iterator[
     if find_spec("nncf"):
         rows = [ids for ids in token_ids(tokenizer, texts, student.config) if ids]
         yield NNCF, Form("openvino", str(quantize_with_nncf(files["float32"], rows, folder / "nncf.xml")))
-    if (program := Path(sys.executable).with_name("optimum-cli")).is_file():
-        yield "int8 by Optimum, onnxruntime", Form("onnxruntime", str(quantize_with_optimum(program, source, folder)))
+    if Path(sys.executable).with_name("optimum-cli").is_file():
+        graph = quantize_with_optimum(str(source.student), folder) / "model_quantized.onnx"
+        yield "int8 by Optimum, onnxruntime", Form("onnxruntime", str(graph))
 
 
 def quantize_with_nncf(graph: str, rows: Sequence[Sequence[int]], file: Path) -> Path:
@@ -200,22 +201,6 @@ def quantize_with_nncf(graph: str, rows: Sequence[Sequence[int]], file: Path) ->
         quantized = nncf.quantize(model, nncf.Dataset(feeds), model_type=transformer, subset_size=len(feeds))
     openvino.save_model(quantized, str(file))
     return file
-
-
-def quantize_with_optimum(program: Path, source: Source, folder: Path) -> Path:
-    """Export the same weights with Optimum, and quantize them dynamically."""
-    checkpoint = export_hf(str(source.student), folder / "hf")
-    float32, int8 = folder / "optimum", folder / "optimum_int8"
-    task = ["--task", "feature-extraction", "--library", "transformers"]
-    commands = [
-        ["export", "onnx", "--model", str(checkpoint), *task, str(float32)],
-        ["onnxruntime", "quantize", "--onnx_model", str(float32), "--avx512_vnni", "-o", str(int8)],
-    ]
-    for command in commands:
-        result = subprocess.run([str(program), *command], capture_output=True, text=True, check=False)
-        if result.returncode:
-            sys.exit(f"{program.name} {' '.join(command)}\n{result.stderr[-2000:]}")
-    return int8 / "model_quantized.onnx"
 
 
 def compare(forms: Mapping[str, Form], reference: Reference) -> dict[str, float]:

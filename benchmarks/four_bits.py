@@ -40,15 +40,12 @@ ROUNDS = 300
 _OPEN = """
 import json, sys, time
 import onnxruntime
-def peak():
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+from xcompress.bench.memory import peak
 before, start = peak(), time.perf_counter()
 onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 took = time.perf_counter() - start
 print(json.dumps([took, peak() - before]))
 """
-"""Linux counts VmHWM in KiB. ru_maxrss would include the parent's memory."""
 
 
 def main() -> None:
@@ -78,7 +75,7 @@ def _row(kind: str, graph: Path, manifest: Mapping[str, Any], milliseconds: floa
     scores = [f"{fmean(manifest['graded'][when].values()):.1f}" for when in ("before", "after")]
     seconds, memory = map(min, zip(*(_open(graph) for _ in range(OPENINGS)), strict=True))
     size = f"{graph.stat().st_size / 1e6:.1f}"
-    opened = [f"{1000 * seconds:.0f}", f"{memory * 1024 / 1e6:.0f}"]
+    opened = [f"{1000 * seconds:.0f}", f"{memory / 1e6:.0f}"]
     return [manifest["source"], kind, size, f"{parity['mean_cosine']:.4f}", *scores, f"{milliseconds:.2f}", *opened]
 
 
@@ -96,7 +93,7 @@ def _time_in_turn(graphs: Sequence[Path]) -> list[float]:
 
 
 def _open(graph: Path) -> tuple[float, float]:
-    """Open a graph in a new process; return the seconds, and the growth of peak memory in KiB."""
+    """Open a graph in a new process; return the seconds, and the growth of peak memory in bytes."""
     result = subprocess.run(python_command("-c", _OPEN, str(graph)), capture_output=True, text=True, check=True)
     seconds, memory = json.loads(result.stdout)
     return seconds, memory

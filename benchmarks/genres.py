@@ -19,13 +19,14 @@ import numpy as np
 
 from xcompress import Encoder
 from xcompress.bench.eval.readers import read_tatoeba
+from xcompress.bench.eval.retrieval import Retrieval
 from xcompress.bundle.manifest import is_bundle
 from xcompress.bundle.released import released_names
 from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.corpus.graded import PIVOT, STSB_GENRES, GradedSet, read_folder, train_sentences
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.errors import InputError
-from xcompress.metrics import Encode, cosine_matrix, cosines, spearman
+from xcompress.metrics import Encode, cosines, spearman
 from xcompress.recipe import EnsembleMember
 
 ROWS = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
@@ -139,14 +140,13 @@ def translations_found(encode: Encode, folder: Path, languages: Sequence[str]) -
     """
     if not folder.is_dir():
         return []
-    sets = [pairs for by_code in read_tatoeba(folder).values() for code, pairs in by_code.items() if code in languages]
-    to_english, from_english = [], []
-    for pairs in sets:
-        english, others = (encode(side) for side in zip(*pairs, strict=True))
-        similarity = cosine_matrix(others, english)
-        to_english.append(100 * float((similarity.argmax(1) == np.arange(len(pairs))).mean()))
-        from_english.append(100 * float((similarity.argmax(0) == np.arange(len(pairs))).mean()))
-    return [fmean(to_english), fmean(from_english)] if sets else []
+    pairs = {code: rows for sets in read_tatoeba(folder).values() for code, rows in sets.items() if code in languages}
+    found = Retrieval(folder.name, pairs).score(encode)
+    sides = [
+        [100 * float(hits.mean()) for name, hits in found.items() if name.endswith(f">{PIVOT}") == into]
+        for into in (True, False)
+    ]
+    return [fmean(side) for side in sides] if pairs else []
 
 
 def open_named(name: str) -> Encode:

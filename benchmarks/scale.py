@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from xcompress.bench import memory
 from xcompress.bundle.released import released_folder
 from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.build import Gathered, LanguageLines, build
@@ -178,8 +179,8 @@ class Watch:
     def __init__(self) -> None:
         self.descriptors = self.maps = self.own_memory = 0
         self._done = threading.Event()
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak, VmHWM
-        self._bare, self._own_bare = _bytes_of("VmHWM"), _bytes_of("RssAnon")
+        memory.reset_peak()
+        self._bare, self._own_bare = memory.peak(), memory.status_bytes("RssAnon")
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
 
@@ -187,23 +188,17 @@ class Watch:
         """Return the figures."""
         self._done.set()
         self._thread.join()
-        memory: dict[str, float] = {"memory": _bytes_of("VmHWM") - self._bare, "own_memory": self.own_memory}
-        return memory | {"descriptors": self.descriptors, "maps": self.maps}
+        figures: dict[str, float] = {"memory": memory.peak() - self._bare, "own_memory": self.own_memory}
+        return figures | {"descriptors": self.descriptors, "maps": self.maps}
 
     def _sample(self) -> None:
         while True:
             self.descriptors = max(self.descriptors, len(list(Path("/proc/self/fd").iterdir())) - 1)
             with Path("/proc/self/maps").open("rb") as stream:
                 self.maps = max(self.maps, sum(1 for _ in stream))
-            self.own_memory = max(self.own_memory, _bytes_of("RssAnon") - self._own_bare)
+            self.own_memory = max(self.own_memory, memory.status_bytes("RssAnon") - self._own_bare)
             if self._done.wait(SAMPLED_EVERY):
                 return
-
-
-def _bytes_of(entry: str) -> int:
-    """Return an entry of this process's status: VmHWM is the peak of its memory, RssAnon that without files."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(entry))
 
 
 def measure_step(name: str, folder: Path, count: int) -> dict[str, float]:

@@ -29,7 +29,6 @@ ALLOWED = {
     "xcompress/sources/wheels.py": "python_command",
     "benchmarks/export_memory.py": "python_command",
     "benchmarks/four_bits.py": "python_command",
-    "benchmarks/import_time.py": "python_command",
     "benchmarks/papers.py": "python_command",
     "benchmarks/export_speed.py": "optimum-cli",
     "benchmarks/text_speed.py": "python_command",

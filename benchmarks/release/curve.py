@@ -22,11 +22,7 @@ from xcompress.recipe.lineage import student_before
 
 BENCHMARKS = Path(__file__).parents[1]
 PAGE, PICTURE = BENCHMARKS / "release.md", BENCHMARKS / "release.png"
-SCORES = {
-    "sts monolingual": "STS, one language",
-    "sts en-xx": "STS, en-xx",
-    "retrieval": "translations found",
-}
+SCORES = {"sts monolingual": "STS, one language", "sts en-xx": "STS, en-xx", "retrieval": "translations found"}
 SIDES = 2
 """Sentences per pair."""
 

@@ -39,7 +39,7 @@ def test_optimums_graph_reads_the_prefix_of_the_reference(
     for name in (peer_models.OPTIMUM_FOLDER, peer_models.OPTIMUM_PREFIX):
         monkeypatch.setenv(name, "")  # put back what the script sets
     monkeypatch.setattr(peers, "export", lambda source, folder, **options: folder)
-    monkeypatch.setattr(peers, "_export_with_optimum", lambda run, out: optimum)
+    monkeypatch.setattr(peers, "quantize_with_optimum", lambda model, out: optimum)
     monkeypatch.setattr(peers, "_installed", lambda module, package: module == "optimum")
     save_student(tmp_path / "run" / "reference", prefix="query: ")
     assert "assistant, ONNX int8 by Optimum=python:peer_models:OptimumInt8" in list(

@@ -54,7 +54,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         (f"four_bits {NO_MODEL}", NO_MODEL),
         ("genres nowhere small", "nowhere/stsb-multi-mt: no such folder"),
         ("graded_set nowhere", "nowhere/stsb-multi-mt: no such folder"),
-        ("import_time --rounds 0", "--rounds: at least 1"),
         ("layer_choice nowhere data", "nowhere/recipe.yaml"),
         ("papers nowhere", "nowhere/parallel: no such folder"),
         ("papers_report --runs nowhere", "nowhere: no scores.json of benchmarks/papers.py"),

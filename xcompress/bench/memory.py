@@ -24,14 +24,14 @@ STATUS = Path("/proc/self/status")
 def resident() -> int:
     """Return the resident memory of this process in bytes; 0 if it is unknown."""
     if STATUS.exists():
-        return _read_status("VmRSS")
+        return status_bytes("VmRSS")
     return _psutil_resident() or peak()
 
 
 def peak() -> int:
     """Return the highest resident memory that this process ever had, in bytes; 0 if it is unknown."""
     if STATUS.exists():
-        return _read_status("VmHWM")
+        return status_bytes("VmHWM")
     try:
         import resource
     except ImportError:
@@ -46,7 +46,7 @@ def reset_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
-def _read_status(field: str, process: int | str = "self") -> int:
+def status_bytes(field: str, process: int | str = "self") -> int:
     """Return a field of /proc/PROCESS/status in bytes; 0 if there is no such process or field."""
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace").splitlines()
@@ -94,7 +94,7 @@ def data(process: int | str = "self") -> int:
 
     :param process: its id.
     """
-    return _read_status("VmData", process)
+    return status_bytes("VmData", process)
 
 
 def reserved(environment: Mapping[str, str] | None = None) -> int:
