@@ -169,7 +169,7 @@ def _build_training(
     if assistant:
         module, loss = TokenVectors(model.embeddings), token_loss(assistant.embeddings)
     else:
-        module, loss = SentenceVectors(model, stage), sentence_loss(stage, f"stages.{name}")
+        module, loss = SentenceVectors(model, stage, f"stages.{name}"), sentence_loss(stage)
     set_dropout(model, stage.dropout)
 
     # Train.
