@@ -294,6 +294,15 @@ def test_a_stage_may_read_labelled_pairs_alone_beside_a_teacher(
     load_finite(finished)
 
 
+def test_one_sentence_is_not_text_enough_to_centre_vectors(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.tsv").write_text("The boat is late today.\tDas Boot ist heute spät dran.\n", encoding="utf-8")
+    text = f"corpus.tsv=[{{source: {tmp_path}/one.tsv, language: de}}]"
+    with pytest.raises(
+        InputError, match=r"^teacher\.center: needs 2 English sentences or more, and the text has 1; give"
+    ):
+        run(recipe_file, tmp_path, CONTRAST, text, "languages=[de]", "teacher.center=true")
+
+
 def test_three_sentences_are_text_enough_for_the_embeddings(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "en-de.tsv").write_text(
         "".join(f"This is sentence {row} here.\tDas ist Satz {row}.\n" for row in "abc")

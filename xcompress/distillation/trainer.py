@@ -306,7 +306,7 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
         per_device_train_batch_size=stage.batch_size // distributed.world_size(),
         learning_rate=stage.learning_rate,
         lr_scheduler_type=SCHEDULERS[stage.schedule],
-        warmup_steps=round(stage.warmup * steps),
+        warmup_steps=min(round(stage.warmup * steps), steps - 1),  # the last step at least is at the peak
         max_grad_norm=1.0,
         bf16=job.bf16,
         seed=job.seed,

@@ -165,9 +165,12 @@ def _teacher_vectors(
     :param sources: English sentences by name, with the held-out ones and those that maps are fitted on.
     :param targets: sentences whose vectors are computed when they are asked for, as those of `monolingual`.
     :param width: as for `prepare_training_data`.
+    :raises InputError: as `target_width`, or when there are too few sentences to centre vectors.
     """
     table = _compute_reduced(recipe, compute, sources, width, section.normalize, section.dimensions)
     if section.center:
+        if len(sources[FIT]) < 2:
+            raise InputError("teacher.center: needs 2 English sentences or more, and the text has 1; give more text")
         table = _multiplied(table, centering_map(table.by_text(FIT)(sources[FIT])), section.normalize)
     transform = table.transform
     return TeacherVectors(
@@ -308,23 +311,24 @@ def target_width(recipe: Recipe, width: int, dimensions: int | None, texts: int,
     :param dimension: of the vectors.
     :raises InputError: when the width must not differ, or the vectors are narrower, or fewer, than axes are wanted.
     """
+    use_head = "use head" if recipe.teacher else "choose another assistant, as a head needs a teacher"
     if dimensions:
-        key, wanted = "teacher.dimensions", dimensions
+        key, wanted, advice = "teacher.dimensions", dimensions, f"choose {min(texts, dimension)} or fewer"
     elif recipe.widths == "pca":
-        key, wanted = "widths: pca", width
+        key, wanted, advice = "widths: pca", width, use_head
     elif dimension == width:
         return width
     else:
+        use_pca = "use head or pca" if recipe.teacher else "use pca, as a head needs a teacher"
         raise InputError(
-            f"widths: {recipe.widths}, but the targets have {dimension} dimensions and the encoder {width}; use "
-            f"{'head or pca' if recipe.teacher else 'pca, as a head needs a teacher'}"
+            f"widths: {recipe.widths}, but the targets have {dimension} dimensions and the encoder {width}; "
+            f"{use_pca if dimension > width else use_head}"
         )
     if wanted > dimension:
-        raise InputError(f"{key} cannot widen vectors of width {dimension} to {wanted}; choose {dimension} or fewer")
+        raise InputError(f"{key} cannot widen vectors of width {dimension} to {wanted}; {advice}")
     if texts < wanted < dimension:
         raise InputError(
-            f"{key} needs {wanted} sentences or more for {wanted} axes, but there are {texts}; add text, or choose "
-            "fewer"
+            f"{key} needs {wanted} sentences or more for {wanted} axes, but there are {texts}; add text, or {advice}"
         )
     return wanted
 
