@@ -17,6 +17,7 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import _check_sources, distill
 from xcompress.distillation.plan import plan, show
+from xcompress.distillation.teachers.ensemble import FrozenEncoder
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
 from xcompress.export.exporter import export
@@ -93,6 +94,15 @@ def test_one_vector_of_the_teacher_shows_a_wrong_width(
         run(recipe_file, tmp_path, CONTRAST, f"teacher={{source: {bag_of_words}}}", change)
     (file,) = tmp_path.glob("run/vectors/*/vectors.npy")
     assert len(np.load(file)) == 1
+
+
+def test_a_teacher_whose_width_is_checked_is_opened_once(
+    bag_of_words: str, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, opened = FrozenEncoder.load, list[str]()
+    monkeypatch.setattr(FrozenEncoder, "load", lambda self: [opened.append(self.key), load(self)][1])
+    run(recipe_file, tmp_path, CONTRAST, f"teacher={{source: {bag_of_words}}}", "widths=pca")
+    assert opened == ["teacher"]
 
 
 def test_widths_are_compared_with_the_vectors_of_a_student_whose_head_stays(

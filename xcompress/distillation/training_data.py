@@ -141,7 +141,8 @@ def prepare_training_data(
             VectorTable.compute, encode=partial(encoders.teacher.stored_vectors, store=store), folder=store.folder
         )
         targets = translations("target")
-        teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, targets, monolingual_sides, width)
+        with store.keep_model():
+            teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, targets, monolingual_sides, width)
     dev = DevSet(unseen, teacher.of_text if teacher else None, graded)
     data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None, store)
     if encoders.assistant and encoders.assistant.section.gives_only_vectors:
@@ -245,7 +246,8 @@ def _assistant_vectors(
     compute = partial(
         VectorTable.compute, encode=partial(assistant.stored_vectors, store=data.store), folder=data.store.folder
     )
-    table = _compute_reduced(recipe, compute, texts, width, recipe.normalizes)
+    with data.store.keep_model():
+        table = _compute_reduced(recipe, compute, texts, width, recipe.normalizes)
     if recipe.widths == "head" and data.teacher:
         head = least_squares_head(table.by_text(FIT)(data.fit_texts), data.teacher.of_text(data.fit_texts))
         weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
