@@ -146,9 +146,11 @@ def test_a_stage_of_one_step_is_trained_whatever_its_warmup(tmp_path: Path) -> N
 
 
 def test_groups_of_similar_sentences_are_not_divided_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    objectives = {"teacher": 1, "correlation": 1}
-    stage = Stage.model_validate({"train": "student", "objectives": objectives, "steps": 1, "batch_size": 8})
+    stage = Stage.model_validate({"train": "student", "objectives": {"correlation": 1}, "steps": 1, "batch_size": 8})
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    with pytest.raises(InputError, match=r"stages\.a\.correlation_pairs: 2 workers cannot share 8 x 1 pairs equally"):
+    with pytest.raises(
+        InputError, match=r"stages\.a\.batch_size: 2 workers cannot share 8 x 1 pairs .* make it a multiple of 16$"
+    ):
         check_batch("a", stage)
-    check_batch("a", stage.model_copy(update={"correlation_pairs": 2}))
+    check_batch("a", stage.model_copy(update={"batch_size": 16}))
+    check_batch("a", stage.model_copy(update={"objectives": {"teacher": 1, "correlation": 1}, "correlation_pairs": 2}))

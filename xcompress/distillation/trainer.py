@@ -176,8 +176,8 @@ def check_batch(name: str, stage: Stage) -> None:
         )
     if "correlation" in stage.objectives and stage.batch_size // workers * stage.correlation_pairs % GROUP:
         raise InputError(
-            f"stages.{name}.correlation_pairs: {workers} workers cannot share {stage.batch_size} x "
-            f"{stage.correlation_pairs} pairs equally in groups of {GROUP}; choose a larger number"
+            f"stages.{name}.batch_size: {workers} workers cannot share {stage.batch_size} x {stage.correlation_pairs} "
+            f"pairs equally in groups of {GROUP}; make it a multiple of {workers * GROUP // stage.correlation_pairs}"
         )
 
 
