@@ -47,13 +47,17 @@ class Batches(Protocol):
         """Return the batches of some pairs, by kind."""
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """How a model is scored while it trains."""
+class Scoring(TrainerCallback):
+    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
 
-    steps: int
-    """Steps between two scores."""
-    score: Callable[[], Mapping[str, float]]
+    def __init__(self, steps: int, score: Callable[[], Mapping[str, float]]) -> None:
+        """Score after every so many steps."""
+        self.steps, self.score = steps, score
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        """Score the model where it is time."""
+        if state.global_step % self.steps == 0:
+            state.log_history.append({"step": state.global_step, "dev": self.score()})  # type: ignore[dict-item]
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def train(
         callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
         callbacks.append(ProgressBar(ticker))
         if job.scoring:
-            callbacks.append(_DevScores(job.scoring))
+            callbacks.append(job.scoring)
         callbacks.append(_MarkComplete(seconds_before))
         if job.board and distributed.is_main():
             from torch.utils.tensorboard import SummaryWriter
@@ -285,17 +289,6 @@ class _AfterStep(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         self.function(state.global_step, state.max_steps)
-
-
-class _DevScores(TrainerCallback):
-    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
-
-    def __init__(self, scoring: Scoring) -> None:
-        self.scoring = scoring
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        if state.global_step % self.scoring.steps == 0:
-            state.log_history.append({"step": state.global_step, "dev": self.scoring.score()})  # type: ignore[dict-item]
 
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:

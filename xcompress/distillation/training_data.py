@@ -31,7 +31,7 @@ from xcompress.modeling.load import describe, is_student
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import read_config
 from xcompress.paths import as_path
-from xcompress.recipe import EncoderSection, Recipe, Stage, TeacherSection
+from xcompress.recipe import EncoderSection, Recipe, Stage
 from xcompress.recipe.lineage import labelled_texts, runs_before, trained_on
 from xcompress.recipe.parameters import teacher_width, width_of_vectors
 from xcompress.sources import resolve
@@ -142,7 +142,7 @@ def prepare_training_data(
         )
         targets = translations("target")
         with store.keep_model():
-            teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, targets, monolingual_sides, width)
+            teacher = _teacher_vectors(recipe, compute, sources, targets, monolingual_sides, width)
     dev = DevSet(unseen, teacher.of_text if teacher else None, graded)
     data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None, store)
     if encoders.assistant and encoders.assistant.section.gives_only_vectors:
@@ -152,13 +152,7 @@ def prepare_training_data(
 
 
 def _teacher_vectors(
-    recipe: Recipe,
-    section: TeacherSection,
-    compute: Compute,
-    sources: Texts,
-    targets: Texts,
-    monolingual: Texts,
-    width: int,
+    recipe: Recipe, compute: Compute, sources: Texts, targets: Texts, monolingual: Texts, width: int
 ) -> TeacherVectors:
     """Compute the vectors of the sources, and map them to the space that the student learns.
 
@@ -168,6 +162,8 @@ def _teacher_vectors(
     :param width: as for `prepare_training_data`.
     :raises InputError: as `target_width`, or when there are too few sentences to centre vectors.
     """
+    section = recipe.teacher
+    assert section is not None
     table = _compute_reduced(recipe, compute, sources, width, section.normalize, section.dimensions)
     if section.center:
         if len(sources[FIT]) < 2:
