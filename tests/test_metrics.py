@@ -11,6 +11,12 @@ def test_cosines_are_row_by_row_and_ignore_length() -> None:
     assert cosines(left, right) == pytest.approx([2**-0.5, -1.0])
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_cosine_with_zeros_is_0_as_in_the_matrix() -> None:
+    left, right = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]])
+    assert cosines(left, right).tolist() == np.diag(cosine_matrix(left, right)).tolist() == [0, 0, 0]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_vectors_of_any_length_are_scaled_to_1(dtype: type[np.floating]) -> None:
     limits, rows = np.finfo(dtype), np.random.default_rng(1).normal(size=(3, 5)).astype(dtype)

@@ -32,10 +32,10 @@ def unit_length(vectors: NDArray[Float]) -> NDArray[Float]:
 
 
 def cosines(left: Vectors, right: Vectors) -> NDArray[np.float64]:
-    """Return the cosine of row i of `left` with row i of `right`, both (N, D); the result is (N,)."""
+    """Return the cosine of row i of `left` with row i of `right`, both (N, D), 0 where one is all zeros; (N,)."""
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
     lengths: NDArray[np.float64] = np.linalg.norm(wide_left, axis=1) * np.linalg.norm(wide_right, axis=1)
-    return (wide_left * wide_right).sum(1) / lengths  # type: ignore[no-any-return]
+    return (wide_left * wide_right).sum(1) / np.where(lengths > 0, lengths, 1)  # type: ignore[no-any-return]
 
 
 def cosine_matrix(left: Vectors, right: Vectors) -> Vectors:

@@ -97,8 +97,19 @@ def test_a_student_that_starts_narrow_may_become_narrower() -> None:
 
 
 def test_vectors_that_are_equal_from_the_beginning_are_a_collapse() -> None:
-    with pytest.raises(CollapseError):
+    with pytest.raises(CollapseError, match=r"1\.000 in the first\); they are so from the first batch on: give more"):
         check(Collapse(), torch.ones(N, D), NARROW_BATCHES)
+
+
+def test_a_checkpoint_keeps_the_first_spread_and_the_count() -> None:
+    collapse, resumed = Collapse(), Collapse()
+    resumed.load_state_dict(collapse.state_dict())
+    assert (resumed.first, resumed.batches, resumed.narrow) == (None, 0, 0)
+    collapse.check(independent())
+    check(collapse, nearly_equal(), NARROW_BATCHES - 1)
+    resumed.load_state_dict(collapse.state_dict())
+    with pytest.raises(CollapseError, match=r"after 21 batches, 0\.081 in the first"):
+        resumed.check(nearly_equal())
 
 
 def test_a_batch_of_one_pair_does_not_restart_the_count() -> None:

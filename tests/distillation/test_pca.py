@@ -47,13 +47,40 @@ def test_the_largest_coordinate_of_each_axis_is_positive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "key"), [("widths=pca", "widths: pca"), ("teacher.dimensions=6", r"teacher\.dimensions")]
+    ("change", "key", "wider", "more"),
+    [
+        ("widths=pca", "widths: pca", "use head", "use head"),
+        ("teacher.dimensions=6", r"teacher\.dimensions", "choose 4 or fewer", "choose 5 or fewer"),
+    ],
 )
-def test_too_narrow_or_too_few_vectors_are_refused_with_both_numbers(change: str, key: str) -> None:
+def test_too_narrow_or_too_few_vectors_are_refused_with_both_numbers(
+    change: str, key: str, wider: str, more: str
+) -> None:
     recipe = load_recipe("minilm_ru3", [change])
     dimensions = recipe.teacher.dimensions if recipe.teacher else None
-    with pytest.raises(InputError, match=f"{key} cannot widen vectors of width 4 to 6"):
+    with pytest.raises(InputError, match=f"{key} cannot widen vectors of width 4 to 6; {wider}$"):
         target_width(recipe, 6, dimensions, texts=100, dimension=4)
-    with pytest.raises(InputError, match=f"{key} needs 6 sentences or more for 6 axes, but there are 5"):
+    with pytest.raises(
+        InputError, match=f"{key} needs 6 sentences or more for 6 axes, but there are 5; add text, or {more}$"
+    ):
         target_width(recipe, 6, dimensions, texts=5, dimension=8)
     assert target_width(recipe, 6, dimensions, texts=5, dimension=6) == 6
+
+
+@pytest.mark.parametrize(
+    ("widths", "has_teacher", "dimension", "advice"),
+    [
+        ("equal", True, 8, "use head or pca"),
+        ("equal", True, 4, "use head"),
+        ("head", False, 8, "use pca, as a head needs a teacher"),
+        ("head", False, 4, "choose another assistant, as a head needs a teacher"),
+    ],
+)
+def test_what_is_advised_against_unequal_widths_can_be_done(
+    widths: str, has_teacher: bool, dimension: int, advice: str
+) -> None:
+    """The axes of a PCA do not widen vectors."""
+    recipe = load_recipe("minilm_ru3", [f"widths={widths}"])
+    recipe = recipe if has_teacher else recipe.model_copy(update={"teacher": None})
+    with pytest.raises(InputError, match=f"the targets have {dimension} dimensions and the encoder 6; {advice}$"):
+        target_width(recipe, 6, None, texts=100, dimension=dimension)

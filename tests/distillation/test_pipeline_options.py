@@ -17,6 +17,7 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import _check_sources, distill
 from xcompress.distillation.plan import plan, show
+from xcompress.distillation.teachers.ensemble import FrozenEncoder
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
 from xcompress.export.exporter import export
@@ -93,6 +94,15 @@ def test_one_vector_of_the_teacher_shows_a_wrong_width(
         run(recipe_file, tmp_path, CONTRAST, f"teacher={{source: {bag_of_words}}}", change)
     (file,) = tmp_path.glob("run/vectors/*/vectors.npy")
     assert len(np.load(file)) == 1
+
+
+def test_a_teacher_whose_width_is_checked_is_opened_once(
+    bag_of_words: str, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, opened = FrozenEncoder.load, list[str]()
+    monkeypatch.setattr(FrozenEncoder, "load", lambda self: [opened.append(self.key), load(self)][1])
+    run(recipe_file, tmp_path, CONTRAST, f"teacher={{source: {bag_of_words}}}", "widths=pca")
+    assert opened == ["teacher"]
 
 
 def test_widths_are_compared_with_the_vectors_of_a_student_whose_head_stays(
@@ -292,6 +302,15 @@ def test_a_stage_may_read_labelled_pairs_alone_beside_a_teacher(
     steps = 4 if length == "steps: 4" else -(-pairs // 40)
     assert facts[f"1-{objective}"]["loss"][-1]["step"] == steps
     load_finite(finished)
+
+
+def test_one_sentence_is_not_text_enough_to_centre_vectors(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.tsv").write_text("The boat is late today.\tDas Boot ist heute spät dran.\n", encoding="utf-8")
+    text = f"corpus.tsv=[{{source: {tmp_path}/one.tsv, language: de}}]"
+    with pytest.raises(
+        InputError, match=r"^teacher\.center: needs 2 English sentences or more, and the text has 1; give"
+    ):
+        run(recipe_file, tmp_path, CONTRAST, text, "languages=[de]", "teacher.center=true")
 
 
 def test_three_sentences_are_text_enough_for_the_embeddings(recipe_file: Path, tmp_path: Path) -> None:

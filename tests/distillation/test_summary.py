@@ -1,4 +1,9 @@
-from xcompress.distillation.summary import head, language_head, language_rows, rows
+from pathlib import Path
+
+import pytest
+
+from xcompress.distillation.summary import head, language_head, language_rows, rows, show
+from xcompress.files import write_json
 
 DEV: dict[str, dict[str, float]] = {
     "sts": {},
@@ -30,6 +35,13 @@ def test_models_scored_before_training_have_a_row_without_a_time() -> None:
         ("1-contrast", "62 s", "2.0000", "1.5000", "65.0", "92.5"),
         ("1-contrast, depth 1", "", "", "", "65.0", "92.5"),
     ]
+
+
+def test_the_next_command_names_the_run_wherever_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a name, export takes the newest run of runs/."""
+    write_json(tmp_path / "my run/manifest.json", RUN)
+    show(tmp_path / "my run")
+    assert f"next: xcompress export '{tmp_path}/my run'" in " ".join(capsys.readouterr().err.split())
 
 
 def test_every_language_has_its_column() -> None:

@@ -129,10 +129,28 @@ def test_the_learning_rate_rises_over_the_warmup_and_then_follows_the_schedule(
     assert rates == pytest.approx([0.0, 0.25, *(0.5 * share for share in falls)])
 
 
+class TwoRows(Rows):
+    """The pairs of one step."""
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_a_stage_of_one_step_is_trained_whatever_its_warmup(tmp_path: Path) -> None:
+    stage = Stage(train="student", objectives={"teacher": 1}, steps=1, batch_size=2, warmup=0.9, learning_rate=0.5)
+    model = nn.Linear(1, 1)
+    before = model.bias.item()
+    loss = lambda model, batches: model(batches["translations"]["numbers"]).mean()  # noqa: E731
+    train(Job("stage", stage, tmp_path / "work", seed=1, bf16=False), model, loss, TwoRows())
+    assert model.bias.item() == pytest.approx(before - 0.5, abs=1e-3)
+
+
 def test_groups_of_similar_sentences_are_not_divided_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    objectives = {"teacher": 1, "correlation": 1}
-    stage = Stage.model_validate({"train": "student", "objectives": objectives, "steps": 1, "batch_size": 8})
+    stage = Stage.model_validate({"train": "student", "objectives": {"correlation": 1}, "steps": 1, "batch_size": 8})
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    with pytest.raises(InputError, match=r"stages\.a\.correlation_pairs: 2 workers cannot share 8 x 1 pairs equally"):
+    with pytest.raises(
+        InputError, match=r"stages\.a\.batch_size: 2 workers cannot share 8 x 1 pairs .* make it a multiple of 16$"
+    ):
         check_batch("a", stage)
-    check_batch("a", stage.model_copy(update={"correlation_pairs": 2}))
+    check_batch("a", stage.model_copy(update={"batch_size": 16}))
+    check_batch("a", stage.model_copy(update={"objectives": {"teacher": 1, "correlation": 1}, "correlation_pairs": 2}))

@@ -34,6 +34,8 @@ def test_overrides_change_values_and_the_hash() -> None:
     [
         ("student.unit_layer=3", "unknown key student.unit_layer; did you mean unit_layers?"),
         ("stages.contrast.stpes=3", "unknown key stages.contrast.stpes; did you mean steps?"),
+        ("stages.contrst.steps=3", "key stages.contrst.train is missing; add it, or did you mean stages.contrast?"),
+        ("stages.new.steps=3", r"key stages.new.train is missing; add it \(and 1 more"),
         (
             "teacher.ensemble=[{source: a, normalize: false}]",
             "teacher: ensemble: several teachers are joined at unit length; leave out normalize: false",

@@ -136,22 +136,17 @@ def start_step(
         "normalize": recipe.normalizes,
         "seed": recipe.seed,
     }
+    # Word lists in wheels are not hashed: their references name a version.
+    lists = recipe.vocabulary.word_lists(recipe.languages) if recipe.vocabulary.method == "trim" else []
+    words = [fingerprint(source) for source in lists if not source.startswith("wheel:")]
     # Absent where the recipe has none, so that the keys of earlier versions stay valid.
-    more = {"word lists": _local_word_lists(recipe), "monolingual": monolingual.key, "labelled": labelled.key}
+    more = {"word lists": words, "monolingual": monolingual.key, "labelled": labelled.key}
     key |= {name: value for name, value in more.items() if value}
     parts = [corpus.train, monolingual.pairs, *(pairs.pairs for pairs in labelled.kinds.values())]
     text = ConcatSequence([Sentences(pairs, side) for pairs in parts for side in SIDES])
     if reference is None:
         return run.step("start", key, partial(_build_scratch_student, recipe, text, get_data))
     return run.step("start", key, partial(_build_assistant, recipe, text, get_data, reference))
-
-
-def _local_word_lists(recipe: Recipe) -> list[str]:
-    """Hash the word lists that trimming reads, without those in wheels: their references name a version."""
-    if recipe.vocabulary.method != "trim":
-        return []
-    sources = recipe.vocabulary.word_lists(recipe.languages)
-    return [fingerprint(source) for source in sources if not source.startswith("wheel:")]
 
 
 def _build_scratch_student(

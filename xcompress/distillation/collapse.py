@@ -30,11 +30,14 @@ class DivergenceError(XCompressError):
     """Sentence vectors or weights hold values that are not finite."""
 
 
-class Collapse:
+class Collapse(nn.Module):
     """Check the sentence vectors of each batch, and stop training that has collapsed or diverged.
 
     Eq. 1 of calibrated similarity is 0 where all vectors are equal, and a moving teacher that follows the student
     closely goes there with it.
+
+    A module of the model in training, so that checkpoints have its counts: a stage that stopped goes on at a checkpoint
+    from after the collapse, and would take the spread there for that of the first batch.
     """
 
     def __init__(self, where: str = "training", read_together: int | None = None) -> None:
@@ -43,6 +46,7 @@ class Collapse:
         :param where: start of the error message, such as `stages.align`.
         :param read_together: after how many batches their spread is read; default: each on a CPU, 20 on a GPU.
         """
+        super().__init__()
         self.where = where
         self.read_together = read_together
         self.unread: list[tuple[Tensor, int]] = []
@@ -50,6 +54,17 @@ class Collapse:
         self.narrow = 0
         self.undefined = 0
         self.first: float | None = None
+
+    def get_extra_state(self) -> Tensor:
+        """Return what a checkpoint keeps."""
+        first = math.nan if self.first is None else self.first
+        return torch.tensor([first, self.batches, self.narrow], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Go on with what a checkpoint kept."""
+        first, batches, narrow = state.tolist()
+        self.first = None if math.isnan(first) else first
+        self.batches, self.narrow = int(batches), int(narrow)
 
     def check(self, vectors: Tensor) -> None:
         """Check the vectors of one batch, (N, D); a batch of one pair has no spread, and is only checked for NaN.
@@ -81,10 +96,13 @@ class Collapse:
                 f"after {self.batches} batches; lower learning_rate, or raise warmup"
             )
         if self.narrow == NARROW_BATCHES:
+            first = self.first or 0
+            advice = "lower learning_rate, bring ema_decay nearer to 1, or add another objective"
+            if first < ROUNDING:
+                advice = "they are so from the first batch on: give more text, or another encoder to start from"
             raise CollapseError(
                 f"{self.where}: collapsed: all sentence vectors are nearly equal (mean cosine {1 - current:.6f} after "
-                f"{self.batches} batches, {1 - (self.first or 0):.3f} in the first); lower learning_rate, bring "
-                "ema_decay nearer to 1, or add another objective"
+                f"{self.batches} batches, {1 - first:.3f} in the first); {advice}"
             )
 
 

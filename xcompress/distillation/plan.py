@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -391,7 +391,20 @@ def show(planned: Plan) -> None:
         )
     say(f"tokens of the text, at most: {_size(planned.token_megabytes)} on disk")
     head = ["stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", ""]
-    rows = list(_rows(planned.stages))
+    rows = [
+        [
+            stage.name if stage.trainings == 1 else f"{stage.name}, {stage.trainings} times",
+            stage.train,
+            " + ".join(f"{weight:g} {name}" for name, weight in stage.objectives.items()),
+            _count(stage.steps),
+            _count(stage.pairs),
+            "? M" if stage.parameters is None else f"{stage.parameters / 1e6:,.1f} M",
+            _size(stage.megabytes),
+            _time(stage.seconds),
+            "in the run folder" if stage.finished else "",
+        ]
+        for stage in planned.stages
+    ]
     if not any(stage.finished for stage in planned.stages):
         head, rows = head[:-1], [row[:-1] for row in rows]
     table("dry run: memory and time are estimates", head, rows)
@@ -419,18 +432,3 @@ def _time(seconds: int | None) -> str:
     if seconds < 100:
         return f"{seconds} s"
     return f"{seconds / 60:,.1f} min" if seconds < 6000 else f"{seconds / 3600:,.1f} h"
-
-
-def _rows(stages: Sequence[PlannedStage]) -> Iterator[tuple[str, ...]]:
-    for stage in stages:
-        yield (
-            stage.name if stage.trainings == 1 else f"{stage.name}, {stage.trainings} times",
-            stage.train,
-            " + ".join(f"{weight:g} {name}" for name, weight in stage.objectives.items()),
-            _count(stage.steps),
-            _count(stage.pairs),
-            "? M" if stage.parameters is None else f"{stage.parameters / 1e6:,.1f} M",
-            _size(stage.megabytes),
-            _time(stage.seconds),
-            "in the run folder" if stage.finished else "",
-        )

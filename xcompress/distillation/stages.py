@@ -169,7 +169,7 @@ def _build_training(
     if assistant:
         module, loss = TokenVectors(model.embeddings), token_loss(assistant.embeddings)
     else:
-        module, loss = SentenceVectors(model, stage), sentence_loss(stage, f"stages.{name}")
+        module, loss = SentenceVectors(model, stage, f"stages.{name}"), sentence_loss(stage)
     set_dropout(model, stage.dropout)
 
     # Train.
@@ -204,9 +204,8 @@ def _build_soup(
 
     :param trainings: their folders.
     """
-    model, tokenizer = Student.load(trainings[0])
-    states = [Student.load(training)[0].state_dict() for training in trainings]
-    model.load_state_dict(mean_of_weights(states))
+    (model, tokenizer), *others = map(Student.load, trainings)
+    model.load_state_dict(mean_of_weights([model.state_dict(), *(other.state_dict() for other, _ in others)]))
     model.eval().save(folder, tokenizer)
     return _scores(settings, model, tokenizer, text.get_data()) | {"sizes": model.sizes()}
 

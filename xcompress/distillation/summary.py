@@ -1,5 +1,6 @@
 """Tables of a finished run: time, loss and dev scores of every step."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def show(folder: Path) -> None:
     kinds = " / ".join(name for kind, name in SCORES.items() if kind in manifest["dev"])
     table(f"dev scores by language: {kinds}", language_head(manifest), language_rows(manifest))
     say(MEANING)
-    say(f"student: {folder / 'student'}; next: xcompress export --onnx --quantize")
+    say(f"student: {folder / 'student'}; next: xcompress export {shlex.quote(str(folder))}")
 
 
 def head(manifest: Mapping[str, Any]) -> tuple[str, ...]:

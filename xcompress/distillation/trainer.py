@@ -47,13 +47,17 @@ class Batches(Protocol):
         """Return the batches of some pairs, by kind."""
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """How a model is scored while it trains."""
+class Scoring(TrainerCallback):
+    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
 
-    steps: int
-    """Steps between two scores."""
-    score: Callable[[], Mapping[str, float]]
+    def __init__(self, steps: int, score: Callable[[], Mapping[str, float]]) -> None:
+        """Score after every so many steps."""
+        self.steps, self.score = steps, score
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        """Score the model where it is time."""
+        if state.global_step % self.steps == 0:
+            state.log_history.append({"step": state.global_step, "dev": self.score()})  # type: ignore[dict-item]
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def train(
         callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
         callbacks.append(ProgressBar(ticker))
         if job.scoring:
-            callbacks.append(_DevScores(job.scoring))
+            callbacks.append(job.scoring)
         callbacks.append(_MarkComplete(seconds_before))
         if job.board and distributed.is_main():
             from torch.utils.tensorboard import SummaryWriter
@@ -176,8 +180,8 @@ def check_batch(name: str, stage: Stage) -> None:
         )
     if "correlation" in stage.objectives and stage.batch_size // workers * stage.correlation_pairs % GROUP:
         raise InputError(
-            f"stages.{name}.correlation_pairs: {workers} workers cannot share {stage.batch_size} x "
-            f"{stage.correlation_pairs} pairs equally in groups of {GROUP}; choose a larger number"
+            f"stages.{name}.batch_size: {workers} workers cannot share {stage.batch_size} x {stage.correlation_pairs} "
+            f"pairs equally in groups of {GROUP}; make it a multiple of {workers * GROUP // stage.correlation_pairs}"
         )
 
 
@@ -287,17 +291,6 @@ class _AfterStep(TrainerCallback):
         self.function(state.global_step, state.max_steps)
 
 
-class _DevScores(TrainerCallback):
-    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
-
-    def __init__(self, scoring: Scoring) -> None:
-        self.scoring = scoring
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        if state.global_step % self.scoring.steps == 0:
-            state.log_history.append({"step": state.global_step, "dev": self.scoring.score()})  # type: ignore[dict-item]
-
-
 def _arguments(job: Job, steps: int) -> TrainingArguments:
     stage, on_gpu, processes = job.stage, torch.cuda.is_available(), 0 if job.collates_itself else loader_processes()
     return training_arguments(
@@ -306,7 +299,7 @@ def _arguments(job: Job, steps: int) -> TrainingArguments:
         per_device_train_batch_size=stage.batch_size // distributed.world_size(),
         learning_rate=stage.learning_rate,
         lr_scheduler_type=SCHEDULERS[stage.schedule],
-        warmup_steps=round(stage.warmup * steps),
+        warmup_steps=min(round(stage.warmup * steps), steps - 1),  # the last step at least is at the peak
         max_grad_norm=1.0,
         bf16=job.bf16,
         seed=job.seed,

@@ -31,7 +31,7 @@ from xcompress.modeling.load import describe, is_student
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import read_config
 from xcompress.paths import as_path
-from xcompress.recipe import EncoderSection, Recipe, Stage, TeacherSection
+from xcompress.recipe import EncoderSection, Recipe, Stage
 from xcompress.recipe.lineage import labelled_texts, runs_before, trained_on
 from xcompress.recipe.parameters import teacher_width, width_of_vectors
 from xcompress.sources import resolve
@@ -141,7 +141,8 @@ def prepare_training_data(
             VectorTable.compute, encode=partial(encoders.teacher.stored_vectors, store=store), folder=store.folder
         )
         targets = translations("target")
-        teacher = _teacher_vectors(recipe, recipe.teacher, compute, sources, targets, monolingual_sides, width)
+        with store.keep_model():
+            teacher = _teacher_vectors(recipe, compute, sources, targets, monolingual_sides, width)
     dev = DevSet(unseen, teacher.of_text if teacher else None, graded)
     data = TrainingData(corpus.train, rows, monolingual_rows, held_out, dev, fit_pairs, fit_texts, teacher, None, store)
     if encoders.assistant and encoders.assistant.section.gives_only_vectors:
@@ -151,13 +152,7 @@ def prepare_training_data(
 
 
 def _teacher_vectors(
-    recipe: Recipe,
-    section: TeacherSection,
-    compute: Compute,
-    sources: Texts,
-    targets: Texts,
-    monolingual: Texts,
-    width: int,
+    recipe: Recipe, compute: Compute, sources: Texts, targets: Texts, monolingual: Texts, width: int
 ) -> TeacherVectors:
     """Compute the vectors of the sources, and map them to the space that the student learns.
 
@@ -165,9 +160,14 @@ def _teacher_vectors(
     :param sources: English sentences by name, with the held-out ones and those that maps are fitted on.
     :param targets: sentences whose vectors are computed when they are asked for, as those of `monolingual`.
     :param width: as for `prepare_training_data`.
+    :raises InputError: as `target_width`, or when there are too few sentences to centre vectors.
     """
+    section = recipe.teacher
+    assert section is not None
     table = _compute_reduced(recipe, compute, sources, width, section.normalize, section.dimensions)
     if section.center:
+        if len(sources[FIT]) < 2:
+            raise InputError("teacher.center: needs 2 English sentences or more, and the text has 1; give more text")
         table = _multiplied(table, centering_map(table.by_text(FIT)(sources[FIT])), section.normalize)
     transform = table.transform
     return TeacherVectors(
@@ -242,7 +242,8 @@ def _assistant_vectors(
     compute = partial(
         VectorTable.compute, encode=partial(assistant.stored_vectors, store=data.store), folder=data.store.folder
     )
-    table = _compute_reduced(recipe, compute, texts, width, recipe.normalizes)
+    with data.store.keep_model():
+        table = _compute_reduced(recipe, compute, texts, width, recipe.normalizes)
     if recipe.widths == "head" and data.teacher:
         head = least_squares_head(table.by_text(FIT)(data.fit_texts), data.teacher.of_text(data.fit_texts))
         weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
@@ -308,23 +309,24 @@ def target_width(recipe: Recipe, width: int, dimensions: int | None, texts: int,
     :param dimension: of the vectors.
     :raises InputError: when the width must not differ, or the vectors are narrower, or fewer, than axes are wanted.
     """
+    use_head = "use head" if recipe.teacher else "choose another assistant, as a head needs a teacher"
     if dimensions:
-        key, wanted = "teacher.dimensions", dimensions
+        key, wanted, advice = "teacher.dimensions", dimensions, f"choose {min(texts, dimension)} or fewer"
     elif recipe.widths == "pca":
-        key, wanted = "widths: pca", width
+        key, wanted, advice = "widths: pca", width, use_head
     elif dimension == width:
         return width
     else:
+        use_pca = "use head or pca" if recipe.teacher else "use pca, as a head needs a teacher"
         raise InputError(
-            f"widths: {recipe.widths}, but the targets have {dimension} dimensions and the encoder {width}; use "
-            f"{'head or pca' if recipe.teacher else 'pca, as a head needs a teacher'}"
+            f"widths: {recipe.widths}, but the targets have {dimension} dimensions and the encoder {width}; "
+            f"{use_pca if dimension > width else use_head}"
         )
     if wanted > dimension:
-        raise InputError(f"{key} cannot widen vectors of width {dimension} to {wanted}; choose {dimension} or fewer")
+        raise InputError(f"{key} cannot widen vectors of width {dimension} to {wanted}; {advice}")
     if texts < wanted < dimension:
         raise InputError(
-            f"{key} needs {wanted} sentences or more for {wanted} axes, but there are {texts}; add text, or choose "
-            "fewer"
+            f"{key} needs {wanted} sentences or more for {wanted} axes, but there are {texts}; add text, or {advice}"
         )
     return wanted
 

@@ -107,7 +107,10 @@ def common_direction(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def mean_cosine(vectors: NDArray[np.floating]) -> float:
-    """Return the mean cosine of two different rows of (N, D): (|sum of the unit vectors|^2 - N) / (N (N - 1))."""
+    """Return the mean cosine of two different rows of (N, D), N at least 2.
+
+    It is (|sum of the unit vectors|^2 - N) / (N (N - 1)).
+    """
     units = unit_length(vectors.astype(np.float64))
     count = len(units)
     return float((np.square(units.sum(axis=0)).sum() - count) / (count * (count - 1)))

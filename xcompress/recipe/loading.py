@@ -312,7 +312,11 @@ def _explain(error: Mapping[str, Any], raw: RawRecipe, file: Path) -> str:
     suffix = f" (set in {setter})" if setter != file else ""
 
     if error["type"] == "missing":
-        return f"key {key} is missing; add it{suffix}"
+        near = []
+        if location[0] == "stages" and len(location) > 1:  # a misspelt stage is a new one, which lacks keys
+            others = [str(name) for name in raw.values["stages"] if name != location[1]]
+            near = difflib.get_close_matches(str(location[1]), others, n=1)
+        return f"key {key} is missing; add it{f', or did you mean stages.{near[0]}?' if near else ''}{suffix}"
     if error["type"] == "extra_forbidden":
         section = _section_in(_type_at(location[:-1]))
         known = [*section.model_fields] if section else []

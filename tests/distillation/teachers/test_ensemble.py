@@ -13,9 +13,10 @@ from xcompress.distillation.pipeline import distill
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.stages import plan_text_stages
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
-from xcompress.distillation.teachers.ensemble import ConcatVectors, TeacherEnsemble, find_encoders
+from xcompress.distillation.teachers.ensemble import ConcatVectors, FrozenEncoder, TeacherEnsemble, find_encoders
 from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
 from xcompress.distillation.training_data import prepare_training_data
+from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.metrics import cosine_matrix, unit_length
 from xcompress.modeling import centering
@@ -64,6 +65,15 @@ def test_stored_vectors_are_those_of_the_teachers(recipe: Recipe, tmp_path: Path
     rows = alone.stored_vectors(distinct_texts(TEXTS), VectorStore(tmp_path))[[1]]
     np.testing.assert_allclose(rows, first[[1]], atol=1e-3)
     assert len(list(tmp_path.iterdir())) == 2, "each teacher's vectors are stored once, alone or in an ensemble"
+
+
+def test_live_vectors_that_are_not_finite_are_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recipe.teacher
+    monkeypatch.setattr(FrozenEncoder, "load", lambda _: lambda texts: np.full((len(texts), 2), np.nan))
+    with pytest.raises(
+        InputError, match=r"^teacher: the vectors of 3 of 3 texts hold NaN or infinity; fetch the model"
+    ):
+        TeacherEnsemble.find(recipe.teacher).load()(TEXTS)
 
 
 def test_the_fingerprint_changes_with_whatever_changes_the_targets(recipe: Recipe) -> None:

@@ -206,9 +206,35 @@ def test_values_beyond_float16_are_refused(value: float, tmp_path: Path) -> None
 
     store = VectorStore(tmp_path, chunk=1)
     assert store.vectors("teacher", "f", distinct_texts(["a"]), lambda: encoder)[[0]][0, 1] == 65504
-    with pytest.raises(InputError, match=r"^teacher: its vectors reach .* ends at 65504; .*normalize"):
+    with pytest.raises(InputError, match=r"^teacher: its vectors reach .* to 65504; .*normalize"):
         store.vectors("teacher", "f", distinct_texts(["a", "b"]), lambda: encoder)
     assert len(contents(tmp_path)) == 2  # one of them with the vector of "a" alone
+
+
+def test_values_that_float16_would_make_zeros_are_refused(tmp_path: Path) -> None:
+    vectors = np.full((2, 3), 1e-9, dtype=np.float32)
+    with pytest.raises(InputError, match=r"^teacher: its vectors reach 1e-09, and float16, .* is for 6.*normalize"):
+        VectorStore(tmp_path / "tiny").vectors("teacher", "f", distinct_texts(["a", "b"]), lambda: lambda _: vectors)
+    zeros = VectorStore(tmp_path).vectors("teacher", "f", distinct_texts(["a", "b"]), lambda: lambda _: 0 * vectors)
+    assert not zeros[[0, 1]].any()
+
+
+def test_a_model_is_kept_until_the_block_ends_or_another_one_is_opened(tmp_path: Path) -> None:
+    store, models = VectorStore(tmp_path), {"f": RecordingModel(), "g": RecordingModel()}
+
+    def compute(fingerprint: str, text: str) -> None:
+        store.vectors("teacher", fingerprint, distinct_texts([text]), models[fingerprint].open)
+
+    with store.keep_model():
+        compute("f", "a")
+        compute("f", "b")
+        assert models["f"].opened == 1
+        compute("g", "a")
+        compute("f", "c")
+        assert (models["f"].opened, models["g"].opened) == (2, 1)
+    compute("f", "d")
+    compute("f", "e")
+    assert models["f"].opened == 4
 
 
 SIZE = CHUNK * 4 * 2

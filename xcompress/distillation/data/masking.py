@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from xcompress.recipe import WordTask
 
@@ -19,8 +20,6 @@ TokenRows = Sequence[NDArray[np.int32]]
 """Token ids of sentences."""
 Integers = NDArray[np.int64]
 
-ID_BITS = 32
-"""A row and a token id share 64 bits; the id has the lower ones."""
 SIDE_BIT = np.uint64(63)
 """The highest of 64 random bits chooses the side."""
 WORD_BITS = np.uint64(32)
@@ -108,26 +107,28 @@ def label_distributions(
     :returns: token ids (2N, K) and their shares (2N, K), padded with id 0 and share 0; no id has a share twice in a
         row. A row sums to 1, or to 0 where there is nothing to predict.
     """
-    size = 2 * len(sources)
-    words = [(pair, masked) for pair, masked in enumerate(chosen) if masked]
-    word_ids = np.array([masked.word for _, masked in words], dtype=np.int64)
+    sentences, pairs = [*sources, *targets], len(sources)
+    shape = (2 * pairs, 1 + max(int(ids.max(initial=0)) for ids in sentences))
+    masked = [(pair, word) for pair, word in enumerate(chosen) if word]
+    word_ids = np.array([word.word for _, word in masked], dtype=np.int64)
     if task == "masked_word":
-        pairs = np.array([pair for pair, _ in words], dtype=np.int64)
-        rows = np.concatenate([pairs, pairs + len(chosen)])
-        return _to_table(_Shares(rows, np.tile(word_ids, 2), np.ones(2 * len(words))), size)
-    others = _share_words_of_translation([*sources, *targets], config.special)
-    if task == "reconstruction":
-        return _to_table(others, size)
-    # unified: half on the masked word, or all where the other sentence has no words
-    rows = np.array([masked.side * len(chosen) + pair for pair, masked in words], dtype=np.int64)
-    of_others = np.where(np.isin(others.rows, rows), others.values / 2, others.values)
-    of_masked = np.where(np.bincount(others.rows, minlength=size)[rows] > 0, 0.5, 1.0)
-    unified = _Shares(
-        np.concatenate([others.rows, rows]),
-        np.concatenate([others.ids, word_ids]),
-        np.concatenate([of_others, of_masked]),
-    )
-    return _to_table(unified, size)
+        rows = np.array([pair for pair, _ in masked], dtype=np.int64)
+        of_both = np.concatenate([rows, rows + pairs]), np.tile(word_ids, 2)
+        return _to_table(csr_array((np.ones(2 * len(rows)), of_both), shape))
+
+    # Eq. 3: 1 / n on each of the n distinct words of the other sentence.
+    words = _find_words(sentences, config.special)
+    shares = csr_array((np.ones(len(words.ids)), ((words.rows + pairs) % (2 * pairs), words.ids)), shape)
+    counts = np.diff(shares.indptr)
+    shares.data = np.repeat(1 / np.maximum(counts, 1), counts)
+    if task == "unified":
+        # Eq. 4: half on the masked word, or all where the other sentence has no words.
+        rows = np.array([word.side * pairs + pair for pair, word in masked], dtype=np.int64)
+        of_others = np.ones(2 * pairs)
+        of_others[rows] = 0.5
+        shares.data *= np.repeat(of_others, counts)
+        shares += csr_array((np.where(counts[rows] > 0, 0.5, 1.0), (rows, word_ids)), shape)
+    return _to_table(shares)
 
 
 @dataclass(frozen=True)
@@ -138,15 +139,6 @@ class _Words:
     """Their sentences."""
     positions: Integers
     ids: Integers
-
-
-@dataclass(frozen=True)
-class _Shares:
-    """Entries of a matrix with a row for each sentence and a column for each token id; equal places add up."""
-
-    rows: Integers
-    ids: Integers
-    values: NDArray[np.float64]
 
 
 def _find_words(sentences: TokenRows, special: frozenset[int]) -> _Words:
@@ -176,32 +168,13 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return bits ^ (bits >> np.uint64(31))
 
 
-def _share_words_of_translation(sentences: TokenRows, special: frozenset[int]) -> _Shares:
-    """Eq. 3: for each sentence, 1 / n on each of the n distinct words of its translation."""
-    words = _find_words(sentences, special)
-    rows, ids = _unpack(np.unique(_pack(words.rows, words.ids)))
-    counts = np.bincount(rows, minlength=len(sentences))
-    half = len(sentences) // 2
-    return _Shares((rows + half) % len(sentences), ids, 1 / counts[rows])
-
-
-def _to_table(shares: _Shares, size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the ids and values of the entries of each row side by side, both (size, K)."""
-    packed, places = np.unique(_pack(shares.rows, shares.ids), return_inverse=True)
-    rows, entry_ids = _unpack(packed)
-    counts = np.bincount(rows, minlength=size)
-    columns = np.arange(len(rows)) - _run_starts(counts)[rows]
-    ids = np.zeros((size, max(1, counts.max())), dtype=np.int64)
+def _to_table(shares: csr_array) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the columns and values of the entries of each row side by side, both (rows, K)."""
+    counts = np.diff(shares.indptr)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    columns = np.arange(len(rows)) - shares.indptr[rows]
+    ids = np.zeros((len(counts), max(1, counts.max())), dtype=np.int64)
     values = np.zeros(ids.shape, dtype=np.float32)
-    ids[rows, columns] = entry_ids
-    values[rows, columns] = np.bincount(places, weights=shares.values, minlength=len(rows))
+    ids[rows, columns] = shares.indices
+    values[rows, columns] = shares.data
     return ids, values
-
-
-def _pack(rows: Integers, ids: Integers) -> Integers:
-    """Combine each row and token id into one number, ordered by row and then by id."""
-    return rows << ID_BITS | ids
-
-
-def _unpack(packed: Integers) -> tuple[Integers, Integers]:
-    return packed >> ID_BITS, packed & (2**ID_BITS - 1)

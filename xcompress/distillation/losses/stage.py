@@ -83,11 +83,15 @@ def check_depths(name: str, stage: Stage, student: StudentConfig) -> None:
 class SentenceVectors(nn.Module):
     """A student in training: maps a batch to sentence vectors, after every recurrence or after the last alone.
 
-    Holds what only the stage needs: the head that predicts words, the entailment classifier and the moving teacher.
-    They are saved in checkpoints, but not with the trained student.
+    Holds what only the stage needs: the head that predicts words, the entailment classifier, the moving teacher, and
+    what was seen of a collapse. They are saved in checkpoints, but not with the trained student.
     """
 
-    def __init__(self, student: Student, stage: Stage) -> None:
+    def __init__(self, student: Student, stage: Stage, where: str = "training") -> None:
+        """Make what the stage needs beside the student.
+
+        :param where: the stage's key, for the message when training collapses or diverges.
+        """
         super().__init__()
         dimension, hidden_size = student.config.dimension, student.config.hidden_size
         self.student = student
@@ -101,6 +105,7 @@ class SentenceVectors(nn.Module):
                 self.word_bias = nn.Parameter(torch.zeros(student.config.vocab_size))
         self.relations = nn.Linear(3 * dimension, len(RELATIONS)) if "entailment" in stage.objectives else None
         self.moving = MovingTeacher(student) if "moving_teacher" in stage.objectives else None
+        self.collapse = Collapse(where)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_positions: Tensor | None = None) -> list[Tensor]:
         """Return sentence vectors (2N, D) for each depth."""
@@ -217,19 +222,16 @@ def weighted_sum(weights: Mapping[ObjectiveName, float], step: StepOutput) -> Te
     return torch.stack([weight * OBJECTIVES[name](step) for name, weight in weights.items()]).sum()
 
 
-def sentence_loss(stage: Stage, where: str = "training") -> Loss:
+def sentence_loss(stage: Stage) -> Loss:
     """Return the loss of a stage for `SentenceVectors`: for each kind of pairs the weighted mean over depths.
 
     It is the loss of the whole batch: every worker sees the vectors of all.
-
-    :param where: the stage's key, for the message when training collapses or diverges.
     """
     weights_by_kind = {
         kind: {name: weight for name, weight in stage.objectives.items() if kind_of(name) == kind}
         for kind in stage.pairs_in_step
     }
     depth_weights = stage.depth_weights or (1.0,)
-    collapse = Collapse(where)
 
     def loss_on(model: nn.Module, batch: Batch, weights: Mapping[ObjectiveName, float]) -> Tensor:
         input_ids, attention_mask = batch["input_ids"], batch["attention_mask"]
@@ -253,7 +255,7 @@ def sentence_loss(stage: Stage, where: str = "training") -> Loss:
             sentences = vectors.float()
             sides = (sentences[:0], sentences) if targets_only else sentences.chunk(2)
             outputs.append(StepOutput(student, batch, labels, sentences, *map(all_gather, sides)))
-        collapse.check(outputs[-1].target_vectors.detach())
+        student.collapse.check(outputs[-1].target_vectors.detach())
 
         losses = [
             weight * weighted_sum(weights, output)

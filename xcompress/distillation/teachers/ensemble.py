@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from xcompress.corpus.sequences import DistinctTexts
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
-from xcompress.distillation.teachers.vectors import LazyVectors, StoredVectors, VectorStore
+from xcompress.distillation.teachers.vectors import LazyVectors, StoredVectors, VectorStore, check_finite
 from xcompress.files import hash_of
 from xcompress.metrics import Encode
 from xcompress.recipe import EncoderSection, EnsembleSection, Recipe, TeacherSection
@@ -106,10 +106,10 @@ class TeacherEnsemble:
     def load(self) -> Encode:
         """Load all encoders as one function from N texts to vectors (N, D1 + D2 + ...), not reduced to `dimensions`.
 
-        :raises InputError: when one cannot be loaded.
+        :raises InputError: when one cannot be loaded; the function does, when vectors are not finite.
         """
-        models = [encoder.load() for encoder in self.encoders]
-        return lambda texts: concatenate([encode(texts) for encode in models], self.scales)
+        models = [(encoder.key, encoder.load()) for encoder in self.encoders]
+        return lambda texts: concatenate([check_finite(key, encode(texts)) for key, encode in models], self.scales)
 
     def stored_vectors(self, texts: DistinctTexts, store: VectorStore) -> ConcatVectors:
         """Return the concatenated vectors of N texts, (N, D1 + D2 + ...); the store keeps those of each encoder.

@@ -1,7 +1,7 @@
 """Vectors of frozen models, computed once by all workers and cached by content, as float16."""
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +27,7 @@ CHUNK = 16_384
 """Texts in a block. An interruption loses at most one block per worker, some minutes of computing on a CPU."""
 BATCH = 256
 """Texts that a model gets at a time."""
-LARGEST = float(np.finfo(np.float16).max)
+SMALLEST, LARGEST = float(np.finfo(np.float16).smallest_normal), float(np.finfo(np.float16).max)
 
 
 class LazyVectors(Protocol):
@@ -86,6 +86,19 @@ class VectorStore:
     def __init__(self, folder: Path, chunk: int = CHUNK) -> None:
         self.folder = folder
         self.chunk = chunk
+        self._keeps_model = False
+        self._kept: dict[str, Encode] = {}
+        """The model that was opened last, by its fingerprint."""
+
+    @contextmanager
+    def keep_model(self) -> Iterator[None]:
+        """Keep the last model that the block opens until its end, for further texts."""
+        self._keeps_model = True
+        try:
+            yield
+        finally:
+            self._keeps_model = False
+            self._kept.clear()
 
     def vectors(
         self, model: str, fingerprint: str, texts: DistinctTexts, open_model: Callable[[], Encode]
@@ -109,7 +122,12 @@ class VectorStore:
         rank, count = distributed.rank(), distributed.world_size()
         blocks = [number for number in file.missing() if number % count == rank]
         if blocks:
-            encoder = open_model()
+            encoder = self._kept.get(fingerprint)
+            if encoder is None:
+                self._kept.clear()  # makes room for another model
+                encoder = open_model()
+                if self._keeps_model:
+                    self._kept[fingerprint] = encoder
             if isinstance(encoder, PrecomputedVectors):
                 encoder.require(texts)
             rows = [file.rows(number) for number in blocks]
@@ -126,18 +144,26 @@ class VectorStore:
         return StoredVectors(file.open())
 
 
-def _as_float16(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float16]:
+def check_finite(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vectors (N, D) of a model.
+
+    :raises InputError: when some are not finite.
+    """
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise InputError(
             f"{model}: the vectors of {np.count_nonzero(~finite):,} of {len(vectors):,} texts hold NaN or infinity; "
             "fetch the model again, as its weights may be damaged"
         )
-    largest = float(np.abs(vectors).max(initial=0))
-    if largest > LARGEST:
+    return vectors
+
+
+def _as_float16(model: str, vectors: NDArray[np.float32]) -> NDArray[np.float16]:
+    largest = float(np.abs(check_finite(model, vectors)).max(initial=0))
+    if largest > LARGEST or 0 < largest < SMALLEST:
         raise InputError(
-            f"{model}: its vectors reach {largest:g}, and float16, in which they are cached, ends at {LARGEST:g}; "
-            "scale them to unit length (normalize: true)"
+            f"{model}: its vectors reach {largest:g}, and float16, in which they are cached, is for {SMALLEST:g} to "
+            f"{LARGEST:g}; scale them to unit length (normalize: true)"
         )
     return vectors.astype(np.float16)
 
