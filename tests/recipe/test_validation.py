@@ -63,7 +63,7 @@ def test_a_folder_without_a_model_and_a_file_for_the_folder_of_sets_are_refused(
     lines = problems(recipe_with(f"teacher.source={tmp_path}", f"dev.sts={tmp_path}/sts.tsv"))
     assert lines == [
         f"teacher.source: {tmp_path} holds neither modules.json nor config.json; name a model's folder",
-        f"dev.sts: {tmp_path}/sts.tsv is a file; name the folder of the sets",
+        f"dev.sts: {tmp_path}/sts.tsv: is a file; name a folder",
     ]
 
 
@@ -79,12 +79,28 @@ def test_a_local_model_that_brings_code_is_refused(encoder: Path) -> None:
     assert problems(recipe_with(f"teacher.source={encoder}", "teacher.trust_remote_code=true")) == []
 
 
-@pytest.mark.parametrize("name", ["pairs.csv", "pairs.CSV.gz", "pairs.csv.xz"])
-def test_parallel_text_in_csv_is_refused(name: str, tmp_path: Path) -> None:
-    file = tmp_path / name
+@pytest.mark.parametrize("suffix", [".csv", ".CSV.gz", ".csv.xz", ".jsonl", ".parquet", ".zip"])
+def test_text_in_another_format_is_refused(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"pairs.tsv{suffix}"
     file.touch()
     (line,) = problems(recipe_with(f"corpus.tsv=[{{source: {file}, language: de}}]"))
-    assert line.startswith(f"corpus.tsv.0.source: {file}: is a .csv file; parallel text is english<TAB>translation")
+    assert line.startswith(f"corpus.tsv.0.source: {file}: is a {suffix} file; parallel text is english<TAB>translation")
+    (line,) = problems(recipe_with(f"monolingual={{text: [{{source: {file}, language: de}}]}}"))
+    says = "this text is one sentence per line: write it so, as .txt"
+    assert line == f"monolingual.text.0.source: {file}: is a {suffix} file; {says}"
+
+
+def test_labelled_pairs_are_tables(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.csv", "a.tsv.gz", "a.jsonl")]
+    for file in files:
+        file.touch()
+    (line,) = problems(recipe_with(f"labelled.graded=[{', '.join(map(str, files))}]"))
+    assert line.startswith(f"labelled.graded.2: {files[2]}: expected .csv or .tsv, optionally with .gz or .xz; ")
+
+
+def test_a_folder_in_place_of_text_is_named(tmp_path: Path) -> None:
+    (line,) = problems(recipe_with(f"corpus.tsv=[{{source: {tmp_path}, language: de}}]"))
+    assert line == f"corpus.tsv.0.source: {tmp_path}: is a folder; name a file"
 
 
 def test_a_language_without_text_is_named(tmp_path: Path) -> None:
