@@ -115,3 +115,14 @@ def test_a_tab_separated_file_is_not_taken_for_csv(tmp_path: Path) -> None:
     file = tmp_path / "my.csv.tsv"
     file.touch()
     assert problems(recipe_with(f"corpus.tsv=[{{source: {file}, language: de}}]")) == []
+
+
+def test_what_a_wheel_in_the_cache_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path))
+    changes = ["vocabulary.words=wheel:words-only==1/{language}.txt", "languages=[tr]", "monolingual=null"]
+    changes += ["stages.contrast.objectives={teacher: 384}"]
+    assert problems(recipe_with(*changes)) == [], "the wheel is not there"
+    (tmp_path / "wheels" / "words-only-1").mkdir(parents=True)
+    (tmp_path / "wheels" / "words-only-1" / "en.txt").touch()
+    (line,) = problems(recipe_with(*changes))
+    assert line.startswith("vocabulary.words: wheel:words-only==1/tr.txt: the wheel has no 'tr.txt'; near it: en.txt")

@@ -16,7 +16,7 @@ from xcompress.recipe.encoders import EncoderSection
 from xcompress.recipe.loading import first_of
 from xcompress.recipe.parameters import count_parameters, shape_of
 from xcompress.recipe.schema import Recipe
-from xcompress.sources import looks_like_path, parse_wheel, parts_of
+from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.model_folder import check_model_folder
 from xcompress.sources.python_code import PYTHON, PYTHON_REFERENCE
 
@@ -200,7 +200,8 @@ def _reference_problems(reference: str, missing: bool) -> Iterator[str]:
     for part in parts_of(reference):
         try:
             if part.startswith("wheel:"):
-                parse_wheel(part)
+                if parse_wheel(part).folder.is_dir():  # it was fetched before
+                    resolve(part)
             elif missing and not as_path(part).exists():
                 yield f"{part}: no such file or folder; put it there, or give another path"
             elif as_path(part).is_char_device() or as_path(part).is_block_device():
