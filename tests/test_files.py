@@ -95,6 +95,15 @@ def test_every_librarys_words_for_a_full_disk_are_one_line(error: Exception, tmp
         raise error
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no named pipes")
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for write in (files.whole_file, files.whole_folder):
+        with pytest.raises(InputError, match="pipe: is a"), write(tmp_path / "pipe") as temporary:
+            temporary.touch()
+    assert (tmp_path / "pipe").is_fifo()
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no device that is always full")
 def test_numpy_on_a_full_disk_is_one_line(tmp_path: Path) -> None:
     with (

@@ -93,7 +93,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """
     check_target(path)
     _check_name(path)
-    if path.is_file():
+    if path.exists() and not path.is_dir():
         raise InputError(f"{path}: is a file; name a folder")
     with scratch_folder(path) as scratch:
         temporary, old = scratch / "new" / path.name, scratch / "old" / path.name
@@ -135,8 +135,9 @@ def check_writable(path: Path) -> None:
 
 def _check_file(path: Path) -> None:
     check_target(path)
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; give the name of a file")
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device or a pipe, which would be replaced"
+        raise InputError(f"{path}: is {kind}; give the name of a file")
 
 
 def check_encoding(path: Path) -> None:

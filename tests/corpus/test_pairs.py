@@ -66,9 +66,25 @@ def test_a_good_file_gives_no_warning(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_another_encoding_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.tsv").write_bytes("\n".join(f"{pair.source}\t{pair.target}" for pair in PAIRS).encode("utf-16"))
+    (tmp_path / "x.tsv").write_bytes("\n".join(f"{pair.source}\t{pair.target}" for pair in PAIRS).encode("utf-16-be"))
     with pytest.raises(InputError, match=r"x\.tsv: 2 of 2 lines are bad: .*UTF-8.*; write english<TAB>translation"):
         list(read_tsv(tmp_path / "x.tsv", "de"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (gzip.compress(GOOD), "packed with gzip; unpack it first"),
+        (GOOD.decode().encode("utf-16"), "not UTF-8 (it is UTF-16); convert the file"),
+        (GOOD.replace(b"\n", b"\r"), "its lines end in CR alone; convert the file to LF"),
+    ],
+    ids=["packed", "UTF-16", "CR"],
+)
+def test_a_file_that_is_no_such_text_is_named(content: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        list(read_tsv(tmp_path / "x.tsv", "de"))
+    assert str(caught.value).endswith(says)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])

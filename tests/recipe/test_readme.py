@@ -1,6 +1,7 @@
 """recipes/README.md lists every key as the schema has it: type, default and meaning."""
 
 import ast
+import contextlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -117,3 +118,18 @@ def test_the_keys_that_train_a_released_model_further_are_valid_and_have_its_siz
     of_small, of_tiny = ((of["unit_layers"], of["bottleneck"]["width"]) for of in sizes.values())
     assert (student.unit_layers, student.bottleneck) == of_small
     assert f"tiny has {of_tiny[0]} and {of_tiny[1]}" in lines[start + 3]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_table_becomes_parallel_text_as_the_page_says(kind: str, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    code = dedent(README[README.index("    import csv  #") : README.index("- English is the first column")])
+    (opened,) = re.findall(rf"rows = .*en-de\.{kind}.*", code)
+    code = re.sub("import csv.*\n\nrows = .*", f"import csv, json, pandas\n{opened}", code)
+    table = {"id": [1, 2, 3], "en": ["Who?", 'The "new"\nboat', "None."], "de": ["Wer?", "Das neue\tBoot", None]}
+    with contextlib.chdir(tmp_path):
+        pandas.DataFrame(table).to_csv("en-de.csv", index=False, encoding="utf-8-sig")
+        pandas.DataFrame(table).to_json("en-de.jsonl", orient="records", lines=True)
+        pandas.DataFrame(table).to_parquet("en-de.parquet")
+        exec(code, {})
+        assert Path("en-de.tsv").read_text() == 'Who?\tWer?\nThe "new" boat\tDas neue Boot\nNone.\t\n'

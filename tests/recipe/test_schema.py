@@ -70,6 +70,7 @@ def test_overrides_change_values_and_the_hash() -> None:
         ),
         ("stages.contrast.text=[]", r"stages.contrast.text: too few entries, got \[\]; give at least 1"),
         ("stages={}", "stages: too few entries; give at least 1"),
+        ("corpus.min_words=30", "corpus: min_words: 30 is more than max_words, 20; correct one"),
         ("corpus.catalogues=[]", "corpus: names no text; give catalogues or tsv"),
         (
             "corpus.tsv=[{source: a/x.tsv, language: de, max_pairs: 9}, {source: b/x.tsv, language: de}]",

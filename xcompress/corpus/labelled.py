@@ -76,7 +76,7 @@ def read_aligned_graded(files: Mapping[str, Path], seed: int) -> list[GradedPair
         language, and one with the second sentence in another.
     :raises InputError: when a file cannot be read, or naming the row that is not as it should be.
     """
-    kinds = {_kind(path) for path in files.values()}
+    kinds = {table_kind(path) for path in files.values()}
     if len(kinds) > 1:
         raise InputError(f"{', '.join(map(str, files.values()))}: some are .csv and some .tsv; use one format")
     tables = read_aligned_files(files, kinds.pop())
@@ -120,18 +120,21 @@ def read_entailment(path: Path) -> list[Entailment]:
     return _read(path, parse, f"premise, hypothesis, {'|'.join(RELATIONS)}")
 
 
-def _kind(path: Path) -> Literal["csv", "tsv"]:
-    """Return the format that a file's suffix names."""
+def table_kind(path: Path) -> Literal["csv", "tsv"]:
+    """Return the format that a file's suffix names.
+
+    :raises InputError: when it is neither.
+    """
     suffix = Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
     if suffix not in (".csv", ".tsv"):
-        raise InputError(f"{path}: expected .csv or .tsv, optionally with .gz or .xz; rename the file")
+        raise InputError(f"{path}: expected .csv or .tsv, optionally with .gz or .xz; write it as one of them")
     return "csv" if suffix == ".csv" else "tsv"
 
 
 def _read(path: Path, parse: Callable[[str, str, list[str]], LabelledPair], layout: str) -> list[LabelledPair]:
     tally = Tally(path)
     pairs: dict[tuple[str, str], LabelledPair] = {}
-    for number, cells in table_rows(path, _kind(path)):
+    for number, cells in table_rows(path, table_kind(path)):
         if not is_visible("".join(cells)):
             continue
         try:

@@ -21,8 +21,14 @@ LONGEST = 20_000
 """Bytes of the longest line that is read, its line break included, unless a reader is given another limit."""
 DEVICE = "is a device, not a regular file; name a file"
 """What is wrong with a path such as /dev/zero."""
-_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
-"""How packed files begin; a pipe has no suffix, and not every suffix is unpacked."""
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh91AY&SY": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\3\4": "zip",
+}
+"""How packed files begin, and no text; a pipe has no suffix, and not every suffix is unpacked."""
 _LINES_PER_REPORT = 2000
 _REASONS_SHOWN = 3
 
@@ -153,10 +159,10 @@ def decode_lines(name: str, lines: Iterable[bytes], *, longest: int = LONGEST, c
     :param cut: use the start of a longer line instead of refusing it.
     :raises InputError: naming the line that is not UTF-8 or is too long, or when CR alone ends the lines.
     """
-    start = b""
     try:
         for number, line in enumerate(lines, 1):
-            start = start or line[:6]
+            if number == 1:
+                check_first_line(name, line)
             if number <= 2 and b"\0" in line:  # UTF-16 has one beside the first line feed
                 raise UnicodeDecodeError("utf-8", line, line.index(b"\0"), len(line), "it holds NUL, as UTF-16 does")
             if len(line) <= longest:
@@ -165,14 +171,23 @@ def decode_lines(name: str, lines: Iterable[bytes], *, longest: int = LONGEST, c
                 text, _ = codecs.utf_8_decode(line)  # leaves out the bytes of a character that was cut
             else:
                 raise InputError(f"{name}:{number}: longer than {longest:,} bytes; expected one sentence per line")
-            if number == 1 and "\r" in text.rstrip("\r") and not text.endswith("\n"):
-                raise InputError(f"{name}: its lines end in CR alone; convert the file to LF")
             yield text.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        if packed := next((kind for begin, kind in _PACKED.items() if start.startswith(begin)), None):
-            raise InputError(f"{name}: packed with {packed}; unpack it first") from error
-        reason = "it is UTF-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else error.reason
-        raise InputError(f"{name}:{number}: not UTF-8 ({reason}); convert the file") from error
+        raise InputError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the file") from error
+
+
+def check_first_line(name: str, line: bytes) -> None:
+    """Refuse a file that is packed, in UTF-16, or has CR alone at the ends of its lines.
+
+    :param name: of the file or stream, for error messages.
+    :raises InputError: when the first line shows that.
+    """
+    if packed := next((kind for begin, kind in _PACKED.items() if line.startswith(begin)), None):
+        raise InputError(f"{name}: packed with {packed}; unpack it first")
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{name}:1: not UTF-8 (it is UTF-16); convert the file")
+    if b"\r" in line.rstrip(b"\r") and not line.endswith(b"\n"):
+        raise InputError(f"{name}: its lines end in CR alone; convert the file to LF")
 
 
 def table_rows(path: Path, kind: Literal["csv", "tsv"], *, strict: bool = True) -> Iterator[tuple[int, list[str]]]:

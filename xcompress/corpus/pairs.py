@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from xcompress.console import warn
-from xcompress.corpus.lines import LONGEST, BadLineError, BrokenOffError, Tally, read_lines
+from xcompress.corpus.lines import LONGEST, BadLineError, BrokenOffError, Tally, check_first_line, read_lines
 from xcompress.corpus.normalise import is_visible
 
 TOO_LONG = f"over {LONGEST:,} bytes"
@@ -45,11 +45,13 @@ def chunks_of_lines(
     """Yield the lines of a file, `LINES` at a time, and the number of the first of them.
 
     :param tally: is told where a compressed file is damaged; the lines before that are yielded.
-    :raises InputError: when the file cannot be read.
+    :raises InputError: when the file cannot be read, or is none of text in UTF-8: see `check_first_line`.
     """
     first, lines = 1, list[bytes]()
     try:
         for line in read_lines(path, advance):
+            if first == 1 and not lines:
+                check_first_line(str(path), line)
             lines.append(line)
             if len(lines) == LINES:
                 yield first, lines

@@ -88,6 +88,12 @@ class CorpusSection(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_words(self) -> "CorpusSection":
+        if self.min_words > self.max_words:
+            raise ValueError(f"min_words: {self.min_words} is more than max_words, {self.max_words}; correct one")
+        return self
+
+    @model_validator(mode="after")
     def _check_has_text(self) -> "CorpusSection":
         if not self.catalogues and not self.tsv:
             raise ValueError("names no text; give catalogues or tsv")

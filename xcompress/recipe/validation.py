@@ -8,6 +8,7 @@ from pathlib import Path
 from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.console import warn
+from xcompress.corpus.labelled import table_kind
 from xcompress.corpus.lines import DEVICE
 from xcompress.errors import InputError
 from xcompress.paths import as_path
@@ -15,11 +16,15 @@ from xcompress.recipe.encoders import EncoderSection
 from xcompress.recipe.loading import first_of
 from xcompress.recipe.parameters import count_parameters, shape_of
 from xcompress.recipe.schema import Recipe
-from xcompress.sources import looks_like_path, parse_wheel, parts_of
+from xcompress.sources import looks_like_path, parse_wheel, parts_of, resolve
 from xcompress.sources.model_folder import check_model_folder
 from xcompress.sources.python_code import PYTHON, PYTHON_REFERENCE
 
-_CSV = re.compile(r"\.csv(\.gz|\.xz)?$", re.I)
+_OTHER_FORMAT = re.compile(
+    r"\.(csv|jsonl?|ndjson|parquet|arrow|feather|xlsx?|ods|pdf|zip|tar|7z|bz2|zst)(\.gz|\.xz)?$", re.I
+)
+_FOLDERS = ("corpus.catalogues.", "labelled.augment.", "dev.")
+"""How the keys of folders begin; all others that are no encoders name files."""
 
 
 def file_references(recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -63,15 +68,8 @@ def problems(recipe: Recipe, *, missing: bool = True) -> list[str]:
         lines += idle_keys(key, encoder)
         lines += _folder_problems(key, encoder)
     for key, reference in file_references(recipe):
-        lines += [f"{key}: {problem}" for problem in _reference_problems(reference, missing)]
-    if recipe.dev.sts and as_path(recipe.dev.sts).is_file():
-        lines.append(f"dev.sts: {recipe.dev.sts} is a file; name the folder of the sets")
-    for row, tsv in enumerate(recipe.corpus.tsv):
-        if _CSV.search(tsv.source):
-            lines.append(
-                f"corpus.tsv.{row}.source: {tsv.source}: is a .csv file; parallel text is english<TAB>translation, "
-                "without header and quotes: write it so, as .tsv"
-            )
+        found = [*_reference_problems(reference, missing)] or [*_format_problems(key, reference)]
+        lines += [f"{key}: {problem}" for problem in found]
     if not recipe.corpus.catalogues:  # which languages those have is known once they are read
         known = {tsv.language for tsv in recipe.corpus.tsv}
         lines += [
@@ -179,11 +177,31 @@ def _folder_problems(key: str, encoder: EncoderSection) -> Iterator[str]:
             yield f"{key}.shape.{name}: is {stated}, but {encoder.source} has {size}; {advice}"
 
 
+def _format_problems(key: str, reference: str) -> Iterator[str]:
+    """Check that a folder is named where one is needed, and text that is read, by its suffix."""
+    path = as_path(reference)
+    if key.startswith(_FOLDERS):
+        if path.is_file():
+            yield f"{reference}: is a file; name a folder"
+    elif path.is_dir():
+        yield f"{reference}: is a folder; name a file"
+    elif key.startswith("labelled."):
+        try:
+            table_kind(Path(reference))
+        except InputError as error:
+            yield str(error)
+    elif (other := _OTHER_FORMAT.search(reference)) and key.startswith(("corpus.", "monolingual.")):
+        pairs = "parallel text is english<TAB>translation, without header and quotes: write it so, as .tsv"
+        text = pairs if key.startswith("corpus.") else "this text is one sentence per line: write it so, as .txt"
+        yield f"{reference}: is a {other[0]} file; {text}"
+
+
 def _reference_problems(reference: str, missing: bool) -> Iterator[str]:
     for part in parts_of(reference):
         try:
             if part.startswith("wheel:"):
-                parse_wheel(part)
+                if parse_wheel(part).folder.is_dir():  # it was fetched before
+                    resolve(part)
             elif missing and not as_path(part).exists():
                 yield f"{part}: no such file or folder; put it there, or give another path"
             elif as_path(part).is_char_device() or as_path(part).is_block_device():

