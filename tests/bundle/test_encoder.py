@@ -21,7 +21,7 @@ from tests.helpers.student import SENTENCES, bundle, change_manifest, student_of
 from xcompress.bundle import encoder as runtime
 from xcompress.bundle import released
 from xcompress.bundle.encoder import Encoder, Precision, top_k
-from xcompress.bundle.engines import Session
+from xcompress.bundle.engines import Session, default_threads
 from xcompress.bundle.released import released_names
 from xcompress.errors import InputError
 from xcompress.export.text import real_sentences
@@ -164,7 +164,7 @@ def test_threads_follow_the_target_unless_they_are_given(bundle_copy: Path) -> N
     def threads(**options: int) -> int:
         return Encoder(bundle_copy, **options).session.get_session_options().intra_op_num_threads
 
-    assert (threads(), threads(threads=2)) == (0, 2)
+    assert (threads(), threads(threads=2)) == (default_threads({}), 2)
     change_manifest(bundle_copy, target="mobile")
     assert (threads(), threads(threads=2)) == (1, 2)
     with pytest.raises(InputError, match="threads is 0"):

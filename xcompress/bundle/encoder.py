@@ -73,8 +73,8 @@ class Encoder:
         where it is installed, else onnxruntime.
     :param threads: threads that encode; they share the work of a batch. In onnxruntime and OpenVINO, each takes batches
         of its own where there are many, and the graph is opened once more for that. With litert, each takes texts of a
-        batch. With executorch, open encoders share the first one's. None: 1 for phones and browsers, else the engine's,
-        which counts processors: in a container with a quota of their time, give the number of its CPUs.
+        batch. With executorch, open encoders share the first one's. None: 1 for phones and browsers, else one for
+        each core that the process may use: of its affinity mask, and at most a container's quota of CPUs.
     :param check: compare the files with the manifest's hashes first. No file outside the folder is ever read.
     :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when the engine is not
         installed or cannot read the graph; when threads is below 1.

@@ -65,7 +65,8 @@ Threads = Annotated[
         "--threads",
         1,
         MOST_THREADS,
-        help="Number of threads; default: 1 for bundles exported for phones and browsers, else chosen by the engine.",
+        help="Number of threads; default: 1 for bundles exported for phones and browsers, else one for each core "
+        "that the process may use.",
     ),
 ]
 
