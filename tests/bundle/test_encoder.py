@@ -425,12 +425,17 @@ def test_many_batches_are_encoded_where_no_thread_can_start(monkeypatch: pytest.
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "(70, 24)\n"
 
 
-def test_a_table_of_pandas_is_refused_and_its_column_is_encoded(exact: Encoder) -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"text": SENTENCES})
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_table_is_refused_and_its_columns_are_encoded_and_compared(exact: Encoder, library: str) -> None:
+    table = pytest.importorskip(library).DataFrame({"text": SENTENCES})
     with pytest.raises(InputError, match=r"texts are DataFrame of 2 dimensions; give one column, as in df\['text'\]"):
         exact.encode(table)
-    np.testing.assert_array_equal(exact.encode(table["text"]), exact.encode(SENTENCES))
+    vectors = exact.encode(SENTENCES)
+    np.testing.assert_array_equal(exact.encode(table["text"]), vectors)
+    column = type(table)({"vector": vectors.tolist()})["vector"]
+    np.testing.assert_allclose(exact.similarity(vectors, column), exact.similarity(vectors, vectors), atol=1e-6)
+    with pytest.raises(InputError, match="similarity: right is not an array of numbers; give what `encode` returns"):
+        exact.similarity(vectors, table["text"])
 
 
 def test_a_phone_and_a_gpu_take_one_batch_at_a_time(bundle_copy: Path) -> None:

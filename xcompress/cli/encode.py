@@ -72,7 +72,9 @@ Threads = Annotated[
 
 
 def embed(
-    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to encode.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts to encode; with -- in front if one begins with -.")
+    ] = None,
     model: Model = None,
     source: Annotated[
         str | None,
@@ -146,7 +148,10 @@ def search(
     file: Annotated[
         str, typer.Argument(help="File with one sentence per line, also .gz and .xz; - reads standard input.")
     ],
-    query: Annotated[str, typer.Argument(help="Text to search for, in any language of the model.")],
+    query: Annotated[
+        str,
+        typer.Argument(help="Text to search for, in any language of the model; with -- in front if it begins with -."),
+    ],
     model: Model = None,
     k: Annotated[int, whole_number("-k", 1, 1_000_000, help="Number of lines to show.")] = 10,
     column: Annotated[
