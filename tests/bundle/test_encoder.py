@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, bundle, change_manifest, student_of_bundle
 from xcompress.bundle import encoder as runtime
 from xcompress.bundle import released
-from xcompress.bundle.encoder import Encoder, Precision, top_k
+from xcompress.bundle.encoder import Encoder, Precision, VectorPrecision, top_k
 from xcompress.bundle.engines import Session, default_threads
 from xcompress.bundle.released import released_names
 from xcompress.errors import InputError
@@ -264,6 +265,27 @@ def test_more_texts_than_are_tokenised_at_once(exact: Encoder, monkeypatch: pyte
     expected = exact.encode(SENTENCES)
     monkeypatch.setattr("xcompress.bundle.tokenizer._TEXTS_AT_ONCE", 2)
     np.testing.assert_allclose(exact.encode(SENTENCES), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "width"), [("float32", 96), ("int8", 24), ("ubinary", 3)])
+def test_many_vectors_take_little_more_memory_than_they_are_stored_in(
+    precision: VectorPrecision, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, texts = Encoder(bundle(), threads=1), ["rain"] * 40_000
+    monkeypatch.setattr("xcompress.bundle.tokenizer._TEXTS_AT_ONCE", 1000)
+    monkeypatch.setattr(
+        encoder, "_run", lambda sequences, _: np.eye(24, dtype=np.float32)[np.arange(len(sequences)) % 24]
+    )
+    monkeypatch.setattr(encoder._tokenizer, "token_ids", lambda texts, _: [[1]] * len(texts))
+    encoder.encode(texts[:5], precision=precision)
+    tracemalloc.start()
+    try:
+        stored = encoder.encode(texts, precision=precision)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert stored.nbytes == 40_000 * width
+    assert peak < stored.nbytes + 1_000_000, "with a list of the texts, and what a step takes"
 
 
 def test_top_k_has_the_best_first() -> None:

@@ -258,13 +258,15 @@ class Encoder:
         if long == "cut":
             self._tokenizer.check_prompt(prompt)
         sentences = list_texts("encode", texts)
-        vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
+        none = self.store_as(np.empty((0, self.dimension), dtype=np.float32), precision)
+        stored = np.empty((len(sentences), none.shape[1]), dtype=none.dtype)
+        # Each step is stored on its own: the float32 vectors of all texts may take 32 times the memory of their bits.
         for start, some in text_steps(sentences, by_characters=long == "mean"):
             if long == "cut":
-                vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some, prompt), batch_size)
+                vectors = self._run(self._tokenizer.token_ids(some, prompt), batch_size)
             else:
-                vectors[start : start + len(some)] = self._mean_of_windows(some, prompt, batch_size)
-        stored = self.store_as(vectors, precision)
+                vectors = self._mean_of_windows(some, prompt, batch_size)
+            stored[start : start + len(some)] = self.store_as(vectors, precision)
         return stored[0] if isinstance(texts, str) else stored
 
     def encode_query(
