@@ -118,6 +118,12 @@ def test_what_cannot_be_a_path_is_one_line(name: str) -> None:
         as_path(name)
 
 
+@pytest.mark.parametrize("name", ["https://huggingface.co/org/name", "hf://org/name"])
+def test_of_a_web_address_the_hub_id_is_wanted(name: str) -> None:
+    with pytest.raises(InputError, match=f"^{name}: is a web address; give .* the id alone of a model on the Hugging"):
+        as_path(name)
+
+
 def test_a_folder_that_may_not_be_entered_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked" / "config.json").write_text("{}")

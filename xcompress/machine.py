@@ -3,14 +3,19 @@
 Reads only the standard library, so that a process whose memory is measured, or a bare host, can import it.
 """
 
+import math
 import os
 import platform
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 CPUINFO = Path("/proc/cpuinfo")
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+PROCESSORS = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,8 @@ class Processor:
 
 def read_processor() -> Processor:
     """Read the processor's model and flags from the first entry of /proc/cpuinfo, else ask `platform`."""
-    text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.is_file() else ""
     fields: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in _text(CPUINFO).splitlines():
         name, _, value = line.partition(":")
         fields.setdefault(name.strip(), value.strip())
     flags = fields.get("flags", fields.get("Features", "")).split()  # x86, arm64
@@ -35,10 +39,44 @@ def read_processor() -> Processor:
 
 
 def available_threads() -> int:
-    """Count the processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Count the processors that this process may use: those that it may run on, at most its quota of their time."""
+    return max(1, math.ceil(min(len(_processors()), _quota())))
+
+
+def available_cores() -> int:
+    """Count the physical cores of the processors that this process may run on, at most its quota of their time."""
+    cores = {_text(PROCESSORS / f"cpu{number}/topology/thread_siblings_list") or number for number in _processors()}
+    return min(len(cores), available_threads())
+
+
+def _processors() -> set[int]:
+    """Return the numbers of the processors that this process may run on."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _quota() -> float:
+    """Return how many processors' time the control groups of Linux give this process; infinity without a limit."""
+    quota = math.inf
+    for line in _text(OWN_CGROUPS).splitlines():  # such as 4:cpu,cpuacct:/docker/1f, in version 2 0::/system.slice
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # The limits of the groups around it hold, too. In a container, its own group is the root, whatever the path.
+        own = PurePosixPath(path.lstrip("/"))
+        for group in (CGROUPS / controllers / part for part in (own, *own.parents)):
+            limit = _text(group / "cpu.max") or _text(group / "cpu.cfs_quota_us") + _text(group / "cpu.cfs_period_us")
+            with suppress(ValueError):  # there is no limit: "max 100000", or nothing
+                most, period = map(int, limit.split())
+                quota = min(quota, most / period if most > 0 else math.inf)
+    return quota
+
+
+def _text(file: Path) -> str:
+    """Return what a file of the system says; nothing where it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def main_memory() -> int:

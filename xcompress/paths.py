@@ -51,8 +51,13 @@ def explain_cache_errors() -> Iterator[None]:
 def as_path(reference: str) -> Path:
     """Return a reference as a path, which may not exist; ~ is the home folder.
 
-    :raises InputError: when it cannot be a path, or is or lies in a folder that cannot be read.
+    :raises InputError: when it cannot be a path, is a web address, or is or lies in a folder that cannot be read.
     """
+    if "://" in reference:
+        raise InputError(
+            f"{reference}: is a web address; give a local path, or the id alone of a model on the Hugging Face hub, "
+            "such as intfloat/multilingual-e5-small"
+        )
     try:
         path = Path(reference).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -20,8 +21,8 @@ from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, bundle, change_manifest, student_of_bundle
 from xcompress.bundle import encoder as runtime
 from xcompress.bundle import released
-from xcompress.bundle.encoder import Encoder, Precision, top_k
-from xcompress.bundle.engines import Session
+from xcompress.bundle.encoder import Encoder, Precision, VectorPrecision, top_k
+from xcompress.bundle.engines import Session, default_threads
 from xcompress.bundle.released import released_names
 from xcompress.errors import InputError
 from xcompress.export.text import real_sentences
@@ -164,7 +165,7 @@ def test_threads_follow_the_target_unless_they_are_given(bundle_copy: Path) -> N
     def threads(**options: int) -> int:
         return Encoder(bundle_copy, **options).session.get_session_options().intra_op_num_threads
 
-    assert (threads(), threads(threads=2)) == (0, 2)
+    assert (threads(), threads(threads=2)) == (default_threads({}), 2)
     change_manifest(bundle_copy, target="mobile")
     assert (threads(), threads(threads=2)) == (1, 2)
     with pytest.raises(InputError, match="threads is 0"):
@@ -264,6 +265,27 @@ def test_more_texts_than_are_tokenised_at_once(exact: Encoder, monkeypatch: pyte
     expected = exact.encode(SENTENCES)
     monkeypatch.setattr("xcompress.bundle.tokenizer._TEXTS_AT_ONCE", 2)
     np.testing.assert_allclose(exact.encode(SENTENCES), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "width"), [("float32", 96), ("int8", 24), ("ubinary", 3)])
+def test_many_vectors_take_little_more_memory_than_they_are_stored_in(
+    precision: VectorPrecision, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, texts = Encoder(bundle(), threads=1), ["rain"] * 40_000
+    monkeypatch.setattr("xcompress.bundle.tokenizer._TEXTS_AT_ONCE", 1000)
+    monkeypatch.setattr(
+        encoder, "_run", lambda sequences, _: np.eye(24, dtype=np.float32)[np.arange(len(sequences)) % 24]
+    )
+    monkeypatch.setattr(encoder._tokenizer, "token_ids", lambda texts, _: [[1]] * len(texts))
+    encoder.encode(texts[:5], precision=precision)
+    tracemalloc.start()
+    try:
+        stored = encoder.encode(texts, precision=precision)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert stored.nbytes == 40_000 * width
+    assert peak < stored.nbytes + 1_000_000, "with a list of the texts, and what a step takes"
 
 
 def test_top_k_has_the_best_first() -> None:
@@ -425,12 +447,17 @@ def test_many_batches_are_encoded_where_no_thread_can_start(monkeypatch: pytest.
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "(70, 24)\n"
 
 
-def test_a_table_of_pandas_is_refused_and_its_column_is_encoded(exact: Encoder) -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"text": SENTENCES})
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_table_is_refused_and_its_columns_are_encoded_and_compared(exact: Encoder, library: str) -> None:
+    table = pytest.importorskip(library).DataFrame({"text": SENTENCES})
     with pytest.raises(InputError, match=r"texts are DataFrame of 2 dimensions; give one column, as in df\['text'\]"):
         exact.encode(table)
-    np.testing.assert_array_equal(exact.encode(table["text"]), exact.encode(SENTENCES))
+    vectors = exact.encode(SENTENCES)
+    np.testing.assert_array_equal(exact.encode(table["text"]), vectors)
+    column = type(table)({"vector": vectors.tolist()})["vector"]
+    np.testing.assert_allclose(exact.similarity(vectors, column), exact.similarity(vectors, vectors), atol=1e-6)
+    with pytest.raises(InputError, match="similarity: right is not an array of numbers; give what `encode` returns"):
+        exact.similarity(vectors, table["text"])
 
 
 def test_a_phone_and_a_gpu_take_one_batch_at_a_time(bundle_copy: Path) -> None:

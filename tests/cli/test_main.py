@@ -125,6 +125,11 @@ def test_a_name_that_cannot_be_a_path_is_bad_input(command: list[str], name: str
     ("arguments", "message"),
     [
         (["embed", "--frobnicate"], "error: No such option: --frobnicate; see `xcompress embed --help`"),
+        (
+            ["embed", "-5 Grad"],
+            "error: No such option: -5; see `xcompress embed --help`, or write -- in front of a text ",
+        ),
+        (["models", "-5"], "error: No such option: -5; see `xcompress models --help`\n"),
         (["--\x1b[31mred"], "error: No such option: --\\"),
         (["models", "a\u202eb", "\x1b]0;t\x07"], "error: Got unexpected extra argument"),
         (["export", "--target", "\ud800"], "error: Invalid value for '--target': "),

@@ -73,8 +73,8 @@ class Encoder:
         where it is installed, else onnxruntime.
     :param threads: threads that encode; they share the work of a batch. In onnxruntime and OpenVINO, each takes batches
         of its own where there are many, and the graph is opened once more for that. With litert, each takes texts of a
-        batch. With executorch, open encoders share the first one's. None: 1 for phones and browsers, else the engine's,
-        which counts processors: in a container with a quota of their time, give the number of its CPUs.
+        batch. With executorch, open encoders share the first one's. None: 1 for phones and browsers, else one for
+        each core that the process may use: of its affinity mask, and at most a container's quota of CPUs.
     :param check: compare the files with the manifest's hashes first. No file outside the folder is ever read.
     :raises InputError: when the folder is not a bundle, was changed, or lacks the precision; when the engine is not
         installed or cannot read the graph; when threads is below 1.
@@ -258,13 +258,15 @@ class Encoder:
         if long == "cut":
             self._tokenizer.check_prompt(prompt)
         sentences = list_texts("encode", texts)
-        vectors = np.empty((len(sentences), self.dimension), dtype=np.float32)
+        none = self.store_as(np.empty((0, self.dimension), dtype=np.float32), precision)
+        stored = np.empty((len(sentences), none.shape[1]), dtype=none.dtype)
+        # Each step is stored on its own: the float32 vectors of all texts may take 32 times the memory of their bits.
         for start, some in text_steps(sentences, by_characters=long == "mean"):
             if long == "cut":
-                vectors[start : start + len(some)] = self._run(self._tokenizer.token_ids(some, prompt), batch_size)
+                vectors = self._run(self._tokenizer.token_ids(some, prompt), batch_size)
             else:
-                vectors[start : start + len(some)] = self._mean_of_windows(some, prompt, batch_size)
-        stored = self.store_as(vectors, precision)
+                vectors = self._mean_of_windows(some, prompt, batch_size)
+            stored[start : start + len(some)] = self.store_as(vectors, precision)
         return stored[0] if isinstance(texts, str) else stored
 
     def encode_query(

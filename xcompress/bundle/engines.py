@@ -18,6 +18,7 @@ from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT, INPUTS, OUTPUT
 from xcompress.bundle.native_calls import native_call
 from xcompress.bundle.phone_runtimes import PhoneSession, Port, open_phone_session
 from xcompress.errors import InputError, on_one_line
+from xcompress.machine import available_cores, available_threads
 from xcompress.metrics import Vectors
 from xcompress.packages import install_command, is_installed
 from xcompress.printable import counted
@@ -131,8 +132,13 @@ def openvino_reads(manifest: Mapping[str, Any], precision: str, graph: str) -> b
 
 
 def default_threads(manifest: Mapping[str, Any]) -> int:
-    """Return the threads of a bundle's encoder: 1 for phones and browsers, else 0, the engine's choice."""
-    return 1 if manifest.get("target") in _SINGLE_THREADED else 0
+    """Return the threads of a bundle's encoder: 1 for phones and browsers, else 0, the engine's choice.
+
+    The engines choose the cores of the machine. Where this process may use only a part of it, that part is returned.
+    """
+    if manifest.get("target") in _SINGLE_THREADED:
+        return 1
+    return 0 if available_threads() == os.cpu_count() else available_cores()
 
 
 @native_call()

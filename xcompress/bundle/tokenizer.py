@@ -161,7 +161,8 @@ def list_texts(function: str, texts: str | Iterable[str]) -> list[str]:
         items: Iterator[str] | None = iter(texts)
     except TypeError:
         items = None
-    dimensions = getattr(texts, "ndim", 1)  # of arrays and of pandas, whose tables yield the names of their columns
+    # Tables of pandas yield the names of their columns, and those of polars and pyarrow the columns.
+    dimensions = len(getattr(texts, "shape", (1,)))
     if items is not None and dimensions != 1:
         raise InputError(f"{function}: texts are {kind} of {dimensions} dimensions; give one column, as in df['text']")
     if items is None or isinstance(texts, Mapping):

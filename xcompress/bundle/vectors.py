@@ -54,6 +54,8 @@ def unpacked_rows(name: str, vectors: object, dimension: int) -> tuple[Vectors, 
 def _as_numbers(name: str, vectors: object) -> NDArray[Any]:
     with suppress(ValueError):
         rows = np.asarray(vectors)
+        if rows.dtype == object and rows.ndim == 1 and len(rows):  # a column of pandas, with a vector in each cell
+            rows = np.stack(rows.tolist())
         if rows.dtype.kind in "fiu":
             return rows
     raise InputError(f"{name} is not an array of numbers; give what `encode` returns")

@@ -65,13 +65,16 @@ Threads = Annotated[
         "--threads",
         1,
         MOST_THREADS,
-        help="Number of threads; default: 1 for bundles exported for phones and browsers, else chosen by the engine.",
+        help="Number of threads; default: 1 for bundles exported for phones and browsers, else one for each core "
+        "that the process may use.",
     ),
 ]
 
 
 def embed(
-    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to encode.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts to encode; with -- in front if one begins with -.")
+    ] = None,
     model: Model = None,
     source: Annotated[
         str | None,
@@ -145,7 +148,10 @@ def search(
     file: Annotated[
         str, typer.Argument(help="File with one sentence per line, also .gz and .xz; - reads standard input.")
     ],
-    query: Annotated[str, typer.Argument(help="Text to search for, in any language of the model.")],
+    query: Annotated[
+        str,
+        typer.Argument(help="Text to search for, in any language of the model; with -- in front if it begins with -."),
+    ],
     model: Model = None,
     k: Annotated[int, whole_number("-k", 1, 1_000_000, help="Number of lines to show.")] = 10,
     column: Annotated[

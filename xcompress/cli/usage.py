@@ -49,5 +49,6 @@ def _on_one_line(group: Any = None) -> Iterator[None]:  # noqa: ANN401 - a Conte
         else:
             command = f"{group.command_path} {group.invoked_subcommand}" if group else "xcompress"
         message = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's, which typer calls
-        fail(f"{message}; see `{command} --help`")
+        is_text = type(error).__name__ == "NoSuchOption" and command.endswith((" embed", " search"))  # such as -5 Grad
+        fail(f"{message}; see `{command} --help`{', or write -- in front of a text that begins with -' * is_text}")
         raise typer.Exit(2) from error
