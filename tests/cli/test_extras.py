@@ -83,6 +83,13 @@ def test_a_command_names_the_extra_that_it_needs(run: Run, arguments: str, packa
     assert done.stderr.splitlines() == [f"error: {arguments.split()[0]}: {advice}"]
 
 
+@pytest.mark.parametrize("package", ["transformers", "sentence_transformers"])
+def test_a_run_that_imports_a_package_late_asks_for_it_at_once(run: Run, package: str) -> None:
+    done = run("distill", "minilm_ru3", without=[package])
+    assert (done.returncode, Path("runs").exists()) == (2, False)
+    assert done.stderr == f"error: distill needs {package}; pip install 'xcompress[train]'\n"
+
+
 def test_other_commands_work_with_the_base_install(run: Run) -> None:
     Path("lines.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     for arguments in (

@@ -10,12 +10,12 @@ import yaml
 from torch import nn
 
 from xcompress.distillation import distributed
+from xcompress.distillation.stages import check_batch
 from xcompress.distillation.trainer import (
     COMPLETE,
     Job,
     _MarkComplete,
     _optimizer,
-    check_batch,
     newest_checkpoint,
     remove_damaged_checkpoints,
     train,

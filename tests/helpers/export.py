@@ -33,7 +33,7 @@ def use_little_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xcompress.export.exporter.verification_text", lambda *_: TEXT)
     monkeypatch.setattr("xcompress.export.exporter.calibration_text", lambda *_: CALIBRATED)
     monkeypatch.setattr("xcompress.export.accuracy.real_sentences", lambda: interleave(TEXT))
-    monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(20))
+    monkeypatch.setattr("xcompress.export.accuracy.builtin", lambda: builtin().every(60))
 
 
 def always_use_little_text() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
-from transformers import set_seed
 
 from xcompress import __version__
 from xcompress.bundle.released import RELEASED
@@ -152,6 +151,8 @@ def start_step(
 def _build_scratch_student(
     recipe: Recipe, text: Sequence[str], get_data: Callable[[], TrainingData], folder: Path
 ) -> Mapping[str, object]:
+    from transformers import set_seed
+
     tokenizer = train_new_tokenizer(text, recipe.vocabulary.trained_size)
     set_seed(recipe.seed)
     config = scratch_config(recipe, tokenizer.get_vocab_size(), tokenizer.token_to_id(PAD))

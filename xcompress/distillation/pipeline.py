@@ -37,10 +37,9 @@ from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
 from xcompress.distillation.shape import scratch_config, student_config
 from xcompress.distillation.stage_inputs import StageModels, StageSettings, StageText
-from xcompress.distillation.stages import plan_stages, plan_text_stages, stage_step
+from xcompress.distillation.stages import check_batch, plan_stages, plan_text_stages, stage_step
 from xcompress.distillation.teachers.encoder import check_local_encoders
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
-from xcompress.distillation.trainer import check_batch
 from xcompress.distillation.training_data import check_widths, prepare_training_data
 from xcompress.errors import InputError
 from xcompress.files import hash_of, read_mapping, sha256_of, whole_folder, write_json, write_text
@@ -77,6 +76,8 @@ def distill(recipe: Recipe, folder: Path, *, tensorboard: bool = False, processe
     :raises InputError: when a source is missing or cannot be fetched or read, or the folder cannot be used.
     :raises XCompressError: when the disk is full, another worker ends, or training diverges or collapses.
     """
+    for package in ("transformers", "sentence_transformers"):  # imported late: that takes seconds
+        require_package(package, "train", "distill")
     with explain_failures(folder):
         _check_sources(recipe, folder)
     with explain_failures(folder), watch_workers(), open_run(folder) as run, _record_commits(recipe, run):

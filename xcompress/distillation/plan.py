@@ -15,12 +15,15 @@ from xcompress.corpus.build import TRAIN, corpus_file
 from xcompress.corpus.labelled import read_aligned_graded, read_entailment, read_graded
 from xcompress.corpus.lines import BrokenOffError, read_lines
 from xcompress.corpus.store import PairFile
+from xcompress.distillation.data.labelled import check_local_cross_encoder
 from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.data.tokens import BYTES_OF_OFFSETS, MOST_READ, id_type
 from xcompress.distillation.hardware import device, trains_in_bf16
 from xcompress.distillation.initialization import check_vocabulary
 from xcompress.distillation.run_folder import STEP, check_run_folder, flatten
 from xcompress.distillation.teachers.disk import BYTES_STORED, check_disk, count_texts
+from xcompress.distillation.teachers.encoder import check_local_encoders
+from xcompress.distillation.training_data import check_widths
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.modeling.load import tokenizer_file
@@ -31,7 +34,6 @@ from xcompress.recipe.parameters import Counts, count_encoder, count_parameters,
 from xcompress.recipe.validation import (
     check_outside,
     file_references,
-    local_encoders,
     problems,
     refuse,
     warn_of_likely_mistakes,
@@ -128,19 +130,9 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
     refuse(problems(recipe, missing=False))
     warn_of_likely_mistakes(recipe)
     check_run_folder(folder)
-    if local_encoders(recipe):
-        # imports sentence-transformers, which takes seconds
-        from xcompress.distillation.teachers.encoder import check_local_encoders
-
-        check_local_encoders(recipe)
-    if recipe.teacher and (recipe.widths != "head" or recipe.teacher.dimensions):
-        from xcompress.distillation.training_data import check_widths  # so does this
-
-        check_widths(recipe)
-    if recipe.labelled.augment:
-        from xcompress.distillation.data.labelled import check_local_cross_encoder  # and this
-
-        check_local_cross_encoder(recipe)
+    check_local_encoders(recipe)
+    check_widths(recipe)
+    check_local_cross_encoder(recipe)
     check_vocabulary(recipe, _local_tokenizer(recipe))
     _check_labelled(recipe)
 

@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from math import gcd
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import set_seed
 
 from xcompress import __version__
+from xcompress.distillation import distributed
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.collapse import check_weights
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches
@@ -43,11 +45,14 @@ from xcompress.distillation.losses.stage import (
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.stage_inputs import StageModels, StagePairs, StageSettings, StageText, stage_pairs
 from xcompress.distillation.teachers.vectors import student_encoder
-from xcompress.distillation.trainer import Job, Scoring, train
 from xcompress.distillation.training_data import TrainingData
+from xcompress.errors import InputError
 from xcompress.modeling.four_bits import keep_rounded, round_weights
 from xcompress.modeling.student import Student, encode, set_dropout, shallower
 from xcompress.recipe import GROUP, ON_LABELS, PairKind, Recipe, Stage
+
+if TYPE_CHECKING:
+    from xcompress.distillation.trainer import Scoring
 
 
 def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -> dict[str, Stage]:
@@ -84,6 +89,25 @@ def plan_stages(
 
 def _in_steps(stage: Stage, pairs: int) -> Stage:
     return stage.model_copy(update={"steps": stage.steps_on(pairs), "epochs": None})
+
+
+def check_batch(name: str, stage: Stage) -> None:
+    """Check that the workers can share the batch of a stage equally.
+
+    :raises InputError: when they cannot share it, or its groups of similar sentences.
+    """
+    workers = distributed.world_size()
+    if stage.batch_size % workers:
+        raise InputError(
+            f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {workers} workers; choose a "
+            "multiple of their number"
+        )
+    if "correlation" in stage.objectives and stage.batch_size // workers * stage.correlation_pairs % GROUP:
+        least = workers * GROUP // gcd(GROUP, stage.correlation_pairs)
+        raise InputError(
+            f"stages.{name}.batch_size: {workers} workers cannot share {stage.batch_size} x {stage.correlation_pairs} "
+            f"pairs equally in groups of {GROUP}; make it a multiple of {least}"
+        )
 
 
 def stage_step(run: Run, number: int, settings: StageSettings, models: StageModels, text: StageText) -> Step:
@@ -139,6 +163,10 @@ def _build_training(
 
     :param work: folder of checkpoints.
     """
+    from transformers import set_seed
+
+    from xcompress.distillation.trainer import Job, train  # seconds, and half of the memory
+
     name, stage, data = settings.name, settings.stage, text.get_data()
     facts: dict[str, object] = {}
 
@@ -276,11 +304,12 @@ def _open_batches(run: Run, kind: PairKind, pairs: StagePairs, model: Student, t
     )
 
 
-def _scoring(settings: StageSettings, model: Student, tokenizer: Tokenizer, data: TrainingData) -> Scoring | None:
+def _scoring(settings: StageSettings, model: Student, tokenizer: Tokenizer, data: TrainingData) -> "Scoring | None":
     """Return how the model is scored while it trains, where the recipe asks for that."""
     steps = settings.recipe.dev.steps
     if steps is None or settings.stage.train == "embeddings":
         return None
+    from xcompress.distillation.trainer import Scoring
 
     def vectors(texts: Sequence[str]) -> NDArray[np.float32]:
         with fast_inference():

@@ -24,9 +24,8 @@ from xcompress.distillation.hardware import COMPILER, loader_processes
 from xcompress.distillation.losses.stage import AfterStep, Loss
 from xcompress.distillation.optim.lars import Lars
 from xcompress.distillation.transformers_trainer import ProgressBar, training_arguments
-from xcompress.errors import InputError
 from xcompress.files import sync, write_json
-from xcompress.recipe import GROUP, Stage
+from xcompress.recipe import Stage
 
 COMPLETE = "complete"
 """A checkpoint holds a JSON file of this name once all its others are written: `seconds` of training, and `files`."""
@@ -165,24 +164,6 @@ def _read_marker(checkpoint: Path) -> tuple[float, FileRecords]:
     if isinstance(marker, float | int):
         return float(marker), {}
     return float(marker["seconds"]), from_json(marker["files"])
-
-
-def check_batch(name: str, stage: Stage) -> None:
-    """Check that the workers can share the batch of a stage equally.
-
-    :raises InputError: when they cannot share it, or its groups of similar sentences.
-    """
-    workers = distributed.world_size()
-    if stage.batch_size % workers:
-        raise InputError(
-            f"stages.{name}.batch_size: {stage.batch_size} cannot be shared equally by {workers} workers; choose a "
-            "multiple of their number"
-        )
-    if "correlation" in stage.objectives and stage.batch_size // workers * stage.correlation_pairs % GROUP:
-        raise InputError(
-            f"stages.{name}.batch_size: {workers} workers cannot share {stage.batch_size} x {stage.correlation_pairs} "
-            f"pairs equally in groups of {GROUP}; make it a multiple of {workers * GROUP // stage.correlation_pairs}"
-        )
 
 
 class _PairTrainer(Trainer):

@@ -16,13 +16,6 @@ from xcompress.corpus.labelled import GradedPair, read_aligned_graded, read_enta
 from xcompress.corpus.normalise import UNICODE_FORMS
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.split import sentence_key
-from xcompress.distillation.data.augment import (
-    check_can_grade,
-    check_cross_encoder,
-    cross_encoder,
-    grade,
-    neighbour_pairs,
-)
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.labels import ScalarLabels
 from xcompress.distillation.hardware import trains_in_bf16
@@ -95,6 +88,8 @@ def check_local_cross_encoder(recipe: Recipe) -> None:
     """
     section = recipe.labelled.augment
     if section and is_here(section.cross_encoder):
+        from xcompress.distillation.data.augment import check_cross_encoder
+
         check_cross_encoder(_locate(section), section.epochs, trust_remote_code=section.trust_remote_code)
 
 
@@ -112,6 +107,8 @@ def check_hub_cross_encoder(recipe: Recipe, run: Run) -> None:
     files = ["config.json", PROMPTS]
     source = hub_snapshot(section.cross_encoder, files, lambda folder: (folder / files[0]).is_file(), advice)
     if not section.epochs:
+        from xcompress.distillation.data.augment import check_can_grade
+
         check_can_grade(source)
 
 
@@ -215,6 +212,8 @@ def _build_augmented(
     section: AugmentSection, recipe: Recipe, labelled: Step, teacher: TeacherEnsemble | None, start: Step, folder: Path
 ) -> Mapping[str, object]:
     """Pair each English sentence with its nearest neighbours, and have a cross-encoder grade the pairs."""
+    from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
+
     rows = read_json(labelled.folder / "graded.json")
     graded = [GradedPair(*row) for row in rows[: labelled.facts["graded"]]]
     if not graded:

@@ -12,13 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-from transformers import PreTrainedModel
-from transformers import __version__ as transformers_version
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import MANIFEST
@@ -48,9 +42,6 @@ from xcompress.sources import check, fingerprint, resolve
 from xcompress.sources.model_folder import NORMALIZE, read_modules
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
 from xcompress.tokenizer_file import check_tokenizers
-
-# Models that sentence-transformers 6 saved name the new place of this class; version 5.7 opens them, too.
-sys.modules.setdefault(NORMALIZE, sys.modules[Normalize.__module__])
 
 
 def open_encoder(section: EncoderSection, key: str) -> Encode:
@@ -151,6 +142,9 @@ def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) 
         raise InputError(f"{key}: {source} holds neither modules.json nor config.json; name a model's folder")
     if trust_remote_code:  # the code may find weights, and knows its own kind of model
         return
+    from transformers import __version__ as transformers_version
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
     if not any(path.rglob("*.safetensors")):
         raise InputError(
             f"{key}: {source} has no safetensors weights, and others (.bin, ONNX, GGUF) are not read; save the model "
@@ -169,11 +163,13 @@ def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) 
 
 def _check_tokenizer_class(file: Path, key: str) -> None:
     """Refuse the class that transformers 5 writes for a tokenizer without one of its own, where that is unknown."""
+    import transformers
+
     settings = read_mapping(file) if file.is_file() else {}
     if settings.get("tokenizer_class") == NEWER_CLASS and not hasattr(transformers, NEWER_CLASS):
         raise InputError(
             f"{key}: {file} names the tokenizer_class {NEWER_CLASS!r} of transformers 5, which transformers "
-            f"{transformers_version} does not know; write PreTrainedTokenizerFast there, or install transformers 5"
+            f"{transformers.__version__} does not know; write PreTrainedTokenizerFast there, or install transformers 5"
         )
 
 
@@ -207,6 +203,11 @@ def _open_model(section: EncoderSection, key: str) -> Encode:
 
 def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) -> Encode:
     """Open a folder with sentence-transformers; the recipe's prefix replaces the model's default prompt."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    # Models that sentence-transformers 6 saved name the new place of this class; version 5.7 opens them, too.
+    sys.modules.setdefault(NORMALIZE, sys.modules[Normalize.__module__])
     check_tokenizers(path)
     trust = {"trust_remote_code": section.trust_remote_code}
     # code that the recipe allows may name further files on the hub
@@ -267,6 +268,8 @@ def _absent_weights() -> Iterator[list[str]]:
     `output_loading_info` (versions 4.57 and 5). It then returns a pair of model and report, but sentence-transformers
     5.7, which passes `model_kwargs` on, takes the result for the model.
     """
+    from transformers import PreTrainedModel
+
     absent: list[str] = []
     original = PreTrainedModel.__dict__["from_pretrained"]
 
