@@ -56,7 +56,7 @@ def prepare(
     if student.config.rotary and config.target in (*PHONE_FILES, "coreml"):
         raise InputError(f"target: {config.target} has no rotary positions, as this model has; choose cpu or mobile")
     changes: dict[str, Any] = {}
-    # A rounded head leaves a part of what all vectors of a narrow cone share: centred in int8, multilingual-e5-small had
+    # A rounded head leaves a part of what all vectors of a narrow cone share: in int8, multilingual-e5-small had
     # a cosine of 0.87 for a single token. A student's own head may be rounded: tiny had 0.99, also in 4 bits.
     levels: dict[str, Level] = {"head": "fp32"} if config.center and student.head is None else {}
     if config.recurrences is not None:
