@@ -313,6 +313,20 @@ def test_what_other_options_cost_is_no_products_fault(
         export(small, options=options)
 
 
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_the_head_that_centres_is_in_float32(
+    precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(centering, "STEPS", 20)
+    options = ExportConfig(precision=precision, center=True)
+    lax = Bounds(mean_cosine=0.9, worst_cosine=0.5, similarity_correlation=0.9, invariance_cosine=0.9)
+    made = export(save_student(tmp_path / "bare", head_size=None), options=options, bounds=lax)
+    levels = manifest_of(made)["levels"]
+    assert levels.pop("head") == "fp32" and set(levels.values()) == {"static", "token"}
+    constants = {tensor.name for tensor in onnx.load(made / GRAPHS[precision]).graph.initializer}
+    assert "head" in constants and "head.scales" not in constants
+
+
 @pytest.mark.usefixtures("spoiled")
 def test_a_smaller_graph_that_loses_too_much_names_products_and_a_closer_precision(small: Path) -> None:
     lax = Bounds(mean_cosine=-1, worst_cosine=-1, similarity_correlation=-1, invariance_cosine=-1)

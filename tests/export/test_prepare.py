@@ -272,6 +272,15 @@ def test_the_head_of_centred_vectors_can_be_rounded(monkeypatch: pytest.MonkeyPa
     assert cosines(encode(rounded(shifted), tokenizer, TEXTS), expected).min() > 0.99
 
 
+def test_a_head_of_centring_alone_is_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(centering, "STEPS", 20)
+    bare = student(head_size=None)
+    assert prepared(ExportConfig(center=True), bare, TEXTS).levels == {"head": "fp32"}
+    assert prepared(ExportConfig(center=True, dimension=16), bare, TEXTS).levels == {"head": "fp32"}
+    assert prepared(ExportConfig(dimension=16), bare, TEXTS).levels == {}
+    assert prepared(ExportConfig(center=True), sentences=TEXTS).levels == {}, "a student's own head"
+
+
 def test_a_norm_that_is_applied_again_adds_what_it_did() -> None:
     given = student(recurrences=2)
     assert shift_before_head(given, make("unigram"), TEXTS) is given

@@ -63,9 +63,17 @@ def test_a_pipeline_gives_the_same_sentence_vectors(
     assert student.config.max_tokens == 170
 
 
-@pytest.mark.parametrize("kind", ["electra", "ernie", "data2vec-text"])
-def test_bert_and_roberta_under_other_names_are_read(kind: str, tmp_path: Path) -> None:
-    save_encoder(tmp_path, kind, embedding_size=WIDTH)
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("electra", {"embedding_size": WIDTH}),
+        ("ernie", {}),
+        ("ernie", {"use_task_id": True, "task_type_vocab_size": 3, "type_vocab_size": 4}),
+        ("data2vec-text", {}),
+    ],
+)
+def test_bert_and_roberta_under_other_names_are_read(kind: str, changes: dict[str, object], tmp_path: Path) -> None:
+    save_encoder(tmp_path, kind, **changes)
     model = SentenceTransformer(str(tmp_path), device="cpu")
     assert model[0].auto_model.config.model_type == kind
     model.max_seq_length = 170
@@ -242,7 +250,7 @@ def test_modules_without_a_place_in_a_student_are_refused(change: dict[int, str]
         ("", {"hidden_act": "gelu_new"}, r"config\.json: hidden_act is 'gelu_new', only 'gelu' is supported"),
         ("", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ("", {"quantization_config": {"quant_method": "awq"}}, r"config\.json: has a quantization_config; give"),
-        ("", {"use_task_id": True}, "use_task_id is True, only False is supported"),
+        ("", {"model_type": "ernie", "use_task_id": True}, r"weight embeddings\.token_type\.weight is missing"),
         ("", {"model_type": "electra", "embedding_size": 16}, "embedding_size is 16, only 32 is supported"),
         ("", {"num_hidden_layers": None}, r"config\.json: no num_hidden_layers"),
         ("", {"num_hidden_layers": 4}, r"weight unit\.3\.\S+ is missing"),

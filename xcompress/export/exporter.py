@@ -293,7 +293,7 @@ class _Job:
         options = options_for(
             self.precision, config.settings().recurrence, self.fold, ranges, config.table, config.settings().operators
         )
-        candidate = Candidate(prepared, options)
+        candidate = Candidate(prepared, options.with_levels(prepared.levels))
         entries: dict[str, Any] = {"calibrated_on": len(sentences)}
         if config.precision == "auto" and self.gate is not None:
             advice = ", or ".join(config.closer_options())

@@ -88,10 +88,11 @@ class Architecture:
 
 
 _WORD_EMBEDDINGS = "embeddings.word.weight"
+_TOKEN_TYPES, _TASKS = "embeddings.token_type.weight", "embeddings.task.weight"
 _EMBEDDINGS = {
     _WORD_EMBEDDINGS: "embeddings.word_embeddings.weight",
     "embeddings.position.weight": "embeddings.position_embeddings.weight",
-    "embeddings.token_type.weight": "embeddings.token_type_embeddings.weight",
+    _TOKEN_TYPES: "embeddings.token_type_embeddings.weight",
     "embeddings.norm.weight": "embeddings.LayerNorm.weight",
     "embeddings.norm.bias": "embeddings.LayerNorm.bias",
 }
@@ -182,6 +183,9 @@ E5S1_NAMES = WeightNames(
 """Names in an E5S1 file."""
 
 _BERT = Architecture(_SIZES, BERT_NAMES)
+_ERNIE_WITH_TASKS = Architecture(
+    _SIZES, WeightNames(_EMBEDDINGS | {_TASKS: "embeddings.task_type_embeddings.weight"}, _LAYER)
+)
 _ROBERTA = Architecture(_SIZES, BERT_NAMES, padding_id=1, positions_follow_padding=True)
 ARCHITECTURES = {
     "bert": _BERT,
@@ -244,11 +248,9 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
         )
     if config.get("quantization_config"):
         raise InputError(f"{file}: has a quantization_config; give the encoder as it was before it was quantized")
-    supported_values: dict[str, object] = {
-        architecture.activation: architecture.gelu,
-        "is_decoder": False,
-        "use_task_id": False,
-    }
+    if model_type == "ernie" and config.get("use_task_id"):
+        architecture = _ERNIE_WITH_TASKS
+    supported_values: dict[str, object] = {architecture.activation: architecture.gelu, "is_decoder": False}
     if architecture.embedding_width:
         supported_values[architecture.embedding_width] = config.get("hidden_size")
     if architecture.relative_bias:
@@ -406,7 +408,19 @@ def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: 
         parts = [encoder_weights[name] for name in encoder_names if name in encoder_weights]
         if len(parts) == len(encoder_names):
             state[student_name] = torch.cat(parts) if len(parts) > 1 else parts[0]
-    return state
+    return _with_task(state) if _TASKS in names.embeddings else state
+
+
+def _with_task(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Add the embedding of ERNIE's first task to those of the token types, as it adds both to each token.
+
+    A sentence encoder has no other task. Where a weight is missing or has another width, there are no token types.
+    """
+    weights = dict(state)
+    types, tasks = weights.pop(_TOKEN_TYPES, None), weights.pop(_TASKS, None)
+    if types is not None and tasks is not None and types.ndim == tasks.ndim == 2 and types.shape[1] == tasks.shape[1]:
+        weights[_TOKEN_TYPES] = types.float() + tasks[:1].float()
+    return weights
 
 
 def from_student_names(state: Mapping[str, Tensor], names: WeightNames, layers: int) -> dict[str, Tensor]:

@@ -196,13 +196,20 @@ def test_a_source_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_a_tokenizer_of_transformers_5_is_opened_or_refused_with_what_to_change(tmp_path: Path) -> None:
     shutil.copytree(bert(), tmp_path, dirs_exist_ok=True)
     settings = tmp_path / "tokenizer_config.json"
-    write_json(settings, read_json(settings) | {"tokenizer_class": "TokenizersBackend"})
+    before = read_json(settings)
+    older = before | {"tokenizer_class": "PreTrainedTokenizerFast", "additional_special_tokens": ["[MASK]"]}
+    named, listed = {"tokenizer_class": "TokenizersBackend"}, {"extra_special_tokens": ["[MASK]"]}
     part = TeacherSection(source=str(tmp_path), pooling="mean", normalize=False)
-    if not hasattr(transformers, "TokenizersBackend"):
-        with pytest.raises(InputError, match=r"teacher\.source: .*tokenizer_config.json .*PreTrainedTokenizerFast"):
-            open_encoder(part, "teacher")
-        write_json(settings, read_json(settings) | {"tokenizer_class": "PreTrainedTokenizerFast"})
-    assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, "mean"))
+    for newer in (named, listed, named | listed):
+        write_json(settings, before | newer)
+        if not hasattr(transformers, "TokenizersBackend"):
+            advice = " and ".join(
+                {"tokenizer_class": "PreTrained.*", "extra_special_tokens": "additi.*"}[key] for key in newer
+            )
+            with pytest.raises(InputError, match=rf"teacher\.source: .*tokenizer_config.json .*; write {advice} there"):
+                open_encoder(part, "teacher")
+            write_json(settings, older)
+        assert close(open_encoder(part, "teacher")(TEXTS), by_hand(TEXTS, "mean"))
 
 
 def test_a_module_is_found_under_the_name_that_sentence_transformers_6_gives_it(tmp_path: Path) -> None:

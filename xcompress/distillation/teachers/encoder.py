@@ -151,7 +151,7 @@ def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) 
             "again with save_pretrained"
         )
     file = folders_of(path)[0] / "config.json"
-    _check_tokenizer_class(file.with_name("tokenizer_config.json"), key)
+    _check_tokenizer_settings(file.with_name("tokenizer_config.json"), key)
     kind = read_mapping(file).get("model_type") if file.is_file() else None
     is_transformer = not has_modules or read_modules(path)[0]["type"].endswith(".Transformer")
     if is_transformer and isinstance(kind, str) and kind not in CONFIG_MAPPING:
@@ -161,15 +161,20 @@ def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) 
         )
 
 
-def _check_tokenizer_class(file: Path, key: str) -> None:
-    """Refuse the class that transformers 5 writes for a tokenizer without one of its own, where that is unknown."""
+def _check_tokenizer_settings(file: Path, key: str) -> None:
+    """Refuse what transformers 5 writes of a tokenizer, where an older version cannot read it."""
     import transformers
 
     settings = read_mapping(file) if file.is_file() else {}
-    if settings.get("tokenizer_class") == NEWER_CLASS and not hasattr(transformers, NEWER_CLASS):
+    changes = []
+    if settings.get("tokenizer_class") == NEWER_CLASS:
+        changes.append(f"PreTrainedTokenizerFast for the tokenizer_class {NEWER_CLASS}")
+    if isinstance(settings.get("extra_special_tokens"), list):
+        changes.append("additional_special_tokens for the name extra_special_tokens")
+    if changes and not hasattr(transformers, NEWER_CLASS):
         raise InputError(
-            f"{key}: {file} names the tokenizer_class {NEWER_CLASS!r} of transformers 5, which transformers "
-            f"{transformers.__version__} does not know; write PreTrainedTokenizerFast there, or install transformers 5"
+            f"{key}: {file} was written by transformers 5, and transformers {transformers.__version__} cannot read it; "
+            f"write {' and '.join(changes)} there, or install transformers 5"
         )
 
 
