@@ -46,6 +46,8 @@ _RARE_LETTERS = "\U00010000 \u16a0 \ua000 \U00012000"
 """Of Linear B, Runic, Yi and Cuneiform, which few vocabularies have."""
 _NEIGHBOURS = 1000
 """Tokens between which the padding is put, to see whether a text can have it."""
+_IN_PYTHON_ALONE = ("BertJapaneseTokenizer", "BertweetTokenizer", "PhobertTokenizer")
+"""Tokenizers of transformers that split words in Python, which no tokenizer.json can hold."""
 _OTHER_VOCABULARIES = ("vocab.txt", "sentencepiece.bpe.model", "vocab.json", "spiece.model", "tokenizer.model")
 
 
@@ -212,6 +214,12 @@ def tokenizer_file(path: Path, named: Path | None = None) -> Path:
     vocabularies = [name for name in _OTHER_VOCABULARIES if (path / name).is_file()]
     if not vocabularies:
         raise InputError(f"{problem}; name the tokenizer.json that belongs to this model")
+    settings = path / SETTINGS
+    if settings.is_file() and (name := read_mapping(settings).get("tokenizer_class")) in _IN_PYTHON_ALONE:
+        raise InputError(
+            f"{problem}, and none can be made of a {name}; choose another encoder, or take this one as the teacher of "
+            "a recipe"
+        )
     raise InputError(
         f"{problem}; make it from {vocabularies[0]} with transformers: "
         f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})"
