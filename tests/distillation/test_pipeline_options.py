@@ -262,16 +262,16 @@ def test_the_student_may_have_its_own_vocabulary(
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "key"),
+    ("vocabulary", "key", "text"),
     [
-        ("{method: trim}", "monolingual.text=[{{source: {}, language: en}}]"),
-        ("{method: train}", "labelled.graded=[{}]"),
+        ("{method: trim}", "monolingual.text=[{{source: {}, language: en}}]", "How naïve that is!\nThat is naïve.\n"),
+        ("{method: train}", "labelled.graded=[{}]", "How naïve that is!\tThat is naïve.\t4\nHow naïve!\tOh.\t2\n"),
     ],
 )
 def test_the_vocabulary_is_made_of_all_text_that_training_reads(
-    vocabulary: str, key: str, unigram_assistant: str, recipe_file: Path, tmp_path: Path
+    vocabulary: str, key: str, text: str, unigram_assistant: str, recipe_file: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "text.tsv").write_text("How naïve that is!\tThat is naïve.\t4\nHow naïve!\tOh.\t2\n", encoding="utf-8")
+    (tmp_path / "text.tsv").write_text(text, encoding="utf-8")
     more = [CONTRAST, unigram_assistant, f"vocabulary={vocabulary}", key.format(tmp_path / "text.tsv")]
     finished, _ = run(recipe_file, tmp_path, *more)
     assert "ï" in Tokenizer.from_file(str(finished / "student/tokenizer.json")).get_vocab()
@@ -465,7 +465,7 @@ def test_sts_sets_that_no_model_is_scored_on_are_said(
 def test_tensorboard_is_missed_before_the_first_step(
     recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xcompress.packages.is_installed", lambda _: False)
+    monkeypatch.setattr("xcompress.packages.is_installed", lambda name: name != "tensorboard")
     with pytest.raises(InputError, match=r"^--tensorboard needs tensorboard; pip install 'xcompress\[tensorboard\]'$"):
         distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run" / "corpus").exists()
