@@ -142,7 +142,7 @@ def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) 
         raise InputError(f"{key}: {source} holds neither modules.json nor config.json; name a model's folder")
     if trust_remote_code:  # the code may find weights, and knows its own kind of model
         return
-    from transformers import __version__ as transformers_version
+    import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     if not any(path.rglob("*.safetensors")):
@@ -156,8 +156,8 @@ def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) 
     is_transformer = not has_modules or read_modules(path)[0]["type"].endswith(".Transformer")
     if is_transformer and isinstance(kind, str) and kind not in CONFIG_MAPPING:
         raise InputError(
-            f"{key}: {file} names the model_type {kind!r}, which transformers {transformers_version} does not know; "
-            "choose another encoder, or install a version of transformers that knows it"
+            f"{key}: {file} names the model_type {kind!r}, which transformers {transformers.__version__} does not "
+            "know; choose another encoder, or install a version of transformers that knows it"
         )
 
 

@@ -86,19 +86,17 @@ class VectorStore:
     def __init__(self, folder: Path, chunk: int = CHUNK) -> None:
         self.folder = folder
         self.chunk = chunk
-        self._keeps_model = False
-        self._kept: dict[str, Encode] = {}
-        """The model that was opened last, by its fingerprint."""
+        self._kept: dict[str, Encode] | None = None
+        """In `keep_model`, the model that was opened last, by its fingerprint."""
 
     @contextmanager
     def keep_model(self) -> Iterator[None]:
         """Keep the last model that the block opens until its end, for further texts."""
-        self._keeps_model = True
+        self._kept = {}
         try:
             yield
         finally:
-            self._keeps_model = False
-            self._kept.clear()
+            self._kept = None
 
     def vectors(
         self, model: str, fingerprint: str, texts: DistinctTexts, open_model: Callable[[], Encode]
@@ -122,12 +120,11 @@ class VectorStore:
         rank, count = distributed.rank(), distributed.world_size()
         blocks = [number for number in file.missing() if number % count == rank]
         if blocks:
-            encoder = self._kept.get(fingerprint)
-            if encoder is None:
-                self._kept.clear()  # makes room for another model
-                encoder = open_model()
-                if self._keeps_model:
-                    self._kept[fingerprint] = encoder
+            kept = {} if self._kept is None else self._kept
+            if fingerprint not in kept:
+                kept.clear()  # makes room for another model
+                kept[fingerprint] = open_model()
+            encoder = kept[fingerprint]
             if isinstance(encoder, PrecomputedVectors):
                 encoder.require(texts)
             rows = [file.rows(number) for number in blocks]
