@@ -3,8 +3,7 @@
     python benchmarks/export_speed.py MODEL ... [--rounds 5] [--seconds 0.5] > benchmarks/export_speed.md
 
 MODEL is a run folder of `xcompress distill`, or any encoder that `xcompress export` reads; `label=MODEL` names it in
-the page. `small` and `tiny` are students of the shapes of the released models with random weights: their PyTorch
-weights are not published, and speed does not depend on them.
+the page. `small` and `tiny` are read with `xcompress dequantize`.
 
 All graphs of a model have the same weights. Each figure comes from a process of its own, as the thread pools of two
 engines in one process disturb each other; the processes take turns, round after round. Times are the medians of the
@@ -43,17 +42,19 @@ from xcompress.bench.results import NOISY
 from xcompress.bench.subjects import LABELLED
 from xcompress.bundle.engines import OpenVinoSession, Session, open_on_cpu
 from xcompress.bundle.phone_runtimes import LiteRtSession
+from xcompress.bundle.released import released_names
 from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.export.calibrate import calibrate
+from xcompress.export.dequantize import dequantize
 from xcompress.export.graph import options_for, write_graph
 from xcompress.export.litert import write_litert
 from xcompress.export.matmul import matmuls
 from xcompress.export.source import Source, find_source
 from xcompress.export.text import calibration_text, verification_text
 from xcompress.export.verify import Reference, encode_with, make_reference
-from xcompress.files import megabytes, read_json
+from xcompress.files import megabytes
 from xcompress.metrics import cosines
-from xcompress.modeling.student import Student, StudentConfig, token_ids
+from xcompress.modeling.student import Student, token_ids
 from xcompress.python_process import python_command
 
 CALLS = ((Shape(1, 16), 1), (Shape(1, 128), 1), (Shape(32, 32), 1), (Shape(1, 128), 2), (Shape(32, 32), 2))
@@ -66,7 +67,6 @@ COMPARED = 512
 """Sentences whose vectors are compared with PyTorch's."""
 PACKAGES = ("onnxruntime", "openvino", "nncf", "ai-edge-litert", "litert-torch", "optimum", "torch")
 """Packages whose versions stand in the page."""
-MODELS = Path(__file__).parent.parent / "xcompress" / "models"
 INT8, STANDARD, LITERT = "int8, onnxruntime", "int8 standard, OpenVINO", "int8, LiteRT"
 NNCF = "int8 by NNCF, OpenVINO"
 
@@ -89,7 +89,7 @@ class Model:
     student: Student
     forms: dict[str, Form]
     cosines: dict[str, float]
-    """Mean cosine to PyTorch by form; empty for random weights."""
+    """Mean cosine to PyTorch by form."""
     profiles: list[dict[str, float]]
 
 
@@ -117,9 +117,8 @@ def prepare(named: str, folder: Path) -> Model:
     folder.mkdir(parents=True)
     labelled = LABELLED.fullmatch(named)
     label, reference = labelled.groups() if labelled else (Path(named).name, named)
-    is_released = reference in ("small", "tiny")
-    if is_released:
-        reference = str(random_student(MODELS / reference, folder / "student"))
+    if reference in released_names():
+        reference = str(dequantize(reference, folder / "student"))
     source = find_source(reference)
     student, tokenizer = source.open()
     texts = calibration_text(source, source.languages)[:NNCF_SENTENCES]
@@ -129,31 +128,9 @@ def prepare(named: str, folder: Path) -> Model:
     few = {
         language: sentences[:: max(1, len(sentences) * len(text) // COMPARED)] for language, sentences in text.items()
     }
-    compared = {} if is_released else compare(forms, make_reference(student, tokenizer, few))
+    compared = compare(forms, make_reference(student, tokenizer, few))
     profiles = [profile(Path(forms[INT8].file), shape, threads) for shape, threads in PROFILED]
     return Model(label, student, forms, compared, profiles)
-
-
-def random_student(bundle: Path, folder: Path) -> Path:
-    """Save a student of the shape of a released model, with random weights and its tokenizer."""
-    from tokenizers import Tokenizer
-
-    manifest, config = read_json(bundle / "manifest.json"), read_json(bundle / "config.json")
-    shape = {
-        "vocab_size": config["vocab_size"],
-        "hidden_size": config["hidden_size"],
-        "unit_layers": manifest["unit_layers"],
-        "recurrences": manifest["recurrences"],
-        "num_attention_heads": config["num_attention_heads"],
-        "intermediate_size": config["intermediate_size"],
-        "bottleneck": manifest["bottleneck"]["width"],
-        "max_position_embeddings": config["max_position_embeddings"],
-        "pad_token_id": config["pad_token_id"],
-        "max_tokens": manifest["max_tokens"],
-    }
-    folder.mkdir()
-    Student(StudentConfig(**shape)).save(folder, Tokenizer.from_file(str(bundle / "tokenizer.json")))
-    return folder
 
 
 def write_forms(source: Source, folder: Path, texts: Sequence[str]) -> Iterator[tuple[str, Form]]:
@@ -310,8 +287,7 @@ def _describe(model: Model) -> str:
     config = model.student.config
     depth = f"{len(set(config.stack))} layers"
     depth += f", {config.unit_layers} of them applied {config.recurrences} times" if config.recurrences > 1 else ""
-    weights = "" if model.cosines else " Random weights."
-    return f"{depth}, width {config.hidden_size}, {config.vocab_size:,} tokens.{weights}"
+    return f"{depth}, width {config.hidden_size}, {config.vocab_size:,} tokens."
 
 
 def _heads() -> list[str]:

@@ -137,6 +137,18 @@ def test_the_folder_is_complete_and_plain(students: dict[str, Path], answers: di
     assert "XLMRobertaModel with 6 layers" in (folder / "README.md").read_text()
 
 
+@pytest.mark.parametrize("types", [0, 1])
+def test_a_bert_without_token_types_knows_both_that_tokenizers_give(types: int, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    student = save_student(tmp_path / "student", unit_layers=1, recurrences=1, position_offset=0, type_vocab_size=types)
+    model = AutoModel.from_pretrained(export_hf(student))
+    ids = torch.tensor([[0, 7, 8, 2]])
+    with torch.inference_mode():
+        first, second = (model(ids, token_type_ids=ids * 0 + number).last_hidden_state for number in (0, 1))
+    torch.testing.assert_close(first, second, atol=0, rtol=0)
+
+
 def test_the_checkpoint_may_have_fewer_recurrences(student: Path) -> None:
     folder = export_hf(student, recurrences=2)
     assert folder == student.with_name("small-hf-r2")

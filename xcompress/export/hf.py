@@ -152,7 +152,7 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
 
 def checkpoint_config(config: StudentConfig) -> dict[str, Any]:
     """Return a config.json for AutoConfig: the unrolled student as BertModel or XLMRobertaModel."""
-    hf_config = transformers_config(config) | {"type_vocab_size": max(1, config.type_vocab_size)}
+    hf_config = transformers_config(config) | {"type_vocab_size": _token_types(config)}
     if _has_roberta_positions(config):
         hf_config |= {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}
         hf_config |= {"max_position_embeddings": config.max_position_embeddings}
@@ -171,6 +171,7 @@ def checkpoint_weights(student: Student) -> dict[str, Tensor]:
         word_embeddings = word_embeddings @ embeddings.projection.weight.t()
     first = 0 if _has_roberta_positions(config) else config.position_offset
     types = torch.zeros(1, config.hidden_size) if embeddings.token_type is None else embeddings.token_type.weight
+    types = torch.cat([types, types[:1].expand(_token_types(config) - len(types), -1)])
     state = {
         "embeddings.word.weight": word_embeddings,
         "embeddings.position.weight": embeddings.position.weight[first:],
@@ -186,6 +187,11 @@ def checkpoint_weights(student: Student) -> dict[str, Tensor]:
     weights |= {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
     # layers of a recurrent unit share memory, which the file format does not allow
     return {name: weight.detach().float().cpu().clone().contiguous() for name, weight in weights.items()}
+
+
+def _token_types(config: StudentConfig) -> int:
+    """Count the token types of the checkpoint. Optimum exports a BERT only if it knows the types 0 and 1."""
+    return max(1 if _has_roberta_positions(config) else 2, config.type_vocab_size)
 
 
 def _has_roberta_positions(config: StudentConfig) -> bool:
