@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.helpers.export import TEXT, manifest_of, use_little_text
-from tests.helpers.student import make_student, make_tokenizer, save_student
+from tests.helpers.student import MODERNBERT, make_student, make_tokenizer, save_student
 from xcompress.bench.devices.mobile import MobileDevice
 from xcompress.bench.subjects import find_subjects
 from xcompress.bundle.encoder import Encoder
@@ -89,8 +89,13 @@ def test_another_student_and_another_interface_are_told_apart(made: Path) -> Non
 
 
 @NEEDED
-def test_a_float16_program_gives_the_students_vectors_with_and_without_padding(tmp_path: Path) -> None:
-    student = make_student(relative_buckets=8, position_offset=0, head_activation="tanh", **SIZES)
+@pytest.mark.parametrize(
+    "changes", [SIZES | {"relative_buckets": 8, "position_offset": 0, "head_activation": "tanh"}, SIZES | MODERNBERT]
+)
+def test_a_float16_program_gives_the_students_vectors_with_and_without_padding(
+    changes: dict[str, object], tmp_path: Path
+) -> None:
+    student = make_student(**changes)
     with torch.no_grad():
         student.embeddings.word.weight[1] = 0  # as for padding in most models
     model = PhoneModel(student, int8_rows=False)

@@ -10,7 +10,15 @@ import onnx
 import pytest
 
 from tests.helpers.foreign import save_pipeline
-from tests.helpers.student import SENTENCES, bundle, change_manifest, make_student, make_tokenizer, save_student
+from tests.helpers.student import (
+    MODERNBERT,
+    SENTENCES,
+    bundle,
+    change_manifest,
+    make_student,
+    make_tokenizer,
+    save_student,
+)
 from xcompress.api import Bundle
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.manifest import list_files
@@ -34,6 +42,7 @@ SHAPES = {
     "full-width embeddings": {"bottleneck": None, "head_size": None, "recurrences": 1, "position_offset": 0},
     "first token, not normalised": {"pooling": "cls", "normalize": False, "prefix": ""},
     "activated head, no types": {"head_activation": "tanh", "type_vocab_size": 0, "unit_layers": 1},
+    "ModernBERT": MODERNBERT | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2},
 }
 KEPT = ExportConfig(target="wasm", bottleneck="keep")
 """Of so small a student, an export would fold it."""
@@ -71,14 +80,18 @@ def test_a_graph_of_any_form_becomes_the_student_that_it_computes(form: str, sha
     assert cosines(*vectors).min() > LEAST[read.precision]
     assert np.allclose(*(np.linalg.norm(some, axis=1) for some in vectors), rtol=0.1)
     assert read.student.config.stack == original.config.stack
+    assert read.student.config.modernbert == original.config.modernbert
     assert read.student.config.bottleneck == original.config.bottleneck
 
 
-def test_weights_in_float32_are_those_that_were_exported(tmp_path: Path) -> None:
-    read, original = read_student(exported(tmp_path, EXPORTS["float32"])).student, make_student()
+@pytest.mark.parametrize("changes", [{}, MODERNBERT])
+def test_weights_in_float32_are_those_that_were_exported(changes: dict[str, object], tmp_path: Path) -> None:
+    read = read_student(exported(tmp_path, EXPORTS["float32"], **changes)).student
+    original = make_student(**changes)
     expected = original.state_dict()
-    positions = expected.pop("embeddings.position.weight")[original.config.position_offset :]
-    expected["embeddings.position.weight"] = positions + expected.pop("embeddings.token_type.weight")[0]
+    if not changes:
+        positions = expected.pop("embeddings.position.weight")[original.config.position_offset :]
+        expected["embeddings.position.weight"] = positions + expected.pop("embeddings.token_type.weight")[0]
     found = read.state_dict()
     assert found.keys() == expected.keys()
     assert all(np.allclose(found[name], expected[name], rtol=1e-6, atol=1e-7) for name in expected)

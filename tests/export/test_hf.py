@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,24 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.helpers.export import manifest_of
-from tests.helpers.student import GEMMA, SENTENCES, save_student
+from tests.helpers.student import GEMMA, MODERNBERT, SENTENCES, save_student
 from xcompress.api import Run
 from xcompress.bench.subjects import find_subjects
 from xcompress.errors import GateError, InputError
 from xcompress.export import hf
 from xcompress.export.hf import checkpoint_weights, export_hf
 from xcompress.export.source import find_source
+from xcompress.modeling.layers import ModernBertAttention
 from xcompress.modeling.student import Student, encode
 
 pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
 
+FIRST, NEAR, FAR = (
+    ModernBertAttention(1000.0, norm=False),
+    ModernBertAttention(100.0, window=4),
+    ModernBertAttention(1000.0),
+)
+RECURRENT = MODERNBERT | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2}
 TEXTS = [*SENTENCES, "", "rain " * 300, "zzz"]
 SHAPES = {
     "recurrent, bottleneck, head, XLM-R": ({}, "XLMRobertaModel"),
@@ -29,6 +37,9 @@ SHAPES = {
     "positions of neither": ({"position_offset": 5, "prefix": "", "head_size": None}, "BertModel"),
     "first token, not normalised": ({"pooling": "cls", "normalize": False, "type_vocab_size": 1}, "XLMRobertaModel"),
     "activated head, no types": ({"head_activation": "tanh", "type_vocab_size": 0}, "XLMRobertaModel"),
+    "recurrent ModernBERT": (RECURRENT, "ModernBertModel"),
+    "every second layer sees all tokens": (RECURRENT | {"modernbert": (FIRST, NEAR, FAR)}, "ModernBertModel"),
+    "all layers see all tokens": (RECURRENT | {"modernbert": (FIRST, FAR, FAR), "bottleneck": None}, "ModernBertModel"),
 }
 READ = """
 import json, sys
@@ -188,10 +199,38 @@ def test_a_checkpoint_is_a_model_and_no_bundle(student: Path) -> None:
 
 
 def test_a_student_that_the_format_cannot_express_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="BertModel and XLMRobertaModel have no relative attention bias, as mpnet has"):
+    with pytest.raises(InputError, match="and ModernBertModel have no relative attention bias, as mpnet has"):
         export_hf(save_student(tmp_path / "mpnet", relative_buckets=32))
-    with pytest.raises(InputError, match="BertModel and XLMRobertaModel have no rotary positions, as gemma has"):
+    with pytest.raises(InputError, match="and ModernBertModel have no layers of Gemma, as gemma has"):
         export_hf(save_student(tmp_path / "gemma", **GEMMA))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        pytest.param((FAR,), id="a norm in front of the first attention"),
+        pytest.param((FIRST, replace(FAR, norm=False)), id="a later layer without one"),
+        pytest.param((replace(NEAR, norm=False), NEAR), id="a window in the first layer"),
+        pytest.param((FIRST, NEAR, replace(NEAR, window=8)), id="two windows"),
+        pytest.param((FIRST, replace(FAR, rotary_base=100.0)), id="two rotary bases without a window"),
+        pytest.param((FIRST, NEAR, FAR, FAR), id="no pattern"),
+    ],
+)
+def test_a_modernbert_whose_layers_are_in_another_order_is_refused(
+    layers: tuple[ModernBertAttention, ...], tmp_path: Path
+) -> None:
+    student = save_student(tmp_path / "mine", **MODERNBERT | {"modernbert": layers, "unit_layers": len(layers)})
+    with pytest.raises(InputError, match=r"^export: ModernBertModel has no layers in such an order: .* --format onnx$"):
+        export_hf(student)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_checkpoint_of_a_modernbert_is_read_as_the_student_was(tmp_path: Path) -> None:
+    folder = export_hf(save_student(tmp_path / "mine", **RECURRENT))
+    assert find_source(folder).open()[0].config.modernbert == (FIRST, *[NEAR] * 4)
+    card = (folder / "README.md").read_text()
+    assert "ModernBertModel with 5 layers" in card
+    assert "pooler" not in card
 
 
 def test_a_checkpoint_with_other_vectors_is_refused_and_removed(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.helpers.student import make_student
+from tests.helpers.student import MODERNBERT, make_student
 from xcompress.bundle.phone_runtimes import LEAST_TOKENS
 from xcompress.export.phone import PhoneModel, example_inputs
 
@@ -17,6 +17,8 @@ from xcompress.export.phone import PhoneModel, example_inputs
         {"relative_buckets": 8, "position_offset": 0},
         {"head_activation": "tanh"},
         {"prelude_layers": 1, "unit_layers": 1, "coda_layers": 2},
+        MODERNBERT,
+        MODERNBERT | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2, "bottleneck": None, "pooling": "cls"},
     ],
 )
 def test_a_text_has_the_students_vector_with_and_without_padding(changes: dict[str, object]) -> None:
@@ -48,8 +50,9 @@ def test_token_embeddings_take_a_byte_per_number() -> None:
     assert (rows.dtype, rows.shape) == (torch.int8, student.embeddings.word.weight.shape)
 
 
-def test_a_student_of_a_short_window_is_traced() -> None:
-    model = PhoneModel(make_student(max_tokens=5))
+@pytest.mark.parametrize("changes", [{}, MODERNBERT])
+def test_a_student_of_a_short_window_is_traced(changes: dict[str, object]) -> None:
+    model = PhoneModel(make_student(max_tokens=5, **changes))
     length = torch.export.Dim("length", min=LEAST_TOKENS, max=5)
     program = torch.export.export(
         model, example_inputs(model.config), dynamic_shapes=({1: length}, {1: length})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.export import manifest_of, use_little_text
-from tests.helpers.student import SENTENCES, change_manifest, save_student
+from tests.helpers.student import MODERNBERT, SENTENCES, change_manifest, save_student
 from xcompress.bench.devices.mobile import BINDINGS, phone_subjects
 from xcompress.bench.subjects import find_subjects
 from xcompress.bench.workers.client import Worker
@@ -68,6 +68,18 @@ def test_a_float32_file_is_verified_too(runtime: str, tmp_path: Path, monkeypatc
     assert f"- {runtime} against PyTorch: largest difference" in (folder / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("runtime", ["litert"], indirect=True)
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_modernbert_is_verified_in_litert(
+    runtime: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_little_text(monkeypatch)
+    student = save_student(tmp_path / "student", **MODERNBERT | {"max_tokens": 32})
+    options = ExportConfig(target=runtime, precision=precision)  # type: ignore[arg-type]
+    parity = manifest_of(export(student, tmp_path / "bundle", options=options))["parity"][runtime]
+    assert parity["max_abs_difference"] < 1e-4 if precision == "fp32" else parity["mean_cosine"] > 0.995
+
+
 def test_encoder_opens_it_if_asked_to_and_gives_nearly_the_same_vectors(runtime: str, made: Path) -> None:
     texts = [*SENTENCES, "", "x " * 500]
     encoder = Encoder(made, engine=runtime)  # type: ignore[arg-type]
@@ -123,7 +135,7 @@ def test_a_damaged_file_is_one_line(runtime: str, made: Path) -> None:
     content = file.read_bytes()
     try:
         file.write_bytes(content[:-4000])
-        with pytest.raises(InputError, match=rf"{file.name}: \d+ bytes, manifest\.json says"):
+        with pytest.raises(InputError, match=rf"{file.name}: [\d,]+ bytes, manifest\.json says"):
             Encoder(made, engine=runtime)  # type: ignore[arg-type]
         file.write_bytes(b"\0" * len(content))
         with pytest.raises(

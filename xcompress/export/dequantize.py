@@ -32,6 +32,7 @@ from xcompress.files import prepare_target, read_mapping, whole_folder, write_js
 from xcompress.metrics import cosines
 from xcompress.modeling.architectures import load_state
 from xcompress.modeling.bounds import check_fits
+from xcompress.modeling.layers import ModernBertAttention
 from xcompress.modeling.student import Student, StudentConfig, encode
 from xcompress.paths import as_path
 from xcompress.printable import markdown_text
@@ -138,12 +139,13 @@ def read_student(model: str | Path) -> Dequantized:
     # read the weights
     try:
         weights = _Weights.of(onnx.load(file).graph)
-        word, positions = weights.table("word"), weights.table("position")
-        config = _config(weights, word, positions, manifest, read_mapping(bundle / "config.json"))
+        word = weights.table("word")
+        config = _config(weights, word, manifest, read_mapping(bundle / "config.json"))
         check_fits(vars(config), 2 * sum(array.size for array in weights.constants.values()), file)  # two in a byte
         student = Student(config).eval()
-        tables = {"embeddings.word.weight": word, "embeddings.position.weight": positions}
-        arrays = tables | weights.by_student_name(student)
+        arrays = {"embeddings.word.weight": word} | weights.by_student_name(student)
+        if not config.modernbert:
+            arrays["embeddings.position.weight"] = weights.table("position")
     except Exception as error:  # a graph that something else wrote can break in any line
         problem = f"no {error}" if isinstance(error, KeyError) else on_one_line(error)
         raise InputError(
@@ -176,14 +178,12 @@ class _Weights:
     def of(cls, graph: onnx.GraphProto) -> "_Weights":
         """Read the constants of a graph, and what its nodes say of them.
 
-        :raises ValueError: when its layers are not BERT's.
+        :raises ValueError: when its layers have a relative attention bias.
         """
         nodes = all_nodes(graph)
         constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         if "relative" in constants:
             raise ValueError("relative attention, as in MPNet, is stored as a table")
-        if any(name.startswith("rotary_") for name in constants):
-            raise ValueError("rotary positions, as in ModernBERT and EmbeddingGemma, are not read")
         return cls(
             constants=constants,
             joined=frozenset(node.input[1] for node in nodes if node.op_type == "QAttention"),
@@ -203,8 +203,8 @@ class _Weights:
                 width = len(weight)
                 queries = math.sqrt(width // student.config.num_attention_heads)
                 weight[:, :width] *= queries
-                bias = weights[f"{name}.bias"]
-                weights[f"{name}.bias"] = np.concatenate([bias[:width] * np.float32(queries), bias[width:]])
+                if f"{name}.bias" in weights:
+                    weights[f"{name}.bias"][:width] *= queries
             weights[f"{name}.weight"] = np.ascontiguousarray(weight.T)
         return weights
 
@@ -246,22 +246,23 @@ class _Weights:
         return weight * self.constants[f"{name}.smooth"][:, None] if f"{name}.smooth" in self.constants else weight
 
 
-def _config(
-    weights: _Weights, word: Floats, positions: Floats, manifest: Mapping[str, Any], bert: Mapping[str, Any]
-) -> StudentConfig:
+def _config(weights: _Weights, word: Floats, manifest: Mapping[str, Any], bert: Mapping[str, Any]) -> StudentConfig:
     """Return the configuration of the student.
 
     :param word: token embeddings, (V, B) or (V, H).
-    :param positions: position embeddings, (L, H).
     :param bert: the bundle's config.json, which describes a BERT.
+    :raises ValueError: when positions are rotary, but the manifest has no layers of ModernBERT.
     """
     constants = weights.constants
+    modernbert = tuple(ModernBertAttention(**layer) for layer in manifest.get("modernbert", ()))
+    if not modernbert and any(name.startswith("rotary_") for name in constants):
+        raise ValueError("rotary positions, as in EmbeddingGemma, are not read")
     is_factored = any(name.split(".")[:2] == ["embeddings", "projection"] for name in constants)
     return StudentConfig(
         vocab_size=len(word),
         hidden_size=manifest["hidden_size"],
         num_attention_heads=bert["num_attention_heads"],
-        intermediate_size=len(constants["unit.0.intermediate.bias"]),
+        intermediate_size=bert["intermediate_size"],
         prelude_layers=manifest.get("prelude_layers", 0),
         unit_layers=manifest["unit_layers"],
         recurrences=manifest.get("recurrences", 1),
@@ -269,7 +270,7 @@ def _config(
         bottleneck=word.shape[1] if is_factored else None,
         head_size=manifest["dimension"] if "head.bias" in constants else None,
         head_activation="tanh" if weights.activated else None,
-        max_position_embeddings=len(positions),
+        max_position_embeddings=bert["max_position_embeddings"],
         position_offset=0,
         type_vocab_size=0,
         layer_norm_eps=bert["layer_norm_eps"],
@@ -278,4 +279,5 @@ def _config(
         max_tokens=manifest["max_tokens"],
         prefix=manifest["prefix"],
         pooling=manifest["pooling"],
+        modernbert=modernbert,
     )

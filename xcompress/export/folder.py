@@ -4,6 +4,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,7 @@ def describe_model(student: Student, source: Source, made_from: str) -> dict[str
         "recurrence": "unrolled",
         "bottleneck": {"width": config.bottleneck, "form": "factored"} if config.bottleneck else None,
         "gated": bool(config.rotary),
+        **({"modernbert": [asdict(layer) for layer in config.modernbert]} if config.modernbert else {}),
         "parameters": sum(student.sizes().values()),
         "machine": {
             "processor": processor.model,

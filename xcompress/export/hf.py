@@ -1,7 +1,7 @@
 """Export a student as a checkpoint that transformers and sentence-transformers open without xcompress."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from xcompress.bundle.manifest import CARD, list_files, write_manifest
 from xcompress.errors import GateError, InputError
 from xcompress.export.card import yaml_text
 from xcompress.export.folder import (
+    TRANSFORMERS,
     announce,
     check_replaceable,
     is_current,
@@ -29,7 +30,7 @@ from xcompress.export.source import Source, SourceOptions, find_source, read_set
 from xcompress.export.text import real_sentences
 from xcompress.files import hash_of, prepare_target, whole_folder, write_json, write_text
 from xcompress.metrics import unit_length
-from xcompress.modeling.architectures import BERT_NAMES, from_student_names
+from xcompress.modeling.architectures import ARCHITECTURES, BERT_NAMES, from_student_names, read_architecture
 from xcompress.modeling.bounds import count_matrix_entries
 from xcompress.modeling.student import Student, StudentConfig, encode, shallower
 from xcompress.packages import install_command
@@ -56,10 +57,11 @@ vectors = model.encode(["A first sentence.", "Ein zweiter Satz."])
 ```
 
 `AutoModel` and `AutoTokenizer` of transformers open the folder too; pool their token vectors as `modules.json` says.
-The pooler is empty: `pooler_output` is all zeros. Texts beyond {tokens} tokens are truncated. {prefix}
+{pooler}Texts beyond {tokens} tokens are truncated. {prefix}
 
 Largest difference from the student, in any component of a unit vector: {difference:.1e} (bound {bound:.0e}).
 """
+_EMPTY_POOLER = "The pooler is empty: `pooler_output` is all zeros. "
 
 
 def export_hf(
@@ -70,7 +72,7 @@ def export_hf(
     source_options: SourceOptions | None = None,
     force: bool = False,
 ) -> Path:
-    """Write a student as BertModel or XLMRobertaModel in safetensors, or return the folder if it is up to date.
+    """Write a student as BertModel, XLMRobertaModel or ModernBertModel, or return the folder if it is up to date.
 
     :param source: a run, a student, any encoder that `find_source` accepts, or None for the newest finished run.
     :param output: the folder to write; by default `hf` in the run, or `<student>-hf` beside a student, followed by
@@ -92,25 +94,34 @@ def export_hf(
     if recurrences is not None:
         student = shallower(student, recurrences)
     config = student.config
-    if config.relative_buckets is not None or config.rotary:
-        lacking = "rotary positions" if config.rotary else "relative attention bias"
+    if config.relative_buckets is not None or config.gemma:
+        lacking = "layers of Gemma" if config.gemma else "relative attention bias"
         raise InputError(
-            f"export: BertModel and XLMRobertaModel have no {lacking}, as {model.name} has; export with --format onnx"
+            f"export: BertModel, XLMRobertaModel and ModernBertModel have no {lacking}, as {model.name} has; export "
+            "with --format onnx"
         )
+    hf_config = checkpoint_config(config)
     unrolled = vars(config) | {"bottleneck": None, "prelude_layers": 0, "unit_layers": config.depth, "coda_layers": 0}
-    matrices = count_matrix_entries(unrolled) + config.hidden_size**2  # with the pooler
+    more = config.depth * config.intermediate_size if config.modernbert else config.hidden_size  # gates, or the pooler
+    matrices = count_matrix_entries(unrolled) + config.hidden_size * more
     needed = 4 * matrices + 60_000_000  # the tokenizer and biases
     check_replaceable(target, "model.safetensors", needed, force=force)
     announce(model, target, f" with {config.depth} layers")
     with whole_folder(target) as folder:
-        _write_checkpoint(folder, student, tokenizer, model, made_from)
+        _write_checkpoint(folder, student, tokenizer, model, hf_config, made_from)
     return target
 
 
-def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, source: Source, made_from: str) -> None:
+def _write_checkpoint(
+    folder: Path,
+    student: Student,
+    tokenizer: Tokenizer,
+    source: Source,
+    hf_config: Mapping[str, Any],
+    made_from: str,
+) -> None:
     """Write weights, configuration, tokenizer and pipeline; compare the vectors; write card and manifest."""
     config = student.config
-    hf_config = checkpoint_config(config)
     save_file(checkpoint_weights(student), folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", hf_config)
     write_tokenizer(folder, tokenizer, config)
@@ -132,6 +143,7 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
         version=xcompress.__version__,
         unit=config.unit_layers,
         times=config.recurrences,
+        pooler="" if config.modernbert else _EMPTY_POOLER,
         tokens=config.max_tokens,
         prefix=f"Every sentence gets the prefix {code_span(config.prefix)}."
         if config.prefix
@@ -151,7 +163,12 @@ def _write_checkpoint(folder: Path, student: Student, tokenizer: Tokenizer, sour
 
 
 def checkpoint_config(config: StudentConfig) -> dict[str, Any]:
-    """Return a config.json for AutoConfig: the unrolled student as BertModel or XLMRobertaModel."""
+    """Return a config.json for AutoConfig: the unrolled student as BertModel, XLMRobertaModel or ModernBertModel.
+
+    :raises InputError: as `_modernbert_config`.
+    """
+    if config.modernbert:
+        return _modernbert_config(config)
     hf_config = transformers_config(config) | {"type_vocab_size": _token_types(config)}
     if _has_roberta_positions(config):
         hf_config |= {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}
@@ -159,32 +176,64 @@ def checkpoint_config(config: StudentConfig) -> dict[str, Any]:
     return hf_config
 
 
+def _modernbert_config(config: StudentConfig) -> dict[str, Any]:
+    """Return a config.json for AutoConfig, with the keys of transformers 4, which transformers 5 reads as well.
+
+    :raises InputError: when the layers are not in the order that these keys can say.
+    """
+    architecture, sizes = ARCHITECTURES["modernbert"], vars(config) | {"unit_layers": config.depth}
+    of_layers = dict(zip(dict.fromkeys(config.stack), config.modernbert, strict=True))
+    layers = tuple(of_layers[name] for name in config.stack)
+    near = next((layer for layer in layers if layer.window), layers[0])
+    hf_config = {
+        "architectures": ["ModernBertModel"],
+        "model_type": "modernbert",
+        "transformers_version": TRANSFORMERS,
+        **{key: sizes[name] for name, key in architecture.sizes.items()},
+        architecture.activation: architecture.gelu,
+        architecture.epsilon: config.layer_norm_eps,
+        "pad_token_id": config.pad_token_id,
+        # by default, those of another vocabulary
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
+        "global_rope_theta": layers[0].rotary_base,
+        "local_rope_theta": near.rotary_base,
+        "local_attention": 2 * (near.window or 64),
+    }
+    for every in range(1, config.depth + 1):
+        hf_config["global_attn_every_n_layers"] = every
+        if read_architecture(hf_config, Path("config.json"))[0].modernbert == layers:
+            return hf_config
+    raise InputError(
+        "export: ModernBertModel has no layers in such an order: its first layer alone has no norm in front of the "
+        "attention, and from it on every n-th sees all tokens, the others those in one window; export with --format "
+        "onnx"
+    )
+
+
 def checkpoint_weights(student: Student) -> dict[str, Tensor]:
     """Unroll the recurrent unit, fold the bottleneck, and split attention into query, key and value.
 
-    :returns: float32 weights under the names of BertModel and XLMRobertaModel, which are the same.
+    :returns: float32 weights under the names of `checkpoint_config`'s model.
     """
     config, embeddings = student.config, student.embeddings
-    assert embeddings.position is not None  # rotary positions are refused before
-    word_embeddings = embeddings.word.weight
+    outside = ("embeddings.", "final_norm.")
+    state: dict[str, Tensor] = {n: weight for n, weight in student.named_parameters() if n.startswith(outside)}
     if embeddings.projection is not None:
-        word_embeddings = word_embeddings @ embeddings.projection.weight.t()
-    first = 0 if _has_roberta_positions(config) else config.position_offset
-    types = torch.zeros(1, config.hidden_size) if embeddings.token_type is None else embeddings.token_type.weight
-    types = torch.cat([types, types[:1].expand(_token_types(config) - len(types), -1)])
-    state = {
-        "embeddings.word.weight": word_embeddings,
-        "embeddings.position.weight": embeddings.position.weight[first:],
-        "embeddings.token_type.weight": types,
-        **{f"embeddings.norm.{kind}": weight for kind, weight in embeddings.norm.named_parameters()},
-    }
+        state["embeddings.word.weight"] = embeddings.word.weight @ embeddings.projection.weight.t()
     layers = student.layers()
     for depth, layer in enumerate(config.stack):
         state |= {f"unit.{depth}.{name}": weight for name, weight in layers[layer].named_parameters()}
-    weights = from_student_names(state, BERT_NAMES, config.depth)
-    width = config.hidden_size
-    # nobody trained a pooler; zeros show that, while transformers would fill a missing one with random numbers
-    weights |= {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
+    if embeddings.position is None:
+        weights = from_student_names(state, ARCHITECTURES["modernbert"].names, config.depth)
+    else:
+        first, width = 0 if _has_roberta_positions(config) else config.position_offset, config.hidden_size
+        state["embeddings.position.weight"] = embeddings.position.weight[first:]
+        types = torch.zeros(1, width) if embeddings.token_type is None else embeddings.token_type.weight
+        types = torch.cat([types, types[:1].expand(_token_types(config) - len(types), -1)])
+        state["embeddings.token_type.weight"] = types
+        weights = from_student_names(state, BERT_NAMES, config.depth)
+        # nobody trained a pooler; zeros show that, while transformers would fill a missing one with random numbers
+        weights |= {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
     # layers of a recurrent unit share memory, which the file format does not allow
     return {name: weight.detach().float().cpu().clone().contiguous() for name, weight in weights.items()}
 

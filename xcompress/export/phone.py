@@ -5,7 +5,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xcompress.export import LEAST_NORM, MASKED_SCORE
-from xcompress.modeling.layers import Layer
+from xcompress.modeling.layers import (
+    GemmaLayer,
+    Layer,
+    ModernBertAttention,
+    ModernBertLayer,
+    TransformerLayer,
+    rotary_angles,
+)
 from xcompress.modeling.student import Student, StudentConfig
 
 
@@ -26,38 +33,74 @@ class Int8Rows(nn.Module):
         return functional.embedding(ids, self.rows).float() * functional.embedding(ids, self.scales)
 
 
-class PhoneLayer(nn.Module):
-    """A `Layer` for one text, with queries, keys and values in products of their own: XNNPACK cannot split a joint one.
+class PhoneAttention(nn.Module):
+    """Attention for one text, with queries, keys and values in products of their own: XNNPACK cannot split a joint one.
 
     Queries are scaled in their weights.
     """
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer | ModernBertLayer) -> None:
         super().__init__()
         self.heads = layer.heads
         width = layer.attention_output.in_features
-        weights, biases = layer.attention.weight.chunk(3), layer.attention.bias.chunk(3)
-        scales = ((width // self.heads) ** -0.5, 1.0, 1.0)
-        joint = [_linear(w * s, b * s) for w, b, s in zip(weights, biases, scales, strict=True)]
-        self.query, self.key, self.value = joint
-        self.attention_output, self.attention_norm = layer.attention_output, layer.attention_norm
-        self.intermediate, self.output, self.output_norm = layer.intermediate, layer.output, layer.output_norm
+        self.query, self.key, self.value = _split(layer.attention, (width // self.heads) ** -0.5, 1.0, 1.0)
+        self.attention_output = layer.attention_output
 
-    def forward(self, tokens: Tensor, bias: Tensor) -> Tensor:
-        """Map token vectors (L, H) to (L, H).
+    def attend(self, tokens: Tensor, bias: Tensor, rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Map the inputs of attention (L, H) to its outputs (L, H).
 
-        :param bias: added to the attention scores, (1, 1, L) or (heads, L, L).
+        :param bias: added to the attention scores, (1, 1, L), (1, L, L) or (heads, L, L).
+        :param rotation: cosines and sines of the angles of rotary positions, (L, H / heads / 2) each.
         """
         width = tokens.shape[1]
         query, key, value = (
             part(tokens).view(-1, self.heads, width // self.heads).transpose(0, 1)
             for part in (self.query, self.key, self.value)
         )
+        if rotation is not None:
+            query, key = _rotate(query, *rotation), _rotate(key, *rotation)
         attention = torch.softmax(torch.bmm(query, key.transpose(1, 2)) + bias, dim=-1)
-        context = self.attention_output(torch.bmm(attention, value).transpose(0, 1).reshape(-1, width))
-        attended = self.attention_norm(tokens + context)
+        context = torch.bmm(attention, value).transpose(0, 1).reshape(-1, width)
+        return self.attention_output(context)  # type: ignore[no-any-return]
+
+
+class PhoneLayer(PhoneAttention):
+    """A `Layer` for one text."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer)
+        self.attention_norm = layer.attention_norm
+        self.intermediate, self.output, self.output_norm = layer.intermediate, layer.output, layer.output_norm
+
+    def forward(self, tokens: Tensor, bias: Tensor) -> Tensor:
+        """Map token vectors (L, H) to (L, H).
+
+        :param bias: as for `attend`.
+        """
+        attended = self.attention_norm(tokens + self.attend(tokens, bias))
         expanded = self.output(functional.gelu(self.intermediate(attended)))
         return self.output_norm(attended + expanded)  # type: ignore[no-any-return]
+
+
+class PhoneModernBertLayer(PhoneAttention):
+    """A `ModernBertLayer` for one text, with the two halves of its gated part in products of their own."""
+
+    def __init__(self, layer: ModernBertLayer) -> None:
+        super().__init__(layer)
+        self.attention_norm, self.intermediate_norm = layer.attention_norm, layer.intermediate_norm
+        self.intermediate, self.gate = _split(layer.intermediate, 1.0, 1.0)
+        self.output = layer.output
+
+    def forward(self, tokens: Tensor, bias: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+        """Map token vectors (L, H) to (L, H).
+
+        :param bias: as for `attend`.
+        :param rotation: likewise.
+        """
+        attended = tokens + self.attend(self.attention_norm(tokens), bias, rotation)
+        normed = self.intermediate_norm(attended)
+        expanded = functional.gelu(self.intermediate(normed)) * self.gate(normed)
+        return attended + self.output(expanded)  # type: ignore[no-any-return]
 
 
 class PhoneModel(nn.Module):
@@ -79,17 +122,24 @@ class PhoneModel(nn.Module):
             table, projection = table @ projection.weight.detach().T, None
         self.word = Int8Rows(table) if int8_rows else nn.Embedding(table.shape[0], table.shape[1], _weight=table)
         self.projection = projection
-        assert embeddings.position is not None  # rotary positions are refused before
-        # one table for positions and the only token type
-        positions = embeddings.position.weight.detach()[embeddings.offset :][: self.config.max_tokens]
-        if embeddings.token_type is not None:
-            positions = positions + embeddings.token_type.weight.detach()[0]
-        self.register_buffer("positions", positions.clone())
+        if embeddings.position is not None:
+            # one table for positions and the only token type
+            positions = embeddings.position.weight.detach()[embeddings.offset :][: self.config.max_tokens]
+            if embeddings.token_type is not None:
+                positions = positions + embeddings.token_type.weight.detach()[0]
+            self.register_buffer("positions", positions.clone())
+        self.bases = list(dict.fromkeys(layer.rotary_base for layer in self.config.modernbert))
+        for number, base in enumerate(self.bases):
+            width = self.config.hidden_size // self.config.num_attention_heads
+            angles = rotary_angles(self.config.max_tokens, width, base)
+            self.register_buffer(f"cosines_{number}", angles.cos())
+            self.register_buffer(f"sines_{number}", angles.sin())
         if student.relative is not None:
             self.register_buffer("biases", student.relative.by_distance(self.config.max_tokens).detach())
         self.norm, self.is_relative, self.head = embeddings.norm, student.relative is not None, student.head
-        layers = {name: layer for name, layer in student.layers().items() if isinstance(layer, Layer)}
-        self.layers = nn.ModuleList(map(PhoneLayer, layers.values()))
+        self.final_norm = student.final_norm
+        layers = student.layers()
+        self.layers = nn.ModuleList(map(_phone_layer, layers.values()))
         self.order = [list(layers).index(name) for name in self.config.stack]
         self.eval().requires_grad_(False)
 
@@ -104,16 +154,32 @@ class PhoneModel(nn.Module):
         tokens = self.word(input_ids[0])
         if self.projection is not None:
             tokens = self.projection(tokens)
-        tokens = self.norm(tokens + self.positions[:length])
+        tokens = self.norm(tokens if self.bases else tokens + self.positions[:length])
         visible = attention_mask.float()
         bias = ((1 - visible) * MASKED_SCORE)[None]
         if self.is_relative:
-            places = torch.arange(length)
-            distances = places[None, :] - places[:, None] + self.config.max_tokens - 1
+            distances = _distances(length) + self.config.max_tokens - 1
             bias = bias + functional.embedding(distances, self.biases).permute(2, 0, 1)
+        rotary = {layer: self._rotary_inputs(layer, bias, length) for layer in dict.fromkeys(self.config.modernbert)}
         for number in self.order:
-            tokens = self.layers[number](tokens, bias)
+            own = rotary[self.config.modernbert[number]] if rotary else (bias,)
+            tokens = self.layers[number](tokens, *own)
+        if self.final_norm is not None:
+            tokens = self.final_norm(tokens)
         return self._pool(tokens, visible)
+
+    def _rotary_inputs(
+        self, layer: ModernBertAttention, bias: Tensor, length: int
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return what a layer of ModernBERT adds to the attention scores, and the cosines and sines of its angles.
+
+        :param bias: added in all layers, (1, 1, L).
+        """
+        if layer.window is not None:
+            bias = bias + (_distances(length).abs() > layer.window).float() * MASKED_SCORE
+        base = self.bases.index(layer.rotary_base)
+        cosines, sines = (self.get_buffer(f"{kind}_{base}")[:length] for kind in ("cosines", "sines"))
+        return bias, (cosines, sines)
 
     def _pool(self, tokens: Tensor, visible: Tensor) -> Tensor:
         """Apply pooling, head and normalisation; a linear head commutes with pooling."""
@@ -136,7 +202,33 @@ def example_inputs(config: StudentConfig) -> tuple[Tensor, Tensor]:
     return torch.full((1, tokens), config.pad_token_id), torch.ones(1, tokens, dtype=torch.int64)
 
 
-def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0])
-    linear.weight, linear.bias = nn.Parameter(weight.detach().clone()), nn.Parameter(bias.detach().clone())
-    return linear
+def _phone_layer(layer: TransformerLayer) -> PhoneLayer | PhoneModernBertLayer:
+    assert not isinstance(layer, GemmaLayer)  # refused before
+    return PhoneModernBertLayer(layer) if isinstance(layer, ModernBertLayer) else PhoneLayer(layer)
+
+
+def _distances(length: int) -> Tensor:
+    """Return the distances j - i between keys and queries, (L, L)."""
+    places = torch.arange(length)
+    return places[None, :] - places[:, None]
+
+
+def _split(joint: nn.Linear, *scales: float) -> list[nn.Linear]:
+    """Return a product as several: equal parts of its outputs, each multiplied by a scale."""
+    parts = []
+    biases = [None] * len(scales) if joint.bias is None else joint.bias.detach().chunk(len(scales))
+    for weight, bias, scale in zip(joint.weight.detach().chunk(len(scales)), biases, scales, strict=True):
+        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+        linear.weight = nn.Parameter(weight * scale)
+        if bias is not None:
+            linear.bias = nn.Parameter(bias * scale)
+        parts.append(linear)
+    return parts
+
+
+def _rotate(vectors: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Rotate the pairs (i, i + W / 2) of vectors (heads, L, W) by angles, given as cosines and sines (L, W / 2)."""
+    # not chunk, which has two outputs: `MlProgram` evaluates operators with one
+    half = vectors.shape[-1] // 2
+    first, second = vectors[..., :half], vectors[..., half:]
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
