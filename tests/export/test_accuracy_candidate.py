@@ -7,6 +7,7 @@ from tests.helpers.export import TEXT, opened, ranges_of
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError
+from xcompress.export import accuracy
 from xcompress.export.accuracy import Candidate, SearchResult, graded_scores
 from xcompress.export.graph import build, options_for
 from xcompress.export.matmul import Level, Range, matmuls
@@ -137,8 +138,9 @@ def test_a_gate_that_even_float32_does_not_pass_is_refused(trial: Candidate) -> 
 
 
 @pytest.mark.parametrize("figure", ["mean_cosine", "worst_cosine", "similarity_correlation", "invariance_cosine"])
-def test_the_search_refuses_what_verification_would(figure: str) -> None:
-    """A search through all products builds graphs by the square of their number: one layer has half as many."""
+def test_the_search_refuses_what_verification_would(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search raises all products at once: one by one, it would build graphs by the square of their number."""
+    monkeypatch.setattr(accuracy, "MAX_STEPS", 1)
     student, tokenizer, ranges = make_student(unit_layers=1), make_tokenizer(), ranges_of(unit_layers=1)
     trial = Candidate(Prepared(student, tokenizer), options_for("int8", "loop", True, ranges))
     before = graded_scores(lambda texts: encode(student, tokenizer, texts), LANGUAGES)

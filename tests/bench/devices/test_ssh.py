@@ -18,6 +18,7 @@ import pytest
 import xcompress
 from tests.helpers.bench import measure_little
 from tests.helpers.student import SENTENCES, bundle
+from xcompress.bench import machine
 from xcompress.bench.devices.ssh import PYTHON, RUNNER, SSH, SshHost
 from xcompress.bench.latency import Shape
 from xcompress.bench.machine import describe
@@ -100,6 +101,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def left(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Point ssh to the server, with this Python; return the server's folder for temporary files."""
+    monkeypatch.setattr(machine, "LOAD_SECONDS", 0.05)  # of this machine
     monkeypatch.setenv(SSH, f"ssh -F {shlex.quote(str(server / 'ssh_config'))}")
     monkeypatch.setenv(PYTHON, sys.executable)
     return server / "home of others"
