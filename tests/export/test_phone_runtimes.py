@@ -68,9 +68,8 @@ def test_a_float32_file_is_verified_too(runtime: str, tmp_path: Path, monkeypatc
     assert f"- {runtime} against PyTorch: largest difference" in (folder / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("runtime", ["litert"], indirect=True)
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_modernbert_is_verified_in_litert(
+def test_a_modernbert_is_verified_too(
     runtime: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_little_text(monkeypatch)
