@@ -1,12 +1,14 @@
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
 from xcompress.bench.workers.client import Worker
-from xcompress.bundle.engines import open_session
+from xcompress.bundle import engines
+from xcompress.bundle.engines import OpenVinoSession, open_session
 from xcompress.errors import InputError
 from xcompress.packages import is_installed
 from xcompress.python_process import python_command
@@ -65,6 +67,15 @@ def test_a_graph_with_a_vector_for_each_token_is_refused(engine: str, tmp_path: 
     save(encoder(for_each_token=True), tmp_path / "model.onnx")
     with pytest.raises(InputError, match=r"model\.onnx: outputs the shape \[.*, .*, 8\], not a vector for each"):
         open_session(tmp_path / "model.onnx", {"dimension": 8}, "fp32", engine, 1)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_openvino_keeps_few_kernels(streams: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Otherwise a server's memory grows with each new number of texts and length: 1 GB after 450 of them."""
+    core = Mock()
+    monkeypatch.setattr(engines, "_core", lambda: core)
+    OpenVinoSession(tmp_path / "model.onnx", 2, exact=False, streams=streams)
+    assert core.compile_model.call_args.args[2]["CPU_RUNTIME_CACHE_CAPACITY"] <= 500
 
 
 @pytest.mark.skipif(not is_installed("openvino"), reason="OpenVINO is not installed")
