@@ -89,7 +89,7 @@ def validate(
     recipes: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME_OR_PATH... [KEY=VALUE]...",
+            metavar="NAME_OR_PATH|KEY=VALUE",
             help="Names of shipped recipes, or recipe files. Changes to all of them as key=value, such as "
             "student.bottleneck=256.",
         ),
