@@ -137,6 +137,17 @@ def test_validate_says_ok(working_folder: Path) -> None:
     assert (done.exit_code, done.stdout.strip()) == (0, "minilm_ru3: ok")
 
 
+def test_validate_applies_changes_to_all_recipes(working_folder: Path) -> None:
+    (working_folder / "a=b.yaml").write_text("extends: minilm_ru3\n")
+    done = run("validate", "student.bottleneck=64", "minilm_ru3", "./a=b.yaml", "stages.contrast.steps=5")
+    assert (done.exit_code, done.stdout.split("\n")) == (0, ["minilm_ru3: ok", "./a=b.yaml: ok", ""])
+    done = run("validate", "minilm_ru3", "student.bottleneck=0", "teacher.source=https://x")
+    assert done.exit_code == 2
+    assert "student.bottleneck: " in done.stderr
+    with pytest.raises(InputError, match=r"student\.bottleneck=64: changes no recipe; name one"):
+        CliRunner().invoke(app, ["validate", "student.bottleneck=64"], catch_exceptions=False)
+
+
 def test_validate_warns_of_languages_that_are_new_to_the_teacher(working_folder: Path) -> None:
     Path("sv.tsv").write_text("The soup is cold.\tSoppan är kall.\n", encoding="utf-8")
     Path("mine.yaml").write_text(

@@ -358,3 +358,9 @@ for path in map(Path, sys.argv[1:]):
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     _, small, large = map(int, printed.split())
     assert large - small < 7000 * 120, "a pair as an object takes over 400 bytes"
+
+
+def test_swapped_columns_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [Pair(f"Die Tür Nummer {n} ist offen", f"The door number {n} is open", "de", "") for n in range(20)]
+    built(tmp_path / "out", [], [(table(tmp_path / "de.tsv", pairs), "de", "")], ["de"], holdout_sentences=0)
+    assert "the columns may be swapped" in " ".join(capsys.readouterr().err.split())

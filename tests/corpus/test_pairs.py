@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from xcompress.corpus import pairs as faults
 from xcompress.corpus.lines import LONGEST, BadLineError, Tally
-from xcompress.corpus.pairs import Pair, as_line, check_read, chunks_of_lines, parse_lines, split_line
+from xcompress.corpus.pairs import (
+    Pair,
+    as_line,
+    check_read,
+    chunks_of_lines,
+    parse_lines,
+    split_line,
+    warn_of_swapped_columns,
+)
 from xcompress.errors import InputError
 
 PAIRS = [
@@ -49,6 +57,26 @@ def test_blank_lines_crlf_and_a_byte_order_mark(tmp_path: Path) -> None:
 
 def test_tabs_in_a_text_do_not_make_columns() -> None:
     assert as_line(Pair("a\tb\nc\u2028d", "e", "de", "o")) == b"a b c d\te\n"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "is_swapped"),
+    [
+        ([("Die Tür ist offen.", "The door is open.")] * 20, True),
+        ([("Die Tür ist offen.", "The door is open.")] * 10, False),
+        ([("Die Tür ist offen.", "The door is open.")] * 20 + [("The door", "Die Tür")] * 7, False),
+        ([("The door is open.", "Die Tür ist offen.")] * 20, False),
+        ([("Why is it so?", "Ta\u0323i sao la\u0323i the\u0302\u0301?")] * 20, False),
+        ([("Un the\u0301, s'il vous plai\u0302t", "Tea, please")] * 20, False),
+    ],
+)
+def test_swapped_columns_are_suspected(
+    pairs: list[tuple[str, str]], is_swapped: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_of_swapped_columns(Path("x.tsv"), [f"{left}\t{right}\n".encode() for left, right in pairs], "de")
+    said = " ".join(capsys.readouterr().err.split())
+    assert is_swapped == ("`the` is in 100% of the first 20 lines in the column of 'de', and in 0%" in said)
+    assert is_swapped or not said
 
 
 def test_bad_lines_are_left_out_with_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,3 +1,4 @@
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ def work(tmp_path: Path) -> Path:
         (tmp_path / f"checkpoint-{step}").mkdir()
         (tmp_path / f"checkpoint-{step}" / "optimizer.pt").write_text(f"state {step}" * 100)
         state: Any = SimpleNamespace(is_world_process_zero=True, global_step=step)
-        _MarkComplete(20.0).on_save(arguments, state, arguments)
+        _MarkComplete(20.0, list).on_save(arguments, state, arguments)
     return tmp_path
 
 
@@ -56,7 +57,7 @@ def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_complete(
     monkeypatch.setattr("xcompress.distillation.trainer.sync", lambda folder: synced.append(marker.exists()))
     arguments: Any = SimpleNamespace(output_dir=tmp_path)
     state: Any = SimpleNamespace(is_world_process_zero=True, global_step=4)
-    _MarkComplete(0.0).on_save(arguments, state, arguments)
+    _MarkComplete(0.0, list).on_save(arguments, state, arguments)
     assert synced == [False] and marker.exists()
 
 
@@ -143,6 +144,29 @@ def test_a_stage_of_one_step_is_trained_whatever_its_warmup(tmp_path: Path) -> N
     loss = lambda model, batches: model(batches["translations"]["numbers"]).mean()  # noqa: E731
     train(Job("stage", stage, tmp_path / "work", seed=1, bf16=False), model, loss, TwoRows())
     assert model.bias.item() == pytest.approx(before - 0.5, abs=1e-3)
+
+
+def test_a_training_that_was_interrupted_logs_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.distillation.trainer.LOG_ENTRIES", 2)
+    stage = Stage(train="student", objectives={"teacher": 1}, steps=STEPS, batch_size=2, checkpoint_steps=3)
+
+    def losses(folder: Path, last: int = STEPS) -> list[dict[str, float]]:
+        model, step = nn.Linear(1, 1), itertools.count()
+        nn.init.ones_(model.weight)
+        nn.init.zeros_(model.bias)
+
+        def loss(model: nn.Module, batches: Mapping[str, Mapping[str, torch.Tensor]]) -> torch.Tensor:
+            if next(step) == last:
+                raise KeyboardInterrupt
+            return cast(torch.Tensor, model(batches["translations"]["numbers"]).square().mean())
+
+        return train(Job("stage", stage, folder, seed=1, bf16=False), model, loss, Rows()).loss
+
+    whole = losses(tmp_path / "whole")
+    assert [entry["step"] for entry in whole] == [5, 10] and whole[0]["loss"] > whole[1]["loss"]
+    with pytest.raises(KeyboardInterrupt):
+        losses(tmp_path / "killed", 8)
+    assert losses(tmp_path / "killed") == whole, "the checkpoint has the loss of the sixth step"
 
 
 def test_groups_of_similar_sentences_are_not_divided_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,14 @@ def copy(
 
 @app.command()
 def validate(
-    recipes: Annotated[list[str], typer.Argument(metavar="PATH...", help="Recipe files, or names of shipped recipes.")],
+    recipes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME_OR_PATH|KEY=VALUE",
+            help="Names of shipped recipes, or recipe files. Changes to all of them as key=value, such as "
+            "student.bottleneck=256.",
+        ),
+    ],
 ) -> None:
     """Check the keys, values, local paths, wheel references, shapes and local models of recipes; downloads nothing.
 
@@ -94,16 +101,23 @@ def validate(
     if a recipe has an error.
 
     Example:  xcompress recipe validate mine.yaml minilm_ru3
+
+    Example:  xcompress recipe validate mine.yaml student.bottleneck=256
     """
     from xcompress.console import emit, fail
     from xcompress.errors import InputError
     from xcompress.recipe import load_recipe
     from xcompress.recipe.loading import RecipeError
 
+    # A path with = in it can be given as ./PATH.
+    overrides = [argument for argument in recipes if "=" in argument and "/" not in argument.partition("=")[0]]
+    named = [argument for argument in recipes if argument not in overrides]
+    if not named:
+        raise InputError(f"{overrides[0]}: changes no recipe; name one before it, such as minilm_ru3")
     is_bad = False
-    for recipe in recipes:
+    for recipe in named:
         try:
-            faults = [f"{recipe}: {problem}" for problem in _find_problems(load_recipe(recipe))]
+            faults = [f"{recipe}: {problem}" for problem in _find_problems(load_recipe(recipe, overrides))]
         except RecipeError as error:
             faults = [*error.faults]
         except InputError as error:

@@ -17,7 +17,7 @@ from xcompress.corpus.clean import NUMBERS, CleanChunk, Cleaner, RawChunk
 from xcompress.corpus.columns import ColumnFile, Rows, Threshold, in_row_order, lowest, part_bits, partition, write_npy
 from xcompress.corpus.filters import Limits
 from xcompress.corpus.lines import Tally
-from xcompress.corpus.pairs import LINES, check_read, chunks_of_lines
+from xcompress.corpus.pairs import LINES, check_read, chunks_of_lines, warn_of_swapped_columns
 from xcompress.corpus.split import HoldOut, Parts, Ranks, split
 from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
@@ -175,6 +175,8 @@ def _read_sources(
         for number, path, language, origin in wanted:
             tally = Tally(path)
             for first, lines in chunks_of_lines(path, tally, ticker.advance):
+                if first == 1:
+                    warn_of_swapped_columns(path, lines, language)
                 yield RawChunk((), lines, first, language, origin or path.name, number)
             yield RawChunk(file=number, is_last=True, broken_off=tally.broken_off)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from xcompress.console import warn
 from xcompress.corpus.lines import LONGEST, BadLineError, BrokenOffError, Tally, check_first_line, read_lines
 from xcompress.corpus.normalise import is_visible
+from xcompress.printable import counted
 
 TOO_LONG = f"over {LONGEST:,} bytes"
 NOT_UTF8 = "not UTF-8"
@@ -19,6 +20,9 @@ COLUMNS = "more than two columns"
 EMPTY = "an empty side"
 LINES = 4096
 """Lines that are parsed at a time."""
+_THE = re.compile(rb"(?<![\w\x80-\xff])the(?![\w\x80-\xff])", re.I)
+_SWAPPED_LINES, _SWAPPED_RATIO = 10, 3
+"""More lines than these have `the` in the column of the translation, and so many times those with it in English."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
@@ -90,6 +94,18 @@ def check_read(tally: Tally, layout: str = "english<TAB>translation, one pair pe
     tally.refuse_bad_file(layout)
     if tally.broken_off or tally.bad:
         warn(f"{tally.path}: {tally}; the rest is used")
+
+
+def warn_of_swapped_columns(path: Path, lines: Sequence[bytes], language: str) -> None:
+    """Warn where `the`, which hardly any other language has, is far more frequent in the column of the translation."""
+    sides = [line.partition(b"\t") for line in lines]
+    english, translated = (sum(bool(_THE.search(side[column])) for side in sides) for column in (0, 2))
+    if translated > max(_SWAPPED_LINES, _SWAPPED_RATIO * english):
+        shares = [f"{count / len(lines):.0%}" for count in (translated, english)]
+        warn(
+            f"{path}: the columns may be swapped: `the` is in {shares[0]} of the first {counted(len(lines), 'line')} in"
+            f" the column of {language!r}, and in {shares[1]} in that of English; write english<TAB>translation"
+        )
 
 
 def split_line(line: bytes) -> tuple[str, str] | None:

@@ -300,7 +300,7 @@ def _plan_targets(recipe: Recipe, folder: Path | None, pairs: Sequence[int], flo
         return None
     chosen, width = recipe.teacher.targets, teacher_width(recipe)
     if chosen == "stored" and folder:
-        check_disk(folder, texts, width)
+        check_disk(folder, texts, width, can_be_live=not recipe.teacher.tables)
     if width is None or is_unknown:
         return PlannedTargets(chosen, None, None, None)
     megabytes = round(texts.most_stored * width * BYTES_STORED / 1e6)

@@ -4,8 +4,9 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 import torch
@@ -28,7 +29,7 @@ from xcompress.files import sync, write_json
 from xcompress.recipe import Stage
 
 COMPLETE = "complete"
-"""A checkpoint holds a JSON file of this name once all its others are written: `seconds` of training, and `files`."""
+"""A checkpoint holds a JSON file of this name once all its others are written: its `Marker`."""
 CHECKPOINTS_KEPT = 2
 LOG_ENTRIES = 40
 """Entries of the loss log of a stage."""
@@ -84,11 +85,22 @@ class TrainingHistory:
     """Loss, dev scores and time of a training."""
 
     loss: list[dict[str, float]]
-    """`step` and `loss`, the mean of the steps since the last entry, or since the checkpoint that was resumed."""
+    """`step` and `loss`, the mean of the steps since the last entry."""
     dev_course: list[dict[str, Any]]
     """`step` and `dev`, the scores after that step."""
     seconds_before: float
     """Seconds that earlier calls trained, up to the checkpoint that this one resumed from."""
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What is known of a complete checkpoint."""
+
+    seconds: float
+    """Of training up to it."""
+    files: FileRecords = field(default_factory=dict)
+    losses: Sequence[float] = ()
+    """Of the steps since the last entry of the log."""
 
 
 def train(
@@ -103,7 +115,7 @@ def train(
         remove_damaged_checkpoints(job.name, job.work)
     distributed.barrier()
     checkpoint = newest_checkpoint(job.work)
-    seconds_before = _read_marker(Path(checkpoint))[0] if checkpoint else 0.0
+    marker = _read_marker(Path(checkpoint)) if checkpoint else Marker(0.0)
     if job.compile:
         model.compile(backend=COMPILER, dynamic=True)  # in place: its class stays
     with bar(job.name, steps) as ticker:
@@ -111,7 +123,6 @@ def train(
         callbacks.append(ProgressBar(ticker))
         if job.scoring:
             callbacks.append(job.scoring)
-        callbacks.append(_MarkComplete(seconds_before))
         if job.board and distributed.is_main():
             from torch.utils.tensorboard import SummaryWriter
 
@@ -119,13 +130,16 @@ def train(
         trainer = _PairTrainer(
             loss, job.stage, model=model, args=_arguments(job, steps), batches=batches, callbacks=callbacks
         )
+        trainer.losses += marker.losses
+        mark = _MarkComplete(marker.seconds, trainer.gather_losses)
+        trainer.add_callback(mark)  # type: ignore[no-untyped-call]
         trainer.remove_callback(PrinterCallback)  # type: ignore[no-untyped-call]
         trainer.train(resume_from_checkpoint=checkpoint)
     log = trainer.state.log_history
     return TrainingHistory(
         [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
         [entry for entry in log if "dev" in entry],
-        seconds_before,
+        marker.seconds,
     )
 
 
@@ -147,7 +161,7 @@ def remove_damaged_checkpoints(name: str, work: Path) -> None:
             shutil.rmtree(folder)
     for marker in work.glob(f"checkpoint-*/{COMPLETE}"):
         try:
-            damage, _ = check_files(marker.parent, _read_marker(marker.parent)[1])
+            damage, _ = check_files(marker.parent, _read_marker(marker.parent).files)
         except (ValueError, TypeError, AttributeError, KeyError):
             damage = {COMPLETE: "is damaged"}
         if damage:
@@ -155,15 +169,13 @@ def remove_damaged_checkpoints(name: str, work: Path) -> None:
             shutil.rmtree(marker.parent)
 
 
-def _read_marker(checkpoint: Path) -> tuple[float, FileRecords]:
-    """Return the seconds of training up to a checkpoint, and the records of its files.
-
-    In a checkpoint of an earlier version the marker holds the seconds only.
-    """
+def _read_marker(checkpoint: Path) -> Marker:
+    """Read the marker of a checkpoint; that of an earlier version has no losses, or is the seconds alone."""
     marker = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))
     if isinstance(marker, float | int):
-        return float(marker), {}
-    return float(marker["seconds"]), from_json(marker["files"])
+        return Marker(float(marker))
+    losses = tuple(map(float, marker.get("losses", ())))
+    return Marker(float(marker["seconds"]), from_json(marker["files"]), losses)
 
 
 class _PairTrainer(Trainer):
@@ -175,8 +187,10 @@ class _PairTrainer(Trainer):
         self.loss = loss
         self.stage = stage
         self.pairs = len(batches)
-        self.losses: list[Tensor] = []
-        """Of the steps since the last entry of the log."""
+        self.losses: list[float] = []
+        """Of the steps since the last entry of the log, without those in `ungathered`: means over all workers."""
+        self.ungathered: list[Tensor] = []
+        """Losses of the last steps on this worker."""
 
     @property
     def _train_batch_size(self) -> int:
@@ -197,14 +211,21 @@ class _PairTrainer(Trainer):
         # The Trainer has autocast around the loss on a CPU, and around the model alone on a GPU.
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
             loss = self.loss(model, inputs)
-        self.losses.append(loss.detach())
+        self.ungathered.append(loss.detach())
         return loss
+
+    def gather_losses(self) -> Sequence[float]:
+        """Return the losses of the steps since the last entry of the log. All workers must call it."""
+        if self.ungathered:
+            of_workers = self.accelerator.gather(torch.stack(self.ungathered)).view(-1, len(self.ungathered))
+            self.losses += of_workers.double().mean(0).tolist()
+            self.ungathered.clear()
+        return self.losses
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             # The Trainer rounds to four decimals, which leaves little of a mean of squares.
-            mean = torch.stack(self.losses).mean()
-            logs["loss"] = self.accelerator.gather(mean).mean().item()
+            logs["loss"] = fmean(self.gather_losses())
             self.losses.clear()
         super().log(logs, start_time)
 
@@ -241,10 +262,11 @@ def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:
 
 
 class _MarkComplete(TrainerCallback):
-    """Mark each checkpoint as complete, with the seconds of training up to it."""
+    """Mark each checkpoint as complete, with the seconds of training up to it and the losses not logged yet."""
 
-    def __init__(self, seconds_before: float) -> None:
+    def __init__(self, seconds_before: float, gather_losses: Callable[[], Sequence[float]]) -> None:
         self.counted_from = time.monotonic() - seconds_before
+        self.gather_losses = gather_losses
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
@@ -252,6 +274,7 @@ class _MarkComplete(TrainerCallback):
         state.save_steps = int(args.save_steps)  # a checkpoint brings those that it was saved with
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        losses = self.gather_losses()
         distributed.barrier()
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
@@ -259,7 +282,7 @@ class _MarkComplete(TrainerCallback):
             seconds = round(time.monotonic() - self.counted_from, 1)
             # Hashes would take some percent of the training: a checkpoint is larger than the model, and saved often.
             files = record_files(folder, (path for path in folder.rglob("*") if path.is_file()), hashed=False)
-            write_json(folder / COMPLETE, {"seconds": seconds, "files": to_json(files)})
+            write_json(folder / COMPLETE, {"seconds": seconds, "files": to_json(files), "losses": losses})
 
 
 class _AfterStep(TrainerCallback):

@@ -138,11 +138,17 @@ class TeacherSection(EnsembleSection):
     step; takes no disk, but the time again in each epoch. Last digits differ, so finished stages are kept.
     `distill --dry-run` says what each takes."""
 
+    @property
+    def tables(self) -> list[str]:
+        """The keys of the teachers that are tables of vectors, which cannot compute others."""
+        return [key for key, member in self.members.items() if member.sentences_source]
+
     @model_validator(mode="after")
     def _check_live_teachers_compute(self) -> "TeacherSection":
-        for key, member in self.members.items():
-            if self.targets == "live" and member.sentences_source:
-                raise ValueError(f"targets: live computes vectors, but {key}.source is a table of them; use stored")
+        if self.targets == "live" and self.tables:
+            raise ValueError(
+                f"targets: live computes vectors, but {self.tables[0]}.source is a table of them; use stored"
+            )
         return self
 
 

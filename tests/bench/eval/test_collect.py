@@ -57,6 +57,14 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(("repeated", "is_noted"), [(1, False), (2, True)])
+def test_rows_that_are_repeated_are_noted(repeated: int, is_noted: bool, tmp_path: Path) -> None:
+    rows = [f"left {n}\tlinks {n}\t{n}" for n in range(190)]
+    put(tmp_path / "STS.en-de.txt", rows + rows[:repeated])
+    note = f"{tmp_path.name}: 2 of 192 rows of en-de repeat others; its intervals are too narrow"
+    assert (note in collect(tmp_path, ["en", "de"]).notes) == is_noted
+
+
 def test_every_format_at_any_depth(data: Path) -> None:
     suite = collect(data)
     assert names(suite.tasks) == [

@@ -51,11 +51,22 @@ def test_nothing_is_ranked_where_all_values_are_equal() -> None:
     assert (spearman_scores(np.ones(6), np.arange(6.0)) == 0).all()
 
 
-def test_equal_and_opposite_rankings_are_sure() -> None:
+def test_equal_and_opposite_rankings_of_few_rows_are_not_sure() -> None:
     values = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 9.0, 8.0, 7.0])
-    for sign in (1, -1):
-        found = bootstrap_figure([spearman_scores(values, sign * values**3)])
-        assert (found.value, found.low, found.high) == pytest.approx((100 * sign,) * 3)
+    equal, opposite = (bootstrap_figure([spearman_scores(values, sign * values**3)]) for sign in (1, -1))
+    assert (equal.value, equal.high) == (-opposite.value, -opposite.low) == pytest.approx((100, 100))
+    assert equal.low == -opposite.high == pytest.approx(82, abs=1)
+    lows = [bootstrap_figure([spearman_scores(np.arange(rows), np.arange(rows))]).low for rows in (2, 3, 5, 20, 250)]
+    assert -100 < lows[0] < lows[1] < -80 and -40 < lows[2] < 0 and 99 < lows[3] < 99.9 < lows[4] < 100
+
+
+@pytest.mark.parametrize("rows", [4, 5, 8, 20])
+def test_equal_rankings_are_rare_where_the_truth_is_below_their_interval(rows: int) -> None:
+    low = bootstrap_figure([spearman_scores(np.arange(rows), np.arange(rows))]).low
+    pearson = 2 * np.sin(np.pi / 6 * low / 100)  # of two normal variables with this rank correlation
+    pairs = np.random.default_rng(8).multivariate_normal([0, 0], [[1, pearson], [pearson, 1]], size=(4000, rows))
+    left, right = pairs.argsort(axis=1).argsort(axis=1).transpose(2, 0, 1)
+    assert (left == right).all(axis=1).mean() <= 0.025
 
 
 def test_nearly_equal_rankings_lie_within_their_interval() -> None:

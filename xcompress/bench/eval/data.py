@@ -29,6 +29,8 @@ FORMATS = (
 AGREEMENT_PAIRS = 250
 """Sentence pairs per language."""
 MIN_PAIRS = 2
+_MANY_REPEATED = 0.01
+"""Share of rows of a graded set; of stsb-multi-mt, 0.2 % repeat others."""
 SEED = 0
 
 
@@ -135,6 +137,13 @@ def _read_graded(folder: Path, name: str, data: DataFolder) -> re.Pattern[str] |
         return None
     graded = replace(read_folder(folder), name=name)
     data.tasks.append(Similarity(graded))
+    pairs = graded.language_pairs.items()
+    repeated = {pair: len(rows) - len(set(zip(rows.first, rows.second, strict=True))) for pair, rows in pairs}
+    most = max(repeated, key=repeated.__getitem__)
+    if repeated[most] >= _MANY_REPEATED * (rows := len(graded.language_pairs[most])):
+        data.notes.append(
+            f"{name}: {repeated[most]:,} of {rows:,} rows of {most} repeat others; its intervals are too narrow"
+        )
     if graded.is_stsb and data.with_parts:
         parts = {part.name: Similarity(part) for part in graded.parts(train_sentences(folder))}
         data.parts += [part for part in parts.values() if part.rows]

@@ -6,8 +6,8 @@ whose rows are translations of each other: differences are paired, and means ove
 their errors. Means and differences are then plain arithmetic on these arrays. scipy.stats.bootstrap is not used because
 it draws new resamples for every score.
 
-Shares of hits have Wilson's interval: where all rows are hits, so is every resample, and the interval of a bootstrap
-would have no width.
+Where two rankings are equal, or all rows are hits, so are those of every resample, and the interval of a bootstrap
+would have no width. Equal rankings have Fisher's interval, and shares of hits Wilson's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -107,10 +107,24 @@ def spearman_scores(left: NDArray[np.floating], right: NDArray[np.floating]) -> 
     """
     scores = rank_correlations(left, right)
     if abs(scores[0]) > 100 - _EQUAL:
-        return scores
+        signed: Scores = np.sign(scores[0]) * _of_equal_rankings(len(left))
+        return signed
     transformed = np.arctanh(np.clip(scores / 100, -1 + _EQUAL, 1 - _EQUAL))
     centered: Scores = 100 * np.tanh(transformed + transformed[0] - transformed[1:].mean())
     return np.concatenate([scores[:1], centered[1:]])
+
+
+def _of_equal_rankings(rows: int) -> Scores:
+    """Return scores of two equal rankings: their resamples are equal, too, however few the rows are.
+
+    Half of the draws are 100. The others lie on Fisher's scale below the next lower correlation, that of two neighbours
+    swapped, with the standard error sqrt((1 + r^2 / 2) / (N - 3)) (Bonett and Wright, 2000) at r = 1. The errors are
+    the same for all numbers of rows, so that a mean of such scores reaches 100, too.
+    """
+    next_lower = np.arctanh(max(0.0, 1 - 12 / (rows * (rows**2 - 1))))
+    errors = np.random.default_rng(SEED).normal(size=DRAWS) * sqrt(1.5 / max(1, rows - 3))
+    scores: Scores = 100 * np.concatenate([[1.0], np.where(errors < 0, np.tanh(next_lower + errors), 1.0)])
+    return scores
 
 
 def rank_correlations(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:

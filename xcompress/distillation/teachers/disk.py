@@ -53,16 +53,18 @@ def count_texts(
     return TextCounts(live, most, sum(fewest.values()))
 
 
-def check_disk(folder: Path, texts: TextCounts, width: int | None) -> None:
+def check_disk(folder: Path, texts: TextCounts, width: int | None, *, can_be_live: bool) -> None:
     """Check that the teacher's vectors fit the disk.
 
     :param folder: the run folder.
     :param width: of the teacher's vectors; None where it is not known.
+    :param can_be_live: whether the teacher can compute them in each training step instead.
     :raises InputError: when the disk has not even the space for the fewest vectors that there can be.
     """
     needed, free = texts.least_stored * (width or 0) * BYTES_STORED - size_of(folder / VECTORS), free_bytes(folder)
     if needed > free:
+        live = "set teacher.targets to live, " if can_be_live else ""
         raise InputError(
             f"{folder}: the teacher's vectors need {needed / 1e9:.1f} GB or more, and the disk has "
-            f"{free / 1e9:.1f} GB free; set teacher.targets to live, choose another --run, or train on fewer pairs"
+            f"{free / 1e9:.1f} GB free; {live}choose another --run, or train on fewer pairs"
         )
