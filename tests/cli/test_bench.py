@@ -7,8 +7,8 @@ from typer.testing import CliRunner, Result
 
 from tests.helpers import ROOT
 from tests.helpers.bench import measure_little
+from tests.helpers.report import leave_out_dark_pictures
 from tests.helpers.student import bundle
-from xcompress.bench.report.pictures import svg
 from xcompress.cli.main import app
 from xcompress.errors import GateError, InputError
 
@@ -35,7 +35,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_measurements() -> N
 
 @pytest.mark.slow
 def test_json_a_page_and_a_comparison_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.bench.report.html.svg", lambda *picture: "<svg/>" if picture[2] else svg(*picture))
+    leave_out_dark_pictures(monkeypatch)
     done = bench("loose", *FAST, "--json", "--html", "page.html")
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)

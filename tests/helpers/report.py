@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from xcompress.bench.machine import Machine
 from xcompress.bench.results import (
     SCHEMA,
@@ -199,3 +201,10 @@ def _figure(value: float, half: float, base: float | None) -> Figure:
     if base is None:
         return Figure(value, low, high)
     return Figure(value, low, high, base - value, base - value - half / 2, base - value + half / 2)
+
+
+def leave_out_dark_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw each picture of a page once, and not again for dark screens."""
+    from xcompress.bench.report.pictures import svg  # where matplotlib may be missing
+
+    monkeypatch.setattr("xcompress.bench.report.html.svg", lambda *picture: "<svg/>" if picture[2] else svg(*picture))

@@ -10,7 +10,6 @@ from xcompress.modeling.layers import (
     Layer,
     ModernBertAttention,
     ModernBertLayer,
-    TransformerLayer,
     rotary_angles,
 )
 from xcompress.modeling.student import Student, StudentConfig
@@ -139,7 +138,11 @@ class PhoneModel(nn.Module):
         self.norm, self.is_relative, self.head = embeddings.norm, student.relative is not None, student.head
         self.final_norm = student.final_norm
         layers = student.layers()
-        self.layers = nn.ModuleList(map(_phone_layer, layers.values()))
+        self.layers = nn.ModuleList(
+            PhoneModernBertLayer(layer) if isinstance(layer, ModernBertLayer) else PhoneLayer(layer)
+            for layer in layers.values()
+            if not isinstance(layer, GemmaLayer)  # refused before
+        )
         self.order = [list(layers).index(name) for name in self.config.stack]
         self.eval().requires_grad_(False)
 
@@ -200,11 +203,6 @@ def example_inputs(config: StudentConfig) -> tuple[Tensor, Tensor]:
     """Return `input_ids` and `attention_mask` to trace a `PhoneModel` with; their 16 tokens stand for any number."""
     tokens = min(16, config.max_tokens)
     return torch.full((1, tokens), config.pad_token_id), torch.ones(1, tokens, dtype=torch.int64)
-
-
-def _phone_layer(layer: TransformerLayer) -> PhoneLayer | PhoneModernBertLayer:
-    assert not isinstance(layer, GemmaLayer)  # refused before
-    return PhoneModernBertLayer(layer) if isinstance(layer, ModernBertLayer) else PhoneLayer(layer)
 
 
 def _distances(length: int) -> Tensor:

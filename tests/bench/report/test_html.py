@@ -15,6 +15,7 @@ from tests.helpers.report import (
     SCORES,
     STATIC,
     browser_report,
+    leave_out_dark_pictures,
     small_report,
     without,
 )
@@ -26,7 +27,6 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 from xcompress.bench.report.html import html
 from xcompress.bench.report.html.summary import compared
 from xcompress.bench.report.html.tables import change_text
-from xcompress.bench.report.pictures import svg
 
 VOID = {"meta", "img", "br", "hr", "link", "input", "col"}
 NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
@@ -88,7 +88,7 @@ def page() -> str:
 @pytest.fixture(autouse=True)
 def only_light_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw no picture twice."""
-    monkeypatch.setattr("xcompress.bench.report.html.svg", lambda *picture: "<svg/>" if picture[2] else svg(*picture))
+    leave_out_dark_pictures(monkeypatch)
 
 
 def test_the_page_is_one_document_with_balanced_tags(page: str) -> None:
