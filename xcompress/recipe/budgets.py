@@ -34,7 +34,7 @@ class Budgets(Section):
     subject: str | None = None
     """The row of the report to check, by its name; null checks the smaller graph of each bundle."""
     precision: str | None = None
-    """Check the graphs of this precision, such as fp32, in place of the smaller graph of each bundle."""
+    """Check the graphs of this precision, such as fp32, in place of the smaller ones."""
     size_mb: PositiveNumber | None = None
     """Largest size of graph and tokenizer on disk, in megabytes (10^6 bytes)."""
     memory_mb: MemoryBudget = MemoryBudget()

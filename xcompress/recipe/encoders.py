@@ -98,9 +98,9 @@ class EnsembleMember(EncoderSection):
     """One of several teachers."""
 
     normalize: bool = True
-    """Whether its vectors are scaled to unit length; if so, the student's are, too. The paper does not scale them."""
+    """Whether its vectors are scaled to unit length; if so, the student's are, too."""
     weight: PositiveNumber = 1.0
-    """Weight of its cosine in the weighted mean of the cosines of all teachers."""
+    """Weight of its cosine in the mean over all teachers."""
 
 
 class EnsembleSection(EnsembleMember):
@@ -128,15 +128,14 @@ class TeacherSection(EnsembleSection):
 
     key = "teacher"
     dimensions: Width | None = None
-    """Reduce the vectors to this width before they are learned, by PCA without centring, fitted on at most 5,000
-    English sentences of the training text; null keeps them."""
+    """Reduce the vectors to this width by PCA without centring, fitted on at most 5,000 English sentences of the text;
+    null keeps them."""
     center: bool = False
-    """Map the vectors so that sentences with nothing in common have cosines near 0; the student learns the mapped
-    vectors. The map is fitted on the training text."""
+    """Map the vectors so that sentences with nothing in common have cosines near 0. The map is fitted on the training
+    text."""
     targets: Literal["stored", "live"] = "stored"
-    """stored: compute each text's vector once, and keep it on disk as float16. live: compute vectors in each training
-    step; takes no disk, but the time again in each epoch. Last digits differ, so finished stages are kept.
-    `distill --dry-run` says what each takes."""
+    """stored: compute each text's vector once, and keep it on disk as float16. live: compute it in each step; takes no
+    disk, but time in each epoch. A change keeps finished stages. `distill --dry-run` says what each takes."""
 
     @property
     def tables(self) -> list[str]:
@@ -166,8 +165,8 @@ class AssistantSection(EncoderSection):
     embeddings_from: EncoderSection | None = None
     """The encoder to copy the token embeddings and the tokenizer from. Null: the one that gives the layers."""
     soup: tuple[EncoderSection, ...] = ()
-    """Further encoders of the same shape and vocabulary as the one that gives the layers, such as students of runs that
-    started alike. The student starts from the means of the weights of all (model soup)."""
+    """Further encoders with the shape and vocabulary of the one that gives the layers. The student starts from the mean
+    of the weights of all (model soup)."""
 
     @property
     def layer_source(self) -> EncoderSection:

@@ -190,8 +190,8 @@ class CorrelationSection(Section):
     """Groups of similar English sentences with their translations, for the objective correlation."""
 
     teacher: CorrelationTeacher
-    """The encoder, or the ensemble, whose cosines between English sentences are learned. It need not know other
-    languages, and its width is free. Groups are made of sentences that are similar by the same cosines."""
+    """The encoder, or ensemble, whose cosines between English sentences are learned, and make the groups. It need not
+    know other languages, and its width is free."""
     text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     """Names of corpus.tsv that groups are made of; null: all text."""
     pairs: Annotated[Whole, Field(ge=GROUP, le=10**6)] = 50_000
@@ -295,12 +295,12 @@ class Recipe(Section):
     name: Name
     """Name of the run: its folder in runs/."""
     seed: Seed = 1
-    """Seed of the order of the text, the initial values and the choice of held-out text."""
+    """Seed of the order of the text, of initial values and of held-out text."""
     precision: Literal["auto", "float32"] = "auto"
-    """Arithmetic of training: auto uses bfloat16 matrix products where the machine has them natively."""
+    """auto: train with bfloat16 matrix products where the machine has them natively."""
     compile: bool = False
-    """Compile the model of each stage with torch.compile. Meant for long stages on a GPU, where it was not measured;
-    last digits change, so finished stages are kept. Needs a C++ compiler, and Triton on a GPU."""
+    """Compile each stage's model with torch.compile, for long stages on a GPU (not measured there). A change keeps
+    finished stages. Needs a C++ compiler, and Triton on a GPU."""
     languages: Annotated[tuple[Language, ...], Field(min_length=1)]
     """Target languages beside English, as ISO 639-1 codes."""
     teacher: TeacherSection | None = None
@@ -308,9 +308,8 @@ class Recipe(Section):
     assistant: AssistantSection | None = None
     """A, the assistant; null trains a student from random values, with the sizes given under student."""
     widths: Literal["head", "pca", "equal"] = "head"
-    """How the widths of teacher and student are matched. head: a linear head on assistant and student, fitted by
-    least squares. pca: targets reduced to the assistant's width by PCA, as with teacher.dimensions. equal: the
-    widths must be equal, as in the paper."""
+    """How the student gets the teacher's width. head: a linear head on assistant and student, fitted by least squares.
+    pca: the targets are reduced to the assistant's width by PCA. equal: the widths must be equal, as in the paper."""
     corpus: CorpusSection
     """Parallel text."""
     labelled: LabelledSection = LabelledSection()

@@ -79,12 +79,12 @@ class Stage(Section):
     sentences: correlation.
     """
     word_head: Literal["linear", "transform"] = "linear"
-    """What masked_word, reconstruction and unified predict words with. linear: a linear layer on the sentence vector,
-    then inner products with the token embeddings. transform: as BERT's head, with an activation (SiLU) and a LayerNorm
-    after the layer, and a trained bias for each token. The student is saved without it."""
+    """The head of masked_word, reconstruction and unified. linear: a linear layer on the sentence vector, then inner
+    products with the token embeddings. transform: SiLU and LayerNorm after that layer, and a bias for each token. The
+    head is not saved."""
     ema_decay: Annotated[Number, Field(ge=0, le=1)] = 0.99999
-    """tau, the decay of the exponential moving average that is the teacher of moving_teacher, at the first step. It
-    rises to 1 on a cosine. The default is the paper's, for 105,000 steps; for fewer, start with 1 - 1 / steps."""
+    """tau, the decay of the moving average that moving_teacher learns from, at the first step. It rises to 1 on a
+    cosine. The default is the paper's, for 105,000 steps; for fewer, start with 1 - 1 / steps."""
     depth_weights: Annotated[tuple[NonNegativeNumber, ...], Field(min_length=1)] | None = None
     """Elastic depth: weights of the loss on the vectors after recurrence 1 ... R; null: only after the last one."""
     text: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
@@ -97,7 +97,7 @@ class Stage(Section):
     batch_size: Positive = 64
     """Pairs per step; each pair is two sentences."""
     monolingual_pairs: Annotated[Whole, Field(gt=0, le=100)] = 1
-    """Sentences without translations are read in twos. For each translation of a step, so many such twos are read."""
+    """For each translation of a step, so many pairs of sentences without translations are read."""
     correlation_pairs: Literal[1, 2, 4, 8] = 1
     """For the objective correlation: this many pairs in groups of eight for each pair of the other objectives."""
     optimizer: Literal["adamw", "lars"] = "adamw"
@@ -119,11 +119,11 @@ class Stage(Section):
     seed: Seed | None = None
     """Seed of the order of the pairs and of the initial values; null derives one from the seed of the recipe."""
     soup: Annotated[Whole, Field(gt=0, le=100)] = 1
-    """Train the stage this many times from the same start, with this seed and those that follow it, and take the mean
-    of the weights. Often better than one training; it takes as many times as long."""
+    """Train the stage this many times from the same start, with this seed and the next ones, and take the mean of the
+    weights. Often better; takes as many times as long."""
     quantize: Literal["int4"] | None = None
-    """int4: train a student whose weights fit in 4 bits (quantization-aware training). Each step computes with rounded
-    weights, and the student is saved with them. `export --precision int4` then changes it less."""
+    """int4: train with weights rounded to 4 bits (quantization-aware training), and save the student with them.
+    `export --precision int4` then changes it less."""
     checkpoint_steps: Positive = 100
     """Save a checkpoint every this many steps; an interrupted stage continues from the last one."""
 
