@@ -47,7 +47,7 @@ class Change:
         difference = self.after - self.before
         if self.unit in ("points", "cosine"):
             text = f"{difference:+.1f}" if self.unit == "points" else f"{difference:+.4f}"
-        elif not self.before or (self.unit == "bytes" and abs(difference) < 0.0005 * self.before):
+        elif self.before <= 0 or (self.unit == "bytes" and abs(difference) < 0.0005 * self.before):
             text = f"{difference:+,.0f} {self.unit}"
         else:
             text = f"{difference / self.before:+.1%}"
@@ -308,6 +308,9 @@ def _compare_accuracy(new: Result, old: Result, reports: _Reports) -> _Outcomes:
     for accuracy in new.accuracy:
         match = earlier.get(_test_key(accuracy))
         old_figures = match.all_figures if match else {}
+        if old_figures and accuracy.kind == "agreement" and not reports.same_reference:
+            yield f"{accuracy.test} (no common reference)"
+            continue
         for name, after in accuracy.all_figures.items():
             if not (before := old_figures.get(name)):
                 continue
