@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.bench.eval.intervals import Scores, bootstrap_figure, spearman_scores
+from xcompress.bench.eval.intervals import Scores, apart, bootstrap_figure, spearman_scores
 from xcompress.bench.eval.task import summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import GradedPairs, GradedSet, average_groups
@@ -68,6 +68,8 @@ class Similarity:
 
     def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy:
         """Return the figures of correlations, and the drop."""
+        if reference:
+            reference = {pair: apart(reference[pair], own, len(self.pairs[pair])) for pair, own in scores.items()}
         figures, averages = summarize_scores(bootstrap_figure, scores, reference, average_groups(self.pairs))
         return Accuracy(self.name, "similarity", "Spearman x 100", self.rows, figures, averages)
 
