@@ -72,7 +72,7 @@ def _latency_picture(report: Report, threads: int) -> Picture:
             values.append(f"{result.name}: {', '.join(calls)}")
     return Picture(
         name=f"latency-{threads_text(threads).replace(' ', '-')}",
-        caption="Markers are medians of all calls; whiskers reach to the 95th percentile.",
+        caption="Markers are medians of all calls; whiskers reach to the 95th percentile of 20 calls or more.",
         alt=f"Median latency with {threads_text(threads)}. {_join(values)}",
         subject=threads,
     )
