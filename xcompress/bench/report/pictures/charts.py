@@ -10,7 +10,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import NullLocator
 
 from xcompress.bench.report.format import in_megabytes, label, shape_text, shorten, threads_text, whisker_end, wrap
-from xcompress.bench.report.pictures.catalogue import Row, accuracies_of, accuracy_rows, row_height
+from xcompress.bench.report.headlines import accuracies_of
+from xcompress.bench.report.pictures.catalogue import Row, accuracy_rows, row_height
 from xcompress.bench.report.pictures.labels import apart
 from xcompress.bench.report.pictures.style import (
     COLOURS,
